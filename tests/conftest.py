@@ -1,0 +1,53 @@
+import difflib
+from pathlib import Path
+
+import hypothesis
+import pytensor
+import pytest
+
+# How long an example takes says more about the machine than about the code.
+hypothesis.settings.register_profile("theanoguard", deadline=None)
+hypothesis.settings.load_profile("theanoguard")
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the texts under tests/golden anew instead of comparing with them",
+    )
+
+
+@pytest.fixture
+def golden(request):
+    """``golden(name, text)`` compares `text` with ``tests/golden/<name>.txt``."""
+
+    def compare(name, text):
+        path = Path(__file__).parent / "golden" / f"{name}.txt"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"{path} does not exist; run pytest with --update-golden to write it")
+        expected = path.read_text(encoding="utf-8")
+        if text != expected:
+            diff = difflib.unified_diff(
+                expected.splitlines(), text.splitlines(), str(path), "now", lineterm=""
+            )
+            pytest.fail("\n".join(diff) or "only the line ends differ", pytrace=False)
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def has_cxx():
+    """Whether PyTensor has a C++ compiler to work with."""
+    return bool(pytensor.config.cxx)
+
+
+@pytest.fixture(scope="session")
+def needs_cxx(has_cxx):
+    """Skip the test where there is no C++ compiler."""
+    if not has_cxx:
+        pytest.skip("PyTensor has no C++ compiler")

@@ -1,0 +1,222 @@
+"""The shape of the package: who may import whom, and that importing it changes nothing."""
+
+import ast
+import json
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import theanoguard
+
+PACKAGE = Path(theanoguard.__file__).parent
+
+# From the top down.  A room imports from its own layer and from those below it.
+# "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
+LAYERS = [
+    {"shim", "cli", "__main__", "notebook"},
+    {"theanoguard"},
+    {"monitor", "training", "compare", "lint"},
+    {"guard"},
+    {"explain"},
+    {"printing", "model", "testvalue", "asserts", "provenance"},
+    {"_pytensor"},
+]
+DEPENDENCIES = {"pytensor", "numpy", "scipy"}
+# Imported inside a function, where they are used: the package works without them.
+OPTIONAL = {"IPython", "ipywidgets", "jax", "numba", "pydot"}
+
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+
+def module_name(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def room(module):
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def imported_modules(node, module):
+    """The modules that one import statement of `module` asks for."""
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    base = node.module or ""
+    if node.level:
+        is_package = MODULES[module].name == "__init__.py"
+        parents = module.split(".")
+        parents = parents[: len(parents) - node.level + is_package]
+        base = ".".join([*parents, base] if base else parents)
+    names = {f"{base}.{alias.name}" for alias in node.names}
+    submodules = names & MODULES.keys()
+    return submodules | ({base} if names - submodules else set())
+
+
+def imports_of(module):
+    """Pairs of an imported module and whether the import stands inside a function."""
+
+    def walk(node, inside):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((name, inside) for name in imported_modules(node, module))
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, inside)
+
+    return set(walk(ast.parse(MODULES[module].read_text(encoding="utf-8")), False))
+
+
+def own_imports(module):
+    return {name for name, _ in imports_of(module) if name.split(".")[0] == "theanoguard"}
+
+
+def test_every_room_has_its_layer():
+    rooms = {room(module) for module in MODULES}
+    assert rooms <= LEVEL.keys(), f"no layer in the table for {sorted(rooms - LEVEL.keys())}"
+
+
+def test_imports_run_downwards():
+    upwards = [
+        f"{module} imports {imported}"
+        for module in MODULES
+        for imported in own_imports(module)
+        if LEVEL[room(imported)] < LEVEL[room(module)]
+    ]
+    assert not upwards
+
+
+def test_what_is_imported_exists():
+    missing = [
+        f"{module} imports {imported}"
+        for module in MODULES
+        for imported in own_imports(module)
+        if imported not in MODULES
+    ]
+    assert not missing
+
+
+def test_no_import_circle():
+    order = TopologicalSorter({module: own_imports(module) - {module} for module in MODULES})
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_third_party_imports():
+    """Dependencies at the top of a module, optional ones inside the function that needs them."""
+    allowed_at_top = DEPENDENCIES | sys.stdlib_module_names | {"theanoguard"}
+    wrong = [
+        f"{module} imports {imported} {'inside a function' if inside else 'at its top'}"
+        for module in MODULES
+        for imported, inside in imports_of(module)
+        if imported.split(".")[0] not in (OPTIONAL if inside else allowed_at_top)
+    ]
+    assert not wrong
+
+
+# Run by an interpreter of its own.  Takes the state of every PyTensor module that theanoguard
+# loads (names, members of classes, members of objects, contents of containers), imports
+# theanoguard, and prints what is not as it was.  Objects are kept alive, so ids stay theirs.
+FIND_CHANGES = """
+import importlib, json, sys
+from collections.abc import Mapping
+
+for name in json.loads(sys.argv[1]):
+    importlib.import_module(name)
+
+def is_ours(value):
+    origin = value.__module__ if isinstance(value, type) else type(value).__module__
+    return str(origin).split(".")[0] == "pytensor"
+
+def contents(value):
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return dict(enumerate(value)) if isinstance(value, (list, tuple)) else {v: v for v in value}
+    return None
+
+def state():
+    found = {}
+    def add(path, members, deeper):
+        for key, value in list(members.items()):
+            found[f"{path}.{key}"] = value
+            if deeper and not str(key).startswith("__"):
+                inner = contents(value)
+                if inner is None and (is_ours(value) or hasattr(value, "registry")):
+                    inner = getattr(value, "__dict__", None)
+                if inner is not None:
+                    add(f"{path}.{key}", inner, deeper - 1)
+    for name, module in sorted(sys.modules.items()):
+        if name.split(".")[0] == "pytensor":
+            members = {
+                key: value for key, value in vars(module).items()
+                if not hasattr(value, "__spec__") and not key.startswith("__")
+            }
+            add(name, members, 2)
+    return found
+
+before = state()
+if len(sys.argv) > 2:
+    exec(sys.argv[2])
+import theanoguard
+after = state()
+changed = []
+for key in sorted(before.keys() | after.keys()):
+    same = key in before and key in after and before[key] is after[key]
+    if not same and not any(key.startswith(f"{above}.") for above in changed):
+        changed.append(key)
+print(json.dumps(changed))
+"""
+
+
+def run_python(code, *arguments):
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def loaded_modules():
+    code = "import json, sys, theanoguard; print(json.dumps(sorted(sys.modules)))"
+    modules = [name for name in run_python(code) if name.split(".")[0] == "pytensor"]
+    return json.dumps(["pytensor", *modules])
+
+
+def is_registration(name):
+    """The name of the mode; or an entry in a dispatcher for a class of theanoguard's own."""
+    return name.endswith(".predefined_modes.GuardMode") or (
+        ".registry.<class 'theanoguard." in name
+    )
+
+
+def test_import_leaves_pytensor_alone(loaded_modules):
+    changed = run_python(FIND_CHANGES, loaded_modules)
+    assert [name for name in changed if not is_registration(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("patch", "name"),
+    [
+        ("import pytensor; pytensor.function = print", "pytensor.function"),
+        (
+            "from pytensor.link.vm import VMLinker; VMLinker.make_vm = None",
+            "pytensor.link.vm.VMLinker.make_vm",
+        ),
+        (
+            "from pytensor.compile.mode import optdb; optdb.new = 1",
+            "pytensor.compile.mode.optdb.new",
+        ),
+    ],
+)
+def test_a_patch_would_be_noticed(loaded_modules, patch, name):
+    changed = run_python(FIND_CHANGES, loaded_modules, patch)
+    assert name in changed
+    same = f".{name.rpartition('.')[2]}"  # one object can be reached by several names
+    assert [n for n in changed if not n.endswith(same) and not is_registration(n)] == []
