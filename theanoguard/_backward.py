@@ -1,0 +1,241 @@
+"""Which forward node a node made by ``grad`` belongs to.
+
+``grad`` leaves no note of it.  But it asks each forward node's Op for its pull-back, and that
+is a function: asked again with the same variables it builds the same nodes.  So the pull-backs
+are asked again, from the cost backwards, and what they build is looked up among the nodes that
+are there.
+"""
+
+import logging
+
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Constant
+from pytensor.graph.null_type import NullType
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import Add, Second
+from pytensor.tensor.elemwise import Elemwise
+
+logger = logging.getLogger("theanoguard")
+
+# Functions of pytensor/gradient.py that stand on the stack while a gradient is built.  Others
+# there (`disconnected_grad`, `grad_clip`) make nodes of the forward graph.
+_BUILDING = {"_float_ones_like", "access_term_cache", "access_grad_cache", "_populate_grad_dict"}
+
+
+def gradient_frame(traces):
+    """The innermost frame of gradient building in some stack traces.
+
+    Parameters
+    ----------
+    traces : list of list of (file, line, function, text)
+
+    Returns
+    -------
+    str or None
+        Name of the function of ``pytensor.gradient`` that was running; None for a node of the
+        forward graph.
+    """
+    for trace in traces:
+        names = [f[2] for f in trace if f[0].replace("\\", "/").endswith("pytensor/gradient.py")]
+        if _BUILDING.intersection(names):
+            return names[-1]
+    return None
+
+
+class Gradients:
+    """The nodes of a graph that ``grad`` made, and what they belong to.
+
+    Parameters
+    ----------
+    original : dict of Apply to tuple of Variable
+        The nodes of a graph with their inputs as they were before rewriting.
+    outputs : list of Variable
+        Its outputs at that time.
+    traces : callable
+        ``traces(variable)`` gives the stack traces of a variable.
+    """
+
+    def __init__(self, original, outputs, traces):
+        self._frames = {node: gradient_frame(traces(node.outputs[0])) for node in original}
+        self._clones, self._originals = _copy(original)
+        self._owners = {}
+        # (op, inputs) -> nodes that grad made, to find again what a pull-back builds.
+        self._table = {}
+        self._clients = {}
+        for node, clone in self._clones.items():
+            if self._frames[node] is None:
+                continue
+            key = (clone.op, tuple(_identity(v) for v in clone.inputs))
+            self._table.setdefault(key, []).append(clone)
+            for v in clone.inputs:
+                self._clients.setdefault(v, []).append(clone)
+        for node, frame in self._frames.items():
+            if frame == "_float_ones_like" and _is_scalar_op(node.op, Second):
+                self._follow(self._clones[node])
+
+    def owner_of(self, node):
+        """What a node that ``grad`` made belongs to.
+
+        Parameters
+        ----------
+        node : Apply
+            A node of the graph before rewriting.
+
+        Returns
+        -------
+        tuple or None
+            The cost, the variable with which its gradient begins, and the forward node (None
+            where it could not be found); None where not even the cost is known.
+        """
+        found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
+        if found is None:
+            return None
+        cost, seed, forward = found
+        back = self._originals
+        return (
+            back[cost.owner].outputs[cost.index] if cost.owner else cost,
+            back[seed.owner].outputs[seed.index],
+            back[forward] if forward is not None else None,
+        )
+
+    def _nearest(self, clone):
+        """Cost of a node that no repeated pull-back built: that of what it is computed from."""
+        seen, todo = set(), [clone]
+        while todo:
+            node = todo.pop()
+            if node in self._owners:
+                cost, seed, _ = self._owners[node]
+                return cost, seed, None
+            for v in node.inputs:
+                inner = v.owner
+                if inner in self._originals and inner not in seen:
+                    seen.add(inner)
+                    if self._frames[self._originals[inner]] is not None:
+                        todo.append(inner)
+        return None
+
+    def _follow(self, seed_node):
+        """Ask the pull-backs again, from the cost that a seed belongs to."""
+        cost, seed = seed_node.inputs[0], seed_node.outputs[0]
+        forward = _forward_nodes(cost)
+        self._owners[seed_node] = (cost, seed, cost.owner)
+        terms = {cost: [seed]}
+        for node in reversed(forward):
+            gradients = [self._sum(terms.get(v), v, cost, seed) for v in node.outputs]
+            if all(g is None for g in gradients):
+                continue
+            for v, term in zip(
+                node.inputs, self._pull_back(node, gradients, cost, seed), strict=True
+            ):
+                terms.setdefault(v, []).append(term)
+        for v, own in terms.items():
+            if v.owner is None:
+                self._sum(own, v, cost, seed)
+
+    def _pull_back(self, node, gradients, cost, seed):
+        """Terms of the gradient by each input; None where it is not in the graph."""
+        inputs = list(node.inputs)
+        matched = {}
+        for i, (output, gradient) in enumerate(zip(node.outputs, gradients, strict=True)):
+            if gradient is None:
+                gradients[i] = DisconnectedType()()
+            elif gradient.type.dtype != output.type.dtype and "float" in str(output.type.dtype):
+                cast = self._match(gradient.astype(output.type.dtype), node, cost, seed, matched)
+                gradients[i] = cast if cast is not None else gradient
+        try:
+            terms = node.op.pullback(inputs, node.outputs, gradients)
+        except Exception as error:  # an Op of the user's may do anything the second time
+            logger.debug("the pull-back of %s could not be repeated: %s", node.op, error)
+            return [None] * len(inputs)
+        return [
+            None
+            if isinstance(term.type, DisconnectedType | NullType)
+            else self._match(term, node, cost, seed, matched)
+            for term in terms
+        ]
+
+    def _match(self, variable, forward, cost, seed, matched):
+        """The variable of the graph that equals one built anew, None where there is none."""
+        todo = [variable]
+        while todo:
+            v = todo[-1]
+            if v in matched or v.owner is None or v.owner in self._originals:
+                todo.pop()
+                continue
+            missing = [
+                i
+                for i in v.owner.inputs
+                if i not in matched and i.owner is not None and i.owner not in self._originals
+            ]
+            if missing:
+                todo += missing
+                continue
+            todo.pop()
+            inputs = [matched.get(i, i) for i in v.owner.inputs]
+            found = None
+            if None not in inputs:
+                key = (v.owner.op, tuple(_identity(i) for i in inputs))
+                nodes = self._table.get(key, ())
+                for node in nodes:
+                    self._owners.setdefault(node, (cost, seed, forward))
+                found = nodes[0] if nodes else None
+            for i, output in enumerate(v.owner.outputs):
+                matched[output] = found.outputs[i] if found is not None else None
+        return matched.get(variable, variable)
+
+    def _sum(self, terms, variable, cost, seed):
+        """Follow the additions that join the terms of the gradient by one variable."""
+        known = [t for t in terms or () if t is not None]
+        if not known:
+            return None
+        total = known[0]
+        for _ in range(len(terms) - 1):
+            for node in self._clients.get(total, ()):
+                if (
+                    _is_scalar_op(node.op, Add)
+                    and self._frames[self._originals[node]] == "<lambda>"
+                ):
+                    self._owners.setdefault(node, (cost, seed, variable.owner))
+                    total = node.outputs[0]
+                    break
+            else:
+                break
+        return total
+
+
+def _is_scalar_op(op, scalar_type):
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_type)
+
+
+def _identity(variable):
+    return variable.signature() if isinstance(variable, Constant) else id(variable)
+
+
+def _copy(original):
+    """Rebuild a graph as it was; return the maps node -> copy and back.
+
+    The nodes themselves have been changed by rewriting since.
+    """
+    clones, variables = {}, {}
+    todo = list(original)
+    while todo:
+        node = todo[-1]
+        if node in clones:
+            todo.pop()
+            continue
+        missing = [v.owner for v in original[node] if v.owner is not None and v.owner not in clones]
+        missing = [m for m in missing if m in original]
+        if missing:
+            todo += missing
+            continue
+        todo.pop()
+        clone = node.clone()
+        clone.inputs = [variables.get(v, v) for v in original[node]]
+        clones[node] = clone
+        variables.update(zip(node.outputs, clone.outputs, strict=True))
+    return clones, {clone: node for node, clone in clones.items()}
+
+
+def _forward_nodes(cost):
+    """Nodes that compute `cost`, each after those it needs."""
+    return list(toposort([cost]))
