@@ -56,19 +56,24 @@ class Gradients:
     """
 
     def __init__(self, original, outputs, traces):
-        self._frames = {node: gradient_frame(traces(node.outputs[0])) for node in original}
+        stacks = {node: traces(node.outputs[0]) for node in original}
+        self._frames = {node: gradient_frame(stack) for node, stack in stacks.items()}
         self._clones, self._originals = _copy(original)
         self._owners = {}
-        # (op, inputs) -> nodes that grad made, to find again what a pull-back builds.
+        # (op, inputs) -> equal nodes that grad made, to find again what a pull-back builds; the
+        # first of them stands for all.
         self._table = {}
+        self._first = {}
         self._clients = {}
         for node, clone in self._clones.items():
-            if self._frames[node] is None:
+            # Some nodes get no stack trace at all (`ScalarFromTensor`): they may be grad's.
+            if self._frames[node] is None and stacks[node]:
                 continue
-            key = (clone.op, tuple(_identity(v) for v in clone.inputs))
-            self._table.setdefault(key, []).append(clone)
+            equal = self._table.setdefault(self._key(clone.op, clone.inputs), [])
+            equal.append(clone)
+            self._first.update(zip(clone.outputs, equal[0].outputs, strict=True))
             for v in clone.inputs:
-                self._clients.setdefault(v, []).append(clone)
+                self._clients.setdefault(self._first.get(v, v), []).append(clone)
         for node, frame in self._frames.items():
             if frame == "_float_ones_like" and _is_scalar_op(node.op, Second):
                 self._follow(self._clones[node])
@@ -98,6 +103,11 @@ class Gradients:
             back[forward] if forward is not None else None,
         )
 
+    def _key(self, op, inputs):
+        return op, tuple(
+            v.signature() if isinstance(v, Constant) else id(self._first.get(v, v)) for v in inputs
+        )
+
     def _nearest(self, clone):
         """Cost of a node that no repeated pull-back built: that of what it is computed from."""
         seen, todo = set(), [clone]
@@ -116,7 +126,7 @@ class Gradients:
 
     def _follow(self, seed_node):
         """Ask the pull-backs again, from the cost that a seed belongs to."""
-        cost, seed = seed_node.inputs[0], seed_node.outputs[0]
+        cost, seed = seed_node.inputs[0], self._first[seed_node.outputs[0]]
         forward = _forward_nodes(cost)
         self._owners[seed_node] = (cost, seed, cost.owner)
         terms = {cost: [seed]}
@@ -174,8 +184,7 @@ class Gradients:
             inputs = [matched.get(i, i) for i in v.owner.inputs]
             found = None
             if None not in inputs:
-                key = (v.owner.op, tuple(_identity(i) for i in inputs))
-                nodes = self._table.get(key, ())
+                nodes = self._table.get(self._key(v.owner.op, inputs), ())
                 for node in nodes:
                     self._owners.setdefault(node, (cost, seed, forward))
                 found = nodes[0] if nodes else None
@@ -196,7 +205,7 @@ class Gradients:
                     and self._frames[self._originals[node]] == "<lambda>"
                 ):
                     self._owners.setdefault(node, (cost, seed, variable.owner))
-                    total = node.outputs[0]
+                    total = self._first[node.outputs[0]]
                     break
             else:
                 break
@@ -205,10 +214,6 @@ class Gradients:
 
 def _is_scalar_op(op, scalar_type):
     return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_type)
-
-
-def _identity(variable):
-    return variable.signature() if isinstance(variable, Constant) else id(variable)
 
 
 def _copy(original):

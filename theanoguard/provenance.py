@@ -21,7 +21,7 @@ import pytensor
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter, SequentialGraphRewriter
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
@@ -237,6 +237,9 @@ class Provenance:
     source : SourceLine or None
         The user's line that made the node from which this one was rewritten.  For a node made
         by ``grad`` the line that called it.
+    own_source : bool
+        Whether `source` is the line of that very node or, as PyTensor left no stack trace on
+        it, that of its nearest neighbour in the user's graph.
     name : str or None
         Name of the variable, or of the nearest variable of the user's graph that has one.
     own_name : bool
@@ -255,6 +258,7 @@ class Provenance:
     """
 
     source: SourceLine | None
+    own_source: bool = True
     name: str | None = None
     own_name: bool = False
     op: str | None = None
@@ -444,9 +448,11 @@ class ProvenanceTracker(Feature):
             source = next((s for v in chain if (s := source_line(v)) is not None), None)
             name, own_name = self._name(variable, chain)
             backward = self._backward(user, source)
+            # The frames of `grad` may have pushed the user's out of the stack trace.
+            source = source or (backward and backward.grad_source)
             earlier = Provenance(
-                # The frames of `grad` may have pushed the user's out of the stack trace.
-                source=source or (backward and backward.grad_source),
+                source=source or self._nearest(user, source_line),
+                own_source=source is not None,
                 name=name,
                 own_name=own_name,
                 op=str(user.owner.op) if user.owner else None,
@@ -478,10 +484,10 @@ class ProvenanceTracker(Feature):
         for v in (variable, *chain):
             if v.name is not None:
                 return v.name, True
-        return self._nearest_name(chain[0]), False
+        return self._nearest(chain[0], _given_name), False
 
-    def _nearest_name(self, variable):
-        """Name of the nearest named variable in the user's graph, what it feeds first."""
+    def _nearest(self, variable, ask):
+        """First answer of ``ask(v)`` in the user's graph around a variable, what it feeds first."""
         clients = self._original_clients()
         level, seen = [variable], {variable}
         while level:
@@ -491,8 +497,8 @@ class ProvenanceTracker(Feature):
                 around += self.original.get(v.owner, ())
                 following += [a for a in around if a not in seen and not seen.add(a)]
             for v in following:
-                if v.name is not None and not isinstance(v, Constant):
-                    return v.name
+                if (answer := ask(v)) is not None:
+                    return answer
             level = following
         return None
 
@@ -505,13 +511,17 @@ class ProvenanceTracker(Feature):
         return self._found["clients"]
 
     def _backward(self, user, source):
-        if user.owner is None or gradient_frame(stack_traces(user)) is None:
+        if user.owner is None:
+            return None
+        traces = stack_traces(user)
+        made_by_grad = gradient_frame(traces) is not None
+        if traces and not made_by_grad:
             return None
         if self._gradients is None:
             self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
         found = self._gradients.owner_of(user.owner) if user.owner in self.original else None
         if found is None:
-            return Backward(None, None, None, None, source)
+            return Backward(None, None, None, None, source) if made_by_grad else None
         cost, seed, forward = found
         output = forward.outputs[0] if forward is not None else None
         return Backward(
@@ -580,11 +590,18 @@ def _counterpart(variable, link):
     return link.old
 
 
+_CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
+
+
 def _reason_name(reason):
-    if isinstance(reason, str):
-        return reason
-    name = getattr(reason, "name", None) or getattr(reason, "__name__", None)
-    return name if isinstance(name, str) else type(reason).__name__
+    name = reason if isinstance(reason, str) else getattr(reason, "name", None)
+    name = name or getattr(reason, "__name__", None)
+    # Some rewrites are named after the representation of a class.
+    return _CLASS.sub(r"\1", name) if isinstance(name, str) else type(reason).__name__
+
+
+def _given_name(variable):
+    return None if isinstance(variable, Constant) else variable.name
 
 
 def _describe(variable):
@@ -732,7 +749,7 @@ def _frozen_tags(graph):
 
 
 # (class, method, wrapper): what is replaced while provenance is tracked.
-_PATCHES = [(SequentialGraphRewriter, "rewrite", _tracked_rewrite)]
+_PATCHES = [(GraphRewriter, "rewrite", _tracked_rewrite)]
 if frozen_graph_class is not None:
     _PATCHES += [
         (frozen_graph_class, "_freeze", _tagged_freeze),
@@ -776,7 +793,7 @@ def track_provenance():
     an ``OpFromGraph``, which are otherwise lost as soon as it is built.
 
     While it is active, in any thread, three methods of PyTensor are replaced
-    (``SequentialGraphRewriter.rewrite`` and, in 3.3, how inner graphs are frozen and
+    (``GraphRewriter.rewrite`` and, in 3.3, how inner graphs are frozen and
     thawed); on leaving the outermost one they are put back.
 
     Examples
@@ -841,6 +858,44 @@ def _thawed(graph, variable):
     stand_in = variable.type.make_variable(kept[0])
     stand_in.owner, stand_in.index, stand_in.tag = variable.owner, variable.index, kept[1]
     return stand_in
+
+
+def lookup_inner(op, fgraph, variable):
+    """Provenance of a variable of the linked inner graph of an op.
+
+    In PyTensor 3.3 the graph that is linked is thawed from the op's frozen one, and only the
+    latter remembers anything.
+
+    Parameters
+    ----------
+    op : Op
+        An op with an inner graph, ``op.fgraph``.
+    fgraph : FunctionGraph
+        The graph that was linked for it.
+    variable : Variable or Apply
+        A variable or node of `fgraph`.
+
+    Returns
+    -------
+    Provenance
+    """
+    if not isinstance(variable, Variable):
+        variable = variable.outputs[0]
+    found = lookup(fgraph, variable)
+    if found.source is not None or fgraph is op.fgraph:
+        return found
+    seen = set()
+    todo = list(zip(fgraph.outputs, op.fgraph.outputs, strict=False))
+    while todo:
+        linked, held = todo.pop()
+        if linked is variable:
+            return lookup(op.fgraph, held)
+        same = linked.owner and held.owner and linked.owner.op == held.owner.op
+        if same and linked.owner not in seen:
+            seen.add(linked.owner)
+            todo += zip(linked.owner.outputs, held.owner.outputs, strict=True)
+            todo += zip(linked.owner.inputs, held.owner.inputs, strict=True)
+    return found
 
 
 class ProvenanceMap(Mapping):
