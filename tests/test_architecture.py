@@ -22,11 +22,13 @@ LAYERS = [
     {"guard"},
     {"explain"},
     {"printing", "model", "testvalue", "asserts", "provenance"},
+    {"_backward"},
     {"_pytensor"},
 ]
-DEPENDENCIES = {"pytensor", "numpy", "scipy"}
+# Numba is among what PyTensor itself requires.
+DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba"}
 # Imported inside a function, where they are used: the package works without them.
-OPTIONAL = {"IPython", "ipywidgets", "jax", "numba", "pydot"}
+OPTIONAL = {"IPython", "ipywidgets", "jax", "pydot"}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
