@@ -5,18 +5,25 @@ internal which may move, is reached through here.
 """
 
 import importlib
+import os
 from copy import copy
 
-from pytensor.compile import function as _function
+import pytensor
+from pytensor.compile import function
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.compilelock import lock_ctx as compile_lock
 from pytensor.compile.mode import Mode, get_mode, predefined_modes
 from pytensor.configdefaults import config
+from pytensor.graph.basic import Variable
 from pytensor.link.c.cmodule import GCC_compiler
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
+from pytensor.scalar.basic import Composite, ScalarType
 from pytensor.scan.op import Scan
+from pytensor.tensor import blas, subtensor
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.type import TensorType
 
 try:  # 3.3 moved it
     from pytensor.conditional.op import IfElse
@@ -29,27 +36,43 @@ except ImportError:
     link_only_mode = None
 
 __all__ = [
-    "GCC_compiler",
     "IfElse",
     "Mode",
     "OpFromGraph",
     "Scan",
     "VMLinker",
-    "classes",
+    "Variable",
     "compile_lock",
     "config",
     "get_mode",
     "library_extension",
-    "link_inner",
     "predefined_modes",
     "raise_with_op",
 ]
 
 
-def classes(module, *names):
-    """Return those classes of ``pytensor.<module>`` that this release has."""
-    found = importlib.import_module(f"pytensor.{module}")
-    return tuple(getattr(found, name) for name in names if hasattr(found, name))
+def is_lazy(op):
+    """Whether the thunks of `op` ask for their inputs one by one."""
+    return isinstance(op, IfElse)
+
+
+def is_numeric(kind):
+    """Whether values of this Type hold numbers: arrays, scalars, sparse matrices, lists of such."""
+    if isinstance(kind, TensorType | ScalarType):
+        return True
+    element = getattr(kind, "ttype", None)  # of a typed list
+    if element is not None:
+        return is_numeric(element)
+    return type(kind).__name__ == "SparseTensorType"  # its module is slow to import
+
+
+def scalar_ops_of(op):
+    """Yield the scalar operations that an ``Elemwise`` or a reduction is made of."""
+    scalar_op = getattr(op, "scalar_op", None) if isinstance(op, Elemwise | CAReduce) else None
+    if isinstance(scalar_op, Composite):
+        yield from (node.op for node in scalar_op.fgraph.toposort())
+    elif scalar_op is not None:
+        yield scalar_op
 
 
 def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
@@ -119,7 +142,7 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
     kwargs = dict(new.kwargs)
     mode = get_mode(kwargs.pop("mode", None)).excluding("symbolic_op_recognition")
     mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
-    new._fn = _function(new.inner_inputs, new.inner_outputs, mode=mode, **kwargs)
+    new._fn = function(new.inner_inputs, new.inner_outputs, mode=mode, **kwargs)
     new._fn.trust_input = True
     return new
 
@@ -127,11 +150,6 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
 def c_compiler():
     """Return PyTensor's wrapper of the C++ compiler."""
     return GCC_compiler
-
-import os
-
-import pytensor
-from pytensor.tensor import blas, subtensor
 
 
 def default_impl():
@@ -185,5 +203,8 @@ def join_rewrite(database, name, rewriter):
     database.__db__[name].add(rewriter)
 
 
-# 3.3 keeps the inner graphs of ops frozen, and loses names and stack traces in freezing.
-frozen_graph_class = getattr(importlib.import_module("pytensor.graph.fg"), "FrozenFunctionGraph", None)
+# 3.3 keeps the inner graphs of ops frozen, and loses names and stack traces in freezing; 3.0
+# has the class for Composite alone, and no such hook.
+frozen_graph_class = getattr(importlib.import_module("pytensor.graph.fg"), "FrozenFunctionGraph")
+if not hasattr(frozen_graph_class, "_freeze"):
+    frozen_graph_class = None

@@ -1,0 +1,381 @@
+"""Follow one bad element upstream to the first operation that made it bad.
+
+A :class:`Place` is one element of one variable in one execution of a graph.  Walking
+upstream goes from an element to the elements of the operands that decide it
+(:mod:`~theanoguard.explain.regions`), into fused operations
+(:mod:`~theanoguard.explain.scalars`), and into and out of the bodies of ``Scan``,
+``OpFromGraph`` and ``IfElse``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Constant
+from pytensor.ifelse import IfElse
+from pytensor.scan.op import Scan
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard.explain.event import PathStep
+from theanoguard.explain.regions import elements, first_element, regions
+from theanoguard.explain.replay import Replay, branch_taken
+from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of
+
+MAX_STEPS = 100_000
+"""Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
+
+Mask = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(eq=False)
+class Scope:
+    """One execution of a graph: the function's own, or an inner one at a step.
+
+    Parameters
+    ----------
+    replay : Replay
+    parent : Scope or None
+        The execution that this one ran in.
+    node : Apply or None
+        The node there whose inner graph this is.
+    step : int or None
+        Iteration of a ``Scan``.
+    """
+
+    replay: Replay
+    parent: "Scope | None" = None
+    node: Any = None
+    step: int | None = None
+
+    @property
+    def fgraph(self):
+        """The graph that was executed."""
+        return self.replay.fgraph
+
+    @property
+    def path(self):
+        """Inner graphs entered, outermost first, as in a GuardEvent."""
+        if self.parent is None:
+            return ()
+        return (*self.parent.path, PathStep(str(self.node.op), self.step))
+
+    def inner(self, node, step=None, fgraph=None):
+        """Return the scope of the inner graph of `node` at `step`."""
+        return Scope(self.replay.inner(node, fgraph).at(step), self, node, step)
+
+    def sibling(self, step):
+        """Return the scope of another step of the same scan."""
+        return self.parent.inner(self.node, step)
+
+
+@dataclass(frozen=True)
+class Place:
+    """One element of one variable in one execution of a graph."""
+
+    scope: Scope
+    variable: Any
+    index: tuple[int, ...] = ()
+
+    @property
+    def array(self):
+        """The whole value that the element belongs to."""
+        return dense(self.scope.replay.value(self.variable))
+
+    @property
+    def element(self):
+        """The value of the element."""
+        return np.asarray(self.array)[self.index]
+
+    @property
+    def is_leaf(self):
+        """Whether nothing in its graph computes it."""
+        return self.variable.owner is None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a bad element comes from.
+
+    Parameters
+    ----------
+    place : Place
+        The element that is bad while all that decides it is sound, or the element of an
+        input, shared variable or constant that was bad from the start.
+    scalar : ScalarStep or None
+        In a fused operation, the inner scalar operation that made it.
+    steps : tuple of Place
+        The way from the element that was asked for up to `place`.
+    """
+
+    place: Place
+    scalar: ScalarStep | None = None
+    steps: tuple[Place, ...] = field(default=(), repr=False)
+
+    @property
+    def made_here(self):
+        """Whether an operation made the value (else it came in from outside)."""
+        return not self.place.is_leaf
+
+
+def find_origin(place, mask):
+    """Walk upstream from a bad element to the first operation that made it bad.
+
+    Parameters
+    ----------
+    place : Place
+        A bad element.
+    mask : callable
+        From an array to the mask of its bad elements.
+
+    Returns
+    -------
+    Origin
+    """
+    steps = [place]
+    for _ in range(MAX_STEPS):
+        place = steps[-1]
+        upstream, scalar = bad_operand(place, mask)
+        if upstream is None:
+            return Origin(place, scalar, tuple(steps))
+        steps.append(upstream)
+    return Origin(place, None, tuple(steps))
+
+
+def bad_operand(place, mask):
+    """Return the bad element that a bad element comes from, if there is one.
+
+    Returns
+    -------
+    place : Place or None
+    scalar : ScalarStep or None
+        The scalar operation that made the value, if it was made here by a fused one.
+    """
+    node = place.variable.owner
+    if node is None:
+        return leave(place), None
+    inside = enter(node.op, place)
+    if inside is not None:
+        return (inside, None) if mask_of(mask, inside.element) else (None, None)
+    scope = place.scope
+    if isinstance(node.op, Elemwise):
+        final = scalar_final(place)
+        if final is not None:
+            found = first_bad(final, mask)
+            if isinstance(found, ScalarStep):
+                return None, found
+            if found is not None:
+                return operand_place(place, regions_of(place)[found]), None
+    for region in regions_of(place):
+        variable = node.inputs[region.operand]
+        if variable.owner is not None and isinstance(variable.owner.op, AllocEmpty):
+            continue  # uninitialised memory, overwritten before it is read
+        value = dense(scope.replay.value(variable))
+        if is_numeric(value):
+            index = first_element(region, value, mask)
+            if index is not None:
+                return Place(scope, variable, index), None
+    return None, None
+
+
+def dense(value):
+    """Return a sparse matrix as an array, anything else as it is."""
+    return value.toarray() if scipy.sparse.issparse(value) else value
+
+
+def mask_of(mask, value):
+    """Return whether a single value is bad."""
+    return bool(np.all(mask(np.asarray(value))))
+
+
+def is_numeric(value):
+    """Return whether a value is an array or a number."""
+    return isinstance(value, (np.ndarray, np.generic, int, float, complex)) and (
+        np.asarray(value).dtype.kind in "fciub"
+    )
+
+
+def regions_of(place):
+    """Return the regions of the operands that decide the element at `place`."""
+    node = place.variable.owner
+    values = [dense(place.scope.replay.value(v)) for v in node.inputs]
+    return regions(node.op, node, values, node.outputs.index(place.variable), place.index)
+
+
+def operand_place(place, region):
+    """Return the place of a region that is a single element."""
+    return Place(place.scope, place.variable.owner.inputs[region.operand], region.index)
+
+
+def scalar_final(place):
+    """Return the step of an elementwise operation that gives the element, if it can be run.
+
+    The scalar operations are evaluated in Python; None where one of them cannot be, or
+    where the result is not the one that the compiled code gave.
+    """
+    node = place.variable.owner
+    output = node.outputs.index(place.variable)
+    values = [
+        np.asarray(place.scope.replay.value(v))[r.index]
+        for v, r in zip(node.inputs, regions_of(place), strict=True)
+    ]
+    types = [o.type for o in node.outputs]
+    try:
+        final, _ = steps_of(node.op.scalar_op, values, types, output)
+    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
+        return None
+    return final
+
+
+# Into and out of inner graphs
+
+
+@singledispatch
+def enter(op, place):
+    """Return the place inside the inner graph that an output element is, or None."""
+    return None
+
+
+@enter.register
+def _(op: OpFromGraph, place):
+    node = place.variable.owner
+    scope = place.scope.inner(node)
+    return Place(scope, scope.fgraph.outputs[node.outputs.index(place.variable)], place.index)
+
+
+@enter.register
+def _(op: IfElse, place):
+    node = place.variable.owner
+    taken = branch_taken(node, place.scope.replay)
+    return Place(place.scope, taken[node.outputs.index(place.variable)], place.index)
+
+
+@enter.register
+def _(op: Scan, place):
+    node = place.variable.owner
+    ran = place.scope.replay.inner(node)
+    info = op.info
+    out = node.outputs.index(place.variable)
+    done = ran.steps_done()
+    traced = len(ran.taps) + info.n_nit_sot
+    if out >= traced:  # a state without history, such as an RNG
+        return _state_place(place, node, ran, out, done - 1, place.index)
+    lag = ran.lags[out] if out < len(ran.taps) else 0
+    entry, *rest = place.index
+    if out < info.n_mit_mot:
+        return _mit_mot_place(place.scope, node, ran, out, entry, done, tuple(rest))
+    overwritten = max(lag + done - ran.lengths[out], 0)
+    return _state_place(place, node, ran, out, entry + overwritten - lag, tuple(rest))
+
+
+def _state_place(place, node, ran, out, step, index):
+    """Return what output `out` of a scan held after `step` (before 0: its initial state)."""
+    info = ran.info
+    if step >= 0:
+        scope = place.scope.inner(node, step)
+        inner = info.n_mit_mot_outs + out - info.n_mit_mot
+        return Place(scope, scope.fgraph.outputs[inner], index)
+    if out < len(ran.taps):
+        initial = node.inputs[ran.first_tap_input + out]
+        return Place(place.scope, initial, (ran.lags[out] + step, *index))
+    untraced = out - len(ran.taps) - info.n_nit_sot
+    return Place(place.scope, node.inputs[ran.first_untraced_input + untraced], index)
+
+
+def _mit_mot_place(scope, node, ran, group, entry, before, index):
+    """Return what last wrote an entry of an accumulating buffer before step `before`."""
+    slices = ran.info.mit_mot_out_slices
+    offset = sum(map(len, slices[:group]))
+    writers = [
+        (step, offset + i)
+        for i, tap in enumerate(slices[group])
+        if 0 <= (step := entry - ran.lags[group] - tap) < before
+    ]
+    if not writers:
+        return Place(scope, node.inputs[ran.first_tap_input + group], (entry, *index))
+    step, inner = max(writers)
+    inside = scope.inner(node, step)
+    return Place(inside, inside.fgraph.outputs[inner], index)
+
+
+def leave(place):
+    """Return the place outside that an inner graph's input element was taken from."""
+    scope = place.scope
+    if scope.parent is None or isinstance(place.variable, Constant):
+        return None
+    position = list(scope.fgraph.inputs).index(place.variable)
+    return _leave(scope.node.op, place, position)
+
+
+@singledispatch
+def _leave(op, place, position):
+    return Place(place.scope.parent, place.scope.node.inputs[position], place.index)
+
+
+@_leave.register
+def _(op: Scan, place, position):
+    scope, node = place.scope, place.scope.node
+    ran = scope.parent.replay.inner(node)
+    info = ran.info
+    if position < info.n_seqs:
+        return Place(scope.parent, node.inputs[1 + position], (scope.step, *place.index))
+    position -= info.n_seqs
+    outer = Place(scope.parent, None)
+    for group, taps in enumerate(ran.taps):
+        if position < len(taps):
+            step = scope.step + taps[position]
+            if group < info.n_mit_mot:
+                entry = step + ran.lags[group]
+                return _mit_mot_place(
+                    scope.parent, node, ran, group, entry, scope.step, place.index
+                )
+            return _state_place(outer, node, ran, group, step, place.index)
+        position -= len(taps)
+    if position < info.n_untraced_sit_sot:
+        out = len(ran.taps) + info.n_nit_sot + position
+        return _state_place(outer, node, ran, out, scope.step - 1, place.index)
+    position -= info.n_untraced_sit_sot
+    return Place(scope.parent, node.inputs[ran.first_non_seq_input + position], place.index)
+
+
+# The way back to the inputs
+
+
+def most_telling(place):
+    """Return the operand element to follow upstream from a sound element, or None.
+
+    The one that weighs most: of a product or sum the largest term, else the first operand that
+    is not a constant.
+    """
+    node = place.variable.owner
+    if node is None:
+        return leave(place)
+    if isinstance(node.op, IfElse):
+        return enter(node.op, place)
+    candidates = []
+    for region in regions_of(place):
+        variable = node.inputs[region.operand]
+        value = dense(place.scope.replay.value(variable))
+        if isinstance(variable, Constant) or not is_numeric(value) or not np.size(value):
+            continue
+        # A softmax reads a whole row: the element itself is the one to show.
+        same = not region.is_element and np.shape(value) == np.shape(place.array)
+        index = place.index if same else extreme_index(region, value)
+        candidates.append(Place(place.scope, variable, index))
+    computed = [c for c in candidates if not c.is_leaf]
+    return next(iter(computed or candidates), None)
+
+
+def extreme_index(region, value):
+    """Return the element of largest magnitude in a region (NaN counts as infinite)."""
+    if region.is_element:
+        return region.index
+    inside = elements(region, value)
+    magnitudes = np.abs(np.asarray(value, dtype=complex if np.iscomplexobj(value) else float))
+    found = magnitudes[tuple(inside.T)]
+    found = np.where(np.isnan(found), np.inf, found)
+    return tuple(int(i) for i in inside[int(found.argmax())])

@@ -1,0 +1,144 @@
+"""What a trip of the guard is: :class:`GuardEvent`, the record, and :class:`Trip`, the scene.
+
+The event is plain data: it pickles, compares, and outlives the call.  The trip is
+alive: it points at the graph and at the values of the call, and it is only good
+until the next call of the function.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """One step into an inner graph on the way to the bad value.
+
+    Parameters
+    ----------
+    op : str
+        The operation that owns the inner graph, as PyTensor prints it.
+    step : int or None
+        For a ``Scan``, which iteration of its body was running (from 0).
+    """
+
+    op: str
+    step: int | None = None
+
+    def __str__(self):
+        return self.op if self.step is None else f"{self.op}, step {self.step}"
+
+
+@dataclass(frozen=True)
+class GuardEvent:
+    """The record of one trip of the guard.
+
+    Parameters
+    ----------
+    kind : {"nan", "inf", "big"}
+        What the first bad element is.
+    role : {"node", "input", "shared", "constant"}
+        Whether an operation computed the value or it came in from outside.
+    node : str or None
+        The Apply node that computed the value; None unless `role` is "node".
+    op : str or None
+        The operation of that node.
+    variable : str or None
+        Name of the variable, where it has one.
+    output : int
+        Which output of the node it is (0 for an input).
+    dtype : str
+        Element type of the value.
+    shape : tuple of int
+        Shape of the value.
+    size : int
+        Number of elements looked at (of a sparse matrix: those stored).
+    n_nan, n_posinf, n_neginf, n_big : int
+        How many elements are NaN, +Inf, -Inf, and finite but above the threshold.
+    first_index : tuple of int
+        Index of the first bad element in C order (of a sparse matrix: row and column).
+    first_value : float, complex or int
+        That element.
+    path : tuple of PathStep
+        The inner graphs entered, outermost first; empty for the function's own graph.
+    call : int
+        Which call of the function it was (from 1).
+    function : str or None
+        The function's name.
+    """
+
+    kind: str
+    role: str
+    node: str | None
+    op: str | None
+    variable: str | None
+    output: int
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    n_nan: int
+    n_posinf: int
+    n_neginf: int
+    n_big: int
+    first_index: tuple[int, ...]
+    first_value: Any
+    path: tuple[PathStep, ...] = ()
+    call: int = 1
+    function: str | None = None
+
+    @property
+    def n_bad(self):
+        """Number of elements that are NaN, infinite or above the threshold."""
+        return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An inner graph that was being executed when the guard tripped.
+
+    Parameters
+    ----------
+    node : Apply
+        The node, in the graph one level up, whose inner graph this is.
+    fgraph : FunctionGraph
+        The inner graph as it was linked.
+    step : int or None
+        Iteration of a ``Scan``.
+    """
+
+    node: Any
+    fgraph: Any
+    step: int | None
+
+
+@dataclass
+class Trip:
+    """Everything at hand at the moment the guard tripped.
+
+    Parameters
+    ----------
+    event : GuardEvent
+    fgraph : FunctionGraph
+        The compiled graph of the function that was called.
+    inputs : mapping of Variable to value
+        Values of ``fgraph.inputs`` as they were when the call began.
+    variable : Variable
+        The variable whose value is bad; belongs to ``frames[-1].fgraph`` or, without
+        frames, to `fgraph`.
+    value : object
+        The bad value itself, as the live call left it.
+    is_bad : callable
+        ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
+    frames : list of Frame
+        Inner graphs entered, outermost first.
+    """
+
+    event: GuardEvent
+    fgraph: Any
+    inputs: Mapping[Any, Any]
+    variable: Any
+    value: Any
+    is_bad: Callable[[np.ndarray], np.ndarray]
+    frames: list[Frame] = field(default_factory=list)

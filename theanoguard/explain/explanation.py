@@ -1,0 +1,741 @@
+"""From a :class:`~theanoguard.explain.event.Trip` to an :class:`Explanation`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, SpecifyShape
+
+from theanoguard.explain import culprit
+from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric, most_telling
+from theanoguard.explain.event import GuardEvent, PathStep
+from theanoguard.explain.hints import CAME_IN, Hint, Producer, Situation, hint_for
+from theanoguard.explain.naming import ALIASES, apply_text, name_of, number_text, op_name
+from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.explain.scalars import ScalarStep
+from theanoguard.provenance import Provenance, SourceLine, lookup
+
+MAX_WAYPOINTS = 500
+"""Operations followed from the culprit towards the inputs."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the culprit was given.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable, or a short expression.
+    value : number or None
+        The element, exactly; None where a whole region was read.
+    index : tuple or None
+        Its index in the variable; slices where a region was read.
+    shape : tuple of int
+    dtype : str
+    minimum, maximum : number or None
+        Smallest and largest finite value of what was read.
+    constant : bool
+    computed : bool
+        Whether it is a value inside a fused operation; `name` is then what computed it.
+    """
+
+    name: str
+    value: Any
+    index: tuple | None
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: Any = None
+    maximum: Any = None
+    constant: bool = False
+    computed: bool = False
+
+    @property
+    def text(self):
+        """The value if it is one, else the name with what was read of it."""
+        if self.value is not None:
+            return number_text(self.value)
+        return self.name + index_text(self.index)
+
+
+@dataclass(frozen=True)
+class Waypoint:
+    """One stop on the way from an input to the culprit.
+
+    Parameters
+    ----------
+    name : str
+        The variable's name, or the operation.
+    index : tuple
+        The element there.
+    value : number
+        Its value, exactly.
+    shape : tuple of int
+    kind : {"node", "input", "shared", "constant"}
+    source : SourceLine or None
+        The user's line.
+    op : str or None
+        The user's operation.
+    path : tuple of PathStep
+        The inner graphs it lies in.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    value: Any
+    shape: tuple[int, ...]
+    kind: str
+    source: SourceLine | None = None
+    op: str | None = None
+    path: tuple[PathStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An operation, or an outside value, that a bad value comes from.
+
+    Parameters
+    ----------
+    kind : {"nan", "inf", "big", "extreme"}
+        What its value is.
+    role : {"node", "input", "shared", "constant"}
+    op : str or None
+        Name of the operation; of a fused one, the inner scalar operation.
+    node : str or None
+        The Apply node that holds it.
+    fused : bool
+        Whether the node is a fused one.
+    name : str
+        Name of the variable, the nearest name, or a short expression.
+    own_name : bool
+        Whether the user gave the name to this variable.
+    expression : str
+        The operation with its operands' values.
+    operands : tuple of Operand
+    index : tuple of int
+        The element.
+    value : number
+        What came out there, exactly.
+    shape : tuple of int
+    dtype : str
+    n_bad, size : int
+        How many elements are bad, of how many.
+    minimum, maximum : number or None
+        Smallest and largest finite value.
+    provenance : Provenance
+        Of the operation.
+    path : tuple of PathStep
+        The inner graphs entered, outermost first.
+    hint : Hint or None
+    """
+
+    kind: str
+    role: str
+    op: str | None
+    node: str | None
+    fused: bool
+    name: str
+    own_name: bool
+    expression: str
+    operands: tuple[Operand, ...]
+    index: tuple[int, ...]
+    value: Any
+    shape: tuple[int, ...]
+    dtype: str
+    n_bad: int
+    size: int
+    minimum: Any
+    maximum: Any
+    provenance: Provenance
+    path: tuple[PathStep, ...] = ()
+    hint: Hint | None = None
+
+    @property
+    def backward(self):
+        """Whether differentiation made the operation."""
+        return self.provenance.backward is not None
+
+    @property
+    def source(self):
+        """The user's line; of a gradient, the line that it differentiates."""
+        return user_line(self.provenance)
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a bad value in the rest of the call.
+
+    Parameters
+    ----------
+    survives : bool
+        Whether an output or update of the function is bad.
+    outputs : tuple of str
+        Which ones.
+    masked_by : tuple of str
+        Operations that read a bad value and gave sound ones.
+    """
+
+    survives: bool
+    outputs: tuple[str, ...]
+    masked_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known of a trip; plain data, which pickles and outlives the call.
+
+    Parameters
+    ----------
+    event : GuardEvent
+        The trip.
+    cause : Cause
+        The first operation that made the badness, or the outside value that held it.
+    deeper : Cause or None
+        Where `cause` is sound under the policy except for an infinite operand: what made that.
+    waypoints : tuple of Waypoint
+        The way from an input to the cause.
+    reproduced : bool
+        Whether the replay gave the same bad value.  If not, `cause` tells what the live
+        call showed.
+    notes : tuple of str
+    fate : Fate or None
+        On request.
+    """
+
+    event: GuardEvent
+    cause: Cause
+    deeper: Cause | None = None
+    waypoints: tuple[Waypoint, ...] = ()
+    reproduced: bool = True
+    notes: tuple[str, ...] = ()
+    fate: Fate | None = None
+
+    @property
+    def made_here(self):
+        """Whether an operation of the function made the badness (else it came in)."""
+        return self.cause.role == "node"
+
+
+def explain(trip, masked=False, impl=None):
+    """Find out what made the bad value of a trip.
+
+    Parameters
+    ----------
+    trip : Trip
+    masked : bool
+        Also run the rest of the call, to see whether the bad value survives.
+    impl : {"c", "py", None}
+        Which implementation of the operations the replay runs.
+
+    Returns
+    -------
+    Explanation
+    """
+    mask = _numeric_mask(trip.is_bad)
+    scope = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
+    for frame in trip.frames:
+        scope = scope.inner(frame.node, frame.step, frame.fgraph)
+    place, note = _tripped_place(trip, scope, mask)
+    if place is None:
+        return Explanation(trip.event, _live_cause(trip, scope), reproduced=False, notes=(note,))
+    origin = find_origin(place, mask)
+    cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
+    deeper = None
+    if origin.made_here and np.isnan(cause.value):
+        further = find_origin(origin.place, _not_finite)
+        if further.place != origin.place or further.scalar is not origin.scalar:
+            other = describe(further, _not_finite)
+            if other.kind != "nan":
+                deeper = other
+                origin = further
+    return Explanation(
+        trip.event,
+        cause,
+        deeper=deeper,
+        waypoints=tuple(waypoints(origin, mask)),
+        fate=fate(trip, scope, mask) if masked else None,
+    )
+
+
+def _numeric_mask(is_bad):
+    def mask(array):
+        array = np.asarray(array)
+        return is_bad(array) if array.dtype.kind in "fciu" else np.zeros(array.shape, bool)
+
+    return mask
+
+
+def _not_finite(array):
+    array = np.asarray(array)
+    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+def _tripped_place(trip, scope, mask):
+    """Return the bad element in the replay, or None and why there is none."""
+    value = culprit.dense(scope.replay.value(trip.variable))
+    if is_numeric(value):
+        bad = np.asarray(mask(value))
+        index = tuple(trip.event.first_index)
+        inside = len(index) == bad.ndim and np.all(np.less(index, bad.shape))
+        if inside and bad[index]:
+            return Place(scope, trip.variable, index), None
+        if bad.any():
+            index = tuple(int(i) for i in np.argwhere(bad)[0])
+            return Place(scope, trip.variable, index), None
+    return None, (
+        "Running the call again did not give a bad value here: an operation on the way is not"
+        " deterministic, or reads memory that nothing has written. What follows is what the live"
+        " call showed."
+    )
+
+
+# Describing
+
+
+def describe(origin, mask, event=None):
+    """Return the :class:`Cause` that an :class:`~theanoguard.explain.culprit.Origin` is."""
+    place, scalar = origin.place, origin.scalar
+    node = place.variable.owner
+    scope = place.scope
+    array = np.asarray(place.array)
+    provenance = provenance_of(place, scalar)
+    value = place.element if scalar is None else _only(scalar.results)
+    if node is None:
+        role = event.role if event is not None and event.role != "node" else role_of(place.variable)
+        op, operands, expression, hint = None, (), name_of(place.variable), CAME_IN[role]
+    else:
+        role = "node"
+        step = scalar or _single_step(place)
+        if step is not None:
+            operands = _scalar_operands(place, step)
+            op = op_name(step.op)
+            expression = apply_text(step.op, [o.text for o in operands])
+        else:
+            operands = _region_operands(place)
+            op = op_name(node.op)
+            expression = apply_text(node.op, [o.text for o in operands])
+        hint = hint_for(_situation(place, step, op, value, provenance))
+    name, own_name = _name(place.variable, provenance)
+    low, high = finite_range(array)
+    return Cause(
+        kind=kind_of(value),
+        role=role,
+        op=op,
+        node=None if node is None else f"{node.op}.{node.outputs.index(place.variable)}",
+        fused=scalar is not None and scalar.node is not None,
+        name=name,
+        own_name=own_name,
+        expression=expression,
+        operands=operands,
+        index=place.index,
+        value=value,
+        shape=array.shape,
+        dtype=str(array.dtype),
+        n_bad=int(np.count_nonzero(mask(array))),
+        size=int(array.size),
+        minimum=low,
+        maximum=high,
+        provenance=provenance,
+        path=scope.path,
+        hint=hint,
+    )
+
+
+def _only(values):
+    return next((v for v in values if not np.isfinite(v)), values[0])
+
+
+def _live_cause(trip, scope):
+    event, node = trip.event, trip.variable.owner
+    provenance = lookup(scope.fgraph, trip.variable)
+    array = np.asarray(culprit.dense(trip.value))
+    numeric = is_numeric(array)
+    low, high = finite_range(array) if numeric else (None, None)
+    name, own_name = _name(trip.variable, provenance)
+    operands = tuple(
+        Operand(name_of(v), None, (...,), tuple(v.type.shape), v.type.dtype)
+        for v in (node.inputs if node is not None else ())
+        if hasattr(v.type, "dtype") and hasattr(v.type, "shape")
+    )
+    return Cause(
+        kind=event.kind,
+        role=event.role,
+        op=None if node is None else op_name(node.op),
+        node=event.node,
+        fused=False,
+        name=name,
+        own_name=own_name,
+        expression=name_of(trip.variable),
+        operands=operands,
+        index=event.first_index,
+        value=event.first_value,
+        shape=event.shape,
+        dtype=event.dtype,
+        n_bad=event.n_bad,
+        size=event.size,
+        minimum=low,
+        maximum=high,
+        provenance=provenance,
+        path=event.path,
+    )
+
+
+def role_of(variable):
+    """Return whether a leaf is an input, a shared variable or a constant."""
+    if isinstance(variable, Constant):
+        return "constant"
+    return "shared" if isinstance(variable, SharedVariable) else "input"
+
+
+def kind_of(value):
+    """Return what is wrong with a number: "nan", "inf", or "big"."""
+    if np.isnan(value):
+        return "nan"
+    return "inf" if np.isinf(value) else "big"
+
+
+def finite_range(array):
+    """Return the smallest and largest finite value of an array, or (None, None)."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiu":
+        return None, None
+    finite = array[np.isfinite(array)]
+    return (finite.min(), finite.max()) if finite.size else (None, None)
+
+
+def user_line(provenance):
+    """Return the user's line; of a gradient, the line that it differentiates."""
+    if provenance.backward is not None and provenance.backward.forward_source is not None:
+        return provenance.backward.forward_source
+    return provenance.source
+
+
+def provenance_of(place, scalar=None):
+    """Return the provenance of a place, or of a scalar operation fused into its node."""
+    found = lookup(place.scope.fgraph, place.variable)
+    node = place.variable.owner
+    if scalar is None or scalar.node is None or not found.inner:
+        return found
+    nodes = list(node.op.scalar_op.fgraph.toposort())
+    return found.inner[nodes.index(scalar.node)]
+
+
+def _name(variable, provenance):
+    if provenance.own_name and provenance.name:
+        return provenance.name, True
+    return name_of(variable), False
+
+
+def _single_step(place):
+    """Return the scalar step of an elementwise node that is not fused, or None."""
+    node = place.variable.owner
+    if not isinstance(node.op, Elemwise):
+        return None
+    final = culprit.scalar_final(place)
+    return final if isinstance(final, ScalarStep) and final.node is None else None
+
+
+def _scalar_operands(place, step):
+    """Return the operands of a scalar operation at one element."""
+    node = place.variable.owner
+    regions = culprit.regions_of(place)
+    operands = []
+    for value, origin in zip(step.operands, step.origins, strict=True):
+        if isinstance(origin, int):
+            outer = node.inputs[origin]
+            array = np.asarray(place.scope.replay.value(outer))
+            low, high = finite_range(array)
+            operands.append(
+                Operand(
+                    display_name(place.scope, outer),
+                    value,
+                    regions[origin].index,
+                    array.shape,
+                    str(array.dtype),
+                    low,
+                    high,
+                    isinstance(outer, Constant),
+                )
+            )
+        elif isinstance(origin, ScalarStep):
+            text = apply_text(origin.op, [number_text(v) for v in origin.operands])
+            dtype = str(np.asarray(value).dtype)
+            operands.append(Operand(text, value, None, (), dtype, computed=True))
+        else:
+            operands.append(
+                Operand(
+                    number_text(value), value, None, (), str(np.asarray(value).dtype), constant=True
+                )
+            )
+    return tuple(operands)
+
+
+def _region_operands(place):
+    operands = []
+    for region in culprit.regions_of(place):
+        variable = place.variable.owner.inputs[region.operand]
+        array = np.asarray(culprit.dense(place.scope.replay.value(variable)))
+        read = array[region.index]
+        low, high = finite_range(read)
+        operands.append(
+            Operand(
+                display_name(place.scope, variable),
+                read[()] if np.ndim(read) == 0 else None,
+                region.index,
+                array.shape,
+                str(array.dtype),
+                low,
+                high,
+                isinstance(variable, Constant),
+            )
+        )
+    return tuple(operands)
+
+
+def display_name(scope, variable):
+    """Return the user's name of a variable of a compiled graph, or a short expression."""
+    if isinstance(variable, Constant):
+        return name_of(variable)
+    return _name(variable, lookup(scope.fgraph, variable))[0]
+
+
+def index_text(index):
+    """Return an index as it is written.
+
+    Examples
+    --------
+    >>> index_text((2, slice(None))), index_text((...,)), index_text(())
+    ('[2, :]', '', '')
+    """
+    if not index or index == (...,):
+        return ""
+    return "[" + ", ".join(map(_one_index_text, index)) + "]"
+
+
+def _one_index_text(i):
+    if isinstance(i, slice):
+        return f"{'' if i.start is None else i.start}:{'' if i.stop is None else i.stop}"
+    return "..." if i is ... or isinstance(i, np.ndarray) else str(i)
+
+
+# Hints
+
+
+def _situation(place, step, op, value, provenance):
+    node = place.variable.owner
+    if step is not None:
+        operands = step.operands
+        producers = tuple(
+            _scalar_producer(origin)
+            if isinstance(origin, ScalarStep)
+            else _producer(place, origin)
+            if origin is not None
+            else Producer("constant")
+            for origin in step.origins
+        )
+    else:
+        found = culprit.regions_of(place)
+        operands = tuple(
+            np.asarray(culprit.dense(place.scope.replay.value(node.inputs[r.operand])))[r.index]
+            for r in found
+        )
+        producers = tuple(_producer(place, r.operand) for r in found)
+    line = user_line(provenance)
+    clients = place.scope.fgraph.clients.get(place.variable, ())
+    return Situation(
+        op=op,
+        operands=operands,
+        result=value,
+        dtype=str(np.asarray(value).dtype),
+        backward=provenance.backward is not None,
+        producers=producers,
+        consumers=tuple(op_name(client.op) for client, _ in clients),
+        in_scan=any(s.step is not None for s in place.scope.path),
+        source=line.text if line is not None else "",
+    )
+
+
+def _scalar_producer(step):
+    ancestors = []
+    todo = list(step.origins)
+    while todo:
+        origin = todo.pop()
+        if isinstance(origin, ScalarStep):
+            ancestors.append(op_name(origin.op))
+            todo += origin.origins
+    return Producer(op_name(step.op), step.operands, tuple(ancestors))
+
+
+VIEWS = (DimShuffle, Reshape, SpecifyShape)
+
+
+def _producer(place, position):
+    """Return what computed an operand, looking through views and into fused nodes."""
+    region = next(r for r in culprit.regions_of(place) if r.operand == position)
+    variable = place.variable.owner.inputs[position]
+    value = place.scope.replay.value(variable)
+    at = Place(place.scope, variable, _some_index(region, value))
+    while at is not None and at.variable.owner is not None:
+        node = at.variable.owner
+        if not isinstance(node.op, VIEWS) and op_name(node.op) != "getitem":
+            break
+        at = culprit.operand_place(at, culprit.regions_of(at)[0])
+    node = None if at is None else at.variable.owner
+    if node is None:
+        return Producer(role_of(variable))
+    further = tuple(op_name(v.owner.op) for v in _ancestors(node, depth=3) if v.owner is not None)
+    user_op = lookup(at.scope.fgraph, at.variable).op
+    further += (user_op_name(user_op),) if user_op else ()
+    if isinstance(node.op, Elemwise):
+        final = culprit.scalar_final(at)
+        if isinstance(final, ScalarStep):
+            own = _scalar_producer(final)
+            return Producer(own.op, own.operands, own.ancestors + further)
+    return Producer(op_name(node.op), (), further)
+
+
+def _some_index(region, value):
+    return culprit.extreme_index(region, value) if np.size(value) else ()
+
+
+def _ancestors(node, depth):
+    level = list(node.inputs)
+    for _ in range(depth):
+        yield from level
+        level = [v for up in level if up.owner is not None for v in up.owner.inputs][:20]
+
+
+def user_op_name(text):
+    """Return the short name of an operation from PyTensor's text for it.
+
+    Examples
+    --------
+    >>> user_op_name("Softmax{axis=(1,)}"), user_op_name("True_div")
+    ('softmax', 'true_div')
+    """
+    head = text.split("{")[0]
+    return ALIASES.get(head, head[:1].lower() + head[1:])
+
+
+# The way from the inputs
+
+
+def waypoints(origin, mask):
+    """Return the way from an input to the culprit, farthest first."""
+    found = []
+    place, scalar = origin.place, origin.scalar
+    if place.is_leaf:
+        return found
+    for _ in range(MAX_WAYPOINTS):
+        place = _next_place(place, scalar)
+        scalar = None
+        if place is None:
+            break
+        if not (place.variable.owner is not None and isinstance(place.variable.owner.op, VIEWS)):
+            found.append(_waypoint(place))
+        if place.is_leaf and place.scope.parent is None:
+            break
+    return merge_rewritten(list(reversed(found)))
+
+
+def _next_place(place, scalar):
+    """Return the operand to follow: of a fused operation, the one that decides most."""
+    while scalar is not None:
+        position = _weightiest(scalar)
+        if position is None:
+            return None
+        origin = scalar.origins[position]
+        if isinstance(origin, int):
+            return culprit.operand_place(place, culprit.regions_of(place)[origin])
+        scalar = origin
+    node = place.variable.owner
+    if node is not None and isinstance(node.op, Elemwise):
+        final = culprit.scalar_final(place)
+        if isinstance(final, ScalarStep):
+            return _next_place(place, final)
+    return most_telling(place)
+
+
+def _weightiest(step):
+    """Return the operand of a scalar operation to follow upstream, None if all are constants.
+
+    What is not finite comes first, then a divisor of 0, then the largest.
+    """
+    candidates = [i for i, origin in enumerate(step.origins) if origin is not None]
+    if not candidates:
+        return None
+
+    def weight(i):
+        value = step.operands[i]
+        if not np.isfinite(value):
+            return 2, 0.0
+        divides = i == 1 and value == 0 and op_name(step.op) in ("true_div", "int_div", "mod")
+        return (1, 0.0) if divides else (0, float(abs(value)))
+
+    return max(candidates, key=weight)
+
+
+def _waypoint(place):
+    provenance = lookup(place.scope.fgraph, place.variable)
+    array = np.asarray(place.array)
+    leaf = place.is_leaf
+    op = None if leaf else user_op_name(provenance.op or str(place.variable.owner.op))
+    name, own_name = _name(place.variable, provenance)
+    rewritten = not leaf and op != op_name(place.variable.owner.op)
+    if not own_name and not leaf and (rewritten or "..." in name):
+        name = op
+    return Waypoint(
+        name=name,
+        index=place.index,
+        value=place.element,
+        shape=array.shape,
+        kind=role_of(place.variable) if leaf else "node",
+        source=user_line(provenance),
+        op=op,
+        path=place.scope.path,
+    )
+
+
+def merge_rewritten(points):
+    """Join neighbours that one operation of the user was rewritten into; the last one stays."""
+    merged = []
+    for point in points:
+        last = merged[-1] if merged else None
+        same = (
+            last is not None
+            and point.kind == last.kind == "node"
+            and point.source is not None
+            and (point.source, point.op, point.path) == (last.source, last.op, last.path)
+        )
+        if same:
+            merged.pop()
+        merged.append(point)
+    return merged
+
+
+def fate(trip, scope, mask):
+    """Return what became of a bad value in the rest of the call."""
+    while scope.parent is not None:
+        scope = scope.parent
+    replay = scope.replay
+
+    def bad(variable):
+        value = culprit.dense(replay.value(variable))
+        return is_numeric(value) and bool(np.any(mask(value)))
+
+    outputs = tuple(name_of(out) for out in trip.fgraph.outputs if bad(out))
+    variable = trip.frames[0].node.outputs[0] if trip.frames else trip.variable
+    masked_by, seen, todo = [], set(), [variable]
+    while todo:
+        for node, _ in replay.fgraph.clients.get(todo.pop(), ()):
+            if node in seen or not getattr(node, "outputs", ()):
+                continue
+            seen.add(node)
+            spoiled = [out for out in node.outputs if bad(out)]
+            todo += spoiled
+            if not spoiled:
+                masked_by.append(op_name(node.op))
+    return Fate(bool(outputs), outputs, tuple(masked_by))

@@ -1,0 +1,450 @@
+"""What an operation does with such operands, and what to write instead.
+
+One table, open to registration: :func:`register_hint` adds a rule for any operation,
+a user's own too.  The rules of an operation are tried in the order of registration, a
+user's before those that come with the package.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from theanoguard.explain.naming import number_text
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What to know and what to do.
+
+    Parameters
+    ----------
+    key : str
+        Short name of the rule, such as ``"log-zero"``.
+    text : str
+    """
+
+    key: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Producer:
+    """The operation that computed an operand, one step upstream."""
+
+    op: str
+    operands: tuple = ()
+    ancestors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a rule looks at.
+
+    Parameters
+    ----------
+    op : str
+        Name of the operation.
+    operands : tuple
+        Their values at the element: numbers, or arrays for what is read along an axis.
+    result : number
+        What came out.
+    dtype : str
+        In which it was computed.
+    backward : bool
+        Whether differentiation made the operation.
+    producers : tuple of Producer
+        Where each operand came from.
+    consumers : tuple of str
+        Names of the operations that read the result.
+    in_scan : bool
+        Whether it happened in the body of a scan.
+    source : str
+        Text of the user's line.
+    """
+
+    op: str
+    operands: tuple
+    result: Any
+    dtype: str
+    backward: bool = False
+    producers: tuple[Producer, ...] = ()
+    consumers: tuple[str, ...] = ()
+    in_scan: bool = False
+    source: str = ""
+
+    def made_by(self, position, *names):
+        """Whether the operand at `position` was computed by (or from) one of `names`."""
+        if position >= len(self.producers):
+            return False
+        producer = self.producers[position]
+        return producer.op in names or any(a in names for a in producer.ancestors)
+
+    @property
+    def limit(self):
+        """The largest finite number of the dtype."""
+        kind = np.dtype(self.dtype)
+        return float(np.finfo(kind).max) if kind.kind in "fc" else float("inf")
+
+    @property
+    def exp_limit(self):
+        """Where ``exp`` overflows: 709.8 in float64, 88.7 in float32."""
+        return round(float(np.log(self.limit)), 1)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of the table: when it applies, and what it says."""
+
+    key: str
+    when: Callable[[Situation], bool]
+    text: str
+
+
+_rules: dict[str, list[Rule]] = {}
+
+
+def register_hint(op, key, when, text):
+    """Add a rule for an operation.
+
+    Parameters
+    ----------
+    op : str or type
+        Name of the operation as the report prints it, the class of an Op or scalar op, or
+        ``"*"`` for any.
+    key : str
+        Name of the rule.
+    when : callable
+        From a :class:`Situation` to whether the rule applies.
+    text : str
+        What to say; ``{0}``, ``{1}`` are the operands, ``{result}``, ``{dtype}``,
+        ``{limit}`` and ``{exp_limit}`` may be used.
+
+    Examples
+    --------
+    >>> register_hint("my_op", "my-op-zero", lambda s: s.operands[0] == 0, "never give it {0}")
+    >>> hint_for(Situation("my_op", (0.0,), np.nan, "float64"))
+    Hint(key='my-op-zero', text='never give it 0.0')
+    """
+    name = op if isinstance(op, str) else op.__name__[0].lower() + op.__name__[1:]
+    _rules.setdefault(name, []).insert(0, Rule(key, when, text))
+
+
+def hint_for(situation):
+    """Return the :class:`Hint` of the first rule that applies, or None."""
+    named = {
+        "result": number_text(situation.result),
+        "dtype": situation.dtype,
+        "limit": number_text(situation.limit),
+        "exp_limit": situation.exp_limit,
+    }
+    operands = [number_text(v) if np.ndim(v) == 0 else "..." for v in situation.operands]
+    operands += [""] * 3
+    for rule in (*_rules.get(situation.op, ()), *_rules.get("*", ())):
+        if _applies(rule, situation):
+            return Hint(rule.key, rule.text.format(*operands, **named))
+    return None
+
+
+def _applies(rule, situation):
+    with np.errstate(all="ignore"):
+        try:
+            return bool(rule.when(situation))
+        except (IndexError, TypeError):  # operands of a shape that the rule does not speak of
+            return False
+
+
+def _nan(s):
+    return np.isnan(s.result)
+
+
+def _overflow(s):
+    """Finite operands, and a result that is infinite or at least enormous."""
+    finite = all(np.isfinite(v).all() for v in s.operands if np.asarray(v).dtype.kind in "fciub")
+    return finite and not np.isnan(s.result)
+
+
+def _first(s):
+    return s.operands[0]
+
+
+def _second(s):
+    return s.operands[1]
+
+
+def _cancelled(s):
+    """The operand is a difference of nearly equal numbers, negative by rounding alone."""
+    producer = s.producers[0]
+    if producer.op not in ("sub", "add") or not producer.operands:
+        return False
+    scale = max(abs(v) for v in producer.operands)
+    return -1e-3 * scale <= _first(s) <= 0
+
+
+_VARIANCE = (
+    "{0} is what rounding leaves of a difference of nearly equal numbers: E[x^2] - E[x]^2 loses"
+    " all its digits when the mean is large. Use x.var() or mean((x - mean(x))**2), and add a"
+    " small epsilon before the root or logarithm."
+)
+
+# (operations, key, when, text), the most special rule of an operation first
+_TABLE = [
+    (
+        "log log2 log10",
+        "softmax-then-log",
+        lambda s: _first(s) == 0 and (s.made_by(0, "softmax") or "softmax" in s.source),
+        "softmax has underflowed to 0 here. Use pytensor.tensor.special.log_softmax(h, axis=...),"
+        " which never takes the logarithm of a rounded 0.",
+    ),
+    (
+        "log log2 log10",
+        "probability-underflow",
+        lambda s: _first(s) == 0 and s.made_by(0, "prod", "exp", "mul", "sigmoid", "pow"),
+        "The argument has underflowed to 0: numbers this small do not exist in {dtype}."
+        " Compute in logarithms: a sum of logs for a product, log_softmax or"
+        " pt.log_sigmoid for a probability, logsumexp for a sum of exps.",
+    ),
+    ("log log2 log10 sqrt", "cancellation", _cancelled, _VARIANCE),
+    (
+        "log log2 log10",
+        "log-zero",
+        lambda s: _first(s) == 0,
+        "The logarithm of 0 is -inf. Keep the argument positive: log(x + eps), log(clip(x, eps,"
+        " ...)), or xlogx / xlogy where the product x * log(x) is meant.",
+    ),
+    (
+        "log log2 log10",
+        "log-negative",
+        lambda s: _first(s) < 0,
+        "The logarithm of a negative number ({0}) is NaN. Check what is subtracted from it;"
+        " keep the argument positive: log(clip(x, eps, ...)), or for a parameter that must"
+        " stay positive use log(softplus(x)) or learn its logarithm.",
+    ),
+    (
+        "log1p",
+        "log1p-minus-one",
+        lambda s: _first(s) <= -1,
+        "log1p(x) needs x > -1, and x is {0}. For log(1 - p) with p near 1 work with the logit:"
+        " log(1 - sigmoid(z)) is -softplus(z).",
+    ),
+    (
+        "true_div",
+        "norm-gradient-at-zero",
+        lambda s: s.backward and _second(s) == 0 and s.made_by(1, "sqrt"),
+        "The gradient of sqrt at 0 is 0.5 / sqrt(0). A norm has no gradient at 0: write"
+        " sqrt(sum(x**2) + eps), or penalise sum(x**2) itself.",
+    ),
+    (
+        "true_div",
+        "softmax-overflow",
+        lambda s: np.isinf(_second(s)) and s.made_by(1, "exp", "sum"),
+        "exp has overflowed in a hand-written softmax. Use pytensor.tensor.special.softmax(h,"
+        " axis=...), or subtract the maximum first: exp(h - h.max(axis=..., keepdims=True)).",
+    ),
+    (
+        "true_div",
+        "masked-gradient",
+        lambda s: s.backward and _second(s) == 0 and _first(s) == 0,
+        "0 / 0 in a gradient: switch(x > 0, f(x), 0) masks the value of f, not its derivative."
+        " Give f a safe argument on the masked side: f(switch(x > 0, x, 1)).",
+    ),
+    (
+        "true_div",
+        "zero-by-zero",
+        lambda s: _first(s) == 0 and _second(s) == 0,
+        "0 / 0 is NaN. Guard the divisor: x / (n + eps), x / maximum(n, eps), or"
+        " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
+    ),
+    (
+        "true_div",
+        "gradient-at-zero",
+        lambda s: s.backward and _second(s) == 0,
+        "The derivative divides by 0 here: the forward operation is not differentiable at this"
+        " value. Keep its argument away from 0 (clip, or add eps).",
+    ),
+    (
+        "true_div int_div mod",
+        "division-by-zero",
+        lambda s: _second(s) == 0,
+        "{0} / 0 is not finite. Guard the divisor: x / (n + eps), or x / maximum(n, eps).",
+    ),
+    (
+        "true_div",
+        "inf-by-inf",
+        lambda s: np.isinf(_first(s)) and np.isinf(_second(s)),
+        "inf / inf is NaN: both have overflowed before. Divide in logarithms, or scale both down.",
+    ),
+    (
+        "reciprocal",
+        "division-by-zero",
+        lambda s: _first(s) == 0,
+        "1 / 0 is inf. Guard the divisor: 1 / (n + eps), or 1 / maximum(n, eps).",
+    ),
+    (
+        "exp exp2 expm1 sinh cosh",
+        "exp-overflow",
+        lambda s: abs(_first(s)) > 10,
+        "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}. For a softmax"
+        " use pytensor.tensor.special.softmax, for log(sum(exp(x))) use pt.logsumexp, for"
+        " log(1 + exp(x)) use pt.softplus; else subtract the maximum or clip the exponent.",
+    ),
+    (
+        "sqrt",
+        "sqrt-negative",
+        lambda s: _first(s) < 0,
+        "The square root of a negative number ({0}) is NaN. Clip it: sqrt(maximum(x, 0)), with an"
+        " eps instead of 0 if it is differentiated.",
+    ),
+    (
+        "pow",
+        "pow-negative-base",
+        lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
+        "A negative base ({0}) with the fractional exponent {1} has no real power. Use"
+        " abs(x)**p, sign(x) * abs(x)**p, or clip the base.",
+    ),
+    (
+        "pow",
+        "pow-at-zero",
+        lambda s: _first(s) == 0 and _second(s) < 0,
+        "0 to the negative power {1} is inf: the derivative p * x**(p - 1) with p < 1 has no value"
+        " at 0. Use (x + eps)**p.",
+    ),
+    (
+        "pow sqr mul cube",
+        "product-overflow",
+        lambda s: _overflow(s) and abs(s.result) > 1e3,
+        "The product exceeds what is sensible or what {dtype} holds ({limit}). Scale the operands"
+        " down, work with logarithms, or check the learning rate and the initial values.",
+    ),
+    (
+        "mul",
+        "zero-times-inf",
+        lambda s: _nan(s) and any(np.isinf(v) for v in s.operands),
+        "0 * inf is NaN: multiplying by 0 does not mask an infinity. Use switch(mask, x, 0) with a"
+        " safe x, or xlogy / xlogx for x * log(x).",
+    ),
+    (
+        "sub add sum",
+        "inf-minus-inf",
+        lambda s: _nan(s) and any(np.isinf(v).any() for v in s.operands),
+        "inf - inf is NaN: the operands have overflowed before. For log(sum(exp(x))) use"
+        " pt.logsumexp; else find where they became infinite.",
+    ),
+    (
+        "sum add sub prod mean",
+        "sum-overflow",
+        _overflow,
+        "The result exceeds what is sensible or what {dtype} holds ({limit}). Use mean instead of"
+        " sum, sum in float64 (acc_dtype='float64'), or scale the terms down.",
+    ),
+    (
+        "dot batched_dot outer",
+        "dot-overflow",
+        _overflow,
+        "The product of matrices exceeds what is sensible or what {dtype} holds ({limit})."
+        " Scale the inputs, check the initial weights and the learning rate, or compute in"
+        " float64.",
+    ),
+    (
+        "dot batched_dot outer",
+        "inf-in-dot",
+        lambda s: True,
+        "An infinite operand met a 0 or an infinity of the other sign inside the product.",
+    ),
+    (
+        "softmax logSoftmax",
+        "softmax-of-infinity",
+        lambda s: _nan(s),
+        "A softmax of inf, or of a slice that is -inf throughout (everything masked), is NaN."
+        " Mask with a large finite negative number, such as -1e9, and leave one entry.",
+    ),
+    (
+        "arccos arcsin",
+        "arc-out-of-range",
+        lambda s: abs(_first(s)) > 1,
+        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}, often by"
+        " rounding. Use clip(x, -1, 1), with 1 - eps if it is differentiated.",
+    ),
+    (
+        "arctanh",
+        "arctanh-out-of-range",
+        lambda s: abs(_first(s)) >= 1,
+        "arctanh exists inside -1 to 1, and the argument is {0}. Use clip(x, -1 + eps, 1 - eps).",
+    ),
+    (
+        "arccosh",
+        "arccosh-out-of-range",
+        lambda s: _first(s) < 1,
+        "arccosh needs an argument of at least 1, and it is {0}. Use maximum(x, 1).",
+    ),
+    (
+        "gammaln gamma psi tri_gamma",
+        "gamma-pole",
+        lambda s: _first(s) <= 0,
+        "The gamma function has a pole at {0}. Keep the argument positive (softplus, or clip).",
+    ),
+    (
+        "sin cos tan",
+        "angle-infinite",
+        lambda s: np.isinf(_first(s)),
+        "The sine of an infinite angle is NaN: the angle has overflowed before.",
+    ),
+    (
+        "cast",
+        "cast-overflow",
+        _overflow,
+        "{0} does not fit into {dtype} (largest: {limit}). Compute in float64, or scale down.",
+    ),
+    (
+        "cholesky",
+        "cholesky-not-positive-definite",
+        lambda s: True,
+        "The matrix is not positive definite (to working precision). Make it symmetric and add"
+        " jitter to the diagonal: K + 1e-6 * pt.eye(n).",
+    ),
+    (
+        "solve solveTriangular matrixInverse matrixPinv",
+        "singular-matrix",
+        lambda s: True,
+        "The matrix is singular, or nearly so. Add jitter to its diagonal, or use a"
+        " pseudo-inverse or a least-squares solver.",
+    ),
+    (
+        "*",
+        "exploding-state",
+        lambda s: s.in_scan and _overflow(s),
+        "The state grows from step to step. Scale down the recurrent weights (spectral radius"
+        " below 1), clip the state or the gradient, or use fewer steps.",
+    ),
+    (
+        "*",
+        "big-value",
+        lambda s: _overflow(s) and abs(s.result) > 1e3,
+        "A value this large usually means divergence: lower the learning rate, clip the gradient,"
+        " or scale the inputs.",
+    ),
+]
+
+for _ops, _key, _when, _text in reversed(_TABLE):
+    for _op in _ops.split():
+        register_hint(_op, _key, _when, _text)
+
+
+CAME_IN = {
+    "input": Hint(
+        "bad-input",
+        "The function was called with this value: look at the data, its preprocessing and its"
+        " missing entries.",
+    ),
+    "shared": Hint(
+        "bad-shared",
+        "The shared variable held this value before the call: look at how it was initialised,"
+        " loaded or set, and at the update of an earlier, unguarded call.",
+    ),
+    "constant": Hint(
+        "bad-constant",
+        "The value was put into the graph as a constant when the graph was built.",
+    ),
+}
+"""Hints for a value that no operation made."""

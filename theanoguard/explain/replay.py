@@ -1,0 +1,405 @@
+"""Recompute the intermediate values of one call, from the values of its inputs.
+
+The graph that ran is evaluated again, node by node, with the kernels that ran (the
+C code of every node is in PyTensor's cache by then), but without in-place damage: what
+a node would destroy is copied first.  Only the ancestors of what is asked for are
+computed, and :class:`~pytensor.scan.op.Scan`, ``OpFromGraph`` and ``IfElse`` are stepped
+into instead of run, so that the values inside them can be asked for too.
+"""
+
+import copy
+from functools import singledispatch
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant
+from pytensor.ifelse import IfElse
+from pytensor.scan.op import Scan
+
+from theanoguard._pytensor import default_impl, inner_graph
+
+MEMORY_BOUND = 1 << 30
+"""Bytes of recomputed values that a replay keeps; what is dropped is computed again."""
+
+
+def copy_value(value):
+    """Return a copy of the value of a variable (RNG states and lists: a deep copy)."""
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    return copy.deepcopy(value)
+
+
+class Kernels:
+    """Callables that compute the outputs of a node, shared by equal nodes.
+
+    A graph of a thousand nodes has some dozens of different kernels; making one costs
+    half a millisecond even when its C code is cached.
+
+    Parameters
+    ----------
+    impl : {"c", "py", None}
+        Which implementation to run; None takes C code where PyTensor has a compiler.
+    """
+
+    def __init__(self, impl=None):
+        self.impl = impl or default_impl()
+        self._made = {}
+
+    def run(self, node, inputs):
+        """Return the values of the outputs of `node` for `inputs`, which it may destroy."""
+        key = (
+            node.op,
+            tuple(id(v) if isinstance(v, Constant) else v.type for v in node.inputs),
+            tuple(v.type for v in node.outputs),
+        )
+        try:
+            kernel = self._made.get(key)
+        except TypeError:  # an op of the user's own that cannot be hashed
+            key = id(node)
+            kernel = self._made.get(key)
+        if kernel is None:
+            kernel = self._made[key] = self._make(node)
+        return kernel(inputs)
+
+    def _make(self, node):
+        # Constants stay: the C code of some ops depends on them.
+        own = Apply(
+            node.op,
+            [v if isinstance(v, Constant) else v.type() for v in node.inputs],
+            [v.type() for v in node.outputs],
+        )
+        cells = {v: [None] for v in (*own.inputs, *own.outputs)}
+        computed = {v: [True] for v in own.inputs} | {v: [False] for v in own.outputs}
+        try:
+            thunk = own.op.make_thunk(own, cells, computed, [], impl=self.impl)
+        except NotImplementedError:  # no C code for these types
+            thunk = own.op.make_thunk(own, cells, computed, [], impl="py")
+        ins = [cells[v] for v in own.inputs]
+        outs = [cells[v] for v in own.outputs]
+
+        def kernel(values):
+            for cell, value in zip(ins, values, strict=True):
+                cell[0] = value
+            for cell in outs:  # a buffer left there would be written into
+                cell[0] = None
+            try:
+                thunk()
+                return [cell[0] for cell in outs]
+            finally:
+                for cell in (*ins, *outs):
+                    cell[0] = None
+
+        return kernel
+
+
+class Replay:
+    """The values of one execution of a graph, computed when they are asked for.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph as it ran.
+    inputs : mapping of Variable to value
+        Values of its inputs at the beginning of the execution; they are not changed.
+    kernels : Kernels, optional
+        Shared between the replays of one explanation.
+    memory_bound : int, optional
+        Bytes of values to keep.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from pytensor.graph.fg import FunctionGraph
+    >>> x = pt.dvector("x")
+    >>> y = pt.log(x)
+    >>> graph = FunctionGraph([x], [y], clone=False)
+    >>> Replay(graph, {x: np.array([1.0, 2.0])}, Kernels("py")).value(y)
+    array([0.        , 0.69314718])
+    """
+
+    def __init__(self, fgraph, inputs, kernels=None, memory_bound=MEMORY_BOUND):
+        self.fgraph = fgraph
+        self.kernels = kernels or Kernels()
+        self._given = dict(inputs)
+        self._computed = {}
+        self._inner = {}
+        self._bound = memory_bound
+        self._bytes = 0
+
+    def value(self, variable):
+        """Return the value of `variable`, computing what it needs."""
+        pending = [variable]
+        while pending:
+            current = pending[-1]
+            if self._known(current):
+                pending.pop()
+                continue
+            node = current.owner
+            if node is None:
+                raise KeyError(f"no value was given for the input {current}")
+            missing = [v for v in needed_now(node.op, node, self) if not self._known(v)]
+            if missing:
+                pending.extend(missing)
+                continue
+            values = self.compute(node)
+            self._make_room(values, pending)
+            self._computed.update(zip(node.outputs, values, strict=True))
+        return self[variable]
+
+    def __getitem__(self, variable):
+        if isinstance(variable, Constant):
+            return variable.data
+        if variable in self._given:
+            return self._given[variable]
+        return self._computed[variable]
+
+    def values(self, variables):
+        """Return the values of several variables."""
+        return [self.value(v) for v in variables]
+
+    def inner(self, node, fgraph=None):
+        """Return the replay of what ran inside `node`, an op with an inner graph.
+
+        `fgraph` is that graph as it was linked, where it is at hand.
+        """
+        if node not in self._inner:
+            self._inner[node] = make_inner(node.op, node, self, fgraph or inner_graph(node.op))
+        return self._inner[node]
+
+    def compute(self, node):
+        """Run `node` on known inputs without keeping the outputs."""
+        return compute(node.op, node, self)
+
+    def _known(self, variable):
+        return (
+            isinstance(variable, Constant) or variable in self._computed or variable in self._given
+        )
+
+    def _make_room(self, values, pending):
+        self._bytes += sum(map(_nbytes, values))
+        if self._bytes <= self._bound:
+            return
+        pinned = {i for v in pending if v.owner is not None for i in v.owner.inputs}
+        for variable in list(self._computed):
+            if self._bytes <= self._bound:
+                break
+            if variable not in pinned:
+                self._bytes -= _nbytes(self._computed.pop(variable))
+
+
+def _nbytes(value):
+    # A view keeps its base alive and costs nothing of its own.
+    return value.nbytes if isinstance(value, np.ndarray) and value.base is None else 0
+
+
+@singledispatch
+def needed_now(op, node, replay):
+    """Return the inputs of `node` that must be known before it can be computed."""
+    return node.inputs
+
+
+@needed_now.register
+def _(op: IfElse, node, replay):
+    condition = node.inputs[0]
+    return (condition,) if not replay._known(condition) else branch_taken(node, replay)
+
+
+def branch_taken(node, replay):
+    """Return the variables of the branch that an ``IfElse`` node takes."""
+    n = node.op.n_outs
+    taken = bool(np.all(replay.value(node.inputs[0])))
+    return node.inputs[1 : 1 + n] if taken else node.inputs[1 + n :]
+
+
+@singledispatch
+def compute(op, node, replay):
+    """Return the outputs of `node`, whose needed inputs are known to `replay`."""
+    values = [replay[v] for v in node.inputs]
+    for i in {i for positions in op.destroy_map.values() for i in positions}:
+        values[i] = copy_value(values[i])
+    return replay.kernels.run(node, values)
+
+
+@compute.register
+def _(op: IfElse, node, replay):
+    return [replay[v] for v in branch_taken(node, replay)]
+
+
+@compute.register(Scan)
+@compute.register(OpFromGraph)
+def _(op, node, replay):
+    return replay.inner(node).outer_outputs()
+
+
+@singledispatch
+def make_inner(op, node, replay, fgraph):
+    """Return the replay of the inner graph of `node`."""
+    raise TypeError(f"{op} has no inner graph that a replay can step into")
+
+
+@make_inner.register
+def _(op: OpFromGraph, node, replay, fgraph):
+    return GraphReplay(node, replay, fgraph)
+
+
+@make_inner.register
+def _(op: Scan, node, replay, fgraph):
+    return ScanReplay(node, replay, fgraph)
+
+
+class GraphReplay:
+    """What ran inside an ``OpFromGraph`` node."""
+
+    def __init__(self, node, replay, fgraph):
+        self.node = node
+        self.fgraph = fgraph
+        self._outer = replay
+        self._replay = None
+
+    def inner_inputs(self, step=None):
+        """Return the values of the inner graph's inputs."""
+        return [self._outer.value(v) for v in self.node.inputs]
+
+    def at(self, step=None):
+        """Return the :class:`Replay` of the inner graph."""
+        if self._replay is None:
+            inputs = dict(zip(self.fgraph.inputs, self.inner_inputs(), strict=True))
+            self._replay = Replay(self.fgraph, inputs, self._outer.kernels)
+        return self._replay
+
+    def outer_outputs(self):
+        """Return the values of the node's outputs."""
+        return self.at().values(self.fgraph.outputs)
+
+
+class ScanReplay:
+    """What ran inside a ``Scan`` node: its steps, and the inputs of each.
+
+    The layout of a scan's inputs, outputs and circular buffers is that of
+    ``Scan.perform`` in PyTensor.
+    """
+
+    def __init__(self, node, replay, fgraph):
+        self.node = node
+        self.op = node.op
+        self.info = node.op.info
+        self.fgraph = fgraph
+        self.kernels = replay.kernels
+        self.taps = (
+            *self.info.mit_mot_in_slices,
+            *self.info.mit_sot_in_slices,
+            *self.info.sit_sot_in_slices,
+        )
+        self.lags = [-min(taps) if taps else 0 for taps in self.taps]
+        self._outer = replay
+        self._steps = []  # the inner inputs of each step that ran
+        self._begun = False
+        self._last = None  # the step last asked for, and its replay
+
+    # Positions among the outer inputs
+    @property
+    def first_tap_input(self):
+        return 1 + self.info.n_seqs
+
+    @property
+    def first_untraced_input(self):
+        return self.first_tap_input + len(self.taps)
+
+    @property
+    def first_non_seq_input(self):
+        info = self.info
+        return self.first_untraced_input + info.n_untraced_sit_sot + info.n_nit_sot
+
+    def _begin(self):
+        values = [self._outer.value(v) for v in self.node.inputs]
+        info = self.info
+        self._begun = True
+        self.n_steps = int(values[0])
+        self._seqs = values[1 : self.first_tap_input]
+        self._buffers = [v.copy() for v in values[self.first_tap_input : self.first_untraced_input]]
+        nit_sot = self.first_untraced_input + info.n_untraced_sit_sot
+        self.lengths = [len(b) for b in self._buffers]
+        self.lengths += [int(n) for n in values[nit_sot : self.first_non_seq_input]]
+        self._buffers += [None] * info.n_nit_sot
+        self._untraced = values[self.first_untraced_input : nit_sot]
+        self._non_seqs = values[self.first_non_seq_input :]
+        self._going = self.n_steps > 0
+
+    def _inputs_of_next_step(self):
+        step = len(self._steps)
+        inputs = [np.asarray(seq[step]) for seq in self._seqs]
+        for buffer, taps, lag, length in zip(
+            self._buffers, self.taps, self.lags, self.lengths, strict=False
+        ):
+            inputs += [np.array(buffer[(lag + step + t) % length]) for t in taps]
+        return inputs + self._untraced + self._non_seqs
+
+    def _write_step(self, outputs):
+        info = self.info
+        step = len(self._steps)
+        outputs = list(outputs)
+        for group, slices in enumerate(info.mit_mot_out_slices):
+            for tap in slices:
+                self._buffers[group][self.lags[group] + step + tap] = outputs.pop(0)
+        n_traced = len(self.taps) + info.n_nit_sot
+        for j in range(info.n_mit_mot, n_traced):
+            value = outputs.pop(0)
+            lag = self.lags[j] if j < len(self.taps) else 0
+            if self._buffers[j] is None:
+                dtype = self.node.outputs[j].type.dtype
+                self._buffers[j] = np.empty((self.lengths[j], *np.shape(value)), dtype)
+            self._buffers[j][(lag + step) % self.lengths[j]] = value
+        self._untraced = [outputs.pop(0) for _ in range(info.n_untraced_sit_sot)]
+        if info.as_while and outputs.pop(0):
+            self._going = False
+
+    def _run(self, n_steps):
+        """Run until the inputs of step `n_steps` are there, or the scan ends."""
+        if not self._begun:
+            self._begin()
+        while self._going and len(self._steps) < n_steps:
+            inputs = self._inputs_of_next_step()
+            replay = Replay(
+                self.fgraph, dict(zip(self.fgraph.inputs, inputs, strict=True)), self.kernels
+            )
+            self._write_step(replay.values(self.fgraph.outputs))
+            self._steps.append(inputs)
+            self._going = self._going and len(self._steps) < self.n_steps
+
+    def steps_done(self):
+        """Return how many steps ran until the scan ended."""
+        if not self._begun:
+            self._begin()
+        self._run(self.n_steps)
+        return len(self._steps)
+
+    def inner_inputs(self, step):
+        """Return the values of the inner graph's inputs at `step` (from 0)."""
+        self._run(step)
+        return self._steps[step] if step < len(self._steps) else self._inputs_of_next_step()
+
+    def at(self, step):
+        """Return the :class:`Replay` of the inner graph at `step`."""
+        if self._last is None or self._last[0] != step:
+            inputs = dict(zip(self.fgraph.inputs, self.inner_inputs(step), strict=True))
+            self._last = step, Replay(self.fgraph, inputs, self.kernels)
+        return self._last[1]
+
+    def outer_outputs(self):
+        """Return the values of the node's outputs."""
+        done = self.steps_done()
+        outputs = []
+        for j, (buffer, length) in enumerate(zip(self._buffers, self.lengths, strict=True)):
+            lag = self.lags[j] if j < len(self.taps) else 0
+            if buffer is None:
+                out = self.node.outputs[j].type
+                outputs.append(np.empty((0,) * out.ndim, out.dtype))
+            elif j < self.info.n_mit_mot:
+                outputs.append(buffer)
+            elif length < lag + done:  # circular: the oldest entry comes first
+                outputs.append(np.roll(buffer, -((lag + done) % length), axis=0))
+            else:
+                buffer[lag + done :] = 0
+                cut = self.n_steps - done
+                outputs.append(buffer[: length - cut] if cut and length > lag + done else buffer)
+        return outputs + self._untraced

@@ -1,0 +1,223 @@
+"""The text that a person reads when the guard has tripped.
+
+The answer first: what happened, with which values, where in the user's code, what to do;
+then the way from the inputs.  Never a dump of the graph.
+"""
+
+import textwrap
+from pathlib import PurePath
+
+from theanoguard.explain.explanation import index_text
+from theanoguard.explain.naming import number_text
+
+WIDTH = 96
+MAX_PATH_LINES = 9
+
+WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
+BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
+
+BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
+
+
+def render_text(event, explanation, color=False):
+    """Return the report of a trip as plain text, at most about 30 lines.
+
+    Parameters
+    ----------
+    event : GuardEvent
+    explanation : Explanation or None
+        None where none could be made: then the event alone is told.
+    color : bool
+        Whether to use the terminal's colours.
+
+    Returns
+    -------
+    str
+    """
+    paint = _painter(color)
+    if explanation is None:
+        return paint(BOLD_RED, _bare_title(event))
+    cause = explanation.cause
+    blocks = [
+        [paint(BOLD_RED, title(cause)), *_source_lines(cause, paint)],
+        _facts(explanation),
+        _deeper(explanation, paint),
+        _advice(explanation, paint),
+        _way(explanation, paint),
+        [paint(DIM, line) for line in _footer(event, explanation)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _painter(color):
+    def paint(code, text):
+        text = printable(text)
+        return f"{code}{text}{RESET}" if color else text
+
+    return paint
+
+
+def printable(text):
+    """Return text without control characters, which could play tricks on a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _bare_title(event):
+    where = f" in {event.variable or event.op or event.role}"
+    return f"{WORDS[event.kind]}{where} at element {_element(event.first_index, event.shape)}"
+
+
+def title(cause):
+    """Return the first line: what happened, with which values, at which element."""
+    word = WORDS[cause.kind]
+    at = f" at element {_element(cause.index, cause.shape)}" if cause.shape else ""
+    if cause.role != "node":
+        held = {"input": "input", "shared": "shared variable", "constant": "constant"}[cause.role]
+        value = "" if cause.kind == "nan" else f" ({number_text(cause.value)})"
+        return f"{word}{value} came in with the {held} {cause.name}{at}"
+    value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
+    backward = " of the gradient" if cause.backward else ""
+    return f"{word} in {cause.op}{backward}: {cause.expression}{value}{at}"
+
+
+def _element(index, shape):
+    return "[" + ", ".join(str(i) for i in index) + "]" if shape else "(scalar)"
+
+
+def short_file(file):
+    """Return the last part of a file's path."""
+    return PurePath(file).name or file
+
+
+def source_text(source):
+    """Return a source line as ``models.py:12 in loss:  text``."""
+    if source.cell is not None:
+        place = f"cell {source.cell}, line {source.line}"
+    else:
+        place = f"{short_file(source.file)}:{source.line}"
+    if source.function != "<module>":
+        place += f" in {source.function}"
+    return f"{place}:  {source.text}" if source.text else place
+
+
+def _source_lines(cause, paint):
+    if cause.role != "node":
+        return []
+    lines = []
+    for step in cause.path:
+        inside = "step " + str(step.step) + " of " if step.step is not None else ""
+        lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
+    if cause.source is None:
+        return [*lines, "  (the line of your code that made it is not known)"]
+    lines.append("  " + paint(BLUE, source_text(cause.source)))
+    backward = cause.provenance.backward
+    if backward is not None:
+        what = f"of {backward.forward}" if backward.forward else "pass"
+        cost = f" of {backward.cost}" if backward.cost else ""
+        line = f"  backward {what}, in the gradient{cost}"
+        if backward.grad_source is not None and backward.grad_source != cause.source:
+            grad = backward.grad_source
+            line += f", taken at {short_file(grad.file)}:{grad.line}"
+        lines.append(line)
+    return lines
+
+
+def _facts(explanation):
+    cause = explanation.cause
+    lines = [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)]
+    given = [_operand_line(operand) for operand in cause.operands if not operand.constant]
+    lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
+    named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
+    if cause.size > 1:
+        line = f"{cause.n_bad} of {cause.size} elements{named} {_are(cause)} {BAD[cause.kind]}"
+        if cause.minimum is not None and cause.n_bad < cause.size and cause.kind != "big":
+            low, high = number_text(cause.minimum), number_text(cause.maximum)
+            line += f"; the finite ones lie between {low} and {high}"
+        lines.append(f"{line} ({cause.dtype}, shape {_shape(cause.shape)}).")
+    if explanation.fate is not None:
+        lines.append(_fate_line(explanation.fate))
+    return lines
+
+
+def _are(cause):
+    return "is" if cause.n_bad == 1 else "are"
+
+
+def _shape(shape):
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def _operand_line(operand):
+    name = _shorten(operand.name, 50) + index_text(operand.index)
+    if operand.computed:
+        return f"{number_text(operand.value)} = {name}"
+    if operand.value is not None:
+        return f"{name} = {number_text(operand.value)}"
+    if operand.minimum is None:
+        return f"{name}: no finite value"
+    low, high = number_text(operand.minimum), number_text(operand.maximum)
+    return f"{name}: finite values between {low} and {high} ({operand.dtype})"
+
+
+def _fate_line(fate):
+    if fate.survives:
+        return f"It reaches {len(fate.outputs)} of the function's outputs."
+    by = f" by {', '.join(fate.masked_by[:3])}" if fate.masked_by else ""
+    return f"It is masked later{by}: no output of the function is bad."
+
+
+def _deeper(explanation, paint):
+    deeper = explanation.deeper
+    if deeper is None:
+        return []
+    value = number_text(deeper.value)
+    if deeper.role == "node":
+        lines = [f"The {value} came from {deeper.expression} at element {list(deeper.index)}:"]
+    else:
+        lines = [f"The {value} came in with the {deeper.role} {deeper.name}"]
+    if deeper.source is not None and deeper.role == "node":
+        lines.append("  " + paint(BLUE, source_text(deeper.source)))
+    return lines
+
+
+def _advice(explanation, paint):
+    hint = (explanation.deeper and explanation.deeper.hint) or explanation.cause.hint
+    if hint is None:
+        return []
+    return [paint(GREEN, line) for line in textwrap.wrap(f"What to do: {hint.text}", WIDTH)]
+
+
+def _way(explanation, paint):
+    points = explanation.waypoints
+    if not points:
+        return []
+    rows = [_point_row(point) for point in points]
+    cause = explanation.deeper or explanation.cause
+    rows.append((f"{_shorten(cause.expression, 44)} = {number_text(cause.value)}", "<- here"))
+    if len(rows) > MAX_PATH_LINES:
+        left_out = len(rows) - MAX_PATH_LINES + 1
+        rows[3 : 3 + left_out] = [(f"... {left_out} operations more ...", "")]
+    width = max(len(left) for left, _ in rows)
+    lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
+    return ["The way there, from the inputs:", *map(str, lines)]
+
+
+def _point_row(point):
+    left = f"{_shorten(point.name, 34)}{index_text(point.index)} = {number_text(point.value)}"
+    if point.kind != "node":
+        return left, f"{point.kind}, shape {_shape(point.shape)}"
+    return left, source_text(point.source)[:60] if point.source is not None else ""
+
+
+def _shorten(text, width):
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _footer(event, explanation):
+    cause = explanation.cause
+    name = f" of {event.function}" if event.function else ""
+    part = "backward" if cause.backward else "forward"
+    if cause.role != "node":
+        return [f"Call {event.call}{name}."]
+    fused = ", fused into" if cause.fused else ":"
+    return [f"Call {event.call}{name}, {part} pass. Node{fused} {_shorten(cause.node, 60)}"]
