@@ -21,7 +21,7 @@ LAYERS = [
     {"monitor", "training", "compare", "lint"},
     {"guard"},
     {"explain"},
-    {"printing", "model", "testvalue", "asserts", "provenance"},
+    {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
     {"_backward"},
     {"_pytensor"},
 ]
