@@ -6,20 +6,27 @@ internal which may move, is reached through here.
 
 import importlib
 import os
+import sys
 from copy import copy
+from functools import wraps
 
 import pytensor
 from pytensor.compile import function
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.compilelock import lock_ctx as compile_lock
-from pytensor.compile.mode import Mode, get_mode, predefined_modes
+from pytensor.compile.maker import FunctionMaker
+from pytensor.compile.mode import Mode, get_mode, predefined_linkers, predefined_modes
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.type import Type
 from pytensor.link.c.cmodule import GCC_compiler
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType
+from pytensor.scan import basic as scan_basic
 from pytensor.scan.op import Scan
 from pytensor.tensor import blas, subtensor
 from pytensor.tensor.elemwise import CAReduce, Elemwise
@@ -46,6 +53,7 @@ __all__ = [
     "config",
     "get_mode",
     "library_extension",
+    "predefined_linkers",
     "predefined_modes",
     "raise_with_op",
 ]
@@ -177,26 +185,6 @@ advanced_increment_ops = _existing(subtensor, "AdvancedIncSubtensor", "AdvancedI
 ger_ops = _existing(blas, "Ger")
 
 
-_LIBRARIES = tuple(
-    os.path.dirname(os.path.abspath(path)) + os.sep for path in (pytensor.__file__, __file__)
-)
-
-
-def is_user_file(path):
-    """Whether `path` is no file of PyTensor or of this package (tests count as the user's)."""
-    path = os.path.abspath(path)
-    return not path.startswith(_LIBRARIES) or f"{os.sep}tests{os.sep}" in path
-
-
-def source_line(variable):
-    """Return ``"file:line: text"`` of the user's line that built `variable`, or None."""
-    for trace in getattr(variable.tag, "trace", None) or ():
-        for path, line, _function, text in reversed(trace):
-            if is_user_file(path):
-                return f"{path}:{line}: {text}" if text else f"{path}:{line}"
-    return None
-
-
 def join_rewrite(database, name, rewriter):
     """Let whoever asks `database` for the rewrite called `name` get `rewriter` too."""
     # `add_tags` refuses a tag that is already the name of a rewrite.
@@ -205,6 +193,181 @@ def join_rewrite(database, name, rewriter):
 
 # 3.3 keeps the inner graphs of ops frozen, and loses names and stack traces in freezing; 3.0
 # has the class for Composite alone, and no such hook.
-frozen_graph_class = getattr(importlib.import_module("pytensor.graph.fg"), "FrozenFunctionGraph")
+frozen_graph_class = importlib.import_module("pytensor.graph.fg").FrozenFunctionGraph
 if not hasattr(frozen_graph_class, "_freeze"):
     frozen_graph_class = None
+
+
+# Modules in which the user's own variables are made, on the way from the user's line.
+_CONSTRUCTORS = tuple(
+    os.path.join(os.path.dirname(pytensor.__file__), *parts)
+    for parts in (
+        ("graph", "type.py"),
+        ("tensor", "type.py"),
+        ("scalar", "basic.py"),
+        ("sparse", "basic.py"),
+        ("sparse", "type.py"),
+        ("typed_list", "type.py"),
+    )
+)
+
+
+def is_constructor_file(file):
+    """Whether functions of `file` make variables for whoever calls them."""
+    return file in _CONSTRUCTORS
+
+
+def has_inner_function(op):
+    """Whether `op` runs its inner graph as a function that it links by itself."""
+    return isinstance(op, Scan | OpFromGraph) or hasattr(op, "compile_fn")
+
+
+def python_thunk(node, storage_map, compute_map):
+    """Return the thunk of `node` that runs in Python; the one in C where there is no other.
+
+    Nothing is compiled for it, and the op's own inner function is left alone.
+    """
+    op = node.op
+    if has_inner_function(op):
+        op = link_inner(
+            op,
+            "py",
+            lambda linker: VMLinker(use_cloop=False, c_thunks=False, allow_gc=linker.allow_gc),
+            lambda mode: Mode(mode.linker, "fast_compile"),
+        )
+        outputs = [v.clone() for v in node.outputs]
+        for ours, theirs in zip(outputs, node.outputs, strict=True):
+            storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]
+        node = Apply(op, node.inputs, outputs)
+    in_python = op.make_thunk(node, storage_map, compute_map, [], impl="py")
+
+    def thunk():
+        try:
+            return in_python()
+        except NotImplementedError:
+            if not config.cxx:
+                raise
+        return op.make_thunk(node, storage_map, compute_map, [], impl="c")()
+
+    return thunk
+
+
+def construction_hooks(applied, made, suspended, before_scan_step):
+    """Patch PyTensor so that graph construction can be watched.
+
+    Parameters
+    ----------
+    applied : callable
+        ``applied(node)`` is called for each node that ``Op.__call__`` has built.
+    made : callable
+        ``made(variable)`` is called for each variable that a Type has made.
+    suspended : callable
+        Returns a context manager that is entered while a graph is rewritten or compiled.
+    before_scan_step : callable
+        ``before_scan_step(frame)`` is called with the frame of ``scan`` just before it calls
+        the step function.
+
+    Returns
+    -------
+    callable
+        Puts everything back.
+    """
+    saved = [
+        (Op, "__call__", Op.__call__),
+        (Type, "__call__", Type.__call__),
+        (GraphRewriter, "rewrite", GraphRewriter.rewrite),
+        (FunctionMaker, "__init__", FunctionMaker.__init__),
+        (scan_basic, "collect_new_shareds", scan_basic.collect_new_shareds),
+    ]
+    (
+        (*_, apply_op),
+        (*_, make_variable),
+        (*_, rewrite),
+        (*_, compile_function),
+        (*_, collect_new_shareds),
+    ) = saved
+
+    @wraps(apply_op)
+    def watched_apply(self, *inputs, **kwargs):
+        result = apply_op(self, *inputs, **kwargs)
+        first = result[0] if isinstance(result, list | tuple) and result else result
+        if isinstance(first, Variable) and first.owner is not None:
+            applied(first.owner)
+        return result
+
+    @wraps(make_variable)
+    def watched_variable(self, *args, **kwargs):
+        variable = make_variable(self, *args, **kwargs)
+        made(variable)
+        return variable
+
+    @wraps(rewrite)
+    def quiet_rewrite(self, *args, **kwargs):
+        with suspended():
+            return rewrite(self, *args, **kwargs)
+
+    @wraps(compile_function)
+    def quiet_compile(self, *args, **kwargs):
+        with suspended():
+            return compile_function(self, *args, **kwargs)
+
+    @wraps(collect_new_shareds)
+    def watched_collect():
+        before_scan_step(sys._getframe(1))
+        return collect_new_shareds()
+
+    hooks = [watched_apply, watched_variable, quiet_rewrite, quiet_compile, watched_collect]
+    for (owner, name, _), hook in zip(saved, hooks, strict=True):
+        setattr(owner, name, hook)
+
+    def undo():
+        for owner, name, original in saved:
+            setattr(owner, name, original)
+
+    return undo
+
+
+def scan_placeholders(frame):
+    """Yield (argument of the step function, outer variable with its first value).
+
+    Parameters
+    ----------
+    frame : frame
+        Of ``pytensor.scan.basic.scan``, just before it calls the step function.
+    """
+    found = frame.f_locals
+    for inner, outer in (
+        ("inner_seqs", "inner_slices"),
+        ("mit_sot_inner_inputs", "mit_sot_inner_slices"),
+        ("sit_sot_inner_inputs", "sit_sot_inner_slices"),
+        ("untraced_sit_sot_inner_inputs", "untraced_sit_sot_scan_inputs"),
+    ):
+        yield from zip(found[inner], found[outer], strict=True)
+
+
+class _Captured(Exception):
+    """Carries the values of a function's inputs out of its ``__call__``."""
+
+
+def captured_inputs(fn, args, kwargs):
+    """Return the values that ``fn(*args, **kwargs)`` would compute with, without computing.
+
+    One value for each input of the compiled graph, shared variables among them.  Wrong
+    arguments raise what the call itself raises.
+    """
+
+    def stop():
+        raise _Captured([cell.storage[0] for cell in fn.input_storage])
+
+    # The function's own code checks and converts the arguments; only its machine is ours.
+    probe = object.__new__(type(fn))
+    probe.__dict__.update(fn.__dict__)
+    probe.vm = stop
+    try:
+        probe(*args, **kwargs)
+    except _Captured as captured:
+        return captured.args[0]
+    finally:
+        for container in fn.input_storage:
+            if container.required:
+                container.storage[0] = None

@@ -1,0 +1,966 @@
+/* The compiled check of theanoguard.
+ *
+ * PyTensor's C virtual machine calls every node as `int run(void *context)`.  Here each
+ * such pair is wrapped in a pair of our own, so the whole loop stays in C and no op is
+ * recompiled.  After the node ran, its outputs are shown to be clean in one of two ways:
+ *
+ * - by proof: an interval known to hold every input is carried through the operation
+ *   (a short program written at compile time, see plan.py and intervals.py); if the
+ *   interval of the output stays below the limits, no element can be bad and nothing is
+ *   read;
+ * - by a scan: one pass over the bits of the array.  It also yields the interval from
+ *   which later proofs start.
+ *
+ * Nodes that overwrite a shared variable are run last (the tail).  If proofs cover the
+ * whole tail, nothing after the first overwrite can trip; otherwise what is about to be
+ * overwritten is copied first, and put back when the call fails.
+ *
+ * The file is C in the common subset with C++, since PyTensor's toolchain compiles C++.
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <numpy/arrayobject.h>
+
+/* ------------------------------------------------------------------ intervals */
+
+typedef struct {
+  double lo, hi;
+  int exact; /* from a scan of this very value, not from a chain of proofs */
+} Interval;
+
+static const Interval UNKNOWN = {-INFINITY, INFINITY, 0};
+
+/* Opcodes of interval programs; intervals.py has the same list and checks the count. */
+enum {
+  OP_CONST, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_NEG, OP_ABS, OP_SQR, OP_SQRT, OP_EXP,
+  OP_EXPM1, OP_LOG, OP_LOG1P, OP_MAX, OP_MIN, OP_UNION, OP_SOFTPLUS, OP_RANGE, OP_MULDIM,
+  OP_MULSIZE, OP_COUNT
+};
+
+typedef struct {
+  int32_t op, dst, a, b, c, pad;
+  double k, k2;
+} Instr;
+
+#define MAX_REGISTERS 64
+
+/* Rounding of the real computation is covered by widening each result. */
+static inline Interval widen(double lo, double hi, double eps) {
+  Interval r;
+  r.lo = lo - fabs(lo) * eps;
+  r.hi = hi + fabs(hi) * eps;
+  r.exact = 0;
+  return r;
+}
+
+static inline double min2(double a, double b) { return a < b ? a : b; }
+static inline double max2(double a, double b) { return a > b ? a : b; }
+
+/* ------------------------------------------------------------------ the scan */
+
+typedef int32_t v8 __attribute__((vector_size(32)));
+
+typedef struct {
+  int32_t max; /* largest word with the sign bit cleared */
+  int neg;     /* some sign bit was set */
+} Words;
+
+/* `stride64` says that a number is two words, of which only the high one is looked at. */
+static void scan_words(const char *p, npy_intp nwords, int stride64, Words *w) {
+  const int32_t keep = 0x7fffffff, low = stride64 ? 0 : keep;
+  const int32_t sign = (int32_t)0x80000000u, lowsign = stride64 ? 0 : sign;
+  npy_intp i = 0;
+  int32_t max = w->max, bits = 0;
+  if (nwords >= 8) {
+    const v8 mask = {low, keep, low, keep, low, keep, low, keep};
+    v8 m0 = {0}, m1 = {0}, m2 = {0}, m3 = {0}, s0 = {0}, s1 = {0}, x0, x1, x2, x3;
+    for (; i + 32 <= nwords; i += 32) {
+      memcpy(&x0, p + 4 * i, 32);
+      memcpy(&x1, p + 4 * i + 32, 32);
+      memcpy(&x2, p + 4 * i + 64, 32);
+      memcpy(&x3, p + 4 * i + 96, 32);
+      s0 |= x0 | x1;
+      s1 |= x2 | x3;
+      x0 &= mask; x1 &= mask; x2 &= mask; x3 &= mask;
+      m0 = x0 > m0 ? x0 : m0;
+      m1 = x1 > m1 ? x1 : m1;
+      m2 = x2 > m2 ? x2 : m2;
+      m3 = x3 > m3 ? x3 : m3;
+    }
+    for (; i + 8 <= nwords; i += 8) {
+      memcpy(&x0, p + 4 * i, 32);
+      s0 |= x0;
+      x0 &= mask;
+      m0 = x0 > m0 ? x0 : m0;
+    }
+    m0 = m1 > m0 ? m1 : m0;
+    m2 = m3 > m2 ? m3 : m2;
+    m0 = m2 > m0 ? m2 : m0;
+    s0 |= s1;
+    for (int j = 0; j < 8; j++) {
+      if (m0[j] > max) max = m0[j];
+      bits |= s0[j] & ((j & 1) ? sign : lowsign);
+    }
+  }
+  for (; i < nwords; i++) {
+    int32_t x;
+    if (stride64 && !(i & 1)) continue;
+    memcpy(&x, p + 4 * i, 4);
+    bits |= x & sign;
+    x &= keep;
+    if (x > max) max = x;
+  }
+  w->max = max;
+  w->neg |= bits != 0;
+}
+
+static void scan_half(const char *p, npy_intp n, Words *w) {
+  int16_t max = (int16_t)w->max, bits = 0;
+  for (npy_intp i = 0; i < n; i++) {
+    int16_t x, y;
+    memcpy(&x, p + 2 * i, 2);
+    bits |= x;
+    y = (int16_t)(x & 0x7fff);
+    max = y > max ? y : max;
+  }
+  w->max = max;
+  w->neg |= bits < 0;
+}
+
+typedef struct {
+  int width;   /* bytes of one real number: 2, 4 or 8 */
+  int reals;   /* real numbers to an element: 2 for complex */
+} Layout;
+
+static void scan_run(const char *p, npy_intp n, Layout layout, Words *w) {
+  npy_intp reals = n * layout.reals;
+  if (layout.width == 2) scan_half(p, reals, w);
+  else if (layout.width == 4) scan_words(p, reals, 0, w);
+  else scan_words(p, 2 * reals, 1, w);
+}
+
+static void scan_strided(const char *p, int nd, const npy_intp *shape, const npy_intp *strides,
+                         Layout layout, Words *w) {
+  npy_intp item = (npy_intp)layout.width * layout.reals;
+  if (nd == 0) {
+    scan_run(p, 1, layout, w);
+  } else if (nd == 1 && strides[0] == item) {
+    scan_run(p, shape[0], layout, w);
+  } else {
+    for (npy_intp i = 0; i < shape[0]; i++)
+      scan_strided(p + i * strides[0], nd - 1, shape + 1, strides + 1, layout, w);
+  }
+}
+
+/* Axes in order of decreasing stride, all strides positive, repeated elements left out. */
+static void scan_array(PyArrayObject *a, Layout layout, Words *w) {
+  if (PyArray_IS_C_CONTIGUOUS(a) || PyArray_IS_F_CONTIGUOUS(a)) {
+    scan_run(PyArray_BYTES(a), PyArray_SIZE(a), layout, w);
+    return;
+  }
+  npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
+  const char *p = PyArray_BYTES(a);
+  int nd = 0;
+  for (int d = 0; d < PyArray_NDIM(a); d++) {
+    npy_intp n = PyArray_DIM(a, d), s = PyArray_STRIDE(a, d);
+    if (n == 0) return;
+    if (n == 1 || s == 0) continue;
+    if (s < 0) {
+      p += (n - 1) * s;
+      s = -s;
+    }
+    int at = nd++;
+    for (; at > 0 && strides[at - 1] < s; at--) {
+      strides[at] = strides[at - 1];
+      shape[at] = shape[at - 1];
+    }
+    strides[at] = s;
+    shape[at] = n;
+  }
+  scan_strided(p, nd, shape, strides, layout, w);
+}
+
+/* ------------------------------------------------------------------ the guard of one function */
+
+enum { TAIL_OPEN, TAIL_PROVED, TAIL_COPIED };
+
+struct Node;
+
+typedef struct {
+  PyObject *cell; /* the storage: a list of one */
+  int slot;       /* where the interval of its value is kept, or -1 */
+  int output;     /* which output of the node, or which input of the function */
+} Check;
+
+typedef struct {
+  PyObject *value;   /* the array that is about to be overwritten, or a callable that restores */
+  PyObject *copy;    /* its old contents, or NULL */
+} Undo;
+
+typedef struct {
+  PyObject_HEAD
+  int nan, inf, big, ints, raising;
+  double limit;
+  int32_t stop16, stop32, stop64; /* words above this one deserve a closer look */
+  int32_t cstop32, cstop64;       /* the same for the parts of complex numbers */
+  int n_slots, n_inputs, n_tail, n_undo, undo_size, tail;
+  Interval *slots;
+  Check *inputs;
+  struct Node **tail_nodes;
+  Undo *undo;
+  int node, output; /* the last trip */
+  unsigned long long scans, proofs; /* counters since begin() was first called */
+  PyObject *report, *is_bad, *snapshot, *trip_type;
+} Guard;
+
+typedef struct Node {
+  PyObject *error; /* must be first: the virtual machine reads the exception here */
+  int (*run)(void *);
+  void *context;
+  PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
+  Guard *guard;    /* borrowed: the thunk object keeps it alive */
+  int index, tail;
+  int n_checks, n_instr, n_inputs, n_outputs, n_cells, n_saves;
+  double cap, eps; /* largest intermediate, and rounding, of the program */
+  Check *checks;
+  Instr *program;
+  int *input_slots;
+  int *output_slots, *output_registers;
+  PyObject **cells; /* storage of the node's inputs, for sizes and closer looks */
+  PyObject **saves; /* storage of the shared variables that the node overwrites */
+} Node;
+
+static Layout layout_of(int type_num) {
+  Layout l = {0, 1};
+  switch (type_num) {
+    case NPY_HALF: l.width = 2; break;
+    case NPY_FLOAT: l.width = 4; break;
+    case NPY_DOUBLE: l.width = 8; break;
+    case NPY_CFLOAT: l.width = 4; l.reals = 2; break;
+    case NPY_CDOUBLE: l.width = 8; l.reals = 2; break;
+  }
+  return l;
+}
+
+/* The exact answer, element by element; reached only when a scan found something. */
+static int closer_look(Guard *g, PyArrayObject *a) {
+  int is_complex = PyArray_ISCOMPLEX(a), bad = 0;
+  PyArrayObject *d = (PyArrayObject *)PyArray_FROMANY(
+      (PyObject *)a, is_complex ? NPY_CDOUBLE : NPY_DOUBLE, 0, 0,
+      NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST);
+  if (d == NULL) return -1;
+  const double *p = (const double *)PyArray_DATA(d);
+  npy_intp n = PyArray_SIZE(d);
+  for (npy_intp i = 0; i < n && !bad; i++) {
+    double x = is_complex ? p[2 * i] : p[i], y = is_complex ? p[2 * i + 1] : 0.0;
+    if (isnan(x) || isnan(y)) bad = g->nan;
+    else if (isinf(x) || isinf(y)) bad = g->inf || g->big;
+    else bad = g->big && (is_complex ? hypot(x, y) : fabs(x)) > g->limit;
+  }
+  Py_DECREF(d);
+  return bad;
+}
+
+#define SCAN_INTS(type)                                                        \
+  for (npy_intp i = 0; i < n && !bad; i++) {                                   \
+    type x;                                                                    \
+    memcpy(&x, p + i * sizeof(type), sizeof(type));                            \
+    bad = fabs((double)x) > g->limit;                                          \
+  }
+
+static int scan_ints(Guard *g, PyArrayObject *a) {
+  PyArrayObject *c = (PyArrayObject *)PyArray_GETCONTIGUOUS(a);
+  if (c == NULL) return -1;
+  const char *p = PyArray_BYTES(c);
+  npy_intp n = PyArray_SIZE(c);
+  int bad = 0;
+  switch (PyArray_TYPE(c)) {
+    case NPY_BYTE: SCAN_INTS(npy_byte) break;
+    case NPY_UBYTE: SCAN_INTS(npy_ubyte) break;
+    case NPY_SHORT: SCAN_INTS(npy_short) break;
+    case NPY_USHORT: SCAN_INTS(npy_ushort) break;
+    case NPY_INT: SCAN_INTS(npy_int) break;
+    case NPY_UINT: SCAN_INTS(npy_uint) break;
+    case NPY_LONG: SCAN_INTS(npy_long) break;
+    case NPY_ULONG: SCAN_INTS(npy_ulong) break;
+    case NPY_LONGLONG: SCAN_INTS(npy_longlong) break;
+    case NPY_ULONGLONG: SCAN_INTS(npy_ulonglong) break;
+  }
+  Py_DECREF(c);
+  return bad;
+}
+
+/* 1 if the value is bad, 0 if not, -1 with a Python exception. */
+static int scan_value(Guard *g, PyObject *value, Interval *interval) {
+  Interval ignored;
+  if (interval == NULL) interval = &ignored;
+  *interval = UNKNOWN;
+  if (value == NULL || value == Py_None) return 0;
+  if (!PyArray_Check(value)) { /* sparse, typed lists, scalars: decided in Python */
+    PyObject *r = PyObject_CallOneArg(g->is_bad, value);
+    if (r == NULL) return -1;
+    int bad = PyObject_IsTrue(r);
+    Py_DECREF(r);
+    return bad;
+  }
+  PyArrayObject *a = (PyArrayObject *)value;
+  int type_num = PyArray_TYPE(a);
+  Layout layout = layout_of(type_num);
+  g->scans++;
+  if (layout.width == 0) {
+    if (g->ints && g->big && PyTypeNum_ISINTEGER(type_num)) return scan_ints(g, a);
+    return 0;
+  }
+  Words w = {0, 0};
+  scan_array(a, layout, &w);
+  int32_t stop = layout.width == 2 ? g->stop16
+               : layout.width == 4 ? (layout.reals == 2 ? g->cstop32 : g->stop32)
+                                   : (layout.reals == 2 ? g->cstop64 : g->stop64);
+  if (w.max > stop) {
+    int bad = closer_look(g, a);
+    if (bad) return bad;
+  }
+  if (layout.reals == 1 && layout.width >= 4) {
+    double m;
+    if (layout.width == 4) {
+      float f;
+      memcpy(&f, &w.max, 4);
+      m = f;
+      if (!(m <= FLT_MAX)) m = INFINITY;
+    } else if (w.max >= 0x7fefffff) {
+      m = INFINITY;
+    } else {
+      uint64_t bits = ((uint64_t)(uint32_t)w.max + 1) << 32;
+      memcpy(&m, &bits, 8);
+    }
+    interval->lo = w.neg ? -m : 0.0;
+    interval->hi = m;
+    interval->exact = 1;
+    if (PyArray_SIZE(a) == 1 && m < INFINITY) {
+      double x;
+      if (layout.width == 4) { float f; memcpy(&f, PyArray_DATA(a), 4); x = f; }
+      else memcpy(&x, PyArray_DATA(a), 8);
+      interval->lo = interval->hi = x;
+    }
+  }
+  return 0;
+}
+
+static inline PyObject *cell_value(PyObject *cell) { return PyList_GET_ITEM(cell, 0); }
+
+/* ------------------------------------------------------------------ proofs */
+
+static int eval_program(Guard *g, Node *n) {
+  Interval r[MAX_REGISTERS];
+  const double cap = n->cap, eps = n->eps;
+  for (int i = 0; i < n->n_inputs; i++) {
+    int slot = n->input_slots[i];
+    if (slot < 0) { /* not used by the program */
+      r[i].lo = r[i].hi = 0.0;
+      continue;
+    }
+    r[i] = g->slots[slot];
+    if (!(r[i].lo >= -cap && r[i].hi <= cap)) return 0;
+  }
+  for (int i = 0; i < n->n_instr; i++) {
+    const Instr *q = &n->program[i];
+    Interval a = {0, 0, 0}, b = {0, 0, 0}, d = {0, 0, 0};
+    if (q->a >= 0) a = r[q->a];
+    if (q->b >= 0 && q->op != OP_MULDIM && q->op != OP_MULSIZE) b = r[q->b];
+    switch (q->op) {
+      case OP_CONST: d.lo = q->k; d.hi = q->k2; break;
+      case OP_ADD: d = widen(a.lo + b.lo, a.hi + b.hi, eps); break;
+      case OP_SUB: d = widen(a.lo - b.hi, a.hi - b.lo, eps); break;
+      case OP_MUL: {
+        double p1 = a.lo * b.lo, p2 = a.lo * b.hi, p3 = a.hi * b.lo, p4 = a.hi * b.hi;
+        d = widen(min2(min2(p1, p2), min2(p3, p4)), max2(max2(p1, p2), max2(p3, p4)), eps);
+        break;
+      }
+      case OP_DIV: {
+        if (b.lo <= 0.0 && b.hi >= 0.0) return 0;
+        if (min2(fabs(b.lo), fabs(b.hi)) < 1.0 / cap) return 0; /* 1/b may overflow */
+        double p1 = a.lo / b.lo, p2 = a.lo / b.hi, p3 = a.hi / b.lo, p4 = a.hi / b.hi;
+        d = widen(min2(min2(p1, p2), min2(p3, p4)), max2(max2(p1, p2), max2(p3, p4)), eps);
+        break;
+      }
+      case OP_NEG: d.lo = -a.hi; d.hi = -a.lo; break;
+      case OP_ABS:
+        d.hi = max2(fabs(a.lo), fabs(a.hi));
+        d.lo = (a.lo <= 0.0 && a.hi >= 0.0) ? 0.0 : min2(fabs(a.lo), fabs(a.hi));
+        break;
+      case OP_SQR: {
+        double h = max2(fabs(a.lo), fabs(a.hi));
+        double l = (a.lo <= 0.0 && a.hi >= 0.0) ? 0.0 : min2(fabs(a.lo), fabs(a.hi));
+        d = widen(l * l, h * h, eps);
+        break;
+      }
+      case OP_SQRT:
+        if (a.lo < 0.0) return 0;
+        d = widen(sqrt(a.lo), sqrt(a.hi), eps);
+        break;
+      case OP_EXP:
+        if (a.hi > 700.0) return 0;
+        d = widen(0.0, exp(a.hi), eps + 1e-6);
+        if (a.lo > -80.0) d.lo = exp(a.lo) * (1.0 - 1e-4);
+        break;
+      case OP_EXPM1:
+        if (a.hi > 700.0) return 0;
+        d = widen(-1.0, max2(expm1(a.hi), 0.0), eps + 1e-6);
+        break;
+      case OP_LOG:
+        if (!(a.lo > 1.0 / cap)) return 0;
+        d = widen(log(a.lo), log(a.hi), eps + 1e-6);
+        d.lo -= 1e-6;
+        d.hi += 1e-6;
+        break;
+      case OP_LOG1P:
+        if (!(a.lo > -0.999)) return 0;
+        d = widen(log1p(a.lo), log1p(a.hi), eps + 1e-6);
+        break;
+      case OP_MAX: d.lo = max2(a.lo, b.lo); d.hi = max2(a.hi, b.hi); break;
+      case OP_MIN: d.lo = min2(a.lo, b.lo); d.hi = min2(a.hi, b.hi); break;
+      case OP_UNION: d.lo = min2(a.lo, b.lo); d.hi = max2(a.hi, b.hi); break;
+      case OP_SOFTPLUS: d = widen(0.0, max2(a.hi, 0.0) + 0.7, eps); break;
+      case OP_RANGE: d.lo = q->k; d.hi = q->k2; break; /* whatever (known) a is */
+      case OP_MULDIM:
+      case OP_MULSIZE: {
+        PyObject *value = cell_value(n->cells[q->b]);
+        if (!PyArray_Check(value)) return 0;
+        PyArrayObject *arr = (PyArrayObject *)value;
+        double size;
+        if (q->op == OP_MULSIZE) {
+          size = (double)PyArray_SIZE(arr);
+        } else {
+          if (q->c >= PyArray_NDIM(arr)) return 0;
+          size = (double)PyArray_DIM(arr, q->c);
+        }
+        if (size * eps > 0.25) return 0;
+        d = widen(min2(0.0, size * a.lo), max2(0.0, size * a.hi), 2.0 * size * eps + eps);
+        break;
+      }
+      default: return 0;
+    }
+    if (!(d.lo >= -cap && d.hi <= cap)) return 0; /* also when a bound is NaN */
+    r[q->dst] = d;
+  }
+  const double limit = g->big ? min2(g->limit, cap) : cap;
+  for (int i = 0; i < n->n_outputs; i++) {
+    Interval d = r[n->output_registers[i]];
+    if (!(d.lo >= -limit && d.hi <= limit)) return 0;
+  }
+  for (int i = 0; i < n->n_outputs; i++) {
+    int slot = n->output_slots[i];
+    if (slot >= 0) {
+      g->slots[slot] = r[n->output_registers[i]];
+      g->slots[slot].exact = 0;
+    }
+  }
+  return 1;
+}
+
+/* Can anything after the first overwrite of a shared variable trip? */
+static int prove_tail(Guard *g) {
+  for (int i = 0; i < g->n_tail; i++)
+    if (g->tail_nodes[i]->n_instr < 0) return TAIL_COPIED;
+  for (int attempt = 0; attempt < 2; attempt++) {
+    int ok = 1;
+    for (int i = 0; i < g->n_tail && ok; i++) ok = eval_program(g, g->tail_nodes[i]);
+    if (ok) {
+      g->proofs += g->n_tail;
+      return TAIL_PROVED;
+    }
+    if (attempt) break;
+    /* Bounds that came through many operations are loose: look at the operands. */
+    for (int i = 0; i < g->n_tail; i++) {
+      Node *n = g->tail_nodes[i];
+      for (int j = 0; j < n->n_inputs; j++) {
+        int slot = n->input_slots[j];
+        if (slot < 0 || g->slots[slot].exact) continue;
+        PyObject *value = cell_value(n->cells[j]);
+        Interval seen;
+        if (!PyArray_Check(value)) continue;
+        if (scan_value(g, value, &seen) == 0 && seen.exact) g->slots[slot] = seen;
+        PyErr_Clear(); /* no proof is no error: the operand is scanned again after its node */
+      }
+    }
+  }
+  return TAIL_COPIED;
+}
+
+/* ------------------------------------------------------------------ the undo log */
+
+static int push_undo(Guard *g, PyObject *cell) {
+  PyObject *value = cell_value(cell), *copy = NULL;
+  for (int i = 0; i < g->n_undo; i++)
+    if (g->undo[i].value == value) return 0;
+  if (g->n_undo == g->undo_size) {
+    int size = g->undo_size ? 2 * g->undo_size : 8;
+    Undo *bigger = (Undo *)realloc(g->undo, size * sizeof(Undo));
+    if (bigger == NULL) {
+      PyErr_NoMemory();
+      return -1;
+    }
+    g->undo = bigger;
+    g->undo_size = size;
+  }
+  if (PyArray_Check(value)) {
+    copy = PyArray_NewCopy((PyArrayObject *)value, NPY_KEEPORDER);
+    if (copy == NULL) return -1;
+    Py_INCREF(value);
+  } else {
+    value = PyObject_CallFunctionObjArgs(g->snapshot, cell, NULL);
+    if (value == NULL) return -1;
+  }
+  g->undo[g->n_undo].value = value;
+  g->undo[g->n_undo].copy = copy;
+  g->n_undo++;
+  return 0;
+}
+
+static void clear_undo(Guard *g) {
+  while (g->n_undo > 0) {
+    g->n_undo--;
+    Py_CLEAR(g->undo[g->n_undo].value);
+    Py_CLEAR(g->undo[g->n_undo].copy);
+  }
+}
+
+/* ------------------------------------------------------------------ running a node */
+
+static void set_error(Node *n, PyObject *type, PyObject *value, PyObject *tb) {
+  PyObject *parts[3] = {type, value, tb};
+  for (int i = 0; i < 3; i++) {
+    if (parts[i] == NULL) {
+      parts[i] = Py_None;
+      Py_INCREF(Py_None);
+    }
+    PyList_SetItem(n->error, i, parts[i]);
+  }
+}
+
+static int pending_error(Node *n) {
+  PyObject *type, *value, *tb;
+  PyErr_Fetch(&type, &value, &tb);
+  PyErr_NormalizeException(&type, &value, &tb);
+  set_error(n, type, value, tb);
+  return -1;
+}
+
+static int found_bad(Node *n, int output) {
+  Guard *g = n->guard;
+  g->node = n->index;
+  g->output = output;
+  if (g->raising) {
+    Py_INCREF(g->trip_type);
+    set_error(n, g->trip_type, NULL, NULL);
+    return -1;
+  }
+  PyObject *r = PyObject_CallFunction(g->report, "ii", n->index, output);
+  if (r == NULL) return pending_error(n);
+  Py_DECREF(r);
+  return 0;
+}
+
+#define SMALL 48 /* elements: scanning this many costs about as much as a proof */
+
+static int guarded_run(void *p) {
+  Node *n = (Node *)p;
+  Guard *g = n->guard;
+  if (n->n_saves) {
+    if (n->tail && g->tail == TAIL_OPEN) g->tail = prove_tail(g);
+    if (!(n->tail && g->tail == TAIL_PROVED))
+      for (int i = 0; i < n->n_saves; i++)
+        if (push_undo(g, n->saves[i])) return pending_error(n);
+  }
+  if (n->run) {
+    int failed = n->run(n->context);
+    if (failed) return failed;
+  } else {
+    PyObject *r = PyObject_CallNoArgs(n->thunk);
+    if (r == NULL) return pending_error(n);
+    Py_DECREF(r);
+  }
+  if (n->tail && g->tail == TAIL_PROVED) return 0;
+  if (n->n_instr >= 0) {
+    PyObject *value = n->n_checks ? cell_value(n->checks[0].cell) : NULL;
+    int small = value != NULL && PyArray_Check(value) && PyArray_SIZE((PyArrayObject *)value) <= SMALL;
+    if (!small) {
+      if (eval_program(g, n)) {
+        g->proofs++;
+        return 0;
+      }
+      for (int i = 0; i < n->n_outputs; i++)
+        if (n->output_slots[i] >= 0) g->slots[n->output_slots[i]] = UNKNOWN;
+    }
+  }
+  for (int i = 0; i < n->n_checks; i++) {
+    Check *c = &n->checks[i];
+    int bad = scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
+    if (bad < 0) return pending_error(n);
+    if (bad && found_bad(n, c->output)) return -1;
+  }
+  return 0;
+}
+
+static void node_free(PyObject *capsule) {
+  Node *n = (Node *)PyCapsule_GetContext(capsule);
+  if (n == NULL) return;
+  Py_XDECREF(n->error);
+  Py_XDECREF(n->thunk);
+  for (int i = 0; i < n->n_checks; i++) Py_XDECREF(n->checks[i].cell);
+  for (int i = 0; i < n->n_cells; i++) Py_XDECREF(n->cells[i]);
+  for (int i = 0; i < n->n_saves; i++) Py_XDECREF(n->saves[i]);
+  free(n->checks);
+  free(n->program);
+  free(n->input_slots);
+  free(n->output_slots);
+  free(n->output_registers);
+  free(n->cells);
+  free(n->saves);
+  free(n);
+}
+
+/* ------------------------------------------------------------------ Python's side */
+
+static int read_ints(PyObject *seq, int **out, int *n) {
+  *n = (int)PySequence_Size(seq);
+  if (*n < 0) return -1;
+  *out = (int *)calloc(*n + 1, sizeof(int));
+  for (int i = 0; i < *n; i++) {
+    PyObject *item = PySequence_GetItem(seq, i);
+    (*out)[i] = item ? (int)PyLong_AsLong(item) : -1;
+    Py_XDECREF(item);
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int read_cells(PyObject *seq, PyObject ***out, int *n) {
+  *n = (int)PySequence_Size(seq);
+  if (*n < 0) return -1;
+  *out = (PyObject **)calloc(*n + 1, sizeof(PyObject *));
+  for (int i = 0; i < *n; i++) {
+    (*out)[i] = PySequence_GetItem(seq, i);
+    if ((*out)[i] == NULL || !PyList_Check((*out)[i])) {
+      PyErr_SetString(PyExc_TypeError, "a storage cell must be a list");
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int read_checks(PyObject *seq, Check **out, int *n) {
+  Py_ssize_t size = PySequence_Size(seq);
+  *n = 0;
+  if (size < 0) return -1;
+  *out = (Check *)calloc(size + 1, sizeof(Check));
+  for (Py_ssize_t i = 0; i < size; i++) {
+    PyObject *item = PySequence_GetItem(seq, i);
+    Check *c = &(*out)[i];
+    int ok = item && PyArg_ParseTuple(item, "O!ii", &PyList_Type, &c->cell, &c->output, &c->slot);
+    if (ok) {
+      Py_INCREF(c->cell);
+      ++*n;
+    }
+    Py_XDECREF(item);
+    if (!ok) return -1;
+  }
+  return 0;
+}
+
+static PyObject *guard_add_inputs(PyObject *self, PyObject *seq) {
+  Guard *g = (Guard *)self;
+  if (read_checks(seq, &g->inputs, &g->n_inputs)) return NULL;
+  Py_RETURN_NONE;
+}
+
+/* add_node(index, cthunk, thunk, checks, saves, tail, cells, program) -> capsule
+ * program: None or (instructions, input_slots, output_slots, output_registers, cap, eps) */
+static PyObject *guard_add_node(PyObject *self, PyObject *args) {
+  Guard *g = (Guard *)self;
+  PyObject *cthunk, *thunk, *checks, *saves, *cells, *program;
+  int index, tail;
+  if (!PyArg_ParseTuple(args, "iOOOOiOO", &index, &cthunk, &thunk, &checks, &saves, &tail, &cells,
+                        &program))
+    return NULL;
+  Node *n = (Node *)calloc(1, sizeof(Node));
+  PyObject *capsule = PyCapsule_New((void *)guarded_run, NULL, node_free);
+  if (n == NULL || capsule == NULL || PyCapsule_SetContext(capsule, n)) {
+    free(n);
+    Py_XDECREF(capsule);
+    return PyErr_NoMemory();
+  }
+  n->guard = g;
+  n->index = index;
+  n->tail = tail;
+  n->n_instr = -1;
+  Py_INCREF(thunk);
+  n->thunk = thunk;
+  if (cthunk != Py_None) {
+    n->run = (int (*)(void *))PyCapsule_GetPointer(cthunk, NULL);
+    n->context = PyCapsule_GetContext(cthunk);
+    if (n->run == NULL || n->context == NULL) goto fail;
+    n->error = ((PyObject **)n->context)[0];
+    Py_INCREF(n->error);
+  } else {
+    n->error = Py_BuildValue("[OOO]", Py_None, Py_None, Py_None);
+    if (n->error == NULL) goto fail;
+  }
+  if (read_checks(checks, &n->checks, &n->n_checks)) goto fail;
+  if (read_cells(saves, &n->saves, &n->n_saves)) goto fail;
+  if (read_cells(cells, &n->cells, &n->n_cells)) goto fail;
+  if (program != Py_None) {
+    const char *code;
+    Py_ssize_t size;
+    PyObject *in, *out, *regs;
+    int n_regs;
+    if (!PyArg_ParseTuple(program, "y#OOOdd", &code, &size, &in, &out, &regs, &n->cap, &n->eps))
+      goto fail;
+    if (read_ints(in, &n->input_slots, &n->n_inputs)) goto fail;
+    if (read_ints(out, &n->output_slots, &n->n_outputs)) goto fail;
+    if (read_ints(regs, &n->output_registers, &n_regs)) goto fail;
+    n->program = (Instr *)malloc(size + 1);
+    memcpy(n->program, code, size);
+    n->n_instr = (int)(size / sizeof(Instr));
+    int sound = n_regs == n->n_outputs && size % sizeof(Instr) == 0 &&
+                n->n_inputs + n->n_instr <= MAX_REGISTERS && n->n_inputs <= n->n_cells;
+    for (int i = 0; sound && i < n->n_inputs; i++) sound = n->input_slots[i] < g->n_slots;
+    for (int i = 0; sound && i < n->n_instr; i++) {
+      Instr *q = &n->program[i];
+      int by_size = q->op == OP_MULDIM || q->op == OP_MULSIZE;
+      sound = q->dst == n->n_inputs + i && q->a < q->dst && q->b < (by_size ? n->n_cells : q->dst);
+    }
+    for (int i = 0; sound && i < n->n_outputs; i++)
+      sound = n->output_slots[i] < g->n_slots && n->output_registers[i] >= 0 &&
+              n->output_registers[i] < n->n_inputs + n->n_instr;
+    if (!sound) {
+      PyErr_SetString(PyExc_ValueError, "malformed interval program");
+      goto fail;
+    }
+  }
+  if (tail) {
+    struct Node **more =
+        (struct Node **)realloc(g->tail_nodes, (g->n_tail + 1) * sizeof(struct Node *));
+    if (more == NULL) {
+      PyErr_NoMemory();
+      goto fail;
+    }
+    g->tail_nodes = more;
+    g->tail_nodes[g->n_tail++] = n;
+  }
+  return capsule;
+fail:
+  Py_DECREF(capsule);
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "not the capsule of a C thunk");
+  return NULL;
+}
+
+/* begin(start) -> index of the first bad input from `start` on, or -1 */
+static PyObject *guard_begin(PyObject *self, PyObject *arg) {
+  Guard *g = (Guard *)self;
+  long i = PyLong_AsLong(arg);
+  if (i == -1 && PyErr_Occurred()) return NULL;
+  if (i == 0) {
+    clear_undo(g);
+    g->tail = TAIL_OPEN;
+    g->node = -1;
+  }
+  for (; i < g->n_inputs; i++) {
+    Check *c = &g->inputs[i];
+    int bad = scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
+    if (bad < 0) return NULL;
+    if (bad && c->output >= 0) return PyLong_FromLong(i);
+  }
+  return PyLong_FromLong(-1);
+}
+
+static PyObject *guard_commit(PyObject *self, PyObject *unused) {
+  clear_undo((Guard *)self);
+  Py_RETURN_NONE;
+}
+
+static PyObject *guard_rollback(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  int failed = 0;
+  for (int i = g->n_undo - 1; i >= 0; i--) {
+    Undo *u = &g->undo[i];
+    if (u->copy) {
+      failed |= PyArray_CopyInto((PyArrayObject *)u->value, (PyArrayObject *)u->copy) < 0;
+    } else {
+      PyObject *r = PyObject_CallNoArgs(u->value);
+      failed |= r == NULL;
+      Py_XDECREF(r);
+    }
+  }
+  clear_undo(g);
+  if (failed) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *guard_scan(PyObject *self, PyObject *value) {
+  Guard *g = (Guard *)self;
+  Interval seen;
+  int bad = scan_value(g, value, &seen);
+  if (bad < 0) return NULL;
+  return Py_BuildValue("Odd", bad ? Py_True : Py_False, seen.lo, seen.hi);
+}
+
+static PyObject *guard_set_interval(PyObject *self, PyObject *args) {
+  Guard *g = (Guard *)self;
+  int i;
+  double lo, hi;
+  if (!PyArg_ParseTuple(args, "idd", &i, &lo, &hi)) return NULL;
+  if (i < 0 || i >= g->n_slots) {
+    PyErr_SetString(PyExc_IndexError, "no such slot");
+    return NULL;
+  }
+  g->slots[i].lo = lo;
+  g->slots[i].hi = hi;
+  g->slots[i].exact = 1;
+  Py_RETURN_NONE;
+}
+
+static PyObject *guard_interval(PyObject *self, PyObject *arg) {
+  Guard *g = (Guard *)self;
+  long i = PyLong_AsLong(arg);
+  if (i < 0 || i >= g->n_slots) {
+    PyErr_SetString(PyExc_IndexError, "no such slot");
+    return NULL;
+  }
+  return Py_BuildValue("dd", g->slots[i].lo, g->slots[i].hi);
+}
+
+static int32_t word_below(double limit, int width) {
+  /* the largest word that needs no closer look, when finite values up to `limit` are good */
+  if (width == 8) {
+    uint64_t bits;
+    memcpy(&bits, &limit, 8);
+    return (int32_t)(bits >> 32) - 1;
+  }
+  float f = limit >= FLT_MAX ? FLT_MAX : (float)limit;
+  if ((double)f > limit) f = nextafterf(f, 0.0f);
+  int32_t bits;
+  memcpy(&bits, &f, 4);
+  return bits;
+}
+
+static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
+  static const char *names[] = {"nan", "inf", "big", "ints", "limit", "raising", "n_slots",
+                                "report", "is_bad", "snapshot", "trip_type", NULL};
+  Guard *g = (Guard *)self;
+  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdpiOOOO", (char **)names, &g->nan, &g->inf,
+                                   &g->big, &g->ints, &g->limit, &g->raising, &g->n_slots,
+                                   &g->report, &g->is_bad, &g->snapshot, &g->trip_type))
+    return -1;
+  Py_INCREF(g->report);
+  Py_INCREF(g->is_bad);
+  Py_INCREF(g->snapshot);
+  Py_INCREF(g->trip_type);
+  g->slots = (Interval *)malloc((g->n_slots + 1) * sizeof(Interval));
+  for (int i = 0; i < g->n_slots; i++) g->slots[i] = UNKNOWN;
+  if (g->big) {
+    g->stop16 = 0x7bff; /* float16 ends at 65504 */
+    if (g->limit < 65504.0) g->stop16 = -1;
+    g->stop32 = word_below(g->limit, 4);
+    g->stop64 = word_below(g->limit, 8);
+    g->cstop32 = word_below(g->limit / 1.5, 4); /* the modulus is at most sqrt(2) parts */
+    g->cstop64 = word_below(g->limit / 1.5, 8);
+  } else if (g->inf) {
+    g->stop16 = 0x7bff;
+    g->stop32 = g->cstop32 = 0x7f7fffff;
+    g->stop64 = g->cstop64 = 0x7fefffff;
+  } else {
+    g->stop16 = 0x7c00;
+    g->stop32 = g->cstop32 = 0x7f800000;
+    g->stop64 = g->cstop64 = 0x7fefffff;
+  }
+  g->node = -1;
+  return 0;
+}
+
+static void guard_dealloc(PyObject *self) {
+  Guard *g = (Guard *)self;
+  clear_undo(g);
+  for (int i = 0; i < g->n_inputs; i++) Py_XDECREF(g->inputs[i].cell);
+  free(g->inputs);
+  free(g->slots);
+  free(g->tail_nodes);
+  free(g->undo);
+  Py_XDECREF(g->report);
+  Py_XDECREF(g->is_bad);
+  Py_XDECREF(g->snapshot);
+  Py_XDECREF(g->trip_type);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static PyObject *guard_counters(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  return Py_BuildValue("{s:K,s:K,s:i,s:i}", "scans", g->scans, "proofs", g->proofs, "tail", g->tail,
+                       "copies", g->n_undo);
+}
+
+static PyObject *guard_trip(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  return Py_BuildValue("ii", g->node, g->output);
+}
+
+static PyMethodDef guard_methods[] = {
+    {"add_inputs", guard_add_inputs, METH_O, "Checks of the function's inputs."},
+    {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
+    {"begin", guard_begin, METH_O, "Start a call: check the inputs."},
+    {"commit", guard_commit, METH_NOARGS, "Forget what rollback would restore."},
+    {"rollback", guard_rollback, METH_NOARGS, "Restore overwritten shared variables."},
+    {"scan", guard_scan, METH_O, "(bad, lo, hi) of one value."},
+    {"set_interval", guard_set_interval, METH_VARARGS, "Set the interval of a constant."},
+    {"interval", guard_interval, METH_O, "(lo, hi) held in one slot."},
+    {"counters", guard_counters, METH_NOARGS, "What has been done so far."},
+    {"trip", guard_trip, METH_NOARGS, "(node, output) of the last trip."},
+    {NULL, NULL, 0, NULL}};
+
+static PyTypeObject GuardType = {PyVarObject_HEAD_INIT(NULL, 0) "theanoguard_kernel.Guard",
+                                 sizeof(Guard)};
+
+static PyObject *call_capsule(PyObject *self, PyObject *capsule) {
+  /* For the virtual machines that loop in Python. */
+  int (*run)(void *) = (int (*)(void *))PyCapsule_GetPointer(capsule, NULL);
+  Node *n = run ? (Node *)PyCapsule_GetContext(capsule) : NULL;
+  if (n == NULL) return NULL;
+  if (run(n) == 0) Py_RETURN_NONE;
+  PyObject *type = PyList_GetItem(n->error, 0), *value = PyList_GetItem(n->error, 1),
+           *tb = PyList_GetItem(n->error, 2);
+  Py_XINCREF(type);
+  value = value == Py_None ? NULL : value;
+  tb = tb == Py_None ? NULL : tb;
+  Py_XINCREF(value);
+  Py_XINCREF(tb);
+  PyErr_Restore(type, value, tb);
+  set_error(n, NULL, NULL, NULL);
+  return NULL;
+}
+
+static PyMethodDef methods[] = {
+    {"call", call_capsule, METH_O, "Run a wrapped node from Python."}, {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef moduledef = {PyModuleDef_HEAD_INIT, "theanoguard_kernel", NULL, -1,
+                                       methods};
+
+PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
+  import_array();
+  GuardType.tp_new = PyType_GenericNew;
+  GuardType.tp_init = guard_init;
+  GuardType.tp_dealloc = guard_dealloc;
+  GuardType.tp_flags = Py_TPFLAGS_DEFAULT;
+  GuardType.tp_methods = guard_methods;
+  GuardType.tp_doc = "State and checks of one guarded function.";
+  if (PyType_Ready(&GuardType) < 0) return NULL;
+  PyObject *m = PyModule_Create(&moduledef);
+  if (m == NULL) return NULL;
+  Py_INCREF(&GuardType);
+  PyModule_AddObject(m, "Guard", (PyObject *)&GuardType);
+  PyModule_AddIntConstant(m, "n_opcodes", OP_COUNT);
+  PyModule_AddIntConstant(m, "max_registers", MAX_REGISTERS);
+  return m;
+}

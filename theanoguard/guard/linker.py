@@ -1,0 +1,533 @@
+"""Puts the checks around the thunks of a function, and turns a trip into an error."""
+
+import copy
+import logging
+import pdb
+import sys
+import threading
+import weakref
+from collections import deque
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.features import Feature
+
+from theanoguard._pytensor import (
+    OpFromGraph,
+    Scan,
+    VMLinker,
+    link_inner,
+    raise_with_op,
+)
+from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
+from theanoguard.guard import kernel, numpy_kernel
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.plan import Plan
+
+logger = logging.getLogger("theanoguard")
+
+
+class Tripped(Exception):
+    """Stops a virtual machine; the outermost guard turns it into a :class:`GuardError`."""
+
+
+class Recorder:
+    """A bounded buffer of events that several functions and threads may write to.
+
+    Parameters
+    ----------
+    size : int
+        How many events are kept; older ones are dropped.
+    """
+
+    def __init__(self, size):
+        self.events = deque(maxlen=size)
+
+    def add(self, event):
+        """Append an event; a deque with a bound does so atomically."""
+        self.events.append(event)
+
+
+class TailLast(Feature):
+    """Orders the nodes that overwrite shared variables after all that may trip before them."""
+
+    def __init__(self, orderings):
+        self._orderings = orderings
+
+    def orderings(self, fgraph):
+        return self._orderings
+
+
+class Thunk:
+    """A wrapped thunk, as the virtual machines expect it.
+
+    ``cthunk`` is what the C loop calls; the object itself is what a Python loop calls.
+    """
+
+    lazy = False
+
+    def __init__(self, node, call, kernel, thunk):
+        if call is not numpy_kernel.call:
+            self.cthunk = node
+        self._node = node
+        self._call = call
+        self._kernel = kernel  # the capsule points into it
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._call(self._node)
+
+
+class LazyThunk:
+    """A wrapped lazy thunk: its outputs are checked once it has computed them."""
+
+    lazy = True
+
+    def __init__(self, thunk, after):
+        self._thunk = thunk
+        self._after = after
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        needed = self._thunk()
+        if not needed:
+            self._after()
+        return needed
+
+
+class LoopThunk:
+    """The thunk of a Scan: starts the count of steps of its guarded body."""
+
+    lazy = False
+
+    def __init__(self, thunk, body):
+        self._thunk = thunk
+        self._body = body
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._body.step = 0
+        self._thunk()
+
+
+class Parent:
+    """Where an inner graph stands: the node that owns it, and the guard of the graph outside.
+
+    The runtime is known only after the inner graph has been linked, and is not kept alive.
+    """
+
+    def __init__(self, node):
+        self.node = node
+        self._runtime = None
+
+    @property
+    def runtime(self):
+        return self._runtime()
+
+    @runtime.setter
+    def runtime(self, runtime):
+        self._runtime = weakref.ref(runtime)
+
+
+class GuardRuntime:
+    """The guard of one linked graph: its kernel, the call in progress, its events.
+
+    Parameters
+    ----------
+    linker : GuardLinker
+    plan : Plan
+    storage_map : dict of Variable to list
+    """
+
+    def __init__(self, linker, plan, storage_map):
+        self.policy = linker.policy
+        self.plan = plan
+        self.fgraph = plan.fgraph
+        self.storage_map = storage_map
+        self.recorder = linker.recorder
+        self.own = Recorder(linker.recorder.events.maxlen)
+        self.parent = linker.parent
+        self.calls = 0
+        self.step = 0
+        self.pending = None  # the trip, or the error of an action, on its way out
+        self.bad_nodes = set()  # in this call, for actions that go on
+        self.index = {node: i for i, node in enumerate(plan.order)}
+        self.module = kernel.load() or numpy_kernel
+        me = weakref.ref(self)  # the kernel must not keep the function alive
+        policy = self.policy
+        self.kernel = self.module.Guard(
+            nan=policy.nan,
+            inf=policy.inf,
+            big=policy.big,
+            ints=policy.integers,
+            limit=policy.limit,
+            raising=policy.action == "raise",
+            n_slots=len(plan.slots),
+            report=lambda node, output: me().report_node(node, output),
+            is_bad=policy.is_bad,
+            snapshot=snapshot,
+            trip_type=Tripped,
+        )
+        self.kernel.add_inputs([(storage_map[v], 0, plan.slots.get(v, -1)) for v in plan.inputs])
+        for variable, slot in plan.slots.items():
+            if isinstance(variable, Constant) and np.size(variable.data):
+                data = np.asarray(variable.data)
+                if data.dtype.kind in "fiu":
+                    self.kernel.set_interval(slot, float(data.min()), float(data.max()))
+
+    # -- linking
+
+    def wrap(self, node, thunk):
+        """Return the thunk that also checks; the same one where there is nothing to do."""
+        plan = self.plan.nodes[node]
+        if thunk.lazy:
+            if not plan.checks and not plan.destroys:
+                return thunk
+            return LazyThunk(thunk, lambda: self.check_lazy(node))
+        if not (plan.checks or plan.destroys or plan.program or plan.tail):
+            return thunk
+        cells = self.storage_map
+        wrapped = self.kernel.add_node(
+            self.index[node],
+            getattr(thunk, "cthunk", None),
+            thunk,
+            [(cells[v], i, self.plan.slots.get(v, -1)) for i, v in plan.checked()],
+            [cells[root] for root in plan.destroys],
+            plan.tail,
+            [cells[v] for v in node.inputs],
+            None if plan.program is None else self.pack(node, *plan.program),
+        )
+        return Thunk(wrapped, self.module.call, self.kernel, thunk)
+
+    def pack(self, node, program, cap, rounding):
+        """Return an interval program as the kernel takes it."""
+        inputs = node.inputs[: program.n_inputs]
+        return (
+            program.bytes(),
+            [self.plan.slot(v) if i in program.used else -1 for i, v in enumerate(inputs)],
+            [self.plan.slots.get(v, -1) for v in node.outputs] if program.outputs else [],
+            program.outputs,
+            cap,
+            rounding,
+        )
+
+    # -- a call
+
+    def begin(self):
+        """Check what enters; called before the virtual machine runs."""
+        self.calls += 1
+        self.pending = None
+        if self.bad_nodes:
+            self.bad_nodes = set()
+        for variable in self.plan.bad_constants:
+            self.report(variable, variable.data, "constant")
+        index = self.kernel.begin(0)
+        while index >= 0:
+            variable = self.plan.inputs[index]
+            self.report(variable, self.storage_map[variable][0], self.role(variable))
+            index = self.kernel.begin(index + 1)
+
+    @staticmethod
+    def role(variable):
+        """Return whether an input of the graph is the caller's or a shared variable."""
+        return "shared" if isinstance(variable, SharedVariable) else "input"
+
+    def check_lazy(self, node):
+        """Check the outputs of a lazy node that has just finished."""
+        for i in self.plan.nodes[node].checks:
+            value = self.storage_map[node.outputs[i]][0]
+            if value is not None and self.policy.is_bad(value):
+                self.report_node(self.index[node], i)
+
+    def report_node(self, index, output):
+        """A node's output is bad."""
+        node = self.plan.order[index]
+        variable = node.outputs[output]
+        if self.policy.action != "raise" and self.follows_bad(node):
+            return
+        self.bad_nodes.add(node)
+        self.report(variable, self.storage_map[variable][0], "node", output)
+
+    def follows_bad(self, node):
+        """Whether something that has been reported lies upstream of `node`."""
+        todo, seen = [node], set()
+        while todo:
+            current = todo.pop()
+            if current in self.bad_nodes:
+                return True
+            for variable in current.inputs:
+                if variable in self.bad_nodes:
+                    return True
+                if variable.owner is not None and variable.owner not in seen:
+                    seen.add(variable.owner)
+                    todo.append(variable.owner)
+        return False
+
+    def report(self, variable, value, role, output=0, frames=()):
+        """Build the trip and act on it; passes it outwards from an inner graph."""
+        if role != "node":
+            self.bad_nodes.add(variable)
+        if self.parent is None:
+            self.act(self.make_trip(variable, value, role, output, frames))
+            return
+        outside, node = self.parent.runtime, self.parent.node
+        if self.policy.action != "raise" and outside.follows_bad(node):
+            return
+        outside.bad_nodes.add(node)
+        step = self.step - 1 if isinstance(node.op, Scan) else None
+        frames = (Frame(node, self.fgraph, step), *frames)
+        outside.report(variable, value, role, output, frames)
+
+    def make_trip(self, variable, value, role, output, frames):
+        counts = self.policy.count(value)
+        node = variable.owner
+        event = GuardEvent(
+            kind=counts.kind,
+            role=role,
+            node=None if node is None else str(node),
+            op=None if node is None else str(node.op),
+            variable=variable.name,
+            output=output,
+            dtype=str(getattr(value, "dtype", type(value).__name__)),
+            shape=tuple(getattr(value, "shape", ())),
+            size=counts.size,
+            n_nan=counts.n_nan,
+            n_posinf=counts.n_posinf,
+            n_neginf=counts.n_neginf,
+            n_big=counts.n_big,
+            first_index=counts.index,
+            first_value=counts.value,
+            path=tuple(PathStep(str(frame.node.op), frame.step) for frame in frames),
+            call=self.calls,
+            function=self.fgraph.name,
+        )
+        return Trip(
+            event=event,
+            fgraph=self.fgraph,
+            inputs={v: self.storage_map[v][0] for v in self.fgraph.inputs},
+            variable=variable,
+            value=value,
+            is_bad=self.policy.mask,
+            frames=list(frames),
+        )
+
+    def act(self, trip):
+        """Do what the policy says about a trip of the outermost graph."""
+        event = trip.event
+        self.own.add(event)
+        self.recorder.add(event)
+        action = self.policy.action
+        if action == "raise":
+            self.pending = trip
+            raise Tripped
+        if callable(action):
+            try:
+                action(event)
+            except BaseException as error:
+                self.pending = error
+                raise
+        elif action == "warn":
+            logger.warning("%s", GuardError(event), extra={"event": event})
+        elif action == "pdb":
+            print(GuardError(event), file=sys.stderr)
+            pdb.set_trace()
+
+    def outermost(self):
+        return self if self.parent is None else self.parent.runtime.outermost()
+
+    def failed(self, vm, error):
+        """Put everything back and raise the error that the user sees."""
+        self.kernel.rollback()
+        if isinstance(error, Tripped) and self.outermost().pending is None:
+            try:
+                self.report_node(*self.kernel.trip())
+            except Tripped as trip:
+                error = trip
+        if self.parent is None:
+            pending, self.pending = self.pending, None
+            if isinstance(pending, BaseException):
+                raise pending
+            if pending is not None:
+                raise GuardError(pending.event) from None
+        if isinstance(error, Tripped) or vm.position < 0:
+            raise error
+        raise_with_op(self.fgraph, vm.nodes[vm.position], vm.thunks[vm.position])
+
+
+def snapshot(cell):
+    """Return a callable that puts the value of a storage cell back as it is now."""
+    value = cell[0]
+    if isinstance(value, np.random.Generator):
+        state = value.bit_generator.state
+
+        def restore():
+            value.bit_generator.state = state
+            cell[0] = value
+
+    else:
+        kept = copy.deepcopy(value)
+
+        def restore():
+            cell[0] = kept
+
+    return restore
+
+
+class GuardedVM:
+    """Mixin of the virtual machines: begin, run, and commit or roll back.
+
+    It hides ``position_of_error``, so that ``Function`` and ``Scan`` pass our errors on
+    as they are.
+    """
+
+    guard = None
+
+    def __call__(self, *args, **kwargs):
+        guard = self.guard
+        guard.step += 1
+        try:
+            guard.begin()
+            result = super().__call__(*args, **kwargs)
+        except BaseException as error:
+            guard.failed(self, error)
+        guard.kernel.commit()
+        return result
+
+    @property
+    def position_of_error(self):
+        raise AttributeError("position_of_error")
+
+    @property
+    def position(self):
+        """Index of the node that failed, or -1."""
+        return getattr(super(), "position_of_error", -1)
+
+
+_GUARDED = {}
+_LOCK = threading.Lock()
+
+
+def guarded_class(kind):
+    """Return the guarded version of a class of virtual machines."""
+    with _LOCK:
+        if kind not in _GUARDED:
+            _GUARDED[kind] = type(f"Guarded{kind.__name__}", (GuardedVM, kind), {})
+        return _GUARDED[kind]
+
+
+class GuardLinker(VMLinker):
+    """A ``VMLinker`` whose virtual machines are guarded.
+
+    Parameters
+    ----------
+    policy : Policy
+    recorder : Recorder
+    parent : tuple or None
+        For an inner graph: weak reference to the runtime outside, and the node.
+    **settings
+        Those of ``VMLinker``.
+    """
+
+    def __init__(self, policy, recorder, parent=None, **settings):
+        self.policy = policy
+        self.recorder = recorder
+        self.parent = parent
+        super().__init__(**settings)
+
+    @classmethod
+    def like(cls, linker, policy, recorder, parent=None, clean_inputs=True):
+        """Return a guarded linker with the settings of a ``VMLinker``."""
+        new = cls(
+            policy,
+            recorder,
+            parent,
+            allow_gc=linker.allow_gc,
+            use_cloop=linker.use_cloop,
+            lazy=linker.lazy,
+            c_thunks=linker.c_thunks,
+            allow_partial_eval=linker.allow_partial_eval,
+        )
+        new.clean_inputs = clean_inputs
+        return new
+
+    clean_inputs = True
+
+    def __getstate__(self):
+        """Leave out what belongs to one linking; it is made again."""
+        made = ("plan", "parents", "bodies", "parent")
+        return {**{k: v for k, v in vars(self).items() if k not in made}, "parent": None}
+
+    def accept(self, fgraph, no_recycling=None, profile=None):
+        if self.fgraph is not None and self.fgraph is not fgraph:
+            fresh = copy.copy(self)
+            fresh.fgraph = None
+            return fresh.accept(fgraph, no_recycling, profile)
+        return super().accept(fgraph, no_recycling, profile)
+
+    def make_all(self, profiler=None, input_storage=None, output_storage=None, storage_map=None):
+        fgraph = self.fgraph
+        order = self.schedule(fgraph)
+        owners = {node for node in order if isinstance(node.op, Scan | OpFromGraph)}
+        self.plan = self.make_plan(order, owners)
+        self.parents, self.bodies, ops = [], {}, {}
+        for node in owners:
+            op = self.link_body(node)
+            if op is not None:
+                ops[node] = op
+        if len(ops) < len(owners):  # some cannot be guarded: their outputs must be checked
+            self.plan = self.make_plan(order, set(ops))
+        feature = TailLast(self.plan.tail_orderings())
+        fgraph.attach_feature(feature)
+        originals = {node: node.op for node in ops}
+        try:
+            # The thunk of a node is made by its op.  The graph is this function's own.
+            for node, op in ops.items():
+                node.op = op
+            return super().make_all(profiler, input_storage, output_storage, storage_map)
+        finally:
+            for node, op in originals.items():
+                node.op = op
+            fgraph.remove_feature(feature)
+
+    def make_plan(self, order, guarded_inner):
+        return Plan(
+            self.fgraph,
+            order,
+            self.policy,
+            updated=self.updated_vars,
+            guarded_inner=guarded_inner,
+            clean_inputs=self.clean_inputs,
+            is_inner=self.parent is not None,
+        )
+
+    def link_body(self, node):
+        """Return a copy of the node's op with a guarded inner function, or None."""
+        parent = Parent(node)
+        clean = all(self.plan.is_clean(v) or v in self.plan.unwritten for v in node.inputs)
+        op = link_inner(
+            node.op,
+            None if self.c_thunks else "py",
+            lambda linker: GuardLinker.like(linker, self.policy, self.recorder, parent, clean),
+        )
+        if op is not None:
+            self.parents.append(parent)
+            self.bodies[node] = op._fn.vm.guard
+        return op
+
+    def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
+        runtime = GuardRuntime(self, self.plan, storage_map)
+        for parent in self.parents:
+            parent.runtime = runtime
+        for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
+            body = self.bodies.get(node)
+            if body is not None:
+                thunk = LoopThunk(thunk, body)
+            thunks[i] = runtime.wrap(node, thunk)
+        vm = super().make_vm(nodes, thunks, input_storage, output_storage, storage_map, *args)
+        vm.__class__ = guarded_class(type(vm))
+        vm.guard = runtime
+        return vm

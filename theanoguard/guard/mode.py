@@ -1,0 +1,277 @@
+"""The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
+
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
+from theanoguard.guard.linker import GuardLinker, Recorder
+from theanoguard.guard.policy import make_policy
+
+LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
+
+
+def _vm_linker(linker):
+    """Return the ``VMLinker`` that an argument stands for.
+
+    Raises
+    ------
+    ValueError
+        For linkers whose thunks cannot be wrapped.
+    """
+    if linker is None or (isinstance(linker, str) and linker == "auto"):
+        linker = "cvm"
+    found = predefined_linkers.get(linker) if isinstance(linker, str) else linker
+    if not isinstance(found, VMLinker) or found.callback or found.callback_input:
+        allowed = ", ".join(repr(name) for name in LINKERS)
+        raise ValueError(
+            f"linker {linker!r} cannot be guarded.\n"
+            f"Use one of {allowed}, or a VMLinker without callbacks."
+        )
+    return found
+
+
+class _Attached(GraphRewriter):
+    """A rewriter that first attaches features to the graph it rewrites."""
+
+    def __init__(self, rewriter, features):
+        self.rewriter = rewriter
+        self.features = features
+
+    def add_requirements(self, fgraph):
+        for feature in self.features:
+            fgraph.attach_feature(feature())
+        return self.rewriter.add_requirements(fgraph)
+
+    def apply(self, fgraph, *args, **kwargs):
+        return self.rewriter.apply(fgraph, *args, **kwargs)
+
+    def __getattr__(self, name):
+        if name == "rewriter":
+            raise AttributeError(name)
+        return getattr(self.rewriter, name)
+
+
+class GuardMode(Mode):
+    """A compile mode that watches every Apply node inside compiled code.
+
+    Each value that a node computes is checked for NaN, Inf and big values, inside the C
+    virtual machine, and the call stops at the first bad one.  A value that cannot be bad
+    is not looked at; :meth:`summary` says which and why.
+
+    Parameters
+    ----------
+    nan_is_error, inf_is_error, big_is_error : bool or None
+        Which kinds of element are bad.  None takes PyTensor's configuration
+        ``NanGuardMode__nan_is_error`` and so on.
+    optimizer : str, RewriteDatabaseQuery or GraphRewriter
+        As for ``pytensor.compile.mode.Mode``.
+    linker : str, VMLinker or None
+        "cvm" (the default), "cvm_nogc", "vm" or "vm_nogc".
+    db : RewriteDatabase or None
+        As for ``Mode``.
+    big_threshold : float
+        Magnitudes above it are big.
+    action : {"raise", "warn", "record", "pdb"} or callable
+        What happens at a trip; None takes ``NanGuardMode__action``.  "raise" raises
+        :class:`GuardError` and leaves every shared variable as it was before the call.
+        The others let the call go on and do not report what follows from a bad value that
+        has been reported: "warn" logs to the logger ``theanoguard``, "record" only keeps
+        the event, "pdb" opens the debugger, a callable is called with the event.
+    exempt : variable, str, type, or list of them
+        What is left out: variables, shell patterns of variables' names, classes of
+        operations (also scalar ones).
+    check_inputs : bool
+        Whether inputs, shared variables and constants are checked where they enter.
+    check_integers : bool
+        Whether integers may be big, too.
+    max_events : int
+        How many events the mode, and each function, keep.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that make no sense, naming the argument and what is allowed.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> from theanoguard import GuardMode, GuardError
+    >>> x = pt.vector("x", dtype="float64")
+    >>> f = pytensor.function([x], pt.log(x), mode=GuardMode())
+    >>> try:
+    ...     f(np.array([1.0, -1.0]))
+    ... except GuardError as error:
+    ...     print(error.event.kind, error.event.first_index)
+    nan (1,)
+    """
+
+    def __init__(
+        self,
+        nan_is_error=None,
+        inf_is_error=None,
+        big_is_error=None,
+        optimizer="default",
+        linker=None,
+        db=None,
+        *,
+        big_threshold=1e10,
+        action=None,
+        exempt=(),
+        check_inputs=True,
+        check_integers=False,
+        max_events=100,
+    ):
+        policy = make_policy(
+            nan_is_error,
+            inf_is_error,
+            big_is_error,
+            big=big_threshold,
+            integers=check_integers,
+            inputs=check_inputs,
+            action=action,
+            exempt=exempt,
+        )
+        if not isinstance(max_events, int) or max_events < 1:
+            raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
+        self._set_up(policy, Recorder(max_events), _vm_linker(linker), optimizer, db)
+
+    def _set_up(self, policy, recorder, linker, optimizer, db):
+        self.policy = policy
+        self.recorder = recorder
+        super().__init__(GuardLinker.like(linker, policy, recorder), optimizer, db)
+
+    def __setstate__(self, state):
+        if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
+            recorder = Recorder(state["max_events"])
+            linker = VMLinker(**state["linker"])
+            self._set_up(state["policy"], recorder, linker, state["optimizer"], None)
+        else:
+            super().__setstate__(state)
+
+    def __getstate__(self):
+        linker = self.linker
+        names = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
+        return {
+            "policy": self.policy,
+            "max_events": self.recorder.events.maxlen,
+            "linker": {name: getattr(linker, name) for name in names},
+            "optimizer": self.provided_optimizer,
+        }
+
+    def __copy__(self):
+        return self.clone()
+
+    def clone(self, link_kwargs=None, optimizer="", **kwargs):
+        """Return a mode with the same settings and a buffer of events of its own."""
+        linker = self.linker.clone(**(link_kwargs or {}))
+        if isinstance(optimizer, str) and optimizer == "":
+            optimizer = self.provided_optimizer
+        new = object.__new__(type(self))
+        recorder = Recorder(self.recorder.events.maxlen)
+        new._set_up(self.policy, recorder, linker, optimizer, self.optdb)
+        return new
+
+    @property
+    def optimizer(self):
+        return _Attached(super().optimizer, FEATURES)
+
+    @property
+    def events(self):
+        """The last events of all functions compiled with this mode, oldest first."""
+        return list(self.recorder.events)
+
+    @staticmethod
+    def summary(fn):
+        """Return how the outputs in a guarded function are treated.
+
+        Parameters
+        ----------
+        fn : pytensor.compile.executor.Function
+
+        Returns
+        -------
+        dict of str to int
+            Number of outputs of all nodes, of those checked (and of these, how many may be
+            proved clean instead of being scanned), and of those dropped by each rule.
+
+        Raises
+        ------
+        TypeError
+            If `fn` was not compiled with a guard.
+        """
+        return _guard_of(fn).plan.summary()
+
+
+class NanGuardMode(GuardMode):
+    """PyTensor's ``NanGuardMode``, with the same arguments, at the cost of :class:`GuardMode`.
+
+    Integers may be big here, as there, and `linker` is ignored, as there.
+
+    Parameters
+    ----------
+    nan_is_error, inf_is_error, big_is_error : bool or None
+    optimizer, linker, db
+        As for :class:`GuardMode`.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from theanoguard import NanGuardMode
+    >>> x = pt.scalar("x", dtype="float64")
+    >>> f = pytensor.function([x], x * 2, mode=NanGuardMode())
+    >>> float(f(3.0))
+    6.0
+    """
+
+    def __init__(
+        self,
+        nan_is_error=None,
+        inf_is_error=None,
+        big_is_error=None,
+        optimizer="default",
+        linker=None,
+        db=None,
+    ):
+        super().__init__(
+            nan_is_error, inf_is_error, big_is_error, optimizer, None, db, check_integers=True
+        )
+
+
+def _guard_of(fn):
+    guard = getattr(getattr(fn, "vm", None), "guard", None)
+    if guard is None:
+        raise TypeError(f"{fn!r} is not a function compiled with GuardMode")
+    return guard
+
+
+def events(fn):
+    """Return the last events of one guarded function, oldest first.
+
+    Parameters
+    ----------
+    fn : pytensor.compile.executor.Function
+
+    Returns
+    -------
+    list of GuardEvent
+
+    Raises
+    ------
+    TypeError
+        If `fn` was not compiled with a guard.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from theanoguard import GuardMode, events
+    >>> x = pt.scalar("x", dtype="float64")
+    >>> f = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
+    >>> float(f(0.0))
+    -inf
+    >>> [event.kind for event in events(f)]
+    ['inf']
+    """
+    return list(_guard_of(fn).own.events)
+
+
+# Features that every guarded graph gets before it is rewritten.
+FEATURES = []

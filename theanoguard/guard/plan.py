@@ -1,0 +1,506 @@
+"""Which outputs need a check at all, and which kind: decided once, at compile time.
+
+A check is left out only by a named rule of `RULES`, each with its reason; a property
+test shows for each that it never hides a bad value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Constant
+from pytensor.scalar import math as psm
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ExtractDiag,
+    Eye,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import (
+    IfElse,
+    Scan,
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    is_lazy,
+    is_numeric,
+)
+from theanoguard.guard.intervals import OPCODES, Program, program_of
+
+# ---------------------------------------------------------------- what is known of an op
+
+# Scalar operations that give one of these operands, or its magnitude.
+SELECTING = {
+    ps.Identity: slice(0, 1),
+    ps.Neg: slice(0, 1),
+    ps.Abs: slice(0, 1),
+    ps.ScalarMaximum: slice(0, 2),
+    ps.ScalarMinimum: slice(0, 2),
+    ps.Second: slice(1, 2),
+    ps.Switch: slice(1, 3),
+    ps.Clip: slice(0, 3),
+}
+
+# Scalar operations with a bounded result for every operand that is not NaN.
+BOUNDED = {
+    psm.Sigmoid: 1.0,
+    ps.Tanh: 1.0,
+    psm.Erf: 1.0,
+    psm.Erfc: 2.0,
+    ps.Sign: 1.0,
+    ps.ArcTan: 2.0,
+}
+
+# Operations that copy elements of their first input, ...
+COPYING_FIRST = (
+    Alloc,
+    DeepCopyOp,
+    ExtractDiag,
+    Repeat,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+    *advanced_subtensor_ops,
+)
+# ... of any of their inputs, or write 0 and 1.
+COPYING = (*COPYING_FIRST, Eye, Join, MakeVector)
+
+WRITING = (IncSubtensor, *advanced_increment_ops)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A reason why an output needs no check.
+
+    Parameters
+    ----------
+    name : str
+    reason : str
+        Why a bad value cannot be missed.
+    applies : callable
+        ``applies(plan, node, index)`` for output number `index` of `node`.
+    clean : bool
+        Whether the output then counts as clean for the rules of later nodes.
+    """
+
+    name: str
+    reason: str
+    applies: Callable
+    clean: bool = True
+
+
+def _viewed(node, index):
+    """Return the input that output `index` is a view of, or None."""
+    sources = node.op.view_map.get(index, ())
+    if len(sources) != 1:
+        return None
+    source = node.inputs[sources[0]]
+    same = getattr(source.type, "dtype", None) == getattr(node.outputs[index].type, "dtype", None)
+    return source if same else None
+
+
+def _is_view(plan, node, index):
+    source = _viewed(node, index)
+    return source is not None and plan.is_clean(source)
+
+
+def _all_clean(plan, variables):
+    return all(plan.is_clean(v) for v in variables)
+
+
+def _is_copy(plan, node, index):
+    op = node.op
+    copies = isinstance(op, COPYING) or (isinstance(op, WRITING) and op.set_instead_of_inc)
+    return copies and _all_clean(plan, node.inputs)
+
+
+def _is_unwritten(plan, node, index):
+    """AllocEmpty, and arrays that have been written to in part."""
+    if isinstance(node.op, AllocEmpty):
+        return True
+    source = node.inputs[0] if isinstance(node.op, WRITING) else _viewed(node, index)
+    return source is not None and source in plan.unwritten
+
+
+def _scalar_is_safe(plan, op, operands_clean, inputs, outputs):
+    """Whether the scalar operation maps clean operands to clean results."""
+    if not operands_clean:
+        return False
+    if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
+        return True
+    if type(op) in SELECTING:
+        selected = inputs[SELECTING[type(op)]]
+        return all(_widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
+    bound = BOUNDED.get(type(op))
+    if bound is not None:
+        return not plan.policy.big or bound <= plan.policy.limit
+    if isinstance(op, ps.Cast):
+        return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
+    if isinstance(op, ps.Composite):
+        return all(
+            _scalar_is_safe(plan, n.op, _constants_clean(plan, n), n.inputs, n.outputs)
+            for n in op.fgraph.toposort()
+        )
+    return False
+
+
+def _constants_clean(plan, node):
+    return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
+
+
+def _widens(source, target):
+    order = ("bool", "int8", "float16", "float32", "float64")
+    return source in order and target in order[2:] and order.index(source) <= order.index(target)
+
+
+def _is_safe_map(plan, node, index):
+    return isinstance(node.op, Elemwise) and _scalar_is_safe(
+        plan, node.op.scalar_op, _all_clean(plan, node.inputs), node.inputs, node.outputs
+    )
+
+
+def _is_softmax(plan, node, index):
+    policy = plan.policy
+    return (
+        isinstance(node.op, Softmax)
+        and policy.nan
+        and (policy.inf or policy.big)
+        and (not policy.big or policy.limit >= 1.0)
+        and _all_clean(plan, node.inputs)
+    )
+
+
+RULES = (
+    Rule(
+        "exempt",
+        "the user left it out",
+        lambda plan, node, i: plan.policy.exempts(node.outputs[i]),
+        clean=False,
+    ),
+    Rule(
+        "not numeric",
+        "random generators, slices, None and such hold no numbers",
+        lambda plan, node, i: not is_numeric(node.outputs[i].type),
+    ),
+    Rule(
+        "discrete",
+        "integers and booleans can be neither NaN nor infinite, and big ones are not asked for",
+        lambda plan, node, i: (
+            getattr(node.outputs[i].type, "dtype", "") in ps.discrete_dtypes
+            and not (plan.policy.big and plan.policy.integers)
+        ),
+    ),
+    Rule(
+        "uninitialised",
+        "memory that nobody has written yet holds anything; what is written into it was checked",
+        _is_unwritten,
+        clean=False,
+    ),
+    Rule("view", "a view shows only elements that have been checked", _is_view),
+    Rule("copy", "only copies elements that have been checked, or writes 0 and 1", _is_copy),
+    Rule(
+        "clean map",
+        "gives one of its operands, its magnitude, or a value in a fixed range",
+        _is_safe_map,
+    ),
+    Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax),
+    Rule(
+        "inner graph",
+        "every value was checked inside, when it was made",
+        lambda plan, node, i: (
+            node in plan.guarded_inner
+            and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
+        ),
+        clean=False,  # a Scan that stops early leaves the rest of its buffers unwritten
+    ),
+    Rule(
+        "branch",
+        "the value of the branch that ran was checked when it was made",
+        lambda plan, node, i: (
+            isinstance(node.op, IfElse)
+            and plan.is_clean(node.inputs[1 + i])
+            and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- the plan
+
+
+@dataclass
+class NodePlan:
+    """What to do around one node.
+
+    Parameters
+    ----------
+    node : Apply
+    checks : list of int
+        Outputs that are checked.
+    program : (Program, float, float) or None
+        See :func:`intervals.program_of`.
+    destroys : list of Variable
+        Inputs of the graph with an update that the node overwrites.
+    tail : bool
+        Whether it runs only after everything else has been checked.
+    """
+
+    node: object
+    checks: list = field(default_factory=list)
+    program: object = None
+    destroys: list = field(default_factory=list)
+    tail: bool = False
+
+    def checked(self):
+        """Return the (index, variable) of each checked output."""
+        return [(i, self.node.outputs[i]) for i in self.checks]
+
+
+class Plan:
+    """The checks of one graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : list of Apply
+        Topological.
+    policy : Policy
+    updated : collection of Variable
+        Inputs with an update, which a failed call must leave as they were.
+    guarded_inner : collection of Apply
+        Nodes with an inner graph that is guarded itself.
+    clean_inputs : bool
+        For an inner graph: whether what enters it has been checked outside.
+    is_inner : bool
+        Inner graphs do not check their inputs.
+
+    Attributes
+    ----------
+    nodes : dict of Apply to NodePlan
+    inputs : list of (Variable, role)
+        Inputs of the graph that are checked at the start of a call.
+    bad_constants : list of Variable
+        Constants that are bad whatever is passed in.
+    dropped : dict of Variable to str
+        Outputs without a check, and the rule.
+    """
+
+    def __init__(
+        self, fgraph, order, policy, updated=(), guarded_inner=(), clean_inputs=True, is_inner=False
+    ):
+        self.fgraph = fgraph
+        self.order = list(order)
+        self.policy = policy
+        self.guarded_inner = set(guarded_inner)
+        self.clean_inputs = clean_inputs
+        self.dropped = {}
+        self.unwritten = set()
+        self._clean = set()
+        self._alias = {}
+        self.inputs = []
+        self.bad_constants = []
+        self.nodes = {node: NodePlan(node) for node in self.order}
+        self._plan_inputs(updated, is_inner)
+        for node in self.order:
+            self._plan_outputs(node)
+        self._plan_overwrites(set(updated))
+        self._plan_programs()
+
+    # -- values
+
+    def is_clean(self, variable):
+        """Whether no bad element can be in `variable` when it is read."""
+        return variable in self._clean or not is_numeric(variable.type)
+
+    def source(self, variable):
+        """Return the variable whose elements `variable` shows or copies."""
+        while variable in self._alias:
+            variable = self._alias[variable]
+        return variable
+
+    def _plan_inputs(self, updated, is_inner):
+        policy = self.policy
+        for variable in self.fgraph.inputs:
+            if is_inner:
+                if self.clean_inputs:
+                    self._clean.add(variable)
+            elif self._is_checkable(variable):
+                self.inputs.append(variable)
+                self._clean.add(variable)
+            elif _is_discrete(variable):
+                self._clean.add(variable)
+        for node in self.order:
+            for variable in node.inputs:
+                if not isinstance(variable, Constant) or variable in self._clean:
+                    continue
+                if not policy.is_bad(variable.data):
+                    self._clean.add(variable)
+                elif self._is_checkable(variable) and variable not in self.bad_constants:
+                    self.bad_constants.append(variable)
+
+    def _is_checkable(self, variable):
+        policy = self.policy
+        return (
+            policy.inputs
+            and is_numeric(variable.type)
+            and not policy.exempts(variable)
+            and (not _is_discrete(variable) or (policy.big and policy.integers))
+        )
+
+    def _plan_outputs(self, node):
+        for index, variable in enumerate(node.outputs):
+            rule = next((r for r in RULES if r.applies(self, node, index)), None)
+            if rule is None:
+                self.nodes[node].checks.append(index)
+                self._clean.add(variable)
+                continue
+            self.dropped[variable] = rule.name
+            if rule.clean:
+                self._clean.add(variable)
+            if rule.name == "uninitialised":
+                self.unwritten.add(variable)
+            elif rule.name == "view":
+                self._alias[variable] = _viewed(node, index)
+            elif rule.name == "copy" and isinstance(node.op, COPYING_FIRST):
+                self._alias[variable] = node.inputs[0]
+
+    # -- overwriting shared variables
+
+    def _plan_overwrites(self, updated):
+        for node in self.order:
+            for sources in node.op.destroy_map.values():
+                for source in sources:
+                    root = _root(node.inputs[source])
+                    if root in updated:
+                        self.nodes[node].destroys.append(root)
+        self.tail = []
+        if any(is_lazy(node.op) for node in self.order):
+            return  # what must run before what is only known during the call
+        tail = {
+            node
+            for node, node_plan in self.nodes.items()
+            if node_plan.destroys and all(map(_has_intervals, node_plan.destroys))
+        }
+        if not tail:
+            return
+        orderings = self.fgraph.orderings()
+        for node in self.order:
+            if node not in tail and (
+                any(v.owner in tail for v in node.inputs)
+                or any(before in tail for before in orderings.get(node, ()))
+            ):
+                tail.add(node)
+        self.tail = [node for node in self.order if node in tail]
+        for node in self.tail:
+            self.nodes[node].tail = True
+
+    def tail_orderings(self):
+        """Return which nodes must have run before each node of the tail.
+
+        Returns
+        -------
+        dict of Apply to list of Apply
+            In the form of ``FunctionGraph.orderings``.
+        """
+        tail = set(self.tail)
+        if not tail:
+            return {}
+        needed = [v.owner for node in self.tail for v in node.inputs]
+        needed += [v.owner for v in self.fgraph.outputs]
+        before = list(dict.fromkeys(n for n in needed if n is not None and n not in tail))
+        return dict.fromkeys(self.tail, before)
+
+    # -- proofs
+
+    def _plan_programs(self):
+        """Give programs to the nodes whose intervals are of use, and slots to their values."""
+        tail_outputs = {v for node in self.tail for v in node.outputs}
+        programs = {}
+        for node in self.order:
+            if not any(is_numeric(v.type) for v in node.outputs):
+                continue
+            if any(v in self.unwritten for v in node.outputs):
+                continue
+            if all(v in self._alias for v in node.outputs):
+                continue
+            found = program_of(node)
+            if found and not _reads_size_of(found[0], node, tail_outputs):
+                programs[node] = found  # (sizes in the tail are not known when it is proved)
+        read = set()
+        for node in reversed(self.order):
+            found = programs.get(node)
+            if found is None:
+                continue
+            # a node without a check of its own only passes its interval on
+            if self.nodes[node].checks or any(v in read for v in node.outputs):
+                self.nodes[node].program = found
+                read.update(self.source(node.inputs[i]) for i in found[0].used)
+        self.slots = {variable: i for i, variable in enumerate(_ordered(read, self))}
+        for node in self.tail:
+            node_plan = self.nodes[node]
+            if node_plan.program is None and not node_plan.checks:
+                node_plan.program = (Program(0), 1.0, 0.0)  # cannot trip: nothing to prove
+
+    def slot(self, variable):
+        """Return the slot that holds the interval of `variable`, or -1."""
+        return self.slots.get(self.source(variable), -1)
+
+    def summary(self):
+        """Return how many outputs are checked, and how many are dropped by which rule."""
+        counts = {"outputs": 0, "checked": 0, "with a proof": 0}
+        for node_plan in self.nodes.values():
+            counts["outputs"] += len(node_plan.node.outputs)
+            counts["checked"] += len(node_plan.checks)
+            if node_plan.program is not None:
+                counts["with a proof"] += len(node_plan.checks)
+        for rule in RULES:
+            counts[rule.name] = sum(name == rule.name for name in self.dropped.values())
+        return counts
+
+
+def _ordered(variables, plan):
+    """The variables in the order of the graph, for slots that are the same in every run."""
+    everything = [
+        *plan.fgraph.inputs,
+        *(v for node in plan.order for v in (*node.inputs, *node.outputs)),
+    ]
+    return [v for v in dict.fromkeys(everything) if v in variables]
+
+
+def _reads_size_of(program, node, variables):
+    return any(
+        OPCODES[instruction[0]] in ("MULDIM", "MULSIZE")
+        and node.inputs[instruction[3]] in variables
+        for instruction in program.code
+    )
+
+
+def _root(variable):
+    """Follow views and overwritten values down to the memory they live in."""
+    while variable.owner is not None:
+        node = variable.owner
+        index = node.outputs.index(variable)
+        sources = node.op.view_map.get(index) or node.op.destroy_map.get(index)
+        if not sources:
+            return variable
+        variable = node.inputs[sources[0]]
+    return variable
+
+
+def _is_discrete(variable):
+    return getattr(variable.type, "dtype", "") in ps.discrete_dtypes
+
+
+def _has_intervals(variable):
+    return isinstance(variable.type, TensorType) and variable.type.dtype in ("float32", "float64")

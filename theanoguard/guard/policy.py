@@ -1,0 +1,245 @@
+"""What counts as bad, what is left out, and what happens at a trip."""
+
+import logging
+import operator
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from theanoguard._pytensor import Variable, config, scalar_ops_of
+
+logger = logging.getLogger("theanoguard")
+
+ACTIONS = ("raise", "warn", "record", "pdb")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many elements of a value are bad, and which is the first.
+
+    Parameters
+    ----------
+    kind : {"nan", "inf", "big"}
+        What the first bad element is.
+    index : tuple of int
+        Where it stands, in C order.
+    value : number
+        That element.
+    size, n_nan, n_posinf, n_neginf, n_big : int
+    """
+
+    kind: str
+    index: tuple[int, ...]
+    value: Any
+    size: int
+    n_nan: int
+    n_posinf: int
+    n_neginf: int
+    n_big: int
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a guard looks for.
+
+    Parameters
+    ----------
+    nan, inf, big : bool
+        Which kinds of element are bad.  An infinite element counts as big too, as in
+        PyTensor's NanGuardMode.
+    limit : float
+        Magnitudes above it are big.
+    integers : bool
+        Whether integers may be big, too.
+    inputs : bool
+        Whether inputs, shared variables and constants are checked where they enter.
+    action : str or callable
+        One of `ACTIONS`, or a callable that receives the event.
+    names : tuple of str
+        Patterns (as in a shell) of names of variables that are left out.
+    ops : tuple of type
+        Classes of operations (or of scalar operations inside ``Elemwise``) whose
+        outputs are left out.
+    token : str or None
+        Mark carried in the tags of variables that are left out one by one.
+    """
+
+    nan: bool
+    inf: bool
+    big: bool
+    limit: float = 1e10
+    integers: bool = False
+    inputs: bool = True
+    action: str | Callable = "raise"
+    names: tuple[str, ...] = ()
+    ops: tuple[type, ...] = ()
+    token: str | None = None
+
+    def exempts(self, variable):
+        """Whether `variable` is left out by the user's wish."""
+        tag = variable.tag
+        if not getattr(tag, "nan_guard_mode_check", True):
+            return True
+        if self.token is not None and self.token in getattr(tag, "theanoguard_exempt", ()):
+            return True
+        if variable.name and any(fnmatchcase(variable.name, name) for name in self.names):
+            return True
+        node = variable.owner
+        if node is None or not self.ops:
+            return False
+        return isinstance(node.op, self.ops) or any(
+            isinstance(op, self.ops) for op in scalar_ops_of(node.op)
+        )
+
+    def mask(self, array):
+        """Return the boolean mask of the bad elements of `array`."""
+        array = np.asarray(array)
+        bad = np.zeros(array.shape, dtype=bool)
+        if array.dtype.kind in "iu":
+            if self.big and self.integers:
+                bad = np.abs(array.astype("float64")) > self.limit
+        elif array.dtype.kind in "fc":
+            with np.errstate(all="ignore"):
+                isnan = np.isnan(array)
+                if self.nan:
+                    bad |= isnan
+                if self.inf or self.big:
+                    bad |= np.isinf(array) & ~isnan
+                if self.big:
+                    wide = "complex128" if array.dtype.kind == "c" else "float64"
+                    bad |= np.abs(array.astype(wide)) > self.limit
+        return bad
+
+    def is_bad(self, value):
+        """Whether any number in `value` (array, sparse matrix, list, scalar) is bad."""
+        return any(bool(self.mask(array).any()) for array in arrays_in(value))
+
+    def count(self, value):
+        """Return the `Counts` of a bad value."""
+        arrays = list(arrays_in(value))
+        masks = [self.mask(array) for array in arrays]
+        which = next(i for i, mask in enumerate(masks) if mask.any())
+        array, mask = arrays[which], masks[which]
+        at = np.unravel_index(int(np.argmax(mask)), array.shape)
+        first = array[at]
+        index = tuple(int(i) for i in at)
+        if scipy.sparse.issparse(value):
+            coo = value.tocoo()
+            index = (int(coo.row[index[0]]), int(coo.col[index[0]]))
+        elif isinstance(value, list):
+            index = (which, *index)
+        n_nan = n_pos = n_neg = n_big = 0
+        for a in arrays:
+            if a.dtype.kind not in "fc":
+                n_big += int(self.mask(a).sum())
+                continue
+            with np.errstate(all="ignore"):
+                isnan, isinf = np.isnan(a), np.isinf(a)
+                isinf &= ~isnan
+                negative = isinf & (a.real < 0)
+                n_nan += int(isnan.sum())
+                n_neg += int(negative.sum())
+                n_pos += int(isinf.sum()) - int(negative.sum())
+                if self.big:
+                    n_big += int((self.mask(a) & ~isnan & ~isinf).sum())
+        kind = "nan" if np.isnan(first) else "inf" if np.isinf(first) else "big"
+        return Counts(
+            kind=kind,
+            index=index,
+            value=first.item(),
+            size=sum(a.size for a in arrays),
+            n_nan=n_nan,
+            n_posinf=n_pos,
+            n_neginf=n_neg,
+            n_big=n_big,
+        )
+
+
+def arrays_in(value):
+    """Yield the numeric arrays of a value; nothing for generators, slices, None and such."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "fciu":
+            yield value
+    elif scipy.sparse.issparse(value):
+        yield value.data
+    elif isinstance(value, np.generic | float | complex | int):
+        yield np.asarray(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from arrays_in(item)
+
+
+def make_policy(nan_is_error, inf_is_error, big_is_error, *, big, integers, inputs, action, exempt):
+    """Check the arguments of a mode and return its :class:`Policy`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Naming the argument and what is allowed.
+    """
+    flags = {
+        "nan_is_error": (nan_is_error, config.NanGuardMode__nan_is_error),
+        "inf_is_error": (inf_is_error, config.NanGuardMode__inf_is_error),
+        "big_is_error": (big_is_error, config.NanGuardMode__big_is_error),
+    }
+    values = []
+    for name, (given, default) in flags.items():
+        value = default if given is None else given
+        if not isinstance(value, bool | np.bool_ | int):
+            raise TypeError(f"{name} must be True, False or None, not {value!r}")
+        values.append(bool(value))
+    if not any(values):
+        raise ValueError(
+            "nothing to check: nan_is_error, inf_is_error and big_is_error are all False.\n"
+            "Set at least one of them to True, or compile without the guard."
+        )
+    try:
+        limit = operator.index(big) if not isinstance(big, float | np.floating) else float(big)
+    except TypeError:
+        raise TypeError(f"big_threshold must be a positive number, not {big!r}") from None
+    if not limit > 0 or np.isinf(limit):
+        raise ValueError(f"big_threshold must be positive and finite, not {big!r}")
+    if action is None:
+        action = config.NanGuardMode__action
+    if not callable(action) and action not in ACTIONS:
+        allowed = ", ".join(repr(name) for name in ACTIONS)
+        raise ValueError(
+            f"action must be one of {allowed} or a callable that takes the event, not {action!r}"
+        )
+    names, ops, token = _split_exempt(exempt)
+    return Policy(
+        *values,
+        limit=float(limit),
+        integers=bool(integers),
+        inputs=bool(inputs),
+        action=action,
+        names=names,
+        ops=ops,
+        token=token,
+    )
+
+
+def _split_exempt(exempt):
+    if isinstance(exempt, str | type | Variable) or not isinstance(exempt, Iterable):
+        exempt = (exempt,)
+    names, ops, token = [], [], None
+    for item in exempt:
+        if isinstance(item, str):
+            names.append(item)
+        elif isinstance(item, type):
+            ops.append(item)
+        elif isinstance(item, Variable):
+            token = token or uuid.uuid4().hex
+            marks = getattr(item.tag, "theanoguard_exempt", frozenset())
+            item.tag.theanoguard_exempt = marks | {token}
+        else:
+            raise TypeError(
+                "exempt takes variables, patterns of names, and classes of operations, "
+                f"not {item!r}"
+            )
+    return tuple(names), tuple(ops), token
