@@ -6,10 +6,11 @@ The same run is the oracle of the tests.
 import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant
+from pytensor.compile.sharedvalue import SharedVariable
 
-from theanoguard.explain.event import Frame, GuardEvent, Trip
+from theanoguard.explain.event import GuardEvent, Trip
 from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.provenance import track_provenance
 
 MODE = Mode("cvm", "fast_run")
 
@@ -22,6 +23,14 @@ def is_bad(array):
 def is_nan(array):
     """NaN alone."""
     return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+def is_not_finite(array):
+    """NaN and Inf."""
+    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+MASKS = {"all": is_bad, "nan": is_nan, "inf": is_not_finite}
 
 
 def input_values(fn, args):
@@ -91,4 +100,10 @@ def compiled(inputs, outputs, **kwargs):
     return pytensor.function(inputs, outputs, mode=kwargs.pop("mode", MODE), **kwargs)
 
 
-__all__ = ["Constant", "Frame", "compiled", "event_of", "input_values", "is_bad", "trip_of"]
+def guarded_trip(model, arguments, mask):
+    """Compile a model of the gallery, call it, and return the Trip."""
+    with track_provenance():
+        inputs, outputs, updates = model()
+        fn = compiled(inputs, outputs, updates=updates)
+    shared = [v for v in fn.maker.fgraph.inputs if isinstance(v, SharedVariable)]
+    return trip_of(fn.maker.fgraph, input_values(fn, arguments), mask, shared)

@@ -5,8 +5,9 @@ alive: it points at the graph and at the values of the call, and it is only good
 until the next call of the function.
 """
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,95 @@ class GuardEvent:
     def n_bad(self):
         """Number of elements that are NaN, infinite or above the threshold."""
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
+
+    def to_json(self):
+        """Return the event as a line of JSON, from which :meth:`from_json` restores it.
+
+        Returns
+        -------
+        str
+            An object with the fields of the event, and ``"schema"``, which names the format
+            and its version (:data:`SCHEMA`).  Tuples are arrays.  What JSON has no number for
+            is an object with one key: ``{"float": "nan"}`` (also ``"inf"``, ``"-inf"``),
+            ``{"complex": [real, imaginary]}``, and for a NumPy scalar
+            ``{"numpy": [dtype, value]}``.
+
+        Examples
+        --------
+        >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
+        ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))
+        >>> line = event.to_json()
+        >>> line[:40]
+        '{"schema": "theanoguard.event/1", "kind"'
+        >>> restored = GuardEvent.from_json(line)
+        >>> restored.path, restored.first_index, restored.first_value
+        ((PathStep(op='Scan', step=4),), (2,), nan)
+        """
+        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        record["path"] = [[step.op, step.step] for step in self.path]
+        record["first_value"] = _encode(self.first_value)
+        for name in ("shape", "first_index"):
+            record[name] = [int(n) for n in record[name]]
+        return json.dumps({"schema": SCHEMA, **record}, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text):
+        """Restore an event from the JSON that :meth:`to_json` gave.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        GuardEvent
+
+        Raises
+        ------
+        ValueError
+            If the text is not JSON, or not of this schema and version.
+        """
+        record = json.loads(text)
+        schema = record.pop("schema", None) if isinstance(record, dict) else None
+        if schema != SCHEMA:
+            raise ValueError(
+                f"not a guard event of schema {SCHEMA!r}, but {schema!r}.\n"
+                "Read it with the version of theanoguard that wrote it."
+            )
+        known = {f.name for f in fields(cls)}
+        if unknown := record.keys() - known:
+            raise ValueError(f"unknown fields in a guard event: {', '.join(sorted(unknown))}")
+        record["path"] = tuple(PathStep(op, step) for op, step in record["path"])
+        record["first_value"] = _decode(record["first_value"])
+        for name in ("shape", "first_index"):
+            record[name] = tuple(record[name])
+        return cls(**record)
+
+
+SCHEMA = "theanoguard.event/1"
+"""Name and version of the JSON format of an event; the version changes with its fields."""
+
+
+def _encode(value):
+    if isinstance(value, np.generic):
+        return {"numpy": [value.dtype.str, _encode(value.item())]}
+    if isinstance(value, complex):
+        return {"complex": [_encode(value.real), _encode(value.imag)]}
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"float": repr(value)}
+    return value
+
+
+def _decode(value):
+    if not isinstance(value, dict):
+        return value
+    [(kind, content)] = value.items()
+    if kind == "numpy":
+        dtype, number = content
+        return np.dtype(dtype).type(_decode(number))
+    if kind == "complex":
+        return complex(*map(_decode, content))
+    return float(content)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,25 @@
+"""The logarithm of a count that is zero."""
+
+import numpy as np
+import pytensor.tensor as pt
+
+
+def model():
+    """Return inputs, outputs and updates."""
+    n = pt.dvector("n")
+    return [n], [(n * pt.log(n)).sum()], []  # culprit
+
+
+def arguments():
+    """Return the values of the inputs."""
+    return [np.array([1.0, 0.0, 3.0])]
+
+
+TRUTH = {
+    "op": "log",
+    "kind": "inf",
+    "element": (1,),
+    "operands": (0.0,),
+    "backward": False,
+    "hint": "log-zero",
+}

@@ -1,0 +1,28 @@
+"""A switch masks the value of a logarithm, not its gradient."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+
+def model():
+    """Return inputs, outputs and updates."""
+    x = pt.dvector("x")
+    y = pt.switch(x > 0, pt.log(x), 0.0)  # culprit
+    return [x], [pytensor.grad(y.sum(), x)], []
+
+
+def arguments():
+    """Return the values of the inputs."""
+    return [np.array([1.0, 2.0, 0.0])]
+
+
+TRUTH = {
+    "watch": "nan",
+    "op": "true_div",
+    "kind": "nan",
+    "element": (2,),
+    "operands": (0.0, 0.0),
+    "backward": True,
+    "hint": "masked-gradient",
+}

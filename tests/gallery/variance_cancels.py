@@ -1,0 +1,26 @@
+"""The variance as E[x^2] - E[x]^2, of numbers with a large mean."""
+
+import numpy as np
+import pytensor.tensor as pt
+
+
+def model():
+    """Return inputs, outputs and updates."""
+    x = pt.fvector("x")
+    variance = (x**2).mean() - x.mean() ** 2
+    return [x], [pt.sqrt(variance)], []  # culprit
+
+
+def arguments():
+    """Return the values of the inputs."""
+    return [np.full(7, 3003.7, dtype="float32") + np.arange(7, dtype="float32") / 512]
+
+
+TRUTH = {
+    "op": "sqrt",
+    "kind": "nan",
+    "element": (),
+    "operands": (None,),
+    "backward": False,
+    "hint": "cancellation",
+}

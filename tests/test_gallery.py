@@ -1,0 +1,99 @@
+"""Each faulty model of the gallery: the report names its true cause."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from explain_trips import MASKS, guarded_trip
+
+from theanoguard.explain import explain
+from theanoguard.explain.report import render_text
+
+GALLERY = sorted((Path(__file__).parent / "gallery").glob("*.py"))
+
+
+def load(path):
+    """Return a file of the gallery as a module."""
+    spec = importlib.util.spec_from_file_location(f"gallery_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def marked_line(path):
+    """Return the number of the line marked as the culprit, None where there is none."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next((n for n, line in enumerate(lines, 1) if line.endswith("# culprit")), None)
+
+
+def one_of(allowed, value):
+    """Whether a value is the allowed one, or one of a set of them."""
+    return value in allowed if isinstance(allowed, set) else value == allowed
+
+
+@pytest.fixture(scope="module", params=GALLERY, ids=lambda path: path.stem)
+def case(request):
+    """The path of a model, its truth, and the explanation of its trip."""
+    module = load(request.param)
+    trip = guarded_trip(module.model, module.arguments(), MASKS[module.TRUTH.get("watch", "all")])
+    return request.param, module.TRUTH, explain(trip)
+
+
+def test_there_are_enough():
+    assert len(GALLERY) >= 30
+
+
+def test_operation(case):
+    _, truth, found = case
+    assert found.cause.role == truth.get("role", "node")
+    assert one_of(truth["op"], found.cause.op)
+    assert found.cause.kind == truth["kind"]
+    if "name" in truth:
+        assert found.cause.name == truth["name"]
+    if "deeper" in truth:
+        assert found.deeper.op == truth["deeper"]
+    if "step" in truth:
+        assert found.cause.path[-1].step == truth["step"]
+    assert found.reproduced
+
+
+def test_user_line(case):
+    path, _, found = case
+    line = marked_line(path)
+    if line is None:
+        assert not found.made_here
+    else:
+        assert Path(found.cause.source.file) == path
+        assert found.cause.source.line == line
+
+
+def test_element_and_operands(case):
+    _, truth, found = case
+    if truth["element"] is not None:
+        assert found.cause.index == truth["element"]
+    expected = truth["operands"]
+    values = [operand.value for operand in found.cause.operands]
+    if isinstance(expected, set):
+        assert set(map(float, values)) == expected
+    elif expected is not None:
+        assert len(values) == len(expected)
+        for value, right in zip(values, expected, strict=True):
+            if right is not None:
+                np.testing.assert_allclose(float(value), right, rtol=1e-5)
+
+
+def test_direction_and_hint(case):
+    _, truth, found = case
+    assert found.cause.backward == truth["backward"]
+    hint = found.cause.hint
+    assert one_of(truth["hint"], hint and hint.key)
+
+
+def test_report_is_short_and_starts_with_the_answer(case):
+    path, _, found = case
+    lines = render_text(found.event, found).splitlines()
+    assert len(lines) <= 30
+    line = marked_line(path)
+    if line is not None:
+        assert any(f"{path.name}:{line}" in text for text in lines[:4])
