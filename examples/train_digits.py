@@ -32,8 +32,8 @@ def parse_arguments():
         epilog="A learning rate of 100 diverges within the first epoch: the guard stops the "
         "training, and the program ends with status 1.",
     )
-    parser.add_argument("--learning-rate", type=float, default=0.2, help="default: %(default)s")
-    parser.add_argument("--epochs", type=int, default=20, help="default: %(default)s")
+    parser.add_argument("--learning-rate", type=float, default=0.5, help="default: %(default)s")
+    parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--batch-size", type=int, default=32, help="default: %(default)s")
     parser.add_argument(
         "--seed", type=int, default=0, help="for the split, the weights and the order"
