@@ -3,13 +3,16 @@
 The same run is the oracle of the tests.
 """
 
+from unittest import mock
+
 import numpy as np
 import pytensor
+import pytest
 from pytensor.compile.mode import Mode
-from pytensor.compile.sharedvalue import SharedVariable
 
 from theanoguard.explain.event import GuardEvent, Trip
 from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.guard import GuardError, GuardMode
 from theanoguard.provenance import track_provenance
 
 MODE = Mode("cvm", "fast_run")
@@ -100,10 +103,24 @@ def compiled(inputs, outputs, **kwargs):
     return pytensor.function(inputs, outputs, mode=kwargs.pop("mode", MODE), **kwargs)
 
 
-def guarded_trip(model, arguments, mask):
-    """Compile a model of the gallery, call it, and return the Trip."""
+def guarded_trip(model, arguments, watch):
+    """Compile a model of the gallery under the guard, call it, and return the Trip.
+
+    Parameters
+    ----------
+    watch : {"all", "nan", "inf"}
+        Everything; NaN alone; NaN and Inf.
+    """
+    mode = GuardMode(True, watch != "nan", watch == "all")
     with track_provenance():
         inputs, outputs, updates = model()
-        fn = compiled(inputs, outputs, updates=updates)
-    shared = [v for v in fn.maker.fgraph.inputs if isinstance(v, SharedVariable)]
-    return trip_of(fn.maker.fgraph, input_values(fn, arguments), mask, shared)
+        fn = compiled(inputs, outputs, updates=updates, mode=mode)
+    trips = []
+
+    def remember(*args, **kwargs):
+        trips.append(Trip(*args, **kwargs))
+        return trips[-1]
+
+    with mock.patch("theanoguard.guard.linker.Trip", remember), pytest.raises(GuardError):
+        fn(*arguments)
+    return trips[0]

@@ -19,10 +19,10 @@ def arguments():
 
 
 TRUTH = {
-    "op": "sub",
+    "op": "mul",
     "kind": "big",
     "element": (1,),
     "operands": None,
     "backward": False,
-    "hint": "sum-overflow",
+    "hint": "product-overflow",
 }

@@ -8,13 +8,14 @@ import pytensor.tensor as pt
 def model():
     """Return inputs, outputs and updates."""
     x = pt.dvector("x")
-    y = pt.switch(x > 0, pt.log(x), 0.0)  # culprit
-    return [x], [pytensor.grad(y.sum(), x)], []
+    used = pt.bmatrix("used")
+    y = pt.switch(used, pt.log(x), 0.0)  # culprit
+    return [x, used], [pytensor.grad(y.sum(), x)], []
 
 
 def arguments():
     """Return the values of the inputs."""
-    return [np.array([1.0, 2.0, 0.0])]
+    return [np.array([1.0, 2.0, 0.0]), np.array([[1, 1, 0], [0, 1, 0]], dtype="int8")]
 
 
 TRUTH = {

@@ -21,9 +21,9 @@ def arguments():
 
 TRUTH = {
     "op": "true_div",
-    "kind": "inf",
-    "element": None,
-    "operands": (None, 0.0),
+    "kind": "nan",
+    "element": (0,),
+    "operands": (0.0, 0.0),
     "backward": True,
     "hint": "norm-gradient-at-zero",
 }

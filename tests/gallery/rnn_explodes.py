@@ -27,9 +27,9 @@ def arguments():
 TRUTH = {
     "op": "sqr",
     "kind": "big",
-    "element": (1,),
-    "operands": (559872.0,),
+    "element": (0,),
+    "operands": (14348907.0,),
     "backward": False,
-    "hint": "product-overflow",
+    "hint": "exploding-state",
     "step": 3,
 }

@@ -3,6 +3,7 @@
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.scan.utils import until
 
 
 def model():
@@ -11,7 +12,7 @@ def model():
 
     def step(state):
         grown = pt.exp(state)  # culprit
-        return grown, pytensor.scan.utils.until(grown < 0)
+        return grown, until(grown < 0)
 
     states = pytensor.scan(step, outputs_info=[x], n_steps=20, return_updates=False)
     return [x], [states], []

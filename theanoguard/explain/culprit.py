@@ -17,14 +17,15 @@ import scipy.sparse
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.ifelse import IfElse
+from pytensor.scalar.basic import Composite
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard.explain.event import PathStep
 from theanoguard.explain.regions import elements, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
-from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of
+from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of
 
 MAX_STEPS = 100_000
 """Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
@@ -98,6 +99,27 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Made:
+    """The scalar operation that made a bad element.
+
+    Parameters
+    ----------
+    step : ScalarStep
+    sources : dict of int to Place
+        What the positions in ``step.origins`` stand for.
+    index : tuple of int
+        The element.
+    bad : ndarray of bool or None
+        In a fused reduction, which of its terms are bad; `index` is then the term.
+    """
+
+    step: ScalarStep
+    sources: dict[int, Place]
+    index: tuple[int, ...]
+    bad: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where a bad element comes from.
 
@@ -106,14 +128,14 @@ class Origin:
     place : Place
         The element that is bad while all that decides it is sound, or the element of an
         input, shared variable or constant that was bad from the start.
-    scalar : ScalarStep or None
-        In a fused operation, the inner scalar operation that made it.
+    made : Made or None
+        Of an elementwise or fused operation, the scalar operation that made it.
     steps : tuple of Place
         The way from the element that was asked for up to `place`.
     """
 
     place: Place
-    scalar: ScalarStep | None = None
+    made: "Made | None" = None
     steps: tuple[Place, ...] = field(default=(), repr=False)
 
     @property
@@ -139,9 +161,9 @@ def find_origin(place, mask):
     steps = [place]
     for _ in range(MAX_STEPS):
         place = steps[-1]
-        upstream, scalar = bad_operand(place, mask)
+        upstream, made = bad_operand(place, mask)
         if upstream is None:
-            return Origin(place, scalar, tuple(steps))
+            return Origin(place, made, tuple(steps))
         steps.append(upstream)
     return Origin(place, None, tuple(steps))
 
@@ -152,8 +174,8 @@ def bad_operand(place, mask):
     Returns
     -------
     place : Place or None
-    scalar : ScalarStep or None
-        The scalar operation that made the value, if it was made here by a fused one.
+    made : Made or None
+        The scalar operation that made the value, if it was made here by one.
     """
     node = place.variable.owner
     if node is None:
@@ -167,7 +189,7 @@ def bad_operand(place, mask):
         if final is not None:
             found = first_bad(final, mask)
             if isinstance(found, ScalarStep):
-                return None, found
+                return None, elementwise(place, found)
             if found is not None:
                 return operand_place(place, regions_of(place)[found]), None
     for region in regions_of(place):
@@ -179,7 +201,40 @@ def bad_operand(place, mask):
             index = first_element(region, value, mask)
             if index is not None:
                 return Place(scope, variable, index), None
-    return None, None
+    return None, fused_term(place, mask)
+
+
+def fused_term(place, mask):
+    """Return the bad term of a reduction that something was fused into, or None."""
+    node = place.variable.owner
+    if not (isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, Composite)):
+        return None
+    [region] = regions_of(place)
+    array = np.asarray(place.scope.replay.value(node.inputs[0]))
+    kind = node.op.scalar_op.fgraph.outputs[0].type
+    terms = _or_none(term_of, node.op.scalar_op, array, kind)
+    if not isinstance(terms, ScalarStep):
+        return None
+    bad = np.asarray(mask(np.asarray(terms.results[0])))
+    inside = np.zeros(array.shape, bool)
+    inside[region.index] = True
+    found = np.argwhere(bad & inside)
+    if not len(found):
+        return None
+    index = tuple(int(i) for i in found[0])
+    step = first_bad(term_of(node.op.scalar_op, array[index], kind), mask)
+    if not isinstance(step, ScalarStep):
+        return None
+    # The term's operand is the second one of its Composite; the first is the running result.
+    return Made(step, {1: Place(place.scope, node.inputs[0], index)}, index, bad)
+
+
+def _or_none(function, *args):
+    """Call a function that evaluates scalar operations in Python; None where it cannot."""
+    try:
+        return function(*args)
+    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
+        return None
 
 
 def dense(value):
@@ -211,6 +266,12 @@ def operand_place(place, region):
     return Place(place.scope, place.variable.owner.inputs[region.operand], region.index)
 
 
+def elementwise(place, step):
+    """Return a scalar operation of an elementwise node with where its operands come from."""
+    sources = {i: operand_place(place, region) for i, region in enumerate(regions_of(place))}
+    return Made(step, sources, place.index)
+
+
 def scalar_final(place):
     """Return the step of an elementwise operation that gives the element, if it can be run.
 
@@ -224,11 +285,8 @@ def scalar_final(place):
         for v, r in zip(node.inputs, regions_of(place), strict=True)
     ]
     types = [o.type for o in node.outputs]
-    try:
-        final, _ = steps_of(node.op.scalar_op, values, types, output)
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
-        return None
-    return final
+    found = _or_none(steps_of, node.op.scalar_op, values, types, output)
+    return None if found is None else found[0]
 
 
 # Into and out of inner graphs

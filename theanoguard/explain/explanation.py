@@ -13,10 +13,13 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric, most_telling
 from theanoguard.explain.event import GuardEvent, PathStep
 from theanoguard.explain.hints import CAME_IN, Hint, Producer, Situation, hint_for
-from theanoguard.explain.naming import ALIASES, apply_text, name_of, number_text, op_name
+from theanoguard.explain.naming import ALIASES, INDEXING, apply_text, name_of, number_text, op_name
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.provenance import Provenance, SourceLine, lookup
+
+VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
+"""Operations that only move elements."""
 
 MAX_WAYPOINTS = 500
 """Operations followed from the culprit towards the inputs."""
@@ -246,7 +249,7 @@ def explain(trip, masked=False, impl=None):
     deeper = None
     if origin.made_here and np.isnan(cause.value):
         further = find_origin(origin.place, _not_finite)
-        if further.place != origin.place or further.scalar is not origin.scalar:
+        if further.place != origin.place or not _same_step(further, origin):
             other = describe(further, _not_finite)
             if other.kind != "nan":
                 deeper = other
@@ -255,7 +258,7 @@ def explain(trip, masked=False, impl=None):
         trip.event,
         cause,
         deeper=deeper,
-        waypoints=tuple(waypoints(origin, mask)),
+        waypoints=tuple(waypoints(origin)),
         fate=fate(trip, scope, mask) if masked else None,
     )
 
@@ -297,51 +300,60 @@ def _tripped_place(trip, scope, mask):
 
 def describe(origin, mask, event=None):
     """Return the :class:`Cause` that an :class:`~theanoguard.explain.culprit.Origin` is."""
-    place, scalar = origin.place, origin.scalar
+    place = origin.place
     node = place.variable.owner
     scope = place.scope
     array = np.asarray(place.array)
-    provenance = provenance_of(place, scalar)
-    value = place.element if scalar is None else _only(scalar.results)
+    made = origin.made
+    step = None if made is None else made.step
+    provenance = provenance_of(place, step)
+    value = place.element if step is None else _only(step.results)
+    name, own_name = _name(scope, place.variable, provenance)
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
-        op, operands, expression, hint = None, (), name_of(place.variable), CAME_IN[role]
+        op, operands, expression, hint = None, (), name, CAME_IN[role]
     else:
         role = "node"
-        step = scalar or _single_step(place)
         if step is not None:
-            operands = _scalar_operands(place, step)
+            operands = _scalar_operands(made)
             op = op_name(step.op)
             expression = apply_text(step.op, [o.text for o in operands])
         else:
             operands = _region_operands(place)
             op = op_name(node.op)
             expression = apply_text(node.op, [o.text for o in operands])
-        hint = hint_for(_situation(place, step, op, value, provenance))
-    name, own_name = _name(place.variable, provenance)
-    low, high = finite_range(array)
+        hint = hint_for(_situation(place, made, op, value, provenance))
+    in_term = made is not None and made.bad is not None
+    bad = made.bad if in_term else mask(array)
+    low, high = (None, None) if in_term else finite_range(array)
     return Cause(
         kind=kind_of(value),
         role=role,
         op=op,
         node=None if node is None else f"{node.op}.{node.outputs.index(place.variable)}",
-        fused=scalar is not None and scalar.node is not None,
+        fused=step is not None and step.node is not None,
         name=name,
         own_name=own_name,
         expression=expression,
         operands=operands,
-        index=place.index,
+        index=place.index if made is None else made.index,
         value=value,
-        shape=array.shape,
+        shape=bad.shape,
         dtype=str(array.dtype),
-        n_bad=int(np.count_nonzero(mask(array))),
-        size=int(array.size),
+        n_bad=int(np.count_nonzero(bad)),
+        size=int(bad.size),
         minimum=low,
         maximum=high,
         provenance=provenance,
         path=scope.path,
         hint=hint,
     )
+
+
+def _same_step(one, other):
+    """Whether two origins at the same place are the same scalar operation."""
+    nodes = [o.made.step.node if o.made is not None else None for o in (one, other)]
+    return nodes[0] is nodes[1]
 
 
 def _only(values):
@@ -354,7 +366,7 @@ def _live_cause(trip, scope):
     array = np.asarray(culprit.dense(trip.value))
     numeric = is_numeric(array)
     low, high = finite_range(array) if numeric else (None, None)
-    name, own_name = _name(trip.variable, provenance)
+    name, own_name = _name(scope, trip.variable, provenance)
     operands = tuple(
         Operand(name_of(v), None, (...,), tuple(v.type.shape), v.type.dtype)
         for v in (node.inputs if node is not None else ())
@@ -413,64 +425,73 @@ def user_line(provenance):
     return provenance.source
 
 
-def provenance_of(place, scalar=None):
+def provenance_of(place, step=None):
     """Return the provenance of a place, or of a scalar operation fused into its node."""
     found = lookup(place.scope.fgraph, place.variable)
     node = place.variable.owner
-    if scalar is None or scalar.node is None or not found.inner:
+    if step is None or step.node is None or not found.inner:
         return found
     nodes = list(node.op.scalar_op.fgraph.toposort())
-    return found.inner[nodes.index(scalar.node)]
+    return found.inner[nodes.index(step.node)]
 
 
-def _name(variable, provenance):
+def _name(scope, variable, provenance):
+    """Return the user's name of a variable or a short expression, and whether it is a name."""
     if provenance.own_name and provenance.name:
         return provenance.name, True
-    return name_of(variable), False
 
-
-def _single_step(place):
-    """Return the scalar step of an elementwise node that is not fused, or None."""
-    node = place.variable.owner
-    if not isinstance(node.op, Elemwise):
+    def known(v):
+        if v.owner is None:
+            return _outer_name(scope, v)
+        found = lookup(scope.fgraph, v)
+        if found.own_name:
+            return found.name
+        if found.op and user_op_name(found.op) != op_name(v.owner.op) and found.history:
+            return user_op_name(found.op) if not isinstance(v.owner.op, VIEWS) else None
         return None
-    final = culprit.scalar_final(place)
-    return final if isinstance(final, ScalarStep) and final.node is None else None
+
+    return name_of(variable, own=known), False
 
 
-def _scalar_operands(place, step):
+def _outer_name(scope, variable):
+    """Return the name of an inner graph's input: that of what it was taken from."""
+    if scope.parent is None:
+        return None
+    ran = scope.parent.replay.inner(scope.node)
+    position = list(scope.fgraph.inputs).index(variable)
+    outer = ran.outer_input(position)
+    return "state" if outer is None else display_name(scope.parent, outer)
+
+
+def _scalar_operands(made):
     """Return the operands of a scalar operation at one element."""
-    node = place.variable.owner
-    regions = culprit.regions_of(place)
     operands = []
-    for value, origin in zip(step.operands, step.origins, strict=True):
+    for value, origin in zip(made.step.operands, made.step.origins, strict=True):
         if isinstance(origin, int):
-            outer = node.inputs[origin]
-            array = np.asarray(place.scope.replay.value(outer))
-            low, high = finite_range(array)
-            operands.append(
-                Operand(
-                    display_name(place.scope, outer),
-                    value,
-                    regions[origin].index,
-                    array.shape,
-                    str(array.dtype),
-                    low,
-                    high,
-                    isinstance(outer, Constant),
-                )
-            )
-        elif isinstance(origin, ScalarStep):
-            text = apply_text(origin.op, [number_text(v) for v in origin.operands])
-            dtype = str(np.asarray(value).dtype)
-            operands.append(Operand(text, value, None, (), dtype, computed=True))
+            operands.append(_element_operand(made.sources[origin], value))
+            continue
+        dtype = str(np.asarray(value).dtype)
+        if origin is None:
+            operands.append(Operand(number_text(value), value, None, (), dtype, constant=True))
         else:
-            operands.append(
-                Operand(
-                    number_text(value), value, None, (), str(np.asarray(value).dtype), constant=True
-                )
-            )
+            text = apply_text(origin.op, [number_text(v) for v in origin.operands])
+            operands.append(Operand(text, value, None, (), dtype, computed=True))
     return tuple(operands)
+
+
+def _element_operand(place, value):
+    array = np.asarray(place.array)
+    low, high = finite_range(array)
+    return Operand(
+        display_name(place.scope, place.variable),
+        value,
+        place.index,
+        array.shape,
+        str(array.dtype),
+        low,
+        high,
+        isinstance(place.variable, Constant),
+    )
 
 
 def _region_operands(place):
@@ -499,7 +520,7 @@ def display_name(scope, variable):
     """Return the user's name of a variable of a compiled graph, or a short expression."""
     if isinstance(variable, Constant):
         return name_of(variable)
-    return _name(variable, lookup(scope.fgraph, variable))[0]
+    return _name(scope, variable, lookup(scope.fgraph, variable))[0]
 
 
 def index_text(index):
@@ -524,25 +545,14 @@ def _one_index_text(i):
 # Hints
 
 
-def _situation(place, step, op, value, provenance):
-    node = place.variable.owner
-    if step is not None:
-        operands = step.operands
-        producers = tuple(
-            _scalar_producer(origin)
-            if isinstance(origin, ScalarStep)
-            else _producer(place, origin)
-            if origin is not None
-            else Producer("constant")
-            for origin in step.origins
-        )
+def _situation(place, made, op, value, provenance):
+    if made is not None:
+        operands = made.step.operands
+        producers = tuple(_step_producer(made, origin) for origin in made.step.origins)
     else:
-        found = culprit.regions_of(place)
-        operands = tuple(
-            np.asarray(culprit.dense(place.scope.replay.value(node.inputs[r.operand])))[r.index]
-            for r in found
-        )
-        producers = tuple(_producer(place, r.operand) for r in found)
+        parts = list(_region_places(place))
+        operands = tuple(np.asarray(p.array)[r.index] for p, r in parts)
+        producers = tuple(_producer(p) for p, _ in parts)
     line = user_line(provenance)
     clients = place.scope.fgraph.clients.get(place.variable, ())
     return Situation(
@@ -558,47 +568,56 @@ def _situation(place, step, op, value, provenance):
     )
 
 
-def _scalar_producer(step):
-    ancestors = []
-    todo = list(step.origins)
+def _step_producer(made, origin):
+    if origin is None:
+        return Producer("constant")
+    if not isinstance(origin, ScalarStep):
+        return _producer(made.sources[origin])
+    names, positions = _upstream(origin)
+    for outside in (_producer(made.sources[i]) for i in positions):
+        names += (outside.op, *outside.ancestors)
+    return Producer(op_name(origin.op), origin.operands, names)
+
+
+def _upstream(step):
+    """Return names of the operations upstream in a fused node, and what they read of it."""
+    names, positions, todo = [], [], list(step.origins)
     while todo:
         origin = todo.pop()
         if isinstance(origin, ScalarStep):
-            ancestors.append(op_name(origin.op))
+            names.append(op_name(origin.op))
             todo += origin.origins
-    return Producer(op_name(step.op), step.operands, tuple(ancestors))
+        elif origin is not None:
+            positions.append(origin)
+    return tuple(names), positions
 
 
-VIEWS = (DimShuffle, Reshape, SpecifyShape)
+def _region_places(place):
+    """Return a place in each operand's region, with the region."""
+    for region in culprit.regions_of(place):
+        whole = Place(place.scope, place.variable.owner.inputs[region.operand])
+        index = culprit.extreme_index(region, whole.array) if np.size(whole.array) else ()
+        yield Place(whole.scope, whole.variable, index), region
 
 
-def _producer(place, position):
-    """Return what computed an operand, looking through views and into fused nodes."""
-    region = next(r for r in culprit.regions_of(place) if r.operand == position)
-    variable = place.variable.owner.inputs[position]
-    value = place.scope.replay.value(variable)
-    at = Place(place.scope, variable, _some_index(region, value))
-    while at is not None and at.variable.owner is not None:
-        node = at.variable.owner
-        if not isinstance(node.op, VIEWS) and op_name(node.op) != "getitem":
+def _producer(place):
+    """Return what computed an element, looking through views and into fused nodes."""
+    while place.variable.owner is not None:
+        node = place.variable.owner
+        if not isinstance(node.op, VIEWS):
             break
-        at = culprit.operand_place(at, culprit.regions_of(at)[0])
-    node = None if at is None else at.variable.owner
+        place = culprit.operand_place(place, culprit.regions_of(place)[0])
+    node = place.variable.owner
     if node is None:
-        return Producer(role_of(variable))
+        return Producer(role_of(place.variable))
     further = tuple(op_name(v.owner.op) for v in _ancestors(node, depth=3) if v.owner is not None)
-    user_op = lookup(at.scope.fgraph, at.variable).op
+    user_op = lookup(place.scope.fgraph, place.variable).op
     further += (user_op_name(user_op),) if user_op else ()
-    if isinstance(node.op, Elemwise):
-        final = culprit.scalar_final(at)
-        if isinstance(final, ScalarStep):
-            own = _scalar_producer(final)
-            return Producer(own.op, own.operands, own.ancestors + further)
+    final = culprit.scalar_final(place) if isinstance(node.op, Elemwise) else None
+    if isinstance(final, ScalarStep):
+        names, _ = _upstream(final)
+        return Producer(op_name(final.op), final.operands, names + further)
     return Producer(op_name(node.op), (), further)
-
-
-def _some_index(region, value):
-    return culprit.extreme_index(region, value) if np.size(value) else ()
 
 
 def _ancestors(node, depth):
@@ -623,40 +642,39 @@ def user_op_name(text):
 # The way from the inputs
 
 
-def waypoints(origin, mask):
+def waypoints(origin):
     """Return the way from an input to the culprit, farthest first."""
     found = []
-    place, scalar = origin.place, origin.scalar
+    place, made = origin.place, origin.made
     if place.is_leaf:
         return found
     for _ in range(MAX_WAYPOINTS):
-        place = _next_place(place, scalar)
-        scalar = None
+        place = _next_place(place, made)
+        made = None
         if place is None:
             break
-        if not (place.variable.owner is not None and isinstance(place.variable.owner.op, VIEWS)):
+        if place.is_leaf or not isinstance(place.variable.owner.op, VIEWS):
             found.append(_waypoint(place))
         if place.is_leaf and place.scope.parent is None:
             break
     return merge_rewritten(list(reversed(found)))
 
 
-def _next_place(place, scalar):
+def _next_place(place, made):
     """Return the operand to follow: of a fused operation, the one that decides most."""
-    while scalar is not None:
-        position = _weightiest(scalar)
+    node = place.variable.owner
+    if made is None and node is not None and isinstance(node.op, Elemwise):
+        final = culprit.scalar_final(place)
+        made = culprit.elementwise(place, final) if isinstance(final, ScalarStep) else None
+    if made is None:
+        return most_telling(place)
+    step = made.step
+    while isinstance(step, ScalarStep):
+        position = _weightiest(step)
         if position is None:
             return None
-        origin = scalar.origins[position]
-        if isinstance(origin, int):
-            return culprit.operand_place(place, culprit.regions_of(place)[origin])
-        scalar = origin
-    node = place.variable.owner
-    if node is not None and isinstance(node.op, Elemwise):
-        final = culprit.scalar_final(place)
-        if isinstance(final, ScalarStep):
-            return _next_place(place, final)
-    return most_telling(place)
+        step = step.origins[position]
+    return made.sources[step]
 
 
 def _weightiest(step):
@@ -683,7 +701,7 @@ def _waypoint(place):
     array = np.asarray(place.array)
     leaf = place.is_leaf
     op = None if leaf else user_op_name(provenance.op or str(place.variable.owner.op))
-    name, own_name = _name(place.variable, provenance)
+    name, own_name = _name(place.scope, place.variable, provenance)
     rewritten = not leaf and op != op_name(place.variable.owner.op)
     if not own_name and not leaf and (rewritten or "..." in name):
         name = op

@@ -179,7 +179,7 @@ def _cancelled(s):
     if producer.op not in ("sub", "add") or not producer.operands:
         return False
     scale = max(abs(v) for v in producer.operands)
-    return -1e-3 * scale <= _first(s) <= 0
+    return -1e-3 * scale <= _first(s) < 0
 
 
 _VARIANCE = (
@@ -297,6 +297,13 @@ _TABLE = [
         " eps instead of 0 if it is differentiated.",
     ),
     (
+        "dot mul sqr pow add sub sum",
+        "exploding-state",
+        lambda s: s.in_scan and _overflow(s),
+        "The state grows from step to step. Scale down the recurrent weights (spectral radius"
+        " below 1), clip the state or the gradient, or use fewer steps.",
+    ),
+    (
         "pow",
         "pow-negative-base",
         lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
@@ -409,13 +416,6 @@ _TABLE = [
         lambda s: True,
         "The matrix is singular, or nearly so. Add jitter to its diagonal, or use a"
         " pseudo-inverse or a least-squares solver.",
-    ),
-    (
-        "*",
-        "exploding-state",
-        lambda s: s.in_scan and _overflow(s),
-        "The state grows from step to step. Scale down the recurrent weights (spectral radius"
-        " below 1), clip the state or the gradient, or use fewer steps.",
     ),
     (
         "*",

@@ -6,7 +6,7 @@ from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
@@ -36,6 +36,8 @@ ALIASES = {
 }
 """What the user writes for an operation that PyTensor calls otherwise."""
 
+REDUCTIONS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
+
 
 def op_name(op):
     """Return the short name of an operation or scalar operation, as the user would write it.
@@ -51,6 +53,11 @@ def op_name(op):
         op = op.scalar_op
     if isinstance(op, Blockwise):
         op = op.core_op
+    if type(op) is CAReduce:
+        root = op.scalar_op
+        if isinstance(root, Composite):  # a reduction with something fused into it
+            root = root.fgraph.outputs[0].owner.op
+        return REDUCTIONS.get(op_name(root), "reduction")
     name = type(op).__name__
     own = getattr(op, "name", None)
     if isinstance(op, ScalarOp) and isinstance(own, str) and name not in ("Cast", "Composite"):
@@ -80,8 +87,16 @@ def _is_sum(text):
     return " " in text and not text.endswith(")")
 
 
-def name_of(variable, depth=2):
+def name_of(variable, depth=2, own=None):
     """Return a short readable name: the user's, a constant's value, or the expression.
+
+    Parameters
+    ----------
+    variable : Variable
+    depth : int
+        How many operations an expression may hold inside one another.
+    own : callable, optional
+        From a variable to the name that is known of it, or None.
 
     Examples
     --------
@@ -91,23 +106,24 @@ def name_of(variable, depth=2):
     'exp(h) / 2'
     """
     if isinstance(variable, Constant):
-        return constant_text(variable)
-    if variable.name:
-        return variable.name
+        return variable.name or constant_text(variable)
+    known = variable.name or (own(variable) if own is not None else None)
+    if known:
+        return known
     node = variable.owner
     if node is None:
-        return f"unnamed {variable.type}"
+        return "an unnamed input"
     if isinstance(node.op, (DimShuffle, ViewOp, DeepCopyOp, SpecifyShape, CheckAndRaise)):
-        return name_of(node.inputs[0], depth)
+        return name_of(node.inputs[0], depth, own)
     if depth <= 0:
         return "..."
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite):
-        names = [name_of(v, depth - 1) for v in node.inputs]
+        names = [name_of(v, depth - 1, own) for v in node.inputs]
         return scalar_name(node.op.scalar_op.fgraph, node.outputs.index(variable), names, depth)
     operands = node.inputs
     if op_name(node.op) == "dot" and len(operands) == 5:
         operands = operands[2:4]  # Gemm and Gemv: alpha * x @ y + beta * z
-    arguments = [name_of(v, depth - 1) for v in operands[:3]]
+    arguments = [name_of(v, depth - 1, own) for v in operands[:3]]
     if isinstance(node.op, INDEXING):
         return f"{arguments[0]}[...]"
     return apply_text(node.op, arguments + (["..."] if len(operands) > 3 else []))
@@ -152,6 +168,7 @@ def number_text(value):
     if isinstance(value, complex):
         return str(value)
     text = f"{value:.5g}"
-    if np.isfinite(value) and float(text) != value and float(text).is_integer():
+    shown = float(text)
+    if shown.is_integer() and 0 < abs(shown - value) < 1e-4 * abs(value) < 10:
         return repr(value)
     return text + ".0" if text.lstrip("-").isdigit() else text

@@ -267,6 +267,10 @@ class GraphReplay:
             self._replay = Replay(self.fgraph, inputs, self._outer.kernels)
         return self._replay
 
+    def outer_input(self, position):
+        """Return the node's input that an inner input is, or None for a state."""
+        return self.node.inputs[position]
+
     def outer_outputs(self):
         """Return the values of the node's outputs."""
         return self.at().values(self.fgraph.outputs)
@@ -309,6 +313,14 @@ class ScanReplay:
     def first_non_seq_input(self):
         info = self.info
         return self.first_untraced_input + info.n_untraced_sit_sot + info.n_nit_sot
+
+    def outer_input(self, position):
+        """Return the node's input that an inner input is taken from, or None for a state."""
+        if position < self.info.n_seqs:
+            return self.node.inputs[1 + position]
+        n_states = sum(map(len, self.taps)) + self.info.n_untraced_sit_sot
+        position -= self.info.n_seqs + n_states
+        return self.node.inputs[self.first_non_seq_input + position] if position >= 0 else None
 
     def _begin(self):
         values = [self._outer.value(v) for v in self.node.inputs]

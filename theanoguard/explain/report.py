@@ -126,13 +126,13 @@ def _facts(explanation):
     cause = explanation.cause
     lines = [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)]
     given = [_operand_line(operand) for operand in cause.operands if not operand.constant]
+    given = list(dict.fromkeys(given))
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
     named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
         line = f"{cause.n_bad} of {cause.size} elements{named} {_are(cause)} {BAD[cause.kind]}"
-        if cause.minimum is not None and cause.n_bad < cause.size and cause.kind != "big":
-            low, high = number_text(cause.minimum), number_text(cause.maximum)
-            line += f"; the finite ones lie between {low} and {high}"
+        if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
+            line += f"; the finite ones lie {_between(cause)}"
         lines.append(f"{line} ({cause.dtype}, shape {_shape(cause.shape)}).")
     if explanation.fate is not None:
         lines.append(_fate_line(explanation.fate))
@@ -153,10 +153,15 @@ def _operand_line(operand):
         return f"{number_text(operand.value)} = {name}"
     if operand.value is not None:
         return f"{name} = {number_text(operand.value)}"
+    if operand.index == (...,) and operand.minimum is None:
+        return f"{name} ({operand.dtype}, shape {_shape(operand.shape)})"
     if operand.minimum is None:
         return f"{name}: no finite value"
-    low, high = number_text(operand.minimum), number_text(operand.maximum)
-    return f"{name}: finite values between {low} and {high} ({operand.dtype})"
+    return f"{name}: finite values {_between(operand)} ({operand.dtype})"
+
+
+def _between(thing):
+    return f"between {number_text(thing.minimum)} and {number_text(thing.maximum)}"
 
 
 def _fate_line(fate):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Composite
+from pytensor.scalar.basic import Cast, Composite, Switch
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,30 @@ def _cast(value, type_):
 def _apply(op, values, output_types):
     """Return what scalar `op` makes of `values`, in the dtypes it computes in."""
     with np.errstate(all="ignore"):
-        results = op.impl(*values)
-    if op.nout == 1:
-        results = (results,)
-    return tuple(_cast(r, t) for r, t in zip(results, output_types, strict=True))
+        if any(np.ndim(v) for v in values):
+            results = _apply_to_arrays(op, values)
+        else:
+            results = op.impl(*values)
+        if op.nout == 1:
+            results = (results,)
+        return tuple(_cast(r, t) for r, t in zip(results, output_types, strict=True))
+
+
+def _apply_to_arrays(op, values):
+    """Return what `op` makes of arrays, with NumPy's loop where there is one."""
+    if isinstance(op, Switch):
+        return np.where(*values)
+    if isinstance(op, Cast):
+        return values[0]
+    spec = op.nfunc_spec
+    found = getattr(np, spec[0], None) if spec and spec[1] == len(values) else None
+    return (found or np.frompyfunc(op.impl, op.nin, op.nout))(*values)
 
 
 def steps_of(scalar_op, values, output_types, output=0):
     """Evaluate a scalar operation at one element, one inner operation after another.
+
+    Arrays may be given instead of numbers; every step then holds arrays.
 
     Parameters
     ----------
@@ -73,27 +89,41 @@ def steps_of(scalar_op, values, output_types, output=0):
     ArithmeticError, ValueError, NotImplementedError
         Where the Python implementation of a scalar operation cannot take the values.
     """
+    steps = []
     if not isinstance(scalar_op, Composite):
         origins = tuple(range(len(values)))
         results = _apply(scalar_op, values, output_types)
-        step = ScalarStep(scalar_op, None, tuple(values), origins, results)
-        return step, [step]
-    fgraph = scalar_op.fgraph
-    known = {v: (i, value) for i, (v, value) in enumerate(zip(fgraph.inputs, values, strict=True))}
-    steps = []
+        steps.append(ScalarStep(scalar_op, None, tuple(values), origins, results))
+        return steps[0], steps
+    found = _run(scalar_op.fgraph, list(enumerate(values)), steps)
+    return found[output][0], steps
+
+
+def _run(fgraph, inputs, steps, outermost=None):
+    """Evaluate a Composite's graph, appending to `steps`; return (origin, value) per output.
+
+    A Composite inside a Composite is run through in the same way; its steps carry the node of
+    the outermost one.
+    """
+    known = dict(zip(fgraph.inputs, inputs, strict=True))
+
+    def find(variable):
+        if isinstance(variable, Constant):
+            return None, _cast(variable.data, variable.type)
+        return known[variable]
+
     for node in fgraph.toposort():
-        found = [
-            (None, _cast(v.data, v.type)) if isinstance(v, Constant) else known[v]
-            for v in node.inputs
-        ]
-        operands = tuple(value for _, value in found)
-        results = _apply(node.op, operands, [o.type for o in node.outputs])
-        step = ScalarStep(node.op, node, operands, tuple(o for o, _ in found), results)
-        steps.append(step)
-        for out, value in zip(node.outputs, results, strict=True):
-            known[out] = (step, value)
-    final = fgraph.outputs[output]
-    return (None if isinstance(final, Constant) else known[final][0]), steps
+        found = [find(v) for v in node.inputs]
+        if isinstance(node.op, Composite):
+            made = _run(node.op.fgraph, found, steps, outermost or node)
+        else:
+            operands = tuple(value for _, value in found)
+            results = _apply(node.op, operands, [o.type for o in node.outputs])
+            origins = tuple(origin for origin, _ in found)
+            steps.append(ScalarStep(node.op, outermost or node, operands, origins, results))
+            made = [(steps[-1], value) for value in results]
+        known.update(zip(node.outputs, made, strict=True))
+    return [find(v) for v in fgraph.outputs]
 
 
 def first_bad(final, is_bad, output=0):
@@ -130,3 +160,27 @@ def first_made(steps, is_bad):
         if bad_out and not any(is_bad(np.asarray(v)) for v in step.operands):
             return step
     return None
+
+
+def term_of(reduction, elements, output_type):
+    """Return the steps of what a fused reduction adds up, without the adding up.
+
+    A reduction such as ``sum(x * log(x))`` may be fused into one ``CAReduce`` whose scalar
+    operation is ``total + x * log(x)``.
+
+    Parameters
+    ----------
+    reduction : Composite
+        Of the running result and one element.
+    elements : ndarray or scalar
+    output_type : ScalarType
+
+    Returns
+    -------
+    final : ScalarStep or int or None
+        The step that makes the term, as :func:`steps_of` gives it.
+    """
+    start = np.zeros((), output_type.dtype)[()]
+    last, _ = steps_of(reduction, (start, elements), [output_type])
+    terms = [o for o in last.origins if o != 0] if isinstance(last, ScalarStep) else []
+    return terms[0] if len(terms) == 1 else None
