@@ -192,8 +192,8 @@ def loaded_modules():
 
 
 def is_registration(name):
-    """The name of the mode; or an entry in a dispatcher for a class of theanoguard's own."""
-    return name.endswith(".predefined_modes.GuardMode") or (
+    """The mode's name, in either case; or a dispatcher's entry for one of theanoguard's classes."""
+    return name.lower().endswith(".predefined_modes.guardmode") or (
         ".registry.<class 'theanoguard." in name
     )
 

@@ -13,10 +13,6 @@ import theanoguard
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 
-needs_guard = pytest.mark.skipif(
-    not hasattr(theanoguard, "GuardMode"), reason="theanoguard has no GuardMode yet"
-)
-
 
 def run(*arguments):
     """Run Python with `arguments`, on the theanoguard that is being tested."""
@@ -33,7 +29,6 @@ def train_digits(*arguments):
     return run(ROOT / "examples" / "train_digits.py", *arguments)
 
 
-@needs_guard
 def test_digits_are_learnt():
     result = train_digits()
     assert result.returncode == 0, result.stderr
@@ -42,7 +37,6 @@ def test_digits_are_learnt():
     assert float(re.fullmatch(r"test accuracy (\d\.\d+)", last)[1]) > 0.93
 
 
-@needs_guard
 def test_the_same_seed_gives_the_same_run():
     first, again, other = (
         train_digits("--epochs", "1", "--seed", seed).stdout for seed in ("3", "3", "4")
@@ -50,18 +44,16 @@ def test_the_same_seed_gives_the_same_run():
     assert first == again != other
 
 
-@needs_guard
 def test_divergence_is_stopped():
     result = train_digits("--learning-rate", "100")
     assert result.returncode == 1, result.stderr
     assert "Traceback" not in result.stderr
     *message, last = result.stdout.splitlines()
     assert last == "Every weight is still finite."
-    assert re.search(r"\binf", "\n".join(message), re.IGNORECASE)
+    assert re.match(r"(NaN|Inf|Big value) in ", message[0])
     assert "test accuracy" not in result.stdout
 
 
-@needs_guard
 @pytest.mark.parametrize("option", ["--learning-rate", "--epochs", "--batch-size"])
 def test_a_bad_argument_is_named(option):
     result = train_digits(option, "0")
@@ -69,7 +61,6 @@ def test_a_bad_argument_is_named(option):
     assert result.stderr.endswith(f"error: {option} must be positive\n")
 
 
-@needs_guard
 def test_readme_example(tmp_path):
     block = re.search(r"code-block:: python\n\n((?:    .*\n|\n)+)", README)[1]
     script = tmp_path / "readme.py"
@@ -78,7 +69,7 @@ def test_readme_example(tmp_path):
     assert result.returncode == 0, result.stderr
     total, *message = result.stdout.splitlines()
     assert float(total) == pytest.approx(1.791759469228055)
-    assert re.search(r"\binf", "\n".join(message), re.IGNORECASE)
+    assert message[0].startswith("Inf in ")
 
 
 def test_ci_runs_the_command_of_the_readme():
