@@ -441,7 +441,7 @@ class ProvenanceTracker(Feature):
         return found
 
     def _work_out(self, variable):
-        steps, user = self._walk_back(variable)
+        steps, user = self._forward_way(variable)
         earlier = _earlier(user)
         if earlier is None:
             chain = [user, *(old for _, old in reversed(steps)), variable]
@@ -469,15 +469,34 @@ class ProvenanceTracker(Feature):
             inner=self._inner(variable.owner, steps) or (earlier.inner if not steps else ()),
         )
 
+    def _merges(self, variables):
+        """The equal variables that were merged into one of these."""
+        for i, v in enumerate(variables):
+            for link in self._links.get(v, {}).values():
+                if _reason_name(link.reason) == "MergeOptimizer":
+                    yield i, link
+
+    def _forward_way(self, variable):
+        """The way back; to the forward graph where a node of it was merged with one of grad's.
+
+        The pull-back of ``exp(x)`` builds ``exp(x)`` again, and either may be the one kept.
+        """
+        steps, user = self._walk_back(variable)
+        if _made_by_grad(user):
+            chain = [variable, *(old for _, old in steps)]
+            for i, link in self._merges(chain):
+                further, other = self._walk_back(link.old)
+                if stack_traces(other) and not _made_by_grad(other):
+                    return [*steps[:i], (link.reason, link.old), *further], other
+        return steps, user
+
     def _merged(self, variable, user, source):
         """Lines of equal nodes that were merged into this one."""
         lines = {}
-        for v in {variable: None, user: None}:
-            for link in self._links.get(v, {}).values():
-                if "merge" in _reason_name(link.reason).lower():
-                    line = source_line(self._walk_back(link.old)[1])
-                    if line is not None and line != source:
-                        lines[line] = None
+        for _, link in self._merges(dict.fromkeys((variable, user))):
+            line = source_line(self._walk_back(link.old)[1])
+            if line is not None and line != source:
+                lines[line] = None
         return tuple(lines)
 
     def _name(self, variable, chain):
@@ -487,20 +506,31 @@ class ProvenanceTracker(Feature):
         return self._nearest(chain[0], _given_name), False
 
     def _nearest(self, variable, ask):
-        """First answer of ``ask(v)`` in the user's graph around a variable, what it feeds first."""
+        """Answer of ``ask(v)`` for the nearest `v` in the user's graph, what is fed first."""
+        if ask not in self._found:
+            self._found[ask] = self._spread(ask)
+        return self._found[ask].get(variable)
+
+    def _spread(self, ask):
+        """For every variable of the user's graph the answer of the nearest that has one."""
         clients = self._original_clients()
-        level, seen = [variable], {variable}
+        everything = dict.fromkeys((*clients, *(o for n in self.original for o in n.outputs)))
+        answers = {v: answer for v in everything if (answer := ask(v)) is not None}
+        level = list(answers)
         while level:
             following = []
-            for v in level:
-                around = [o for node in clients.get(v, ()) for o in node.outputs]
-                around += self.original.get(v.owner, ())
-                following += [a for a in around if a not in seen and not seen.add(a)]
-            for v in following:
-                if (answer := ask(v)) is not None:
-                    return answer
+            # A tie goes to the variable that is computed from this one.
+            for reach in (
+                lambda v: self.original.get(v.owner, ()),
+                lambda v: [o for node in clients.get(v, ()) for o in node.outputs],
+            ):
+                for v in level:
+                    for near in reach(v):
+                        if near not in answers:
+                            answers[near] = answers[v]
+                            following.append(near)
             level = following
-        return None
+        return answers
 
     def _original_clients(self):
         if "clients" not in self._found:
@@ -513,9 +543,8 @@ class ProvenanceTracker(Feature):
     def _backward(self, user, source):
         if user.owner is None:
             return None
-        traces = stack_traces(user)
-        made_by_grad = gradient_frame(traces) is not None
-        if traces and not made_by_grad:
+        made_by_grad = _made_by_grad(user)
+        if stack_traces(user) and not made_by_grad:
             return None
         if self._gradients is None:
             self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
@@ -598,6 +627,10 @@ def _reason_name(reason):
     name = name or getattr(reason, "__name__", None)
     # Some rewrites are named after the representation of a class.
     return _CLASS.sub(r"\1", name) if isinstance(name, str) else type(reason).__name__
+
+
+def _made_by_grad(variable):
+    return gradient_frame(stack_traces(variable)) is not None
 
 
 def _given_name(variable):
