@@ -17,10 +17,11 @@ from pytensor.compile.compilelock import lock_ctx as compile_lock
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode, get_mode, predefined_linkers, predefined_modes
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, NominalVariable, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
+from pytensor.graph.utils import simple_extract_stack
 from pytensor.link.c.cmodule import GCC_compiler
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
 from pytensor.link.utils import raise_with_op
@@ -30,6 +31,7 @@ from pytensor.scan import basic as scan_basic
 from pytensor.scan.op import Scan
 from pytensor.tensor import blas, subtensor
 from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
 try:  # 3.3 moved it
@@ -217,6 +219,11 @@ def is_constructor_file(file):
     return file in _CONSTRUCTORS
 
 
+def is_nominal(variable):
+    """Whether `variable` is an input of an inner graph, known by its number alone."""
+    return isinstance(variable, NominalVariable)
+
+
 def has_inner_function(op):
     """Whether `op` runs its inner graph as a function that it links by itself."""
     return isinstance(op, Scan | OpFromGraph) or hasattr(op, "compile_fn")
@@ -252,6 +259,43 @@ def python_thunk(node, storage_map, compute_map):
     return thunk
 
 
+# What `add_tag_trace` leaves away at the inner end of a stack trace, and this file.
+_UNTRACED = (
+    "pytensor/tensor/",
+    "pytensor/compile/",
+    "pytensor/graph/",
+    "pytensor/scalar/basic.py",
+    "pytensor/scan/",
+    "pytensor/sparse/",
+    "pytensor/typed_list/",
+    __file__.replace("\\", "/"),
+)
+
+
+def _is_untraced(file):
+    file = file.replace("\\", "/")
+    return any(part in file for part in _UNTRACED) and "tests" not in file
+
+
+def _retrace(variable):
+    """Give `variable` the stack trace that it would have without the hooks on the stack.
+
+    A frame of this file would end the run of PyTensor's own frames that PyTensor skips.
+    """
+    if config.traceback__compile_limit > 0:
+        return
+    limit = config.traceback__limit
+    frame = sys._getframe(2)
+    while frame is not None and _is_untraced(frame.f_code.co_filename):
+        frame = frame.f_back
+    # Two frames may be ours at every level of operations that apply operations.
+    depth = None if limit == -1 else 3 * limit
+    trace = simple_extract_stack(frame, depth) if frame is not None else []
+    trace = [entry for entry in trace if entry[0] != __file__]
+    trace = trace if limit == -1 else trace[-limit:]
+    variable.tag.trace = [trace] if trace else []
+
+
 def construction_hooks(applied, made, suspended, before_scan_step):
     """Patch PyTensor so that graph construction can be watched.
 
@@ -273,52 +317,57 @@ def construction_hooks(applied, made, suspended, before_scan_step):
         Puts everything back.
     """
     saved = [
-        (Op, "__call__", Op.__call__),
-        (Type, "__call__", Type.__call__),
-        (GraphRewriter, "rewrite", GraphRewriter.rewrite),
-        (FunctionMaker, "__init__", FunctionMaker.__init__),
-        (scan_basic, "collect_new_shareds", scan_basic.collect_new_shareds),
+        (owner, name, getattr(owner, name))
+        for owner, name in (
+            (Op, "__call__"),
+            (RandomVariable, "__call__"),  # does not call Op's
+            (Type, "__call__"),
+            (GraphRewriter, "rewrite"),
+            (FunctionMaker, "__init__"),
+            (scan_basic, "collect_new_shareds"),
+        )
     ]
-    (
-        (*_, apply_op),
-        (*_, make_variable),
-        (*_, rewrite),
-        (*_, compile_function),
-        (*_, collect_new_shareds),
-    ) = saved
 
-    @wraps(apply_op)
-    def watched_apply(self, *inputs, **kwargs):
-        result = apply_op(self, *inputs, **kwargs)
-        first = result[0] if isinstance(result, list | tuple) and result else result
-        if isinstance(first, Variable) and first.owner is not None:
-            applied(first.owner)
-        return result
+    def watch_apply(apply_op):
+        @wraps(apply_op)
+        def watched(self, *inputs, **kwargs):
+            result = apply_op(self, *inputs, **kwargs)
+            first = result[0] if isinstance(result, list | tuple) and result else result
+            if isinstance(first, Variable) and first.owner is not None:
+                applied(first.owner)
+            return result
 
-    @wraps(make_variable)
-    def watched_variable(self, *args, **kwargs):
-        variable = make_variable(self, *args, **kwargs)
-        made(variable)
-        return variable
+        return watched
 
-    @wraps(rewrite)
-    def quiet_rewrite(self, *args, **kwargs):
-        with suspended():
-            return rewrite(self, *args, **kwargs)
+    def watch_made(make_variable):
+        @wraps(make_variable)
+        def watched(self, *args, **kwargs):
+            variable = make_variable(self, *args, **kwargs)
+            _retrace(variable)
+            made(variable)
+            return variable
 
-    @wraps(compile_function)
-    def quiet_compile(self, *args, **kwargs):
-        with suspended():
-            return compile_function(self, *args, **kwargs)
+        return watched
 
-    @wraps(collect_new_shareds)
-    def watched_collect():
-        before_scan_step(sys._getframe(1))
-        return collect_new_shareds()
+    def keep_quiet(method):
+        @wraps(method)
+        def quiet(self, *args, **kwargs):
+            with suspended():
+                return method(self, *args, **kwargs)
 
-    hooks = [watched_apply, watched_variable, quiet_rewrite, quiet_compile, watched_collect]
-    for (owner, name, _), hook in zip(saved, hooks, strict=True):
-        setattr(owner, name, hook)
+        return quiet
+
+    def watch_step(collect_new_shareds):
+        @wraps(collect_new_shareds)
+        def watched():
+            before_scan_step(sys._getframe(1))
+            return collect_new_shareds()
+
+        return watched
+
+    hooks = (watch_apply, watch_apply, watch_made, keep_quiet, keep_quiet, watch_step)
+    for (owner, name, original), hook in zip(saved, hooks, strict=True):
+        setattr(owner, name, hook(original))
 
     def undo():
         for owner, name, original in saved:
@@ -361,7 +410,8 @@ def captured_inputs(fn, args, kwargs):
 
     # The function's own code checks and converts the arguments; only its machine is ours.
     probe = object.__new__(type(fn))
-    probe.__dict__.update(fn.__dict__)
+    for name in type(fn).__slots__:
+        setattr(probe, name, getattr(fn, name))
     probe.vm = stop
     try:
         probe(*args, **kwargs)

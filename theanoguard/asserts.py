@@ -30,7 +30,8 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._pytensor import join_rewrite, source_line
+from theanoguard._pytensor import join_rewrite
+from theanoguard.provenance import source_line
 
 #: Failing elements that are listed one by one.
 MAX_ELEMENTS = 3
