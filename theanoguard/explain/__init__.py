@@ -1,5 +1,21 @@
 """From a trip to an explanation."""
 
-from theanoguard.explain.explanation import Explanation, explain
+from theanoguard.explain.explanation import Cause, Explanation, Operand, Waypoint, explain
+from theanoguard.explain.failure import Failure, explain_exception
+from theanoguard.explain.hints import Hint, Situation, register_hint
+from theanoguard.explain.report import render_failure, render_text
 
-__all__ = ["Explanation", "explain"]
+__all__ = [
+    "Cause",
+    "Explanation",
+    "Failure",
+    "Hint",
+    "Operand",
+    "Situation",
+    "Waypoint",
+    "explain",
+    "explain_exception",
+    "register_hint",
+    "render_failure",
+    "render_text",
+]

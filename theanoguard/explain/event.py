@@ -32,7 +32,7 @@ class PathStep:
         return self.op if self.step is None else f"{self.op}, step {self.step}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a NaN is not equal to itself
 class GuardEvent:
     """The record of one trip of the guard.
 
@@ -93,6 +93,12 @@ class GuardEvent:
     def n_bad(self):
         """Number of elements that are NaN, infinite or above the threshold."""
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
+
+    def __eq__(self, other):
+        return isinstance(other, GuardEvent) and repr(self) == repr(other)
+
+    def __hash__(self):
+        return hash(repr(self))
 
     def to_json(self):
         """Return the event as a line of JSON, from which :meth:`from_json` restores it.

@@ -13,7 +13,15 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric, most_telling
 from theanoguard.explain.event import GuardEvent, PathStep
 from theanoguard.explain.hints import CAME_IN, Hint, Producer, Situation, hint_for
-from theanoguard.explain.naming import ALIASES, INDEXING, apply_text, name_of, number_text, op_name
+from theanoguard.explain.naming import (
+    ALIASES,
+    INDEXING,
+    apply_text,
+    name_of,
+    number_text,
+    number_texts,
+    op_name,
+)
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.provenance import Provenance, SourceLine, lookup
@@ -238,12 +246,10 @@ def explain(trip, masked=False, impl=None):
     Explanation
     """
     mask = _numeric_mask(trip.is_bad)
-    scope = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
-    for frame in trip.frames:
-        scope = scope.inner(frame.node, frame.step, frame.fgraph)
-    place, note = _tripped_place(trip, scope, mask)
+    outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
+    place, note = _tripped_place(trip, outermost, mask)
     if place is None:
-        return Explanation(trip.event, _live_cause(trip, scope), reproduced=False, notes=(note,))
+        return Explanation(trip.event, _live_cause(trip), reproduced=False, notes=(note,))
     origin = find_origin(place, mask)
     cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
     deeper = None
@@ -259,7 +265,7 @@ def explain(trip, masked=False, impl=None):
         cause,
         deeper=deeper,
         waypoints=tuple(waypoints(origin)),
-        fate=fate(trip, scope, mask) if masked else None,
+        fate=fate(trip, outermost, mask) if masked else None,
     )
 
 
@@ -278,7 +284,12 @@ def _not_finite(array):
 
 def _tripped_place(trip, scope, mask):
     """Return the bad element in the replay, or None and why there is none."""
-    value = culprit.dense(scope.replay.value(trip.variable))
+    try:
+        for frame in trip.frames:
+            scope = scope.inner(frame.node, frame.step, frame.fgraph)
+        value = culprit.dense(scope.replay.value(trip.variable))
+    except Exception as error:  # whatever an op of the user's may raise the second time
+        return None, f"{NOT_REPRODUCED} The replay ended in {type(error).__name__}: {error}"
     if is_numeric(value):
         bad = np.asarray(mask(value))
         index = tuple(trip.event.first_index)
@@ -288,11 +299,14 @@ def _tripped_place(trip, scope, mask):
         if bad.any():
             index = tuple(int(i) for i in np.argwhere(bad)[0])
             return Place(scope, trip.variable, index), None
-    return None, (
-        "Running the call again did not give a bad value here: an operation on the way is not"
-        " deterministic, or reads memory that nothing has written. What follows is what the live"
-        " call showed."
-    )
+    return None, NOT_REPRODUCED
+
+
+NOT_REPRODUCED = (
+    "Running the call again did not give a bad value here: an operation on the way is not"
+    " deterministic, or reads memory that nothing has written. What follows is what the live call"
+    " showed."
+)
 
 
 # Describing
@@ -317,7 +331,7 @@ def describe(origin, mask, event=None):
         if step is not None:
             operands = _scalar_operands(made)
             op = op_name(step.op)
-            expression = apply_text(step.op, [o.text for o in operands])
+            expression = apply_text(step.op, number_texts(step.operands))
         else:
             operands = _region_operands(place)
             op = op_name(node.op)
@@ -360,13 +374,15 @@ def _only(values):
     return next((v for v in values if not np.isfinite(v)), values[0])
 
 
-def _live_cause(trip, scope):
+def _live_cause(trip):
     event, node = trip.event, trip.variable.owner
-    provenance = lookup(scope.fgraph, trip.variable)
+    fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
+    provenance = lookup(fgraph, trip.variable)
     array = np.asarray(culprit.dense(trip.value))
     numeric = is_numeric(array)
     low, high = finite_range(array) if numeric else (None, None)
-    name, own_name = _name(scope, trip.variable, provenance)
+    own_name = bool(provenance.own_name and provenance.name)
+    name = provenance.name if own_name else name_of(trip.variable)
     operands = tuple(
         Operand(name_of(v), None, (...,), tuple(v.type.shape), v.type.dtype)
         for v in (node.inputs if node is not None else ())
@@ -474,7 +490,7 @@ def _scalar_operands(made):
         if origin is None:
             operands.append(Operand(number_text(value), value, None, (), dtype, constant=True))
         else:
-            text = apply_text(origin.op, [number_text(v) for v in origin.operands])
+            text = apply_text(origin.op, number_texts(origin.operands))
             operands.append(Operand(text, value, None, (), dtype, computed=True))
     return tuple(operands)
 
@@ -703,7 +719,8 @@ def _waypoint(place):
     op = None if leaf else user_op_name(provenance.op or str(place.variable.owner.op))
     name, own_name = _name(place.scope, place.variable, provenance)
     rewritten = not leaf and op != op_name(place.variable.owner.op)
-    if not own_name and not leaf and (rewritten or "..." in name):
+    nested = name.count("(") > 1 or "..." in name
+    if not own_name and not leaf and (rewritten or nested):
         name = op
     return Waypoint(
         name=name,
@@ -736,8 +753,6 @@ def merge_rewritten(points):
 
 def fate(trip, scope, mask):
     """Return what became of a bad value in the rest of the call."""
-    while scope.parent is not None:
-        scope = scope.parent
     replay = scope.replay
 
     def bad(variable):

@@ -172,3 +172,17 @@ def number_text(value):
     if shown.is_integer() and 0 < abs(shown - value) < 1e-4 * abs(value) < 10:
         return repr(value)
     return text + ".0" if text.lstrip("-").isdigit() else text
+
+
+def number_texts(values):
+    """Return several numbers as text, with as many digits as it takes to tell them apart.
+
+    Examples
+    --------
+    >>> number_texts([9007503.0, 9007502.0]), number_texts([0.5, 0.5])
+    (['9007503.0', '9007502.0'], ['0.5', '0.5'])
+    """
+    texts = [number_text(v) for v in values]
+    exact = [repr(v.item() if isinstance(v, np.generic) else v) for v in values]
+    clash = len(set(texts)) < len(set(exact))
+    return exact if clash else texts

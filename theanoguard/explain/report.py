@@ -7,7 +7,7 @@ then the way from the inputs.  Never a dump of the graph.
 import textwrap
 from pathlib import PurePath
 
-from theanoguard.explain.explanation import index_text
+from theanoguard.explain.explanation import index_text, user_line
 from theanoguard.explain.naming import number_text
 
 WIDTH = 96
@@ -39,7 +39,7 @@ def render_text(event, explanation, color=False):
         return paint(BOLD_RED, _bare_title(event))
     cause = explanation.cause
     blocks = [
-        [paint(BOLD_RED, title(cause)), *_source_lines(cause, paint)],
+        [paint(BOLD_RED, title(cause)), *_lines_of(cause, paint)],
         _facts(explanation),
         _deeper(explanation, paint),
         _advice(explanation, paint),
@@ -47,6 +47,76 @@ def render_text(event, explanation, color=False):
         [paint(DIM, line) for line in _footer(event, explanation)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def render_failure(failure, color=False):
+    """Return the report of an exception that a node raised, as plain text.
+
+    Parameters
+    ----------
+    failure : Failure
+    color : bool
+
+    Returns
+    -------
+    str
+    """
+    paint = _painter(color)
+    head = f"{failure.error} in {failure.op}: {failure.message}"
+    blocks = [
+        [paint(BOLD_RED, head), *_source_lines(failure.provenance, failure.path, paint)],
+        _held_lines("  operand", failure.operands),
+        _memory_lines(failure),
+    ]
+    if failure.hint is not None:
+        blocks.append([paint(GREEN, line) for line in _wrapped(failure.hint)])
+    blocks.append([paint(DIM, f"Node: {_shorten(failure.node, 80)}")])
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _held_lines(word, held):
+    rows = [(_shorten(h.name, 40), _held_text(h)) for h in held[:MAX_PATH_LINES]]
+    width = max((len(name) for name, _ in rows), default=0)
+    more = [f"  ... and {len(held) - len(rows)} more"] if len(held) > len(rows) else []
+    return [f"{word} {name:<{width}}  {text}" for name, text in rows] + more
+
+
+def _held_text(held):
+    if held.shape is None:
+        return f"{held.dtype}, value no longer at hand"
+    if held.text:
+        return f"= {held.text}, {held.dtype}"
+    return f"shape {_shape(held.shape)}, {held.dtype}"
+
+
+def _memory_lines(failure):
+    if failure.error != "MemoryError":
+        return []
+    lines = []
+    if failure.needed is not None:
+        lines.append(f"The result needs {bytes_text(failure.needed)}.")
+    total = sum(h.nbytes for h in failure.alive)
+    lines.append(f"Alive in this call: {bytes_text(total)}, the largest:")
+    for h in failure.alive[:5]:
+        lines.append(f"  {bytes_text(h.nbytes):>10}  {_shorten(h.name, 40)}, {_held_text(h)}")
+    return lines
+
+
+def bytes_text(n):
+    """Return a number of bytes for a person.
+
+    Examples
+    --------
+    >>> bytes_text(512), bytes_text(3 << 20)
+    ('512 B', '3.0 MiB')
+    """
+    power = min(max(int(n).bit_length() - 1, 0) // 10, 4)
+    unit = ("B", "KiB", "MiB", "GiB", "TiB")[power]
+    return f"{n} {unit}" if power == 0 else f"{n / 1024**power:.1f} {unit}"
+
+
+def _wrapped(hint):
+    return textwrap.wrap(f"What to do: {hint.text}", WIDTH)
 
 
 def _painter(color):
@@ -100,23 +170,26 @@ def source_text(source):
     return f"{place}:  {source.text}" if source.text else place
 
 
-def _source_lines(cause, paint):
-    if cause.role != "node":
-        return []
+def _lines_of(cause, paint):
+    return _source_lines(cause.provenance, cause.path, paint) if cause.role == "node" else []
+
+
+def _source_lines(provenance, path, paint):
     lines = []
-    for step in cause.path:
+    for step in path:
         inside = "step " + str(step.step) + " of " if step.step is not None else ""
         lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
-    if cause.source is None:
+    source = user_line(provenance)
+    if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
-    lines.append("  " + paint(BLUE, source_text(cause.source)))
-    backward = cause.provenance.backward
+    lines.append("  " + paint(BLUE, source_text(source)))
+    backward = provenance.backward
     if backward is not None:
         what = f"of {backward.forward}" if backward.forward else "pass"
         cost = f" of {backward.cost}" if backward.cost else ""
         line = f"  backward {what}, in the gradient{cost}"
-        if backward.grad_source is not None and backward.grad_source != cause.source:
-            grad = backward.grad_source
+        grad = backward.grad_source
+        if grad is not None and grad != source:
             line += f", taken at {short_file(grad.file)}:{grad.line}"
         lines.append(line)
     return lines
@@ -189,7 +262,7 @@ def _advice(explanation, paint):
     hint = (explanation.deeper and explanation.deeper.hint) or explanation.cause.hint
     if hint is None:
         return []
-    return [paint(GREEN, line) for line in textwrap.wrap(f"What to do: {hint.text}", WIDTH)]
+    return [paint(GREEN, line) for line in _wrapped(hint)]
 
 
 def _way(explanation, paint):
