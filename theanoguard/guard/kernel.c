@@ -75,7 +75,7 @@ static void scan_words(const char *p, npy_intp nwords, int stride64, Words *w) {
   const int32_t sign = (int32_t)0x80000000u, lowsign = stride64 ? 0 : sign;
   npy_intp i = 0;
   int32_t max = w->max, bits = 0;
-  if (nwords >= 8) {
+  if (nwords >= 64) { /* below that, setting up and folding the vectors costs more */
     const v8 mask = {low, keep, low, keep, low, keep, low, keep};
     v8 m0 = {0}, m1 = {0}, m2 = {0}, m3 = {0}, s0 = {0}, s1 = {0}, x0, x1, x2, x3;
     for (; i + 32 <= nwords; i += 32) {
@@ -103,19 +103,19 @@ static void scan_words(const char *p, npy_intp nwords, int stride64, Words *w) {
     s0 |= s1;
     for (int j = 0; j < 8; j++) {
       if (m0[j] > max) max = m0[j];
-      bits |= s0[j] & ((j & 1) ? sign : lowsign);
+      bits |= s0[j] & ((j & 1) ? sign : lowsign); /* only the sign bit of `bits` counts */
     }
   }
-  for (; i < nwords; i++) {
+  const npy_intp step = stride64 ? 2 : 1;
+  for (i += stride64 ? 1 : 0; i < nwords; i += step) {
     int32_t x;
-    if (stride64 && !(i & 1)) continue;
     memcpy(&x, p + 4 * i, 4);
-    bits |= x & sign;
+    bits |= x;
     x &= keep;
-    if (x > max) max = x;
+    max = x > max ? x : max;
   }
   w->max = max;
-  w->neg |= bits != 0;
+  w->neg |= bits < 0;
 }
 
 static void scan_half(const char *p, npy_intp n, Words *w) {
@@ -197,7 +197,7 @@ typedef struct {
 } Check;
 
 typedef struct {
-  PyObject *value;   /* the array that is about to be overwritten, or a callable that restores */
+  PyObject *value;   /* the array that is about to be overwritten, or a Snapshot: it restores */
   PyObject *copy;    /* its old contents, or NULL */
 } Undo;
 
@@ -782,6 +782,22 @@ static PyObject *guard_commit(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+/* saved() -> list of (array, its old contents) and of (snapshot, None) */
+static PyObject *guard_saved(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  PyObject *list = PyList_New(g->n_undo);
+  for (int i = 0; list != NULL && i < g->n_undo; i++) {
+    Undo *u = &g->undo[i];
+    PyObject *pair = Py_BuildValue("OO", u->value, u->copy ? u->copy : Py_None);
+    if (pair == NULL) {
+      Py_CLEAR(list);
+      break;
+    }
+    PyList_SET_ITEM(list, i, pair);
+  }
+  return list;
+}
+
 static PyObject *guard_rollback(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
   int failed = 0;
@@ -913,6 +929,7 @@ static PyMethodDef guard_methods[] = {
     {"begin", guard_begin, METH_O, "Start a call: check the inputs."},
     {"commit", guard_commit, METH_NOARGS, "Forget what rollback would restore."},
     {"rollback", guard_rollback, METH_NOARGS, "Restore overwritten shared variables."},
+    {"saved", guard_saved, METH_NOARGS, "What rollback would restore."},
     {"scan", guard_scan, METH_O, "(bad, lo, hi) of one value."},
     {"set_interval", guard_set_interval, METH_VARARGS, "Set the interval of a constant."},
     {"interval", guard_interval, METH_O, "(lo, hi) held in one slot."},

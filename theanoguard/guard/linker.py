@@ -20,6 +20,7 @@ from theanoguard._pytensor import (
     link_inner,
     raise_with_op,
 )
+from theanoguard.explain import explain
 from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.guard import kernel, numpy_kernel
 from theanoguard.guard.errors import GuardError
@@ -98,8 +99,8 @@ class LazyThunk:
         return needed
 
 
-class LoopThunk:
-    """The thunk of a Scan: starts the count of steps of its guarded body."""
+class BodyThunk:
+    """The thunk of a node with a guarded inner function, which it starts anew."""
 
     lazy = False
 
@@ -110,7 +111,7 @@ class LoopThunk:
         self.outputs = thunk.outputs
 
     def __call__(self):
-        self._body.step = 0
+        self._body.start()
         self._thunk()
 
 
@@ -169,7 +170,7 @@ class GuardRuntime:
             n_slots=len(plan.slots),
             report=lambda node, output: me().report_node(node, output),
             is_bad=policy.is_bad,
-            snapshot=snapshot,
+            snapshot=Snapshot,
             trip_type=Tripped,
         )
         self.kernel.add_inputs([(storage_map[v], 0, plan.slots.get(v, -1)) for v in plan.inputs])
@@ -218,18 +219,23 @@ class GuardRuntime:
     # -- a call
 
     def begin(self):
-        """Check what enters; called before the virtual machine runs."""
+        """Start a call of the function: check what enters."""
         self.calls += 1
         self.pending = None
-        if self.bad_nodes:
-            self.bad_nodes = set()
-        for variable in self.plan.bad_constants:
-            self.report(variable, variable.data, "constant")
+        self.start()
         index = self.kernel.begin(0)
         while index >= 0:
             variable = self.plan.inputs[index]
             self.report(variable, self.storage_map[variable][0], self.role(variable))
             index = self.kernel.begin(index + 1)
+
+    def start(self):
+        """Forget what the last call, or the last run of this inner graph, has found."""
+        self.step = 0
+        if self.bad_nodes:
+            self.bad_nodes = set()
+        for variable in self.plan.bad_constants:
+            self.report(variable, variable.data, "constant")
 
     @staticmethod
     def role(variable):
@@ -278,7 +284,7 @@ class GuardRuntime:
         if self.policy.action != "raise" and outside.follows_bad(node):
             return
         outside.bad_nodes.add(node)
-        step = self.step - 1 if isinstance(node.op, Scan) else None
+        step = max(self.step - 1, 0) if isinstance(node.op, Scan) else None
         frames = (Frame(node, self.fgraph, step), *frames)
         outside.report(variable, value, role, output, frames)
 
@@ -308,12 +314,24 @@ class GuardRuntime:
         return Trip(
             event=event,
             fgraph=self.fgraph,
-            inputs={v: self.storage_map[v][0] for v in self.fgraph.inputs},
+            inputs=self.values_before(),
             variable=variable,
             value=value,
             is_bad=self.policy.mask,
             frames=list(frames),
         )
+
+    def values_before(self):
+        """Return the values of the inputs as they were when the call began."""
+        kept = {
+            id(saved.value if copied is None else saved): saved.old() if copied is None else copied
+            for saved, copied in reversed(self.kernel.saved())
+        }
+        values = (self.storage_map[v][0] for v in self.fgraph.inputs)
+        return {
+            variable: kept.get(id(value), value)
+            for variable, value in zip(self.fgraph.inputs, values, strict=True)
+        }
 
     def act(self, trip):
         """Do what the policy says about a trip of the outermost graph."""
@@ -331,9 +349,9 @@ class GuardRuntime:
                 self.pending = error
                 raise
         elif action == "warn":
-            logger.warning("%s", GuardError(event), extra={"event": event})
+            logger.warning("%s", explained(trip), extra={"event": event})
         elif action == "pdb":
-            print(GuardError(event), file=sys.stderr)
+            print(explained(trip), file=sys.stderr)
             pdb.set_trace()
 
     def outermost(self):
@@ -352,50 +370,65 @@ class GuardRuntime:
             if isinstance(pending, BaseException):
                 raise pending
             if pending is not None:
-                raise GuardError(pending.event) from None
+                pending.inputs = self.values_before()  # now that they are restored
+                raise explained(pending) from None
         if isinstance(error, Tripped) or vm.position < 0:
             raise error
         raise_with_op(self.fgraph, vm.nodes[vm.position], vm.thunks[vm.position])
 
 
-def snapshot(cell):
-    """Return a callable that puts the value of a storage cell back as it is now."""
-    value = cell[0]
-    if isinstance(value, np.random.Generator):
-        state = value.bit_generator.state
+def explained(trip):
+    """Return the :class:`GuardError` of a trip, with its explanation.
 
-        def restore():
-            value.bit_generator.state = state
-            cell[0] = value
+    A trip is never lost to a fault of the explanation, which is reported beside it.
+    """
+    try:
+        return GuardError(trip.event, explain(trip))
+    except Exception:
+        logger.exception("theanoguard: the trip could not be explained; please report this")
+        return GuardError(trip.event)
 
-    else:
-        kept = copy.deepcopy(value)
 
-        def restore():
-            cell[0] = kept
+class Snapshot:
+    """The value of a storage cell that is no array, as it was; calling it puts it back.
 
-    return restore
+    Parameters
+    ----------
+    cell : list
+    """
+
+    def __init__(self, cell):
+        self._cell = cell
+        self.value = cell[0]
+        is_generator = isinstance(self.value, np.random.Generator)
+        # (copying a generator takes twenty times as long as reading its state)
+        self._state = self.value.bit_generator.state if is_generator else None
+        self._copy = None if is_generator else copy.deepcopy(self.value)
+
+    def old(self):
+        """Return a value equal to the one that was there."""
+        if self._state is None:
+            return self._copy
+        bits = type(self.value.bit_generator)()
+        bits.state = self._state
+        return np.random.Generator(bits)
+
+    def __call__(self):
+        if self._state is None:
+            self._cell[0] = self._copy
+        else:
+            self.value.bit_generator.state = self._state
+            self._cell[0] = self.value
 
 
 class GuardedVM:
-    """Mixin of the virtual machines: begin, run, and commit or roll back.
+    """Mixin of the virtual machines.
 
     It hides ``position_of_error``, so that ``Function`` and ``Scan`` pass our errors on
     as they are.
     """
 
     guard = None
-
-    def __call__(self, *args, **kwargs):
-        guard = self.guard
-        guard.step += 1
-        try:
-            guard.begin()
-            result = super().__call__(*args, **kwargs)
-        except BaseException as error:
-            guard.failed(self, error)
-        guard.kernel.commit()
-        return result
 
     @property
     def position_of_error(self):
@@ -407,16 +440,42 @@ class GuardedVM:
         return getattr(super(), "position_of_error", -1)
 
 
+class OuterVM(GuardedVM):
+    """The graph of a function: check what enters, run, and commit or roll back."""
+
+    def __call__(self, *args, **kwargs):
+        guard = self.guard
+        try:
+            guard.begin()
+            result = super().__call__(*args, **kwargs)
+        except BaseException as error:
+            guard.failed(self, error)
+        guard.kernel.commit()
+        return result
+
+
+class InnerVM(GuardedVM):
+    """An inner graph: what enters has been checked outside, which also rolls back."""
+
+    def __call__(self, *args, **kwargs):
+        self.guard.step += 1
+        try:
+            return super().__call__(*args, **kwargs)
+        except BaseException as error:
+            self.guard.failed(self, error)
+
+
 _GUARDED = {}
 _LOCK = threading.Lock()
 
 
-def guarded_class(kind):
+def guarded_class(guarded, kind):
     """Return the guarded version of a class of virtual machines."""
     with _LOCK:
-        if kind not in _GUARDED:
-            _GUARDED[kind] = type(f"Guarded{kind.__name__}", (GuardedVM, kind), {})
-        return _GUARDED[kind]
+        if (guarded, kind) not in _GUARDED:
+            name = f"Guarded{kind.__name__}"
+            _GUARDED[guarded, kind] = type(name, (guarded, kind), {"__module__": __name__})
+        return _GUARDED[guarded, kind]
 
 
 class GuardLinker(VMLinker):
@@ -498,7 +557,7 @@ class GuardLinker(VMLinker):
             self.fgraph,
             order,
             self.policy,
-            updated=self.updated_vars,
+            updated=self.updated_vars if self.parent is None else (),
             guarded_inner=guarded_inner,
             clean_inputs=self.clean_inputs,
             is_inner=self.parent is not None,
@@ -525,9 +584,9 @@ class GuardLinker(VMLinker):
         for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
             body = self.bodies.get(node)
             if body is not None:
-                thunk = LoopThunk(thunk, body)
+                thunk = BodyThunk(thunk, body)
             thunks[i] = runtime.wrap(node, thunk)
         vm = super().make_vm(nodes, thunks, input_storage, output_storage, storage_map, *args)
-        vm.__class__ = guarded_class(type(vm))
+        vm.__class__ = guarded_class(OuterVM if self.parent is None else InnerVM, type(vm))
         vm.guard = runtime
         return vm

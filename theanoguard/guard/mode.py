@@ -5,6 +5,10 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
 from theanoguard.guard.linker import GuardLinker, Recorder
 from theanoguard.guard.policy import make_policy
+from theanoguard.provenance import ProvenanceTracker
+
+# What every guarded graph gets before it is rewritten.
+FEATURES = (ProvenanceTracker,)
 
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 
@@ -271,7 +275,3 @@ def events(fn):
     ['inf']
     """
     return list(_guard_of(fn).own.events)
-
-
-# Features that every guarded graph gets before it is rewritten.
-FEATURES = []

@@ -56,11 +56,13 @@ class Guard:
 
     def _save(self, cell):
         value = cell[0]
-        if not isinstance(value, np.ndarray):
-            self._undo.append(self._snapshot(cell))
-            return
-        kept = value.copy()
-        self._undo.append(lambda: np.copyto(value, kept))
+        if isinstance(value, np.ndarray):
+            self._undo.append((value, value.copy()))
+        else:
+            self._undo.append((self._snapshot(cell), None))
+
+    def saved(self):
+        return list(self._undo)
 
     def begin(self, start):
         if start == 0:
@@ -76,7 +78,11 @@ class Guard:
 
     def rollback(self):
         while self._undo:
-            self._undo.pop()()
+            value, kept = self._undo.pop()
+            if kept is None:
+                value()
+            else:
+                np.copyto(value, kept)
 
     def trip(self):
         return self._trip
