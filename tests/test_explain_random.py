@@ -81,16 +81,17 @@ def run_program(lines):
     return [x, y, m], names["result"]
 
 
-def first_bad_of_user_graph(inputs, output, values):
-    """Return line, operation and elements of the first bad node of the unoptimised graph."""
+def bad_nodes_of_user_graph(inputs, output, values):
+    """Return line, operation and elements of each bad node of the unoptimised graph."""
     graph = FunctionGraph(inputs, [output], clone=False)
     replay = Replay(graph, dict(zip(inputs, values, strict=True)), Kernels("py"))
+    bad = []
     for node in graph.toposort():
-        value = np.asarray(replay.value(node.outputs[0]))
-        if is_bad(value).any():
-            found = {tuple(map(int, index)) for index in np.argwhere(is_bad(value))}
-            return source_line(node.outputs[0]).line, op_name(node.op), found
-    return None
+        mask = is_bad(np.asarray(replay.value(node.outputs[0])))
+        if mask.any():
+            found = {tuple(map(int, index)) for index in np.argwhere(mask)}
+            bad.append((source_line(node.outputs[0]).line, op_name(node.op), found))
+    return bad
 
 
 def check(program):
@@ -102,13 +103,18 @@ def check(program):
     with track_provenance():
         inputs, output = run_program(lines)
         fn = pytensor.function(inputs, output, mode=MODE, on_unused_input="ignore")
-    line, op, found = first_bad_of_user_graph(inputs, output, values)
+    bad = bad_nodes_of_user_graph(inputs, output, values)
+    line, op, found = bad[0]
     assert line == planted_line
     fgraph = fn.maker.fgraph
     trip = trip_of(fgraph, dict(zip(fgraph.inputs, values, strict=True)))
     cause = explain(trip, impl="py").cause
     same = cause.op == op and cause.index in found
-    assert same or cause.source.line == line, (lines, cause)
+    # The canonizer may join the planted product or division with the one that follows it:
+    # the node that then trips belongs to the later line.
+    joined = any("canonizer" in step.reason for step in cause.provenance.history)
+    lines_to_blame = {where for where, _, _ in bad} if joined else {line}
+    assert same or cause.source.line in lines_to_blame, (lines, cause)
     return same
 
 

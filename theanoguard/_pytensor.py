@@ -421,3 +421,13 @@ def captured_inputs(fn, args, kwargs):
         for container in fn.input_storage:
             if container.required:
                 container.storage[0] = None
+
+
+def split_join(op, inputs):
+    """Return the axis of a ``Join`` and the arrays it joins (3.0 takes the axis as an input)."""
+    return (op.axis, inputs) if hasattr(op, "axis") else (int(inputs[0]), inputs[1:])
+
+
+def sort_axis(op, inputs):
+    """Return the axis of a ``SortOp`` (3.0 takes it as an input)."""
+    return op.axis if hasattr(op, "axis") else int(inputs[1])

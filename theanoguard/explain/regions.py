@@ -29,7 +29,13 @@ from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops, ger_ops
+from theanoguard._pytensor import (
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    ger_ops,
+    sort_axis,
+    split_join,
+)
 
 
 @dataclass(frozen=True)
@@ -179,9 +185,10 @@ def _(op: MakeVector, node, inputs, output, index):
 
 @regions.register
 def _(op: Join, node, inputs, output, index):
-    axis = int(inputs[0]) % len(index)
+    axis, parts = split_join(op, inputs)
+    axis %= len(index)
     at = index[axis]
-    for i, part in enumerate(inputs[1:], start=1):
+    for i, part in enumerate(parts, start=len(inputs) - len(parts)):
         if at < part.shape[axis]:
             return [Region(i, (*index[:axis], at, *index[axis + 1 :]))]
         at -= part.shape[axis]
@@ -311,7 +318,7 @@ def _(op: CumOp, node, inputs, output, index):
 
 @regions.register
 def _(op: SortOp, node, inputs, output, index):
-    axis = int(inputs[1]) % len(index)
+    axis = sort_axis(op, inputs) % len(index)
     return [Region(0, (*index[:axis], slice(None), *index[axis + 1 :]))]
 
 

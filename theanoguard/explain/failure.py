@@ -1,0 +1,282 @@
+"""The same report for any exception that a node raises.
+
+A dimension mismatch, a failed Assert, a singular matrix, memory that has run out: which
+operation, on which line of the user, with which operands, and what to do.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import singledispatch
+
+import numpy as np
+import scipy.sparse
+from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Alloc, AllocEmpty
+from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard.explain.event import PathStep
+from theanoguard.explain.hints import Hint
+from theanoguard.explain.naming import name_of, op_name
+from theanoguard.provenance import Provenance, lookup
+
+
+@dataclass(frozen=True)
+class Held:
+    """A value of the call: an operand, or something that is alive.
+
+    Parameters
+    ----------
+    name : str
+    shape : tuple of int or None
+        None where the value is not at hand.
+    dtype : str
+    nbytes : int
+    text : str
+        The value itself, of a single number.
+    """
+
+    name: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    nbytes: int = 0
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What is known of an exception that a node raised; plain data.
+
+    Parameters
+    ----------
+    error : str
+        Class of the exception.
+    message : str
+        Its first line.
+    op : str
+        Name of the operation.
+    node : str
+        The node as PyTensor prints it.
+    operands : tuple of Held
+    provenance : Provenance
+    hint : Hint or None
+    path : tuple of PathStep
+        The inner graphs entered, outermost first.
+    alive : tuple of Held
+        When memory has run out: what is alive, largest first.
+    needed : int or None
+        When memory has run out: bytes of the outputs, where they can be worked out.
+    """
+
+    error: str
+    message: str
+    op: str
+    node: str
+    operands: tuple[Held, ...]
+    provenance: Provenance
+    hint: Hint | None = None
+    path: tuple[PathStep, ...] = ()
+    alive: tuple[Held, ...] = ()
+    needed: int | None = None
+
+
+def explain_exception(error, fgraph, node, values, path=()):
+    """Find out what made a node raise.
+
+    Parameters
+    ----------
+    error : BaseException
+    fgraph : FunctionGraph
+        The graph that was executed.
+    node : Apply
+        The node that raised.
+    values : mapping of Variable to value
+        What is known of the call: None, or no entry, where a value is not alive.
+    path : tuple of PathStep
+        The inner graphs entered.
+
+    Returns
+    -------
+    Failure
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from pytensor.graph.fg import FunctionGraph
+    >>> x, y = pt.dvectors("x", "y")
+    >>> total = x + y
+    >>> graph = FunctionGraph([x, y], [total], clone=False)
+    >>> found = explain_exception(ValueError("Input dimension mismatch"), graph, total.owner,
+    ...                           {x: np.ones(3), y: np.ones(4)})
+    >>> found.op, found.hint.key, [operand.shape for operand in found.operands]
+    ('add', 'shape-mismatch', [(3,), (4,)])
+    """
+
+    def held(variable):
+        return _held(variable, _value(values, variable), _name(fgraph, variable))
+
+    no_memory = isinstance(error, MemoryError)
+    alive = {id(v): held(v) for v in values if not isinstance(v, Constant)} if no_memory else {}
+    inputs = [_value(values, v) for v in node.inputs]
+    operands = tuple(held(v) for v in node.inputs)
+    return Failure(
+        error=type(error).__name__,
+        message=(str(error).strip().splitlines() or [""])[0],
+        op=op_name(node.op),
+        node=str(node),
+        operands=operands,
+        provenance=lookup(fgraph, node.outputs[0]),
+        hint=hint_for_error(error, op_name(node.op)),
+        path=tuple(path),
+        alive=tuple(
+            sorted((h for h in alive.values() if h.nbytes), key=lambda h: h.nbytes, reverse=True)
+        ),
+        needed=_needed(node, inputs) if no_memory else None,
+    )
+
+
+def _value(values, variable):
+    return variable.data if isinstance(variable, Constant) else values.get(variable)
+
+
+def _name(fgraph, variable):
+    if isinstance(variable, Constant):
+        return name_of(variable)
+    found = lookup(fgraph, variable)
+    return found.name if found.own_name and found.name else name_of(variable)
+
+
+def _held(variable, value, name):
+    dtype = str(getattr(value, "dtype", getattr(variable.type, "dtype", variable.type)))
+    if value is None:
+        return Held(name, None, dtype)
+    shape = tuple(int(n) for n in getattr(value, "shape", ()))
+    text = str(value) if np.size(value) == 1 and not shape else ""
+    return Held(name, shape, dtype, memory_of(value), text[:20])
+
+
+def memory_of(value):
+    """Return the bytes that a value holds itself (a view holds none)."""
+    if scipy.sparse.issparse(value):
+        return sum(part.nbytes for part in (value.data, value.indices, value.indptr))
+    if not isinstance(value, np.ndarray):
+        return 0
+    return int(value.nbytes) if value.base is None else 0
+
+
+def _needed(node, inputs):
+    shape = _output_shape(node.op, inputs)
+    if shape is None:
+        return None
+    sizes = [np.dtype(o.type.dtype).itemsize for o in node.outputs]
+    return int(np.prod(shape, dtype=object)) * sum(sizes)
+
+
+@singledispatch
+def _output_shape(op, inputs):
+    """Return the shape of the outputs, None where it is not known without running `op`."""
+    if op_name(op) == "dot" and len(inputs) == 2 and all(np.ndim(v) == 2 for v in inputs):
+        return inputs[0].shape[0], inputs[1].shape[1]
+    return None
+
+
+@_output_shape.register
+def _(op: Elemwise, inputs):
+    if any(v is None for v in inputs):
+        return None
+    return np.broadcast_shapes(*[np.shape(v) for v in inputs])
+
+
+@_output_shape.register
+def _(op: Alloc, inputs):
+    return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs[1:])
+
+
+@_output_shape.register
+def _(op: AllocEmpty, inputs):
+    return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs)
+
+
+# (exception, operation, pattern in the message, key, text); the first that fits is taken
+_ERRORS = [
+    (
+        MemoryError,
+        "",
+        "",
+        "out-of-memory",
+        "The machine has no memory left for this result. Use smaller batches, float32, or an"
+        " update in place; a scan keeps every step unless only the last one is used.",
+    ),
+    (
+        np.linalg.LinAlgError,
+        "cholesky",
+        "",
+        "cholesky-not-positive-definite",
+        "The matrix is not positive definite (to working precision). Make it symmetric and add"
+        " jitter to the diagonal: K + 1e-6 * pt.eye(n).",
+    ),
+    (
+        np.linalg.LinAlgError,
+        "",
+        "(?i)positive.definite|leading minor",
+        "cholesky-not-positive-definite",
+        "The matrix is not positive definite (to working precision). Add jitter to its diagonal.",
+    ),
+    (
+        np.linalg.LinAlgError,
+        "",
+        "(?i)singular",
+        "singular-matrix",
+        "The matrix has no inverse: rows or columns depend on each other. Add jitter to its"
+        " diagonal, or use a pseudo-inverse or least squares.",
+    ),
+    (
+        IndexError,
+        "",
+        "",
+        "index-out-of-range",
+        "An index lies outside of the array that it reads. Compare the largest index with the"
+        " shape above: labels often start at 1 or hold a -1 for what is missing.",
+    ),
+    (
+        ValueError,
+        "dot|batched_dot|outer",
+        "",
+        "dot-mismatch",
+        "In a product of matrices the columns of the left one must equal the rows of the right"
+        " one: compare the shapes above, and look for a missing transpose.",
+    ),
+    (
+        ValueError,
+        "",
+        "(?i)mismatch|broadcast|dimension|shape|size",
+        "shape-mismatch",
+        "The shapes do not fit together. Elementwise operations need equal dimensions, or"
+        " dimensions of 1 that are declared so: x[:, None], keepdims=True, or"
+        " pt.specify_shape(x, (None, 1)).",
+    ),
+    (
+        ZeroDivisionError,
+        "",
+        "",
+        "division-by-zero",
+        "An integer was divided by 0. Guard the divisor: x // maximum(n, 1).",
+    ),
+    (
+        AssertionError,
+        "",
+        "",
+        "assert-failed",
+        "The condition that this Assert states does not hold for the values of this call. If you"
+        " did not write it, PyTensor needs it for a broadcast or a reshape to be valid.",
+    ),
+]
+
+
+def hint_for_error(error, op):
+    """Return the :class:`Hint` for an exception of the operation `op`, or None."""
+    for kind, operation, pattern, key, text in _ERRORS:
+        if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
+            continue
+        if re.search(pattern, str(error)):
+            return Hint(key, text)
+    return None
