@@ -8,6 +8,7 @@ are there.
 
 import logging
 
+from pytensor.configdefaults import config
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Constant
 from pytensor.graph.null_type import NullType
@@ -74,9 +75,10 @@ class Gradients:
             self._first.update(zip(clone.outputs, equal[0].outputs, strict=True))
             for v in clone.inputs:
                 self._clients.setdefault(self._first.get(v, v), []).append(clone)
-        for node, frame in self._frames.items():
-            if frame == "_float_ones_like" and _is_scalar_op(node.op, Second):
-                self._follow(self._clones[node])
+        with config.change_flags(traceback__limit=0):
+            for node, frame in self._frames.items():
+                if frame == "_float_ones_like" and _is_scalar_op(node.op, Second):
+                    self._follow(self._clones[node])
 
     def owner_of(self, node):
         """What a node that ``grad`` made belongs to.
@@ -89,19 +91,16 @@ class Gradients:
         Returns
         -------
         tuple or None
-            The cost, the variable with which its gradient begins, and the forward node (None
-            where it could not be found); None where not even the cost is known.
+            Three variables: the cost; that with which its gradient begins; and the output of
+            the forward node, or the root whose gradient it sums up, None where it could not be
+            found.  None where not even the cost is known.
         """
         found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
-        if found is None:
-            return None
-        cost, seed, forward = found
-        back = self._originals
-        return (
-            back[cost.owner].outputs[cost.index] if cost.owner else cost,
-            back[seed.owner].outputs[seed.index],
-            back[forward] if forward is not None else None,
-        )
+        return found and tuple(v if v is None else self._original(v) for v in found)
+
+    def _original(self, variable):
+        node = variable.owner
+        return variable if node is None else self._originals[node].outputs[variable.index]
 
     def _key(self, op, inputs):
         return op, tuple(
@@ -114,7 +113,7 @@ class Gradients:
         while todo:
             node = todo.pop()
             if node in self._owners:
-                cost, seed, _ = self._owners[node]
+                cost, seed, _forward = self._owners[node]
                 return cost, seed, None
             for v in node.inputs:
                 inner = v.owner
@@ -127,10 +126,9 @@ class Gradients:
     def _follow(self, seed_node):
         """Ask the pull-backs again, from the cost that a seed belongs to."""
         cost, seed = seed_node.inputs[0], self._first[seed_node.outputs[0]]
-        forward = _forward_nodes(cost)
-        self._owners[seed_node] = (cost, seed, cost.owner)
+        self._owners[seed_node] = (cost, seed, cost)
         terms = {cost: [seed]}
-        for node in reversed(forward):
+        for node in reversed(list(toposort([cost]))):
             gradients = [self._sum(terms.get(v), v, cost, seed) for v in node.outputs]
             if all(g is None for g in gradients):
                 continue
@@ -143,15 +141,15 @@ class Gradients:
                 self._sum(own, v, cost, seed)
 
     def _pull_back(self, node, gradients, cost, seed):
-        """Terms of the gradient by each input; None where it is not in the graph."""
+        """Terms of the gradient by each input: those in the graph, else those built anew."""
         inputs = list(node.inputs)
+        owner = (cost, seed, node.outputs[0])
         matched = {}
         for i, (output, gradient) in enumerate(zip(node.outputs, gradients, strict=True)):
             if gradient is None:
                 gradients[i] = DisconnectedType()()
             elif gradient.type.dtype != output.type.dtype and "float" in str(output.type.dtype):
-                cast = self._match(gradient.astype(output.type.dtype), node, cost, seed, matched)
-                gradients[i] = cast if cast is not None else gradient
+                gradients[i] = self._match(gradient.astype(output.type.dtype), owner, matched)
         try:
             terms = node.op.pullback(inputs, node.outputs, gradients)
         except Exception as error:  # an Op of the user's may do anything the second time
@@ -160,12 +158,12 @@ class Gradients:
         return [
             None
             if isinstance(term.type, DisconnectedType | NullType)
-            else self._match(term, node, cost, seed, matched)
+            else self._match(term, owner, matched)
             for term in terms
         ]
 
-    def _match(self, variable, forward, cost, seed, matched):
-        """The variable of the graph that equals one built anew, None where there is none."""
+    def _match(self, variable, owner, matched):
+        """The variable of the graph that equals one built anew, or this itself."""
         todo = [variable]
         while todo:
             v = todo[-1]
@@ -181,15 +179,13 @@ class Gradients:
                 todo += missing
                 continue
             todo.pop()
-            inputs = [matched.get(i, i) for i in v.owner.inputs]
-            found = None
-            if None not in inputs:
-                nodes = self._table.get(self._key(v.owner.op, inputs), ())
-                for node in nodes:
-                    self._owners.setdefault(node, (cost, seed, forward))
-                found = nodes[0] if nodes else None
-            for i, output in enumerate(v.owner.outputs):
-                matched[output] = found.outputs[i] if found is not None else None
+            key = self._key(v.owner.op, [matched.get(i, i) for i in v.owner.inputs])
+            equal = self._table.get(key, ())
+            for node in equal:
+                self._owners.setdefault(node, owner)
+            matched.update(
+                zip(v.owner.outputs, equal[0].outputs if equal else v.owner.outputs, strict=True)
+            )
         return matched.get(variable, variable)
 
     def _sum(self, terms, variable, cost, seed):
@@ -197,14 +193,15 @@ class Gradients:
         known = [t for t in terms or () if t is not None]
         if not known:
             return None
-        total = known[0]
-        for _ in range(len(terms) - 1):
+        # What no addition reads is no term of this graph's.
+        total = next((t for t in known if t in self._clients), known[0])
+        for _ in range(len(known) - 1):
             for node in self._clients.get(total, ()):
                 if (
                     _is_scalar_op(node.op, Add)
                     and self._frames[self._originals[node]] == "<lambda>"
                 ):
-                    self._owners.setdefault(node, (cost, seed, variable.owner))
+                    self._owners.setdefault(node, (cost, seed, variable))
                     total = self._first[node.outputs[0]]
                     break
             else:
@@ -239,8 +236,3 @@ def _copy(original):
         clones[node] = clone
         variables.update(zip(node.outputs, clone.outputs, strict=True))
     return clones, {clone: node for node, clone in clones.items()}
-
-
-def _forward_nodes(cost):
-    """Nodes that compute `cost`, each after those it needs."""
-    return list(toposort([cost]))

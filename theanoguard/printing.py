@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -379,14 +378,12 @@ def _draw(text, format):
 
 
 def _write_atomically(path, data):
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
+        scratch.write_bytes(data)
         os.replace(scratch, path)
-    except BaseException:
-        os.unlink(scratch)
-        raise
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -404,7 +401,8 @@ class _Picture:
 
 def _quote(text):
     """A DOT string: what it contains is shown as it is."""
-    text = str(text).replace("\\", "\\\\").replace('"', '\\"')
+    # Graphviz reads entities even in plain labels.
+    text = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
     # A NUL or another control character would end the text or the line of it.
     text = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return '"' + text.replace("\n", "\\n") + '"'

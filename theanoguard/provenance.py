@@ -23,7 +23,7 @@ from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._backward import Gradients, gradient_frame
 from theanoguard._pytensor import frozen_graph_class
@@ -212,11 +212,12 @@ class Backward:
     cost : str or None
         Name of the cost, or its operation where it has no name; None where it is not known.
     forward : str or None
-        Operation of the forward node that this node differentiates.
+        Operation of the forward node that this node differentiates; None if it only sums up
+        the gradient by an input of the graph, or if the forward node could not be found.
     forward_name : str or None
-        Name of the forward node's output.
+        Name of the forward node's output, or of that input.
     forward_source : SourceLine or None
-        The user's line of the forward node.
+        The user's line of the forward node or of that input.
     grad_source : SourceLine or None
         The user's line that called ``grad``.
     """
@@ -552,12 +553,11 @@ class ProvenanceTracker(Feature):
         if found is None:
             return Backward(None, None, None, None, source) if made_by_grad else None
         cost, seed, forward = found
-        output = forward.outputs[0] if forward is not None else None
         return Backward(
             cost=cost.name or _describe(cost),
-            forward=str(forward.op) if forward is not None else None,
-            forward_name=output.name if output is not None else None,
-            forward_source=source_line(output) if output is not None else None,
+            forward=str(forward.owner.op) if forward is not None and forward.owner else None,
+            forward_name=forward.name if forward is not None else None,
+            forward_source=source_line(forward) if forward is not None else None,
             grad_source=source_line(seed),
         )
 
@@ -642,10 +642,8 @@ def _describe(variable):
 
 
 def _composite(node):
-    """The Composite that a node computes element by element, None for any other node."""
-    if node is None:
-        return None
-    op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+    """The Composite that a node computes or reduces with, None for any other node."""
+    op = getattr(node.op, "scalar_op", node.op) if node is not None else None
     return op if isinstance(op, Composite) else None
 
 
@@ -664,7 +662,7 @@ def _mirror(inner, cursor, pairs):
                 (variable, env), holder = env[variable]
                 continue
             composite = _composite(variable.owner)
-            if composite is None or inner.owner is None:
+            if composite is None or inner.owner is None or isinstance(variable.owner.op, CAReduce):
                 break
             if inner.owner.op == composite and holder is not None:
                 break
@@ -678,10 +676,12 @@ def _mirror(inner, cursor, pairs):
         if inner.owner is None or variable.owner is None or inner.owner in pairs:
             continue
         op = variable.owner.op
-        if inner.owner.op != (op.scalar_op if isinstance(op, Elemwise) else op):
+        if inner.owner.op != (op.scalar_op if isinstance(op, Elemwise | CAReduce) else op):
             continue
         pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
-        for i, o in zip(inner.owner.inputs, variable.owner.inputs, strict=True):
+        # What a reduction has gathered so far comes first, and was no variable before.
+        inputs = inner.owner.inputs[isinstance(op, CAReduce) :]
+        for i, o in zip(inputs, variable.owner.inputs, strict=True):
             todo.append((i, (o, env), holder))
 
 
