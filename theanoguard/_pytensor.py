@@ -35,9 +35,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
 try:  # 3.3 moved it
-    from pytensor.conditional.op import IfElse
+    from pytensor.conditional.op import IfElse, ifelse
 except ImportError:
-    from pytensor.ifelse import IfElse
+    from pytensor.ifelse import IfElse, ifelse
 
 try:  # 3.3 links inner functions through this base class
     from pytensor.compile.inner_function import link_only_mode
@@ -54,6 +54,7 @@ __all__ = [
     "compile_lock",
     "config",
     "get_mode",
+    "ifelse",
     "library_extension",
     "predefined_linkers",
     "predefined_modes",

@@ -1,0 +1,422 @@
+"""MonitorMode: functions of the user's that are called around every node.
+
+PyTensor's own wraps a linker that runs every thunk from a Python loop.  Here the C virtual
+machine keeps its loop, its order and its garbage collection; only the thunks are replaced, by
+Python functions that call ``pre_func``, the compiled code of the node, and ``post_func``.
+"""
+
+import copy
+import inspect
+import weakref
+from functools import partial
+
+import numpy as np
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.c.cutils import run_cthunk
+from pytensor.printing import debugprint
+
+from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
+from theanoguard.explain.event import Frame, PathStep
+from theanoguard.provenance import TRACK_PROVENANCE, lookup, lookup_inner
+
+
+class Callback:
+    """A function of the user's, in either of the two forms, bound to nodes.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(fgraph, i, node, fn)`` as in PyTensor, or ``function(i, node, fn)`` as in
+        Theano; with a parameter ``path`` if it wants to know which inner graph it is in.
+
+    Raises
+    ------
+    TypeError
+        If it takes neither three nor four arguments.
+    """
+
+    def __init__(self, function):
+        self.function = function
+        # Not kept: signatures of some callables do not pickle.
+        parameters = self._parameters(function)
+        self.wants_path = "path" in parameters
+        positional = [
+            p
+            for p in parameters.values()
+            if p.name != "path" and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        ]
+        required = [p for p in positional if p.default is p.empty]
+        takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+        if takes_any or len(required) == 4 or (len(required) < 4 <= len(positional)):
+            self.with_fgraph = takes_any or len(required) != 3 or required[0].name == "fgraph"
+        elif len(required) <= 3 == len(positional):
+            self.with_fgraph = False
+        else:
+            raise TypeError(
+                f"MonitorMode cannot call {function!r} with its {len(positional)} arguments.\n"
+                "It must take (fgraph, i, node, fn) or, as in Theano, (i, node, fn)."
+            )
+
+    @staticmethod
+    def _parameters(function):
+        try:
+            return inspect.signature(function).parameters
+        except ValueError:  # a builtin without a signature: PyTensor's form
+            return inspect.signature(lambda fgraph, i, node, fn: None).parameters
+
+    def bind(self, fgraph, i, node, thunk, body):
+        """Return a callable without arguments that calls the function for one node."""
+        arguments = (fgraph, i, node, thunk) if self.with_fgraph else (i, node, thunk)
+        bound = partial(self.function, *arguments)
+        if not self.wants_path:
+            return bound
+        return lambda: bound(path=() if body is None else body.path)
+
+
+class Body:
+    """An inner graph that is being run: its node, the body around it, its step.
+
+    Parameters
+    ----------
+    node : Apply
+    outer : Body or None
+    """
+
+    def __init__(self, node, outer):
+        self.node = node
+        self.outer = outer
+        self.fgraph = None  # known once it is linked
+        self.step = -1
+
+    @property
+    def path(self):
+        """The way from the function's own graph to here, outermost first."""
+        outside = () if self.outer is None else self.outer.path
+        step = self.step if isinstance(self.node.op, Scan) else None
+        return (*outside, Frame(self.node, self.fgraph, step))
+
+
+class _CountsSteps:
+    """Mixin of a virtual machine that runs the body of a ``Scan``: it counts the steps."""
+
+    body = None
+
+    def __call__(self, *args, **kwargs):
+        self.body.step += 1
+        return super().__call__(*args, **kwargs)
+
+
+def _raise_c_error(c_thunk):
+    """Raise the error that the C code of a thunk has left."""
+    kind, value, trace = c_thunk.error_storage
+    error = value if isinstance(value, BaseException) else kind(value)
+    raise error.with_traceback(trace)
+
+
+def _monitored(thunk, before, after, body):
+    """Return the thunk that calls `before`, `thunk` and `after`."""
+    capsule = getattr(thunk, "cthunk", None)
+    if capsule is not None:
+        c_thunk = thunk.thunk
+
+        def run():
+            if before is not None:
+                before()
+            # The C function itself: the thunk would call it through two of Python's.
+            if run_cthunk(capsule):
+                _raise_c_error(c_thunk)
+            if after is not None:
+                after()
+
+    elif thunk.lazy:
+
+        def run():
+            if before is not None:
+                before()
+            needed = thunk()
+            if not needed and after is not None:
+                after()
+            return needed
+
+    else:
+
+        def run():
+            if before is not None:
+                before()
+            if body is not None:
+                body.step = -1
+            thunk()
+            if after is not None:
+                after()
+
+    run.lazy = thunk.lazy
+    run.inputs = thunk.inputs
+    run.outputs = thunk.outputs
+    return run
+
+
+class MonitorLinker(VMLinker):
+    """A ``VMLinker`` whose thunks call functions of the user's.
+
+    Parameters
+    ----------
+    pre, post : Callback or None
+    inner : bool
+        Whether inner graphs are monitored too.
+    body : Body or None
+        For an inner graph: where it stands.
+    **settings
+        Those of ``VMLinker``.
+    """
+
+    def __init__(self, pre, post, inner=False, body=None, **settings):
+        super().__init__(**settings)
+        self.pre = pre
+        self.post = post
+        self.inner = inner
+        self.body = body
+        self.bodies = {}
+
+    def accept(self, fgraph, no_recycling=None, profile=None):
+        # The linker of a mode stays free of graphs; each function has a copy.
+        own = copy.copy(self)
+        own.fgraph = None
+        own.bodies = {}
+        return super(MonitorLinker, own).accept(fgraph, no_recycling, profile)
+
+    def make_all(self, *args, **kwargs):
+        ops = {}
+        if self.inner:
+            for node in self.fgraph.apply_nodes:
+                if has_inner_function(node.op):
+                    op = self.link_body(node)
+                    if op is not None:
+                        ops[node] = op
+        originals = {node: node.op for node in ops}
+        try:
+            # The thunk of a node is made by its op.  The graph is this function's own.
+            for node, op in ops.items():
+                node.op = op
+            return super().make_all(*args, **kwargs)
+        finally:
+            for node, op in originals.items():
+                node.op = op
+
+    def link_body(self, node):
+        """Return a copy of the node's op with a monitored inner function, or None."""
+        body = Body(node, self.body)
+        op = link_inner(
+            node.op,
+            None if self.c_thunks else "py",
+            lambda linker: MonitorLinker(
+                self.pre,
+                self.post,
+                self.inner,
+                body,
+                allow_gc=linker.allow_gc,
+                use_cloop=linker.use_cloop,
+                c_thunks=linker.c_thunks,
+            ),
+            lambda mode: mode.register(TRACK_PROVENANCE),
+        )
+        if op is not None:
+            vm = op._fn.vm
+            vm.__class__ = type(
+                f"Monitored{type(vm).__name__}", (_CountsSteps, type(vm)), {"__module__": __name__}
+            )
+            vm.body = body
+            body.fgraph = vm.fgraph
+            self.bodies[node] = body
+        return op
+
+    def make_vm(self, nodes, thunks, *args):
+        if self.pre is not None or self.post is not None:
+            for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
+                before, after = (
+                    callback and callback.bind(self.fgraph, i, node, thunk, self.body)
+                    for callback in (self.pre, self.post)
+                )
+                thunks[i] = _monitored(thunk, before, after, self.bodies.get(node))
+        return super().make_vm(nodes, thunks, *args)
+
+
+class MonitorMode(Mode):
+    """A compile mode that calls functions of the user's before and after each node.
+
+    Parameters
+    ----------
+    pre_func, post_func : callable or None
+        Called before and after a node is computed, with the graph, the index of the node, the
+        node, and its thunk: ``(fgraph, i, node, fn)`` as in PyTensor, or ``(i, node, fn)`` as
+        in Theano.  ``fn.inputs`` and ``fn.outputs`` are lists of lists of one value.  A
+        function that has a parameter ``path`` gets the inner graphs that it is in as a tuple
+        of :class:`~theanoguard.explain.event.Frame`, with node, graph and step of each ``Scan``.
+        An exception that they raise stops the call and is raised by it.
+    optimizer : str, RewriteDatabaseQuery or GraphRewriter
+        As for ``pytensor.compile.mode.Mode``.
+    linker : None
+        This mode has its own linker.
+    db : RewriteDatabase or None
+        As for ``Mode``.
+    inner : bool
+        Whether the nodes in the bodies of ``Scan`` and ``OpFromGraph`` are visited, too.
+
+    Raises
+    ------
+    TypeError
+        For a function with another number of arguments.
+    ValueError
+        If a linker is given.
+
+    Notes
+    -----
+    The nodes are visited in the order in which the C virtual machine computes them: what an
+    output needs comes before it, and what nobody needs is not computed.  The values are those
+    the compiled node reads and writes; they are only good until the function returns, and a
+    value that is kept has to be copied.  For a lazy node (``ifelse``) ``pre_func`` is called
+    each time the node is asked, ``post_func`` once it has its output.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> def show(i, node, fn):
+    ...     print(node.op, [float(value) for (value,) in fn.outputs])
+    >>> x = pt.dscalar("x")
+    >>> mode = MonitorMode(post_func=show).excluding("fusion")
+    >>> f = pytensor.function([x], pt.exp(x) + 1, mode=mode)
+    >>> y = f(0.0)
+    Exp [1.0]
+    Add [2.0]
+    """
+
+    def __init__(
+        self, pre_func=None, post_func=None, optimizer="default", linker=None, db=None, inner=False
+    ):
+        if linker is not None and not isinstance(linker, MonitorLinker):
+            raise ValueError(
+                f"MonitorMode has its own linker; {linker!r} cannot be used.\n"
+                "Leave the argument `linker` out."
+            )
+        self._set_up(pre_func, post_func, optimizer, db, inner)
+
+    def _set_up(self, pre_func, post_func, optimizer, db, inner):
+        pre, post = (f if f is None else Callback(f) for f in (pre_func, post_func))
+        super().__init__(MonitorLinker(pre, post, inner, use_cloop=bool(config.cxx)), optimizer, db)
+        if isinstance(self._optimizer, RewriteDatabaseQuery):
+            self._optimizer = self._optimizer.register(TRACK_PROVENANCE)
+        self.pre_func = pre_func
+        self.post_func = post_func
+        self.inner = inner
+
+    def __getstate__(self):
+        return {
+            "pre_func": self.pre_func,
+            "post_func": self.post_func,
+            "optimizer": self.provided_optimizer,
+            "inner": self.inner,
+        }
+
+    def __setstate__(self, state):
+        if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
+            self._set_up(**state, db=None)
+        else:
+            super().__setstate__(state)
+
+    def clone(self, link_kwargs=None, optimizer="", **kwargs):
+        """Return a mode with the same functions.
+
+        Parameters
+        ----------
+        link_kwargs : ignored
+            The mode has its own linker.
+        optimizer : str, RewriteDatabaseQuery or GraphRewriter
+            In place of this mode's.
+        """
+        if isinstance(optimizer, str) and optimizer == "":
+            optimizer = self.provided_optimizer
+        new = object.__new__(type(self))
+        new._set_up(self.pre_func, self.post_func, optimizer, self.optdb, self.inner)
+        return new
+
+
+class DetectNan:
+    """A ``post_func`` that reports nodes whose output holds NaN or Inf.
+
+    Parameters
+    ----------
+    nan, inf : bool
+        What is reported.
+    repeat : bool
+        Whether a node is reported again in later calls and steps.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x = pt.dscalar("x")
+    >>> f = pytensor.function([x], pt.log(x), mode=MonitorMode(post_func=detect_nan))
+    >>> y = f(-1.0)  # doctest: +ELLIPSIS
+    *** NaN detected ***
+    Log [id A]
+     └─ x [id B]
+    Line   : ...
+    Inputs : [array(-1.)]
+    Outputs: [array(nan)]
+    >>> y = f(-1.0)
+    """
+
+    def __init__(self, nan=True, inf=True, repeat=False):
+        self.nan = nan
+        self.inf = inf
+        self.repeat = repeat
+        self._reported = weakref.WeakSet()
+
+    def __getstate__(self):
+        return {"nan": self.nan, "inf": self.inf, "repeat": self.repeat}
+
+    def __setstate__(self, state):
+        self.__init__(**state)
+
+    def __call__(self, *args, path=()):
+        """Look at the outputs of a node; takes both forms of MonitorMode's arguments."""
+        *fgraph, _i, node, fn = args
+        if node in self._reported and not self.repeat:
+            return
+        kinds = [self._bad(value) for (value,) in fn.outputs]
+        found = next(((k, kind) for k, kind in enumerate(kinds) if kind), None)
+        if found is None:
+            return
+        self._reported.add(node)
+        output, kind = found
+        where = self._line(fgraph, node.outputs[output], path)
+        print(f"*** {kind} detected ***")
+        debugprint(node)
+        if path:
+            steps = (PathStep(str(frame.node.op), frame.step) for frame in path)
+            print(f"Inside : {' > '.join(map(str, steps))}")
+        print(f"Line   : {where or 'unknown'}")
+        print(f"Inputs : {[value for (value,) in fn.inputs]}")
+        print(f"Outputs: {[value for (value,) in fn.outputs]}")
+
+    def _bad(self, value):
+        """Return "NaN", "Inf" or None."""
+        array = np.asarray(getattr(value, "data", value) if hasattr(value, "nnz") else value)
+        if array.dtype.kind not in "fc":
+            return None
+        if self.nan and np.isnan(array).any():
+            return "NaN"
+        if self.inf and np.isinf(array).any():
+            return "Inf"
+        return None
+
+    @staticmethod
+    def _line(fgraph, variable, path):
+        """The user's line of `variable`; if it is not known, that of the inner graph's node."""
+        if path:
+            frame = path[-1]
+            found = lookup_inner(frame.node.op, frame.fgraph, variable).source
+            return found or DetectNan._line([None], frame.node.outputs[0], path[:-1])
+        return lookup(fgraph[0] if fgraph else None, variable).source
+
+
+#: ``MonitorMode(post_func=detect_nan)``: report each node once, for NaN and for Inf.
+detect_nan = DetectNan()
