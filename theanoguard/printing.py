@@ -623,7 +623,7 @@ class ProfileRow:
     impl : {"C", "Py"}
     bytes : int or None
         Newly allocated for the outputs at the last call: views and what is computed in place
-        count for nothing.  None where the shapes were not recorded.
+        count for nothing.  None where the shapes are not known.
     name : str or None
         Name of the output, or of the nearest named variable.
     source : SourceLine or None
@@ -698,7 +698,10 @@ class Profile:
             lines += [f"{row.bytes:12d} {row.order:4d}  {_row_text(row)}" for row in memory]
             lines.append(f"{sum(row.bytes for row in memory):12d}       all nodes")
         else:
-            lines.append("not recorded: set pytensor.config.profile_memory = True before compiling")
+            lines.append(
+                "not recorded: set pytensor.config.profile and profile_memory to True before "
+                "compiling and calling"
+            )
         return "\n".join(lines)
 
 
@@ -713,8 +716,9 @@ def profile(fn):
     Parameters
     ----------
     fn : Function
-        Compiled with ``profile=True``, and called.  Memory is recorded only if
-        ``pytensor.config.profile_memory`` was set when it was compiled.
+        Compiled with ``profile=True``, and called.  PyTensor records memory only if its flags
+        ``profile`` and ``profile_memory`` were set when it was compiled and called; without,
+        the memory of a node is known where its shapes are static, or its values were kept.
 
     Returns
     -------
@@ -734,6 +738,7 @@ def profile(fn):
         )
     fgraph = fn.maker.fgraph
     model = graph_model(fn)
+    storage_map = getattr(fn.vm, "storage_map", None) or {}
     total = sum(node.seconds or 0.0 for node in model.nodes.values())
     rows = []
     for node in model.in_order():
@@ -748,7 +753,7 @@ def profile(fn):
                 percent=100 * node.seconds / total if total and node.seconds else 0.0,
                 calls=node.calls or 0,
                 impl="C" if (stats.apply_cimpl or {}).get(live) else "Py",
-                bytes=_allocated(live, stats.variable_shape),
+                bytes=_allocated(live, stats.variable_shape, storage_map),
                 name=provenance.name,
                 source=provenance.source,
             )
@@ -758,7 +763,7 @@ def profile(fn):
     return Profile(tuple(rows), stats.fct_callcount, stats.fct_call_time, name)
 
 
-def _allocated(node, shapes):
+def _allocated(node, shapes, storage_map):
     """Bytes that a node allocates for its outputs, None where a shape is not known."""
     reused = {*(node.op.view_map or {}), *(node.op.destroy_map or {})}
     total = 0
@@ -766,7 +771,12 @@ def _allocated(node, shapes):
         if i in reused:
             continue
         shape = shapes.get(output)
-        if not isinstance(shape, tuple) or not hasattr(output.type, "get_size"):
+        if shape is None:
+            # Without garbage collection the last value is still there.
+            kept = storage_map.get(output, [None])[0]
+            shape = getattr(kept, "shape", getattr(output.type, "shape", None))
+        known = isinstance(shape, tuple) and None not in shape
+        if not known or not hasattr(output.type, "get_size"):
             return None
         total += int(output.type.get_size(shape))
     return total

@@ -1,0 +1,385 @@
+"""Graphs as text, as pictures and as tables."""
+
+import io
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytensor
+import pytensor.printing
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytensor import config
+from pytensor.compile.debug.profiling import ProfileStats
+
+from theanoguard import printing
+from theanoguard.model import graph_model
+from theanoguard.provenance import TRACK_PROVENANCE
+
+MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
+
+needs_dot = pytest.mark.skipif(
+    shutil.which("dot") is None, reason="Graphviz' program `dot` is not installed"
+)
+
+
+def small_graph():
+    x = pt.vector("x", dtype="float64")
+    y = pt.exp(x)
+    y.name = "y"
+    z = pt.log(y / y.sum())
+    return x, y, z
+
+
+@pytest.fixture(scope="module")
+def trained():
+    x = pt.matrix("x", dtype="float64")
+    w = pytensor.shared(np.ones((3, 2)), name="w")
+    cost = pt.log(1 + pt.exp(pt.dot(x, w))).mean()
+    cost.name = "cost"
+    update = [(w, w - pt.grad(cost, w))]
+    with warnings.catch_warnings(), config.change_flags(profile=True, profile_memory=True):
+        warnings.filterwarnings("ignore", message="CVM does not support memory profiling")
+        f = pytensor.function(
+            [x], cost, updates=update, mode=MODE, profile=ProfileStats(atexit_print=False)
+        )
+        f(np.ones((40, 3)))
+        f(np.ones((50, 3)))
+    return f
+
+
+# --------------------------------------------------------------------------------------
+# debugprint
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {},
+        {"depth": 2},
+        {"print_type": True},
+        {"print_shape": True},
+        {"id_type": "int"},
+        {"id_type": ""},
+        {"stop_on_name": True},
+        {"print_storage": True},
+        {"print_destroy_map": True, "print_view_map": True},
+        {"print_memory_map": True},
+        {"print_fgraph_inputs": True},
+        {"print_op_info": True},
+    ],
+    ids=str,
+)
+def test_plain_call_prints_what_pytensor_prints(trained, kwargs):
+    _, _, z = small_graph()
+    for graph in (z, z.owner, [z, z.sum()], trained, trained.maker.fgraph):
+        if kwargs.get("print_storage") and graph is not trained:
+            continue
+        expected = pytensor.printing.debugprint(graph, file="str", **kwargs)
+        assert printing.debugprint(graph, file="str", **kwargs) == expected
+
+
+def test_theanos_arguments():
+    _, y, z = small_graph()
+    expected = pytensor.printing.debugprint(z, file="str", id_type="int")
+    assert printing.debugprint(obj=z, file="str", ids="int") == expected
+    used_ids = {}
+    printing.debugprint(z, file="str", used_ids=used_ids)
+    assert used_ids[z.owner] == "[id A]"
+    lines = printing.debugprint(z, file="str", print_clients=True).splitlines()
+    (shared,) = [line for line in lines if " 'y'" in line and "[id C]" in line][:1]
+    assert shared.endswith("| clients:Sum{axes=None}[0], True_div[0]")
+
+
+def test_prints_to_a_file_and_to_the_terminal(capsys):
+    _, _, z = small_graph()
+    out = io.StringIO()
+    assert printing.debugprint(z, file=out) is out
+    printing.debugprint(z)
+    assert capsys.readouterr().out == out.getvalue() != ""
+    out = io.StringIO()
+    assert printing.debugprint(z, file=out, print_source=True) is out
+    printing.debugprint(z, print_source=True)
+    assert capsys.readouterr().out == out.getvalue() != ""
+
+
+def test_columns_add_nothing_but_columns(trained):
+    plain = printing.debugprint(trained, file="str").splitlines()
+    shown = printing.debugprint(
+        trained, file="str", print_source=True, print_rewrites=True, print_clients=True
+    ).splitlines()
+    assert [line.split("  | ")[0] for line in shown] == plain
+
+
+def test_source_and_rewrites(trained):
+    text = printing.debugprint(trained, file="str", print_source=True, print_rewrites=True)
+    (dot,) = [line for line in text.splitlines() if "Dot22 [" in line][:1]
+    assert "cost = pt.log(1 + pt.exp(pt.dot(x, w))).mean()" in dot
+    assert "from Dot by local_dot_to_dot22" in dot
+    inner = text[text.index("Inner graphs:") :]
+    assert "test_printing.py" in inner
+    assert "(gradient of cost through" in text
+
+
+def test_values_times_and_events():
+    x, y, z = small_graph()
+    text = printing.debugprint(
+        z,
+        file="str",
+        values={x: [1.0, 3.0], y: [np.inf, 1.0, np.nan]},
+        times={z.owner: 0.25},
+        events={y: "overflow", z.owner: ["first", "second"]},
+    )
+    lines = text.splitlines()
+    assert lines[0] == "Log [id A]  | time=0.25s  <<< first  <<< second"
+    assert "'y'  | min=1 max=1 mean=1 bad=2  <<< overflow" in lines[2]
+    assert "x [id D]  | min=1 max=3 mean=2 bad=0" in text
+
+
+def test_identifiers_can_be_left_out_with_columns():
+    x, _, z = small_graph()
+    text = printing.debugprint(z, file="str", id_type="", values={x: [1.0]})
+    assert "[id" not in text
+    assert "└─ x  | min=1 max=1 mean=1 bad=0" in text
+
+
+def test_outputs_of_one_node_are_told_apart():
+    x = pt.vector("x", dtype="float64")
+    a, b = pt.split(x, [1, 2], n_splits=2)
+    text = printing.debugprint([a, b], file="str", values={a: [1.0], b: [5.0]})
+    assert re.search(r"Split\S*\.0 \[id A\]  \| min=1 ", text)
+    assert re.search(r"Split\S*\.1 \[id A\]  \| min=5 ", text)
+
+
+def test_wrong_calls_are_named():
+    _, _, z = small_graph()
+    with pytest.raises(TypeError, match="nothing to print"):
+        printing.debugprint()
+    with pytest.raises(ValueError, match="cannot add columns to a rich tree"):
+        printing.debugprint(z, file="rich", print_source=True)
+
+
+def test_golden_text(golden):
+    x, y, z = small_graph()
+    text = printing.debugprint(
+        z,
+        file="str",
+        print_source=True,
+        print_clients=True,
+        values={x: [1.0, 710.0], y: [np.exp(1.0), np.inf]},
+        events={z: "NaN at (1,)"},
+    )
+    text = text.replace(__file__, "test_printing.py")
+    golden("debugprint", re.sub(r"\.py:\d+ in", ".py:LINE in", text))
+
+
+def test_pprint_and_min_informative_str():
+    x, y, z = small_graph()
+    assert printing.pprint(y + x) == pytensor.printing.pprint(y + x) == "(Exp(x) + x)"
+    assert printing.pp is printing.pprint
+    assert (
+        printing.min_informative_str(z)
+        == "A. Log\n B. True_div\n  C. y\n  D. ExpandDims{axis=0}\n   E. Sum{axes=None}\n    <C>"
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Pictures
+
+
+def picture(graph, format="dot", **kwargs):
+    return printing.pydotprint(graph, format=format, return_image=True, **kwargs).decode()
+
+
+def dot_lines(graph, **kwargs):
+    return picture(graph, **kwargs).splitlines()
+
+
+def test_picture_shows_nodes_variables_and_edges():
+    x, y, z = small_graph()
+    text = picture(z)
+    model = graph_model(z, with_provenance=False)
+    for node in model.nodes.values():
+        assert f'"{node.key}" [label="{node.op}", shape="ellipse"' in text
+    key = {v.name: v.key for v in model.variables.values() if v.name}
+    (exp,) = (n.key for n in model.nodes.values() if n.op == "Exp")
+    assert f'  "{key["x"]}" -> "{exp}";' in text
+    assert f'  "{exp}" -> "{key["y"]}";' in text
+    assert "name=y Vector(float64, shape=(?,))" in text
+    assert 'fillcolor="green"' in text and 'fillcolor="lightblue"' in text
+
+
+def test_compact_leaves_out_what_has_no_name():
+    *_, z = small_graph()
+    compact, full = (len(dot_lines(z, compact=c)) for c in (True, False))
+    assert full > compact
+
+
+def test_options_of_the_labels():
+    *_, z = small_graph()
+    assert 'label="y"' in picture(z, var_with_name_simple=True)
+    assert 'label="Log id=4"' in picture(z, with_ids=True)
+    labels = re.findall(r'label="([^"]*)"', picture(z, max_label_size=10))
+    assert max(map(len, labels)) == 10
+    assert "fillcolor" not in picture(z, high_contrast=False)
+    assert 'fillcolor="pink"' in picture(z, colorCodes={"Elemwise": "pink"})
+    printing.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=8)
+    with pytest.raises(AssertionError, match="different labels, not 3"):
+        printing.pydotprint(z, format="dot", return_image=True, assert_nb_all_strings=3)
+
+
+def test_updates_and_destroyed_inputs(trained):
+    text = picture(trained)
+    assert 'label="UPDATE"' in text
+    assert re.search(r'-> "a\d+" \[label="0", color="red"\]', text)
+    assert 'fillcolor="cyan"' in text
+
+
+def test_branches_of_an_ifelse():
+    module = "pytensor.conditional.op" if hasattr(pytensor, "conditional") else "pytensor.ifelse"
+    ifelse = pytest.importorskip(module).ifelse
+    c = pt.iscalar("c")
+    x = pt.vector("x")
+    both = pt.exp(x)
+    z = ifelse(c, pt.sin(both), pt.cos(both), name="choice")
+    text = picture(z, cond_highlight="choice")
+    key = {n.op: n.key for n in graph_model(z, with_provenance=False).nodes.values()}
+    assert f'"cluster_Left" {{ label="Left"; "{key["Sin"]}"; }}' in text
+    assert f'"cluster_Right" {{ label="Right"; "{key["Cos"]}"; }}' in text
+    assert f'"cluster_Middle" {{ label="Middle"; "{key["Exp"]}"; }}' in text
+    assert "cluster" not in picture(z, cond_highlight="another")
+
+
+def test_way_to_what_is_marked_is_red():
+    x = pt.vector("x")
+    bad = pt.log(x)
+    good = pt.sin(x)
+    out = bad + good
+    text = picture(out, events={bad: "NaN here"})
+    model = graph_model(out, with_provenance=False)
+    red = {model.nodes[k].op for k in re.findall(r'(?m)^  "(a\d+)" \[.*color="red"', text)}
+    assert red == {"Log"}
+    assert picture(out, highlight=bad.owner).count('"red"') == 3
+
+
+@needs_dot
+@pytest.mark.parametrize(
+    "format, start", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
+)
+def test_real_pictures(trained, tmp_path, capsys, format, start):
+    path = tmp_path / "graph"
+    assert printing.pydotprint(trained, outfile=path, format=format) is None
+    written = tmp_path / f"graph.{format}"
+    assert written.read_bytes().startswith(start)
+    assert [p.name for p in tmp_path.iterdir()] == [written.name]
+    assert str(written) in capsys.readouterr().out
+    printing.pydotprint(trained, outfile=written, format=format, print_output_file=False)
+    assert capsys.readouterr().out == ""
+
+
+@needs_dot
+@given(st.text(min_size=1, max_size=30))
+def test_any_name_is_shown_as_it_is(name):
+    x = pt.vector("x")
+    x.name = name
+    svg = picture(pt.exp(x), format="svg", var_with_name_simple=True, max_label_size=200)
+    texts = [e.text or "" for e in ElementTree.fromstring(svg).iter() if e.tag.endswith("}text")]
+    printable = "".join(
+        c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in name
+    )
+    shown = "".join(texts).replace("\N{NO-BREAK SPACE}", " ")
+    for line in printable.split("\n"):
+        assert line.replace("\N{NO-BREAK SPACE}", " ") in shown
+
+
+@needs_dot
+def test_pictures_of_scans(tmp_path):
+    x = pt.vector("x")
+    y = pytensor.scan(lambda v: pt.exp(v), sequences=[x], return_updates=False, name="loop")
+    printing.pydotprint(y, outfile=tmp_path / "g.svg", format="svg", scan_graphs=True)
+    (inner,) = (p for p in tmp_path.iterdir() if p.name != "g.svg")
+    assert inner.name.startswith("g_loop_")
+    assert "Exp" in inner.read_text()
+
+
+def test_missing_dot_is_named(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    *_, z = small_graph()
+    with pytest.raises(printing.GraphvizError, match="apt-get install graphviz"):
+        printing.pydotprint(z, return_image=True)
+
+
+@needs_dot
+def test_unknown_format_is_named(tmp_path):
+    *_, z = small_graph()
+    with pytest.raises(printing.GraphvizError, match='knows the format "nonsense"'):
+        printing.pydotprint(z, outfile=tmp_path / "g", format="nonsense")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --------------------------------------------------------------------------------------
+# Time and memory
+
+
+def test_profile_in_descending_order(trained):
+    found = printing.profile(trained)
+    assert found.calls == 2
+    assert {row.node for row in found.rows} == set(trained.maker.fgraph.apply_nodes)
+    seconds = [row.seconds for row in found.by_time()]
+    assert seconds == sorted(seconds, reverse=True)
+    assert sum(row.percent for row in found.rows) == pytest.approx(100)
+    memory = [row.bytes for row in found.by_memory()]
+    assert memory == sorted(memory, reverse=True)
+    (dot,) = [row for row in found.rows if row.op == "Dot22"]
+    assert dot.bytes == 50 * 2 * 8
+    assert dot.calls == 2 and dot.seconds_per_call == dot.seconds / 2
+    assert dot.source.text == "cost = pt.log(1 + pt.exp(pt.dot(x, w))).mean()"
+    (gemm,) = [row for row in found.rows if row.op.startswith("Gemm")]
+    assert gemm.bytes == 0
+
+
+def test_profile_as_text(trained):
+    text = str(printing.profile(trained))
+    assert text.startswith("function: 2 calls, ")
+    assert "Apply table" in text and "Memory table" in text
+    assert re.search(r"(?m)^ +800 +\d+  Dot22 ", text)
+
+
+def test_profile_needs_a_profile():
+    x = pt.vector("x")
+    f = pytensor.function([x], pt.sort(x), mode="FAST_COMPILE")
+    with pytest.raises(ValueError, match="not compiled for profiling"):
+        printing.profile(f)
+
+
+def profiled(x, y, mode):
+    f = pytensor.function([x], y, mode=mode, profile=ProfileStats(atexit_print=False))
+    f([1.0, 2.0])
+    return printing.profile(f)
+
+
+def test_profile_without_memory_says_how_to_get_it():
+    x = pt.vector("x", dtype="float64")
+    found = profiled(x, pt.sort(x), "FAST_COMPILE")
+    assert found.by_memory() == ()
+    assert "set pytensor.config.profile and profile_memory" in str(found)
+
+
+@pytest.mark.parametrize("static, allow_gc", [(2, True), (None, False)])
+def test_memory_that_is_known_anyway(static, allow_gc):
+    x = pt.tensor("x", dtype="float64", shape=(static,))
+    mode = pytensor.compile.mode.Mode("vm" if allow_gc else "vm_nogc", "fast_compile")
+    found = profiled(x, pt.sort(x).sum(), mode)
+    assert {row.op[:4]: row.bytes for row in found.rows} == {"Sort": 16, "Sum{": 8}
+
+
+def test_doctest_of_the_module_needs_no_graphviz():
+    code = "import theanoguard.printing, sys; print(sorted({'pydot', 'rich'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
