@@ -399,6 +399,20 @@ class _Captured(Exception):
     """Carries the values of a function's inputs out of its ``__call__``."""
 
 
+def _call_with_machine(fn, vm, args, kwargs):
+    """Call `fn`, whose own code treats arguments and results, with another machine in it."""
+    probe = object.__new__(type(fn))
+    for name in type(fn).__slots__:
+        setattr(probe, name, getattr(fn, name))
+    probe.vm = vm
+    try:
+        return probe(*args, **kwargs)
+    finally:
+        for container in fn.input_storage:
+            if container.required:
+                container.storage[0] = None
+
+
 def captured_inputs(fn, args, kwargs):
     """Return the values that ``fn(*args, **kwargs)`` would compute with, without computing.
 
@@ -409,19 +423,26 @@ def captured_inputs(fn, args, kwargs):
     def stop():
         raise _Captured([cell.storage[0] for cell in fn.input_storage])
 
-    # The function's own code checks and converts the arguments; only its machine is ours.
-    probe = object.__new__(type(fn))
-    for name in type(fn).__slots__:
-        setattr(probe, name, getattr(fn, name))
-    probe.vm = stop
     try:
-        probe(*args, **kwargs)
+        _call_with_machine(fn, stop, args, kwargs)
     except _Captured as captured:
         return captured.args[0]
-    finally:
-        for container in fn.input_storage:
-            if container.required:
-                container.storage[0] = None
+
+
+def finished_call(fn, args, kwargs, outputs):
+    """Return what ``fn(*args, **kwargs)`` returns if its graph has computed `outputs`.
+
+    Shared variables get their updates.
+    """
+
+    def vm():
+        return list(outputs)
+
+    vm.allow_gc = False
+    result = _call_with_machine(fn, vm, args, kwargs)
+    for i_out, i_in in fn.maker.fgraph.update_mapping.items():
+        fn.input_storage[i_in].storage[0] = outputs[i_out]
+    return result
 
 
 def split_join(op, inputs):
