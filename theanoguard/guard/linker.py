@@ -40,14 +40,24 @@ class Recorder:
     ----------
     size : int
         How many events are kept; older ones are dropped.
+    log : EventLog or None
+        Where each event goes as well.
     """
 
-    def __init__(self, size):
+    def __init__(self, size, log=None):
         self.events = deque(maxlen=size)
+        self.log = log
+
+    def start(self):
+        """A function that reports here has been compiled."""
+        if self.log is not None:
+            self.log.start()
 
     def add(self, event):
         """Append an event; a deque with a bound does so atomically."""
         self.events.append(event)
+        if self.log is not None:
+            self.log.add(event)
 
 
 class TailLast(Feature):
@@ -152,6 +162,8 @@ class GuardRuntime:
         self.recorder = linker.recorder
         self.own = Recorder(linker.recorder.events.maxlen)
         self.parent = linker.parent
+        if self.parent is None:
+            self.recorder.start()
         self.calls = 0
         self.step = 0
         self.pending = None  # the trip, or the error of an action, on its way out
@@ -339,6 +351,12 @@ class GuardRuntime:
         self.own.add(event)
         self.recorder.add(event)
         action = self.policy.action
+        # One record per trip.  Only "warn" has no other way to the user: what is raised,
+        # kept or handed on is not told a second time unless INFO is asked for.
+        if action == "warn":
+            logger.warning("%s", explained(trip), extra={"event": event})
+        else:
+            logger.info("%s", GuardError(event), extra={"event": event})
         if action == "raise":
             self.pending = trip
             raise Tripped
@@ -348,8 +366,6 @@ class GuardRuntime:
             except BaseException as error:
                 self.pending = error
                 raise
-        elif action == "warn":
-            logger.warning("%s", explained(trip), extra={"event": event})
         elif action == "pdb":
             print(explained(trip), file=sys.stderr)
             pdb.set_trace()

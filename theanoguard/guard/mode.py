@@ -1,16 +1,19 @@
 """The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
 
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
 from theanoguard.guard.linker import GuardLinker, Recorder
 from theanoguard.guard.policy import make_policy
+from theanoguard.log import open_log
 from theanoguard.provenance import ProvenanceTracker
 
 # What every guarded graph gets before it is rewritten.
 FEATURES = (ProvenanceTracker,)
 
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
+LINKER_SETTINGS = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
 
 
 def _vm_linker(linker):
@@ -80,6 +83,9 @@ class GuardMode(Mode):
         The others let the call go on and do not report what follows from a bad value that
         has been reported: "warn" logs to the logger ``theanoguard``, "record" only keeps
         the event, "pdb" opens the debugger, a callable is called with the event.
+        Whatever the action, a trip is one record of that logger, with the event as its
+        attribute ``event``: for "warn" of level WARNING, with the explanation, for all
+        others of level INFO, since the user learns of the trip in another way.
     exempt : variable, str, type, or list of them
         What is left out: variables, shell patterns of variables' names, classes of
         operations (also scalar ones).
@@ -89,6 +95,9 @@ class GuardMode(Mode):
         Whether integers may be big, too.
     max_events : int
         How many events the mode, and each function, keep.
+    log : str, path-like, EventLog or None
+        File to which every event is appended as a line of JSON, whatever the action; an
+        :class:`~theanoguard.log.EventLog` sets its bounds.  ``theanoguard report`` shows it.
 
     Raises
     ------
@@ -123,6 +132,7 @@ class GuardMode(Mode):
         check_inputs=True,
         check_integers=False,
         max_events=100,
+        log=None,
     ):
         policy = make_policy(
             nan_is_error,
@@ -136,28 +146,51 @@ class GuardMode(Mode):
         )
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
-        self._set_up(policy, Recorder(max_events), _vm_linker(linker), optimizer, db)
+        recorder = Recorder(max_events, open_log(log))
+        self._set_up(policy, recorder, _vm_linker(linker), optimizer, db)
 
     def _set_up(self, policy, recorder, linker, optimizer, db):
         self.policy = policy
         self.recorder = recorder
         super().__init__(GuardLinker.like(linker, policy, recorder), optimizer, db)
+        if recorder.log is not None:
+            recorder.log = recorder.log.describing(self._settings())
+
+    def _settings(self):
+        """Return the settings as plain data, for the header of a log."""
+        policy, linker, optimizer = self.policy, self.linker, self.provided_optimizer
+        if isinstance(optimizer, RewriteDatabaseQuery):
+            parts = ("include", "require", "exclude")
+            optimizer = {part: sorted(map(str, getattr(optimizer, part))) for part in parts}
+        action = policy.action
+        return {
+            "class": type(self).__name__,
+            "checks": [name for name in ("nan", "inf", "big") if getattr(policy, name)],
+            "big_threshold": policy.limit,
+            "check_inputs": policy.inputs,
+            "check_integers": policy.integers,
+            "action": getattr(action, "__qualname__", type(action).__name__)
+            if callable(action)
+            else action,
+            "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
+            "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,
+            "linker": {name: getattr(linker, name) for name in LINKER_SETTINGS},
+        }
 
     def __setstate__(self, state):
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
-            recorder = Recorder(state["max_events"])
+            recorder = Recorder(state["max_events"], state["log"])
             linker = VMLinker(**state["linker"])
             self._set_up(state["policy"], recorder, linker, state["optimizer"], None)
         else:
             super().__setstate__(state)
 
     def __getstate__(self):
-        linker = self.linker
-        names = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
         return {
             "policy": self.policy,
             "max_events": self.recorder.events.maxlen,
-            "linker": {name: getattr(linker, name) for name in names},
+            "log": self.recorder.log,
+            "linker": {name: getattr(self.linker, name) for name in LINKER_SETTINGS},
             "optimizer": self.provided_optimizer,
         }
 
@@ -170,7 +203,7 @@ class GuardMode(Mode):
         if isinstance(optimizer, str) and optimizer == "":
             optimizer = self.provided_optimizer
         new = object.__new__(type(self))
-        recorder = Recorder(self.recorder.events.maxlen)
+        recorder = Recorder(self.recorder.events.maxlen, self.recorder.log)
         new._set_up(self.policy, recorder, linker, optimizer, self.optdb)
         return new
 

@@ -1,0 +1,104 @@
+"""What a computation ran on: versions, compiler, BLAS, and the configuration of PyTensor."""
+
+import platform
+import subprocess
+from functools import lru_cache
+from importlib import metadata
+
+from theanoguard._pytensor import c_compiler, config
+
+PACKAGES = ("theanoguard", "pytensor", "numpy", "scipy", "numba", "jax")
+
+SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "optimizer_excluding")
+
+
+def version_of(package):
+    """Return the version of an installed package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def versions():
+    """Return the versions of Python and of the packages that decide a result.
+
+    Returns
+    -------
+    dict of str to (str or None)
+        None for a package that is not installed.
+
+    Examples
+    --------
+    >>> found = versions()
+    >>> found["pytensor"].split(".")[0]
+    '3'
+    """
+    python = f"{platform.python_version()} ({platform.python_implementation()})"
+    return {"python": python, **{package: version_of(package) for package in PACKAGES}}
+
+
+@lru_cache
+def compiler_version(cxx):
+    """Return the first line of what a C++ compiler says of itself.
+
+    Parameters
+    ----------
+    cxx : str
+
+    Returns
+    -------
+    str
+
+    Raises
+    ------
+    OSError
+        If it does not run, or ends with an error.
+    """
+    try:
+        found = subprocess.run(
+            [cxx, "--version"], capture_output=True, text=True, errors="replace", timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"{cxx} --version does not end") from None
+    if found.returncode:
+        raise OSError(f"{cxx} --version ended with status {found.returncode}")
+    return found.stdout.partition("\n")[0].strip()
+
+
+@lru_cache
+def _tool_chain(cxx):
+    """What the C backend compiles with; what cannot be found out is None."""
+    facts = {"cxx": cxx, "version": None, "flags": None, "blas": None}
+    if cxx:
+        try:
+            facts["version"] = compiler_version(cxx)
+            facts["flags"] = " ".join([*c_compiler().compile_args(), *config.gcc__cxxflags.split()])
+            facts["blas"] = config.blas__ldflags
+        except OSError:
+            pass  # the compiler does not run: compiling will say so, and so does the doctor
+    return facts
+
+
+def environment():
+    """Return what has to be the same for a computation to be repeated.
+
+    Returns
+    -------
+    dict
+        Plain data: ``versions``, ``platform``, ``device``, ``compiler`` (``cxx``,
+        ``version``, ``flags`` and ``blas``, the linker flags of the BLAS, empty where the
+        C backend multiplies matrices through NumPy), and ``config`` (of PyTensor).
+
+    Examples
+    --------
+    >>> sorted(environment())
+    ['compiler', 'config', 'device', 'platform', 'versions']
+    """
+    return {
+        "versions": versions(),
+        "platform": platform.platform(),
+        "device": "cpu",  # the only one of PyTensor's C backend and of Numba
+        "compiler": _tool_chain(config.cxx),
+        "config": {name: str(getattr(config, name)) for name in SETTINGS},
+    }
