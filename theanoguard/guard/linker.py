@@ -444,6 +444,8 @@ class GuardedVM:
     as they are.
     """
 
+    __slots__ = ()  # or Python does not let a machine change its class
+
     guard = None
 
     @property
@@ -459,6 +461,8 @@ class GuardedVM:
 class OuterVM(GuardedVM):
     """The graph of a function: check what enters, run, and commit or roll back."""
 
+    __slots__ = ()
+
     def __call__(self, *args, **kwargs):
         guard = self.guard
         try:
@@ -472,6 +476,8 @@ class OuterVM(GuardedVM):
 
 class InnerVM(GuardedVM):
     """An inner graph: what enters has been checked outside, which also rolls back."""
+
+    __slots__ = ()
 
     def __call__(self, *args, **kwargs):
         self.guard.step += 1
