@@ -46,8 +46,8 @@ SOUND = [
 ]
 # What is planted, with the entry of `m` that makes it bad.
 PLANTED = [
-    ("pt.log({a} * m)", -1.0),
-    ("pt.log({a} * m)", 0.0),
+    ("pt.sqr(pt.log({a} * m)) + 0.1", -1.0),
+    ("pt.sqr(pt.log({a} * m)) + 0.1", 0.0),
     ("pt.sqrt({a} * m)", -1.0),
     ("{b} / ({a} * m)", 0.0),
     ("({a} * m) ** 0.3", -1.0),
@@ -110,9 +110,10 @@ def check(program):
     trip = trip_of(fgraph, dict(zip(fgraph.inputs, values, strict=True)))
     cause = explain(trip, impl="py").cause
     same = cause.op == op and cause.index in found
-    # The canonizer may join the planted product or division with the one that follows it:
-    # the node that then trips belongs to the later line.
-    joined = any("canonizer" in step.reason for step in cause.provenance.history)
+    # A rewrite may join the planted operation with the one that follows it (a / b / c, or
+    # sqrt(a) * sqrt(a)): the node that then trips belongs to the later line.
+    reasons = {step.reason for step in cause.provenance.history}
+    joined = any(word in reason for word in ("canonizer", "sqrt") for reason in reasons)
     lines_to_blame = {where for where, _, _ in bad} if joined else {line}
     assert same or cause.source.line in lines_to_blame, (lines, cause)
     return same

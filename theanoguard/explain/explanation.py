@@ -29,8 +29,14 @@ from theanoguard.provenance import Provenance, SourceLine, lookup
 VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 """Operations that only move elements."""
 
-MAX_WAYPOINTS = 500
+MAX_STEPS = 2_000
 """Operations followed from the culprit towards the inputs."""
+
+MAX_WAYPOINTS = 60
+"""How many of them are described."""
+
+FAR = 3
+"""How many of these are the ones nearest to the input."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +214,8 @@ class Explanation:
         Where `cause` is sound under the policy except for an infinite operand: what made that.
     waypoints : tuple of Waypoint
         The way from an input to the cause.
+    left_out : int
+        How many stops of a long way are left out after the first :data:`FAR`.
     reproduced : bool
         Whether the replay gave the same bad value.  If not, `cause` tells what the live
         call showed.
@@ -220,6 +228,7 @@ class Explanation:
     cause: Cause
     deeper: Cause | None = None
     waypoints: tuple[Waypoint, ...] = ()
+    left_out: int = 0
     reproduced: bool = True
     notes: tuple[str, ...] = ()
     fate: Fate | None = None
@@ -260,11 +269,13 @@ def explain(trip, masked=False, impl=None):
             if other.kind != "nan":
                 deeper = other
                 origin = further
+    points, left_out = way_from_inputs(origin)
     return Explanation(
         trip.event,
         cause,
         deeper=deeper,
-        waypoints=tuple(waypoints(origin)),
+        waypoints=points,
+        left_out=left_out,
         fate=fate(trip, outermost, mask) if masked else None,
     )
 
@@ -658,22 +669,29 @@ def user_op_name(text):
 # The way from the inputs
 
 
-def waypoints(origin):
-    """Return the way from an input to the culprit, farthest first."""
-    found = []
+def way_from_inputs(origin):
+    """Return the way from an input to the culprit, and how many stops in it are left out.
+
+    Returns
+    -------
+    waypoints : tuple of Waypoint
+        Farthest first; of a long way its beginning and its end.
+    left_out : int
+        How many lie between the first :data:`FAR` and the rest.
+    """
+    places = []
     place, made = origin.place, origin.made
-    if place.is_leaf:
-        return found
-    for _ in range(MAX_WAYPOINTS):
+    while not place.is_leaf or place.scope.parent is not None:
         place = _next_place(place, made)
         made = None
-        if place is None:
+        if place is None or len(places) >= MAX_STEPS:
             break
         if place.is_leaf or not isinstance(place.variable.owner.op, VIEWS):
-            found.append(_waypoint(place))
-        if place.is_leaf and place.scope.parent is None:
-            break
-    return merge_rewritten(list(reversed(found)))
+            places.append(place)
+    places.reverse()
+    left_out = max(len(places) - MAX_WAYPOINTS, 0)
+    shown = places[:FAR] + places[FAR + left_out :]
+    return merge_rewritten([_waypoint(p) for p in shown]), left_out
 
 
 def _next_place(place, made):
@@ -748,7 +766,7 @@ def merge_rewritten(points):
         if same:
             merged.pop()
         merged.append(point)
-    return merged
+    return tuple(merged)
 
 
 def fate(trip, scope, mask):

@@ -7,7 +7,7 @@ then the way from the inputs.  Never a dump of the graph.
 import textwrap
 from pathlib import PurePath
 
-from theanoguard.explain.explanation import index_text, user_line
+from theanoguard.explain.explanation import FAR, index_text, user_line
 from theanoguard.explain.naming import number_text
 
 WIDTH = 96
@@ -197,11 +197,11 @@ def _source_lines(provenance, path, paint):
 
 def _facts(explanation):
     cause = explanation.cause
-    lines = [line for note in explanation.notes for line in textwrap.wrap(note, WIDTH)]
+    lines = [line for note in explanation.notes for line in textwrap.wrap(printable(note), WIDTH)]
     given = [_operand_line(operand) for operand in cause.operands if not operand.constant]
     given = list(dict.fromkeys(given))
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
-    named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
+    named = f" of {_shorten(cause.name, 40)}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
         line = f"{cause.n_bad} of {cause.size} elements{named} {_are(cause)} {BAD[cause.kind]}"
         if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
@@ -250,9 +250,10 @@ def _deeper(explanation, paint):
         return []
     value = number_text(deeper.value)
     if deeper.role == "node":
-        lines = [f"The {value} came from {deeper.expression} at element {list(deeper.index)}:"]
+        where = _element(deeper.index, deeper.shape)
+        lines = [f"The {value} came from {_shorten(deeper.expression, 60)} at element {where}:"]
     else:
-        lines = [f"The {value} came in with the {deeper.role} {deeper.name}"]
+        lines = [f"The {value} came in with the {deeper.role} {_shorten(deeper.name, 40)}"]
     if deeper.source is not None and deeper.role == "node":
         lines.append("  " + paint(BLUE, source_text(deeper.source)))
     return lines
@@ -272,9 +273,9 @@ def _way(explanation, paint):
     rows = [_point_row(point) for point in points]
     cause = explanation.deeper or explanation.cause
     rows.append((f"{_shorten(cause.expression, 44)} = {number_text(cause.value)}", "<- here"))
-    if len(rows) > MAX_PATH_LINES:
-        left_out = len(rows) - MAX_PATH_LINES + 1
-        rows[3 : 3 + left_out] = [(f"... {left_out} operations more ...", "")]
+    cut = len(rows) - MAX_PATH_LINES + 1 if len(rows) > MAX_PATH_LINES else 0
+    if cut or explanation.left_out:
+        rows[FAR : FAR + cut] = [(f"... {cut + explanation.left_out} operations more ...", "")]
     width = max(len(left) for left, _ in rows)
     lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
     return ["The way there, from the inputs:", *map(str, lines)]
@@ -288,12 +289,13 @@ def _point_row(point):
 
 
 def _shorten(text, width):
+    text = printable(text)
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
 def _footer(event, explanation):
     cause = explanation.cause
-    name = f" of {event.function}" if event.function else ""
+    name = f" of {_shorten(event.function, 40)}" if event.function else ""
     part = "backward" if cause.backward else "forward"
     if cause.role != "node":
         return [f"Call {event.call}{name}."]

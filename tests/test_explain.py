@@ -1,0 +1,506 @@
+"""From a trip to an explanation, part by part."""
+
+import json
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from explain_trips import compiled, input_values, is_bad, is_nan, trip_of
+from hypothesis import given
+from hypothesis import strategies as st
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.ifelse import ifelse
+from pytensor.raise_op import Assert
+from pytensor.scan.utils import until
+
+from theanoguard.explain import (
+    Situation,
+    explain,
+    explain_exception,
+    register_hint,
+    render_failure,
+    render_text,
+)
+from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
+from theanoguard.explain.hints import hint_for
+from theanoguard.explain.regions import first_element, regions
+from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.explain.scalars import first_made, steps_of
+
+PY = Mode("py", "fast_run")
+
+
+def graph_of(inputs, outputs):
+    return FunctionGraph(inputs, outputs, clone=False)
+
+
+def replay_of(inputs, outputs, values, impl="py"):
+    graph = graph_of(inputs, outputs)
+    return Replay(graph, dict(zip(inputs, values, strict=True)), Kernels(impl))
+
+
+# Replay
+
+
+def test_replay_leaves_the_inputs_of_destructive_nodes_alone():
+    x = pt.dvector("x")
+    fn = compiled([pytensor.In(x, mutable=True)], pt.exp(pt.cumsum(x)))
+    destroyers = [n for n in fn.maker.fgraph.apply_nodes if n.op.destroy_map]
+    assert destroyers
+    value = np.array([0.1, 0.2, 0.3])
+    replay = Replay(fn.maker.fgraph, {fn.maker.fgraph.inputs[0]: value})
+    result = replay.value(fn.maker.fgraph.outputs[0])
+    np.testing.assert_allclose(result, np.exp(np.cumsum([0.1, 0.2, 0.3])))
+    np.testing.assert_array_equal(value, [0.1, 0.2, 0.3])
+    before = replay.value(destroyers[0].inputs[0])
+    np.testing.assert_allclose(before, np.cumsum([0.1, 0.2, 0.3]))
+
+
+def test_replay_computes_only_the_ancestors_of_what_is_asked_for():
+    x = pt.dvector("x")
+    bomb = Bomb()(x)
+    replay = replay_of([x], [pt.exp(x), bomb], [np.ones(2)])
+    np.testing.assert_allclose(replay.value(replay.fgraph.outputs[0]), np.exp(np.ones(2)))
+    with pytest.raises(RuntimeError, match="went off"):
+        replay.value(bomb)
+
+
+class Bomb(Op):
+    """Raises when it is run."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        raise RuntimeError("went off")
+
+
+def test_replay_takes_only_the_branch_that_ran():
+    x = pt.dvector("x")
+    out = ifelse(x.sum() > 0, pt.exp(x), Bomb()(x))
+    assert replay_of([x], [out], [np.ones(2)]).value(out)[0] == pytest.approx(np.e)
+
+
+def test_replay_drops_values_beyond_its_bound_and_computes_them_again():
+    x = pt.dvector("x")
+    values = [x]
+    for _ in range(20):
+        values.append(pt.cumsum(values[-1]))
+    graph = graph_of([x], [values[-1]])
+    replay = Replay(graph, {x: np.ones(1000)}, Kernels("py"), memory_bound=3 * 8000)
+    full = Replay(graph, {x: np.ones(1000)}, Kernels("py"))
+    for v in reversed(values):
+        np.testing.assert_array_equal(replay.value(v), full.value(v))
+    assert replay._bytes <= 5 * 8000
+
+
+def test_replay_does_not_advance_a_random_state():
+    rng = pytensor.shared(np.random.default_rng(3), name="rng")
+    state, draw = pt.random.normal(size=(4,), rng=rng).owner.outputs
+    fn = compiled([], draw, updates=[(rng, state)])
+    fgraph = fn.maker.fgraph
+    before = rng.get_value(borrow=True).bit_generator.state
+    inputs = {v: rng.get_value(borrow=True) for v in fgraph.inputs}
+    first = Replay(fgraph, inputs).value(fgraph.outputs[0])
+    assert rng.get_value(borrow=True).bit_generator.state == before
+    np.testing.assert_array_equal(first, fn())
+
+
+def scans():
+    x, h = pt.dmatrix("x"), pt.dvector("h")
+    w = pt.dmatrix("w")
+    sit = pytensor.scan(
+        lambda x_t, h, w: pt.tanh(h @ w + x_t),
+        sequences=[x],
+        outputs_info=[h],
+        non_sequences=[w],
+        return_updates=False,
+    )
+    mit = pytensor.scan(
+        lambda a, b: 0.5 * a + 0.3 * b,
+        outputs_info=[{"initial": x, "taps": [-2, -1]}],
+        n_steps=4,
+        return_updates=False,
+    )
+    nit = pytensor.scan(lambda x_t: pt.exp(x_t), sequences=[x], return_updates=False)
+    loop = pytensor.scan(
+        lambda a: (a * 1.5, until(pt.gt(a.sum(), 10.0))),
+        outputs_info=[h],
+        n_steps=50,
+        return_updates=False,
+    )
+    both = [sit, sit[-1], mit, mit[-1], nit, loop, loop[-1], pt.grad(sit.sum(), [x, w])[1]]
+    return [x, h, w], both
+
+
+def test_replay_of_every_flavour_of_scan():
+    inputs, outputs = scans()
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(2, 3)), np.array([1.0, 0.5, 0.2]), rng.normal(size=(3, 3))]
+    for output in outputs:
+        fn = pytensor.function(inputs, output, mode=PY, on_unused_input="ignore")
+        fgraph = fn.maker.fgraph
+        replay = Replay(fgraph, dict(zip(fgraph.inputs, values, strict=True)), Kernels("py"))
+        np.testing.assert_allclose(replay.value(fgraph.outputs[0]), fn(*values), rtol=1e-12)
+
+
+# Which elements decide an element
+
+
+@pytest.mark.parametrize(
+    ("make", "arrays", "index"),
+    [
+        (lambda a, b: a + b[0], [(2, 3), (1, 3)], (1, 2)),
+        (lambda a, b: (a + b.sum()).sum(axis=1), [(2, 3), (1, 3)], (1,)),
+        (lambda a, b: a @ b.T, [(2, 3), (4, 3)], (1, 3)),
+        (lambda a, b: pt.join(0, a, b), [(2, 3), (4, 3)], (3, 1)),
+        (lambda a, b: a[::-1, 1:], [(2, 3), (1, 1)], (0, 1)),
+        (lambda a, b: a[np.array([1, 0, 1])], [(2, 3), (1, 1)], (2, 1)),
+        (lambda a, b: a[np.array([1, 0]), np.array([2, 1])], [(2, 3), (1, 1)], (0,)),
+        (lambda a, b: pt.set_subtensor(a[1], b[0]), [(2, 3), (1, 3)], (1, 1)),
+        (lambda a, b: pt.inc_subtensor(a[:, 1:], b[:, 1:]), [(2, 3), (2, 3)], (0, 2)),
+        (lambda a, b: pt.inc_subtensor(a[np.array([1, 1])], b), [(2, 3), (2, 3)], (1, 0)),
+        (lambda a, b: a.T.reshape((6,)), [(2, 3), (1, 1)], (4,)),
+        (lambda a, b: pt.cumsum(a, axis=1), [(2, 3), (1, 1)], (1, 1)),
+        (lambda a, b: pt.sort(a, axis=1), [(2, 3), (1, 1)], (1, 0)),
+        (lambda a, b: pt.special.softmax(a, axis=1), [(2, 3), (1, 1)], (1, 1)),
+        (lambda a, b: pt.diagonal(a), [(3, 3), (1, 1)], (2,)),
+        (lambda a, b: pt.repeat(a, 2, axis=0), [(2, 3), (1, 1)], (3, 1)),
+        (lambda a, b: pt.alloc(a[0, 1], 2, 2), [(2, 3), (1, 1)], (1, 1)),
+        (lambda a, b: pt.max(a, axis=0), [(2, 3), (1, 1)], (1,)),
+    ],
+)
+def test_a_region_holds_every_element_that_matters(make, arrays, index):
+    """Oracle: NaN put into one input element reaches the output element, or does not."""
+    rng = np.random.default_rng(1)
+    a, b = pt.dmatrix("a"), pt.dmatrix("b")
+    out = make(a, b)
+    values = [rng.uniform(0.5, 1.5, shape) for shape in arrays]
+    node = out.owner
+    replay = replay_of([a, b], [out], values)
+    operands = replay.values(node.inputs)
+    found = regions(node.op, node, operands, 0, index)
+    for position, value in enumerate(operands):
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        for at in np.ndindex(value.shape):
+            spoiled = value.copy()
+            spoiled[at] = np.nan
+            changed = [*operands[:position], spoiled, *operands[position + 1 :]]
+            result = Kernels("py").run(node, [np.array(v, copy=True) for v in changed])[0]
+            inside = any(
+                r.operand == position and first_element(r, spoiled, np.isnan) == at for r in found
+            )
+            if np.isnan(result[index]):
+                assert inside, (position, at)
+
+
+# Scalars
+
+
+def test_a_masked_nan_is_seen_inside_a_composite():
+    x = ps.float64("x")
+    masked = ps.Composite([x], [ps.switch(ps.gt(x, ps.constant(0.0)), ps.log(x), x)])
+    final, steps = steps_of(masked, [np.float64(-1.0)], [ps.float64])
+    assert final.results[0] == -1.0
+    made = first_made(steps, np.isnan)
+    assert made.op == ps.log
+    assert made.operands == (-1.0,)
+
+
+# Explanations
+
+
+def explained(inputs, outputs, args, mask=is_bad, **kwargs):
+    fn = pytensor.function(inputs, outputs, mode=PY, on_unused_input="ignore")
+    return explain(trip_of(fn.maker.fgraph, input_values(fn, args), mask), impl="py", **kwargs)
+
+
+def test_first_operation_through_unchecked_nodes():
+    x = pt.dmatrix("x")
+    bad = pt.log(x)
+    fn = pytensor.function([x], [pt.cumsum(bad.T[::-1], axis=0)], mode=PY)
+    fgraph = fn.maker.fgraph
+    values = input_values(fn, [np.array([[1.0, 2.0], [-1.0, 3.0]])])
+    last = fgraph.outputs[0]
+    array = Replay(fgraph, values, Kernels("py")).value(last)
+    event = trip_of(fgraph, values).event
+    trip = Trip(event, fgraph, values, last, array, is_bad)
+    cause = explain(trip, impl="py").cause
+    assert cause.op == "log"
+    assert [float(o.value) for o in cause.operands] == [-1.0]
+
+
+def test_steps_into_a_scan_that_was_not_guarded():
+    x = pt.dvector("x")
+    totals = pytensor.scan(
+        lambda x_t, t: t + 1.0 / x_t,
+        sequences=[x],
+        outputs_info=[pt.zeros(())],
+        return_updates=False,
+    )
+    fn = pytensor.function([x], totals, mode=Mode("py", None))
+    values = input_values(fn, [np.array([1.0, 2.0, 0.0, 4.0])])
+    found = explain(trip_of(fn.maker.fgraph, values), impl="py")
+    assert found.cause.op in ("true_div", "reciprocal")
+    assert found.cause.path[-1].step == 2
+    assert "step 2 of" in render_text(found.event, found)
+
+
+def test_follows_a_state_back_through_the_steps():
+    h = pt.dvector("h")
+    states = pytensor.scan(
+        lambda h: pt.log(h) if h is None else pt.log(h) - 5.0,
+        outputs_info=[h],
+        n_steps=6,
+        return_updates=False,
+    )
+    fn = pytensor.function([h], states, mode=Mode("py", None))
+    values = input_values(fn, [np.array([1e3, 1e8])])
+    fgraph = fn.maker.fgraph
+    out = fgraph.outputs[0]
+    array = Replay(fgraph, values, Kernels("py")).value(out)
+    last = tuple(int(i) for i in np.argwhere(np.isnan(array))[-1])
+    event = trip_of(fgraph, values, is_nan).event
+    event = GuardEvent(**{**vars(event), "first_index": last})
+    found = explain(Trip(event, fgraph, values, out, array, is_nan), impl="py")
+    assert found.cause.op == "log"
+    assert found.cause.operands[0].value < 0
+    first = int(np.argwhere(np.isnan(array[:, last[1]]))[0, 0])
+    assert found.cause.path[-1].step == first < last[0]
+
+
+def test_a_trip_inside_of_frames():
+    a = pt.dvector("a")
+    op = OpFromGraph([a], [pt.log(a) + 1.0])
+    x = pt.dvector("x")
+    fn = pytensor.function([x], op(x * 2.0), mode=Mode("py", None))
+    fgraph = fn.maker.fgraph
+    node = next(n for n in fgraph.apply_nodes if isinstance(n.op, OpFromGraph))
+    inner = node.op.fgraph
+    variable = next(n for n in inner.apply_nodes if "Log" in str(n.op)).outputs[0]
+    values = input_values(fn, [np.array([1.0, -2.0])])
+    event = GuardEvent(
+        "nan", "node", "Log", "Log", None, 0, "float64", (2,), 2, 1, 0, 0, 0, (1,), np.nan,
+        (PathStep(str(node.op)),),
+    )  # fmt: skip
+    frames = [Frame(node, inner, None)]
+    trip = Trip(event, fgraph, values, variable, np.array([0.0, np.nan]), is_bad, frames)
+    found = explain(trip, impl="py")
+    assert (found.cause.op, float(found.cause.operands[0].value)) == ("log", -4.0)
+    assert len(found.cause.path) == 1
+    assert found.waypoints[0].name == "x"
+
+
+def test_tells_a_masked_value_from_one_that_survives():
+    x = pt.dvector("x")
+    bad = pt.cumsum(pt.log(x))
+    masked = explained([x], [pt.switch(pt.isnan(bad), 0.0, bad)], [np.array([1.0, -1.0])],
+                       masked=True)  # fmt: skip
+    assert not masked.fate.survives
+    assert "masked later" in render_text(masked.event, masked)
+    alive = explained([x], [bad.sum()], [np.array([1.0, -1.0])], masked=True)
+    assert alive.fate.survives
+
+
+class Moody(Op):
+    """NaN the first time only."""
+
+    __props__ = ()
+    calls = 0
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        Moody.calls += 1
+        output_storage[0][0] = inputs[0] * (np.nan if Moody.calls == 1 else 1.0)
+
+
+def test_says_when_the_replay_does_not_reproduce():
+    Moody.calls = 0
+    x = pt.dvector("x")
+    found = explained([x], [Moody()(x)], [np.ones(2)])
+    assert not found.reproduced
+    assert found.cause.op == "moody"
+    assert found.cause.n_bad == 2
+    assert "did not give a bad value" in render_text(found.event, found)
+
+
+def test_a_replay_that_raises_is_said_too():
+    x = pt.dvector("x")
+    out = Bomb()(x)
+    event = GuardEvent(
+        "nan", "node", "Bomb(x)", "Bomb", None, 0, "float64", (1,), 1, 1, 0, 0, 0, (0,), np.nan
+    )
+    trip = Trip(event, graph_of([x], [out]), {x: np.ones(1)}, out, np.array([np.nan]), is_bad)
+    found = explain(trip, impl="py")
+    assert not found.reproduced
+    assert "RuntimeError: went off" in found.notes[0]
+
+
+def test_an_explanation_pickles():
+    x = pt.dvector("x")
+    found = explained([x], [pt.log(x)], [np.array([1.0, -1.0])])
+    again = pickle.loads(pickle.dumps(found))
+    assert render_text(again.event, again) == render_text(found.event, found)
+
+
+def test_colour_only_adds_escapes():
+    x = pt.dvector("x\x1b[2J")
+    found = explained([x], [pt.log(x)], [np.array([1.0, -1.0])])
+    plain, coloured = render_text(found.event, found), render_text(found.event, found, color=True)
+    assert "\x1b" not in plain
+    assert "\x1b[1;31m" in coloured
+    assert "\x1b[2J" not in coloured
+
+
+def test_a_bare_event_is_told():
+    event = GuardEvent(
+        "inf", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3, 0, 0, 1, 0, (2,), -np.inf
+    )
+    assert render_text(event, None) == "Inf in Log at element [2]"
+
+
+# Hints
+
+
+def test_registered_hints_come_first():
+    class Cube:
+        """Stands for a user's scalar operation."""
+
+    register_hint(Cube, "cube-zero", lambda s: s.operands[0] == 0, "not {0}")
+    assert hint_for(Situation("cube", (0.0,), 0.0, "float64")).text == "not 0.0"
+    assert hint_for(Situation("cube", (1.0,), 0.0, "float64")) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "result", "dtype", "key"),
+    [
+        ("exp", (710.0,), np.inf, "float64", "exp-overflow"),
+        ("exp", (89.0,), np.inf, "float32", "exp-overflow"),
+        ("sub", (np.inf, np.inf), np.nan, "float64", "inf-minus-inf"),
+        ("mul", (0.0, np.inf), np.nan, "float64", "zero-times-inf"),
+        ("true_div", (np.inf, np.inf), np.nan, "float64", "inf-by-inf"),
+        ("sqrt", (-1.0,), np.nan, "float64", "sqrt-negative"),
+        ("gammaln", (0.0,), np.inf, "float64", "gamma-pole"),
+        ("arctanh", (1.0,), np.inf, "float64", "arctanh-out-of-range"),
+        ("arccosh", (0.5,), np.nan, "float64", "arccosh-out-of-range"),
+        ("sin", (np.inf,), np.nan, "float64", "angle-infinite"),
+        ("reciprocal", (0.0,), np.inf, "float64", "division-by-zero"),
+    ],
+)
+def test_hints(op, operands, result, dtype, key):
+    dtype = np.dtype(dtype).type
+    hint = hint_for(Situation(op, tuple(map(dtype, operands)), dtype(result), np.dtype(dtype).name))
+    assert hint.key == key
+    if key == "exp-overflow":
+        assert ("709.8" if dtype is np.float64 else "88.7") in hint.text
+
+
+# Exceptions of a node
+
+
+def failure_of(inputs, output, args):
+    """Run a graph until a node raises, and explain that."""
+    graph = graph_of(inputs, [output])
+    values = dict(zip(inputs, args, strict=True))
+    for node in graph.toposort():
+        replay = Replay(graph, values, Kernels("py"))
+        try:
+            values[node.outputs[0]] = replay.value(node.outputs[0])
+        except Exception as error:  # whatever it is, it is explained
+            return explain_exception(error, graph, node, values)
+    return None
+
+
+def test_a_dimension_mismatch():
+    x, y = pt.dmatrix("x"), pt.dmatrix("y")
+    found = failure_of([x, y], x @ y, [np.ones((2, 3)), np.ones((4, 5))])
+    assert (found.op, found.hint.key) == ("dot", "dot-mismatch")
+    assert [o.shape for o in found.operands] == [(2, 3), (4, 5)]
+    text = render_failure(found)
+    assert "test_explain.py" in text
+    assert "shape (4, 5), float64" in text
+
+
+def test_a_failed_assert():
+    x = pt.dvector("x")
+    found = failure_of([x], pt.as_tensor(Assert("positive")(x, x.sum() > 0)), [-np.ones(2)])
+    assert (found.error, found.hint.key) == ("AssertionError", "assert-failed")
+    assert found.message == "positive"
+
+
+def test_a_singular_matrix():
+    x = pt.dmatrix("x")
+    found = failure_of([x], pt.linalg.inv(x), [np.ones((2, 2))])
+    assert (found.error, found.hint.key) == ("LinAlgError", "singular-matrix")
+
+
+def test_an_index_out_of_range():
+    x, i = pt.dvector("x"), pt.lscalar("i")
+    found = failure_of([x, i], x[i], [np.ones(3), np.int64(7)])
+    assert (found.error, found.hint.key) == ("IndexError", "index-out-of-range")
+
+
+def test_out_of_memory_tells_what_is_alive():
+    x, y = pt.dmatrix("x"), pt.dmatrix("y")
+    out = x + y
+    values = {x: np.ones((1000, 1)), y: np.ones((1, 500))}
+    found = explain_exception(MemoryError(), graph_of([x, y], [out]), out.owner, values)
+    assert found.needed == 1000 * 500 * 8
+    assert [h.name for h in found.alive] == ["x", "y"]
+    text = render_failure(found)
+    assert "The result needs 3.8 MiB." in text
+    assert found.hint.key == "out-of-memory"
+
+
+# Events to JSON and back
+
+NUMBERS = st.one_of(
+    st.floats(),
+    st.integers(-(2**60), 2**60),
+    st.complex_numbers(),
+    st.floats(width=32).map(np.float32),
+    st.floats().map(np.float64),
+    st.complex_numbers().map(np.complex128),
+)
+
+
+def same(one, other):
+    return repr(one) == repr(other) and type(one) is type(other)
+
+
+@given(
+    NUMBERS,
+    st.lists(st.integers(0, 5), max_size=3),
+    st.lists(st.tuples(st.text(), st.none() | st.integers(0, 9)), max_size=2),
+    st.none() | st.text(),
+)
+def test_event_to_json_and_back(value, index, path, name):
+    event = GuardEvent(
+        "nan", "node", "Log(x)", "Log", name, 0, "float64", (3,), 3, 1, 0, 0, 0, tuple(index),
+        value, tuple(PathStep(*step) for step in path), 7, name,
+    )  # fmt: skip
+    text = event.to_json()
+    assert "\n" not in text
+    json.loads(text, parse_constant=pytest.fail)  # NaN and Infinity are not JSON
+    again = GuardEvent.from_json(text)
+    assert same(again.first_value, value)
+    kept = {k: v for k, v in vars(event).items() if k != "first_value"}
+    assert kept == {k: v for k, v in vars(again).items() if k != "first_value"}
+
+
+@pytest.mark.parametrize("text", ['{"schema": "other/1"}', "[]", "{}"])
+def test_json_of_something_else_is_refused(text):
+    with pytest.raises(ValueError, match="schema"):
+        GuardEvent.from_json(text)
