@@ -17,12 +17,14 @@ PACKAGE = Path(theanoguard.__file__).parent
 # "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
 LAYERS = [
     {"shim", "cli", "__main__", "notebook"},
+    {"doctor", "logreport"},
     {"theanoguard"},
     {"monitor", "training", "compare", "lint"},
     {"guard"},
+    {"log"},
     {"explain"},
     {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
-    {"_backward"},
+    {"_backward", "environment"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.
