@@ -153,8 +153,8 @@ def test_outputs_of_one_node_are_told_apart():
     x = pt.vector("x", dtype="float64")
     a, b = pt.split(x, [1, 2], n_splits=2)
     text = printing.debugprint([a, b], file="str", values={a: [1.0], b: [5.0]})
-    assert re.search(r"Split\S*\.0 \[id A\]  \| min=1 ", text)
-    assert re.search(r"Split\S*\.1 \[id A\]  \| min=5 ", text)
+    assert re.search(r"Split.*\.0 \[id A\]  \| min=1 ", text)
+    assert re.search(r"Split.*\.1 \[id A\]  \| min=5 ", text)
 
 
 def test_wrong_calls_are_named():
@@ -375,8 +375,8 @@ def test_profile_without_memory_says_how_to_get_it():
 def test_memory_that_is_known_anyway(static, allow_gc):
     x = pt.tensor("x", dtype="float64", shape=(static,))
     mode = pytensor.compile.mode.Mode("vm" if allow_gc else "vm_nogc", "fast_compile")
-    found = profiled(x, pt.sort(x).sum(), mode)
-    assert {row.op[:4]: row.bytes for row in found.rows} == {"Sort": 16, "Sum{": 8}
+    found = profiled(x, pt.cumsum(pt.sort(x)), mode)
+    assert {row.op[:4]: row.bytes for row in found.rows} == {"Sort": 16, "Cums": 16}
 
 
 def test_doctest_of_the_module_needs_no_graphviz():

@@ -2,6 +2,8 @@
 
 import linecache
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytensor
@@ -120,6 +122,17 @@ def test_line_in_a_notebook_cell():
     line = source_line(names["y"])
     assert (line.cell, line.line, line.text) == (12, 2, "y = pt.log(x)")
     assert str(line) == "cell 12, line 2: y = pt.log(x)"
+
+
+def test_line_in_a_cell_of_a_running_kernel(monkeypatch):
+    name = "/tmp/ipykernel_77/123.py"
+    shell = SimpleNamespace(compile=SimpleNamespace(_filename_map={name: 5}))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    x = pt.vector("x")
+    x.tag.trace = [[(name, 3, "<module>", None)]]
+    assert str(source_line(x)) == "cell 5, line 3"
+    x.tag.trace = [[("/tmp/ipykernel_77/9.py", 3, "<module>", "y = 1")]]
+    assert str(source_line(x)) == "/tmp/ipykernel_77/9.py:3: y = 1"
 
 
 def test_no_trace_no_line():
@@ -447,6 +460,28 @@ def test_pull_back_that_cannot_be_repeated():
     assert found.backward.forward is None
     # It is the user who wrote this op, and this line of it made the node.
     assert found.source.text == "return [cotangents[0] * 2.0]"
+
+
+DERIVATIVES = {
+    "jacobian": lambda x, y: pytensor.gradient.jacobian(y, x),
+    "hessian": lambda x, y: pytensor.gradient.hessian(y.sum(), x),
+    "Rop": lambda x, y: pytensor.gradient.Rop(y, x, x),
+    "Lop": lambda x, y: pytensor.gradient.Lop(y, x, y),
+    "known": lambda x, y: pytensor.gradient.grad(None, x, known_grads={y: x}),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_other_derivatives_have_at_least_their_line(name):
+    x = pt.vector("x", dtype="float64")
+    y = pt.log(x) * x
+    wanted = DERIVATIVES[name](x, y)
+    fgraph = rewritten([x], [wanted])
+    for _, found in every_provenance(fgraph):
+        assert found.source.file == __file__
+        if found.backward is not None:
+            assert found.backward.grad_source.file == __file__
 
 
 def test_disconnected_gradient_is_no_gradient():

@@ -551,7 +551,9 @@ class ProvenanceTracker(Feature):
             self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
         found = self._gradients.owner_of(user.owner) if user.owner in self.original else None
         if found is None:
-            return Backward(None, None, None, None, source) if made_by_grad else None
+            # Begun from given gradients, as by `Lop`, not from a cost.
+            line = source or self._nearest(user, _gradient_line)
+            return Backward(None, None, None, None, line) if made_by_grad else None
         cost, seed, forward = found
         return Backward(
             cost=cost.name or _describe(cost),
@@ -631,6 +633,10 @@ def _reason_name(reason):
 
 def _made_by_grad(variable):
     return gradient_frame(stack_traces(variable)) is not None
+
+
+def _gradient_line(variable):
+    return source_line(variable) if _made_by_grad(variable) else None
 
 
 def _given_name(variable):
