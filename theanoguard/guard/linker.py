@@ -12,6 +12,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.features import Feature
+from pytensor.link.vm import VM
 
 from theanoguard._pytensor import (
     OpFromGraph,
@@ -437,14 +438,12 @@ class Snapshot:
             self._cell[0] = self.value
 
 
-class GuardedVM:
-    """Mixin of the virtual machines.
+class GuardedVM(VM):
+    """Mixin of the virtual machines; one itself, or Python lets none change its class.
 
     It hides ``position_of_error``, so that ``Function`` and ``Scan`` pass our errors on
     as they are.
     """
-
-    __slots__ = ()  # or Python does not let a machine change its class
 
     guard = None
 
@@ -461,8 +460,6 @@ class GuardedVM:
 class OuterVM(GuardedVM):
     """The graph of a function: check what enters, run, and commit or roll back."""
 
-    __slots__ = ()
-
     def __call__(self, *args, **kwargs):
         guard = self.guard
         try:
@@ -476,8 +473,6 @@ class OuterVM(GuardedVM):
 
 class InnerVM(GuardedVM):
     """An inner graph: what enters has been checked outside, which also rolls back."""
-
-    __slots__ = ()
 
     def __call__(self, *args, **kwargs):
         self.guard.step += 1
