@@ -1,6 +1,9 @@
 """Each faulty model of the gallery: the report names its true cause."""
 
 import importlib.util
+import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +27,7 @@ def load(path):
     """Return a file of the gallery as a module."""
     spec = importlib.util.spec_from_file_location(f"gallery_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # for what is pickled by reference
     spec.loader.exec_module(module)
     return module
 
@@ -108,6 +112,31 @@ def test_report_is_short_and_starts_with_the_answer(case):
     line = marked_line(path)
     if line is not None:
         assert any(f"{path.name}:{line}" in text for text in lines[:4])
+
+
+def test_saved_reproduction_shows_the_same_fault(case, tmp_path, capsys):
+    """Run here, as a fresh interpreter for each model would take minutes; see the next test."""
+    path, truth, error = case
+    script = error.explanation.save_repro(tmp_path / "bug.py")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script)
+    assert ended.value.code == 1
+    assert capsys.readouterr().out.startswith({"nan": "nan", "inf": ("inf", "-inf")}.get(
+        truth["kind"], ""
+    ))  # fmt: skip
+    assert {p.name for p in tmp_path.iterdir()} == {"bug.py", "bug.npz"}
+
+
+def test_saved_reproductions_run_in_a_fresh_process_without_this_package(tmp_path):
+    stems = ("log_of_shifted_softmax", "rnn_explodes", "cholesky_of_indefinite")
+    for path in (p for p in GALLERY if p.stem in stems):
+        module = load(path)
+        error = guard_error(module.model, module.arguments(), module.TRUTH.get("watch", "all"))
+        script = error.explanation.save_repro(tmp_path / f"{path.stem}.py")
+        run = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
+        assert run.returncode == 1, run.stderr
+        assert "at element" in run.stdout
+        assert "theanoguard" not in script.read_text(encoding="utf-8")
 
 
 def test_report_as_it_was(case, golden):

@@ -1,6 +1,6 @@
 """From a :class:`~theanoguard.explain.event.Trip` to an :class:`Explanation`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from theanoguard.explain.naming import (
     op_name,
 )
 from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.explain.repro import Repro, repro_of, save_repro
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.provenance import Provenance, SourceLine, lookup
 
@@ -222,6 +223,8 @@ class Explanation:
     notes : tuple of str
     fate : Fate or None
         On request.
+    repro : Repro or None
+        What :meth:`save_repro` writes.
     """
 
     event: GuardEvent
@@ -232,6 +235,27 @@ class Explanation:
     reproduced: bool = True
     notes: tuple[str, ...] = ()
     fate: Fate | None = None
+    repro: Repro | None = field(default=None, repr=False, compare=False)
+
+    def save_repro(self, path):
+        """Write a standalone script that shows the fault, with its data beside it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Of the script; the data file has the same name and the suffix ``.npz``.
+
+        Returns
+        -------
+        Path
+            The script.
+
+        Raises
+        ------
+        ValueError
+            If the fault cannot be reproduced.
+        """
+        return save_repro(self, path)
 
     @property
     def made_here(self):
@@ -260,6 +284,7 @@ def explain(trip, masked=False, impl=None):
     if place is None:
         return Explanation(trip.event, _live_cause(trip), reproduced=False, notes=(note,))
     origin = find_origin(place, mask)
+    first = origin
     cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
     deeper = None
     if origin.made_here and np.isnan(cause.value):
@@ -277,6 +302,7 @@ def explain(trip, masked=False, impl=None):
         waypoints=points,
         left_out=left_out,
         fate=fate(trip, outermost, mask) if masked else None,
+        repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
     )
 
 
@@ -714,8 +740,10 @@ def _next_place(place, made):
 def _weightiest(step):
     """Return the operand of a scalar operation to follow upstream, None if all are constants.
 
-    What is not finite comes first, then a divisor of 0, then the largest.
+    What is not finite comes first, then a divisor of 0, then the first operand of a difference,
+    quotient or power, then the largest.
     """
+    name = op_name(step.op)
     candidates = [i for i, origin in enumerate(step.origins) if origin is not None]
     if not candidates:
         return None
@@ -723,9 +751,11 @@ def _weightiest(step):
     def weight(i):
         value = step.operands[i]
         if not np.isfinite(value):
+            return 3, 0.0
+        if i == 1 and value == 0 and name in ("true_div", "int_div", "mod"):
             return 2, 0.0
-        divides = i == 1 and value == 0 and op_name(step.op) in ("true_div", "int_div", "mod")
-        return (1, 0.0) if divides else (0, float(abs(value)))
+        ordered = i == 0 and name in ("sub", "true_div", "pow")
+        return (1, 0.0) if ordered else (0, float(abs(value)))
 
     return max(candidates, key=weight)
 

@@ -234,7 +234,8 @@ def _operand_line(operand):
 
 
 def _between(thing):
-    return f"between {number_text(thing.minimum)} and {number_text(thing.maximum)}"
+    low, high = number_text(thing.minimum), number_text(thing.maximum)
+    return f"at {low}" if low == high else f"between {low} and {high}"
 
 
 def _fate_line(fate):
@@ -270,8 +271,8 @@ def _way(explanation, paint):
     points = explanation.waypoints
     if not points:
         return []
-    rows = [_point_row(point) for point in points]
     cause = explanation.deeper or explanation.cause
+    rows = [_point_row(point, cause.source) for point in points]
     rows.append((f"{_shorten(cause.expression, 44)} = {number_text(cause.value)}", "<- here"))
     cut = len(rows) - MAX_PATH_LINES + 1 if len(rows) > MAX_PATH_LINES else 0
     if cut or explanation.left_out:
@@ -281,11 +282,14 @@ def _way(explanation, paint):
     return ["The way there, from the inputs:", *map(str, lines)]
 
 
-def _point_row(point):
+def _point_row(point, source):
     left = f"{_shorten(point.name, 34)}{index_text(point.index)} = {number_text(point.value)}"
     if point.kind != "node":
         return left, f"{point.kind}, shape {_shape(point.shape)}"
-    return left, source_text(point.source)[:60] if point.source is not None else ""
+    if point.source is None:
+        return left, ""
+    text = source_text(point.source)
+    return left, text.split(":  ")[0] if point.source == source else _shorten(text, 60)
 
 
 def _shorten(text, width):

@@ -1,0 +1,314 @@
+"""A standalone script that shows a fault again, from the nearest sound values to the bad one.
+
+The script needs PyTensor alone, with a data file beside it.  What can be written as an
+expression is; an operation that cannot is pickled into the data file.
+"""
+
+import os
+import pickle
+import tempfile
+from dataclasses import dataclass, field
+from functools import singledispatch
+from pathlib import Path
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.blas import Dot22
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
+
+from theanoguard.explain.culprit import dense
+from theanoguard.explain.naming import INFIX, op_name
+from theanoguard.explain.scalars import ScalarStep
+
+
+@dataclass(frozen=True)
+class Repro:
+    """What a standalone script needs; plain data.
+
+    Parameters
+    ----------
+    arrays : dict of str to ndarray
+        The sound operands, by the name of their variable in the script.
+    names : dict of str to str
+        What the user calls them.
+    expression : str or None
+        The operation as an expression; None where it is pickled.
+    pickled : bytes or None
+        The operation, and for each input its type or its value.
+    trouble : str
+        Why nothing can be saved, where neither is there.
+    """
+
+    arrays: dict[str, np.ndarray] = field(repr=False)
+    names: dict[str, str]
+    expression: str | None = None
+    pickled: bytes | None = field(default=None, repr=False)
+    trouble: str = ""
+
+
+def repro_of(origin, display_name):
+    """Return the :class:`Repro` of an :class:`~theanoguard.explain.culprit.Origin`.
+
+    Parameters
+    ----------
+    origin : Origin
+    display_name : callable
+        From a place to the name that its variable is shown under.
+    """
+    place, made = origin.place, origin.made
+    node = place.variable.owner
+    if node is None:
+        return Repro({"x0": np.asarray(place.array)}, {"x0": display_name(place)}, "x0")
+    if made is not None and (expression := _step_text(made.step)) is not None:
+        used = sorted(_positions(made.step))
+        places = {f"x{i}": made.sources[i] for i in used}
+        return Repro(
+            {name: np.asarray(p.array) for name, p in places.items()},
+            {name: display_name(p) for name, p in places.items()},
+            expression,
+        )
+    return _whole_node(place, display_name)
+
+
+def _whole_node(place, display_name):
+    node = place.variable.owner
+    replay = place.scope.replay
+    arrays, names, kept = {}, {}, []
+    for i, variable in enumerate(node.inputs):
+        value = dense(replay.value(variable))
+        if isinstance(variable, Constant) or not isinstance(value, (np.ndarray, np.generic)):
+            kept.append((variable.type, value))
+            continue
+        arrays[f"x{i}"] = np.asarray(value)
+        names[f"x{i}"] = display_name(type(place)(place.scope, variable))
+        kept.append((variable.type, None))
+    expression = node_text(node.op, list(arrays)) if len(arrays) == len(node.inputs) else None
+    if expression is not None:
+        return Repro(arrays, names, expression)
+    try:
+        pickled = pickle.dumps((node.op, kept, node.outputs.index(place.variable)))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        return Repro({}, {}, trouble=f"{node.op} cannot be pickled: {error}")
+    return Repro(arrays, names, pickled=pickled)
+
+
+# Operations as expressions
+
+
+@singledispatch
+def node_text(op, operands):
+    """Return the Python expression of a node, None where there is none."""
+    return None
+
+
+@node_text.register
+def _(op: Dot, operands):
+    return f"pt.dot({', '.join(operands)})"
+
+
+@node_text.register
+def _(op: Dot22, operands):
+    return f"pt.dot({', '.join(operands)})"
+
+
+@node_text.register(Sum)
+@node_text.register(Prod)
+def _(op, operands):
+    name = op_name(op)
+    kinds = f"dtype={op.dtype!r}, acc_dtype={op.acc_dtype!r}"
+    return f"pt.{name}({operands[0]}, axis={op.axis!r}, {kinds})"
+
+
+@node_text.register(Max)
+@node_text.register(Min)
+def _(op, operands):
+    return f"pt.{op_name(op)}({operands[0]}, axis={op.axis!r})"
+
+
+@node_text.register
+def _(op: Elemwise, operands):
+    return scalar_text(op.scalar_op, operands)
+
+
+def scalar_text(op, operands):
+    """Return the expression of a scalar operation applied elementwise, or None.
+
+    Examples
+    --------
+    >>> import pytensor.scalar as ps
+    >>> scalar_text(ps.log, ["x0"]), scalar_text(ps.sub, ["x0", "x1"])
+    ('pt.log(x0)', '(x0 - x1)')
+    """
+    name = op_name(op)
+    if name in INFIX:
+        return f"({f' {INFIX[name]} '.join(operands)})"
+    if name == "cast":
+        return f"pt.cast({operands[0]}, {op.o_type.dtype!r})"
+    tensor_op = getattr(getattr(pt, name, None), "scalar_op", None)
+    # Only where the function of that name is this very operation.
+    return f"pt.{name}({', '.join(operands)})" if tensor_op == op else None
+
+
+def _step_text(step):
+    operands = []
+    for value, origin in zip(step.operands, step.origins, strict=True):
+        if isinstance(origin, ScalarStep):
+            text = _step_text(origin)
+        elif origin is None:
+            text = _constant_text(value)
+        else:
+            text = f"x{origin}"
+        if text is None:
+            return None
+        operands.append(text)
+    return scalar_text(step.op, operands)
+
+
+def _constant_text(value):
+    item = np.asarray(value).item()
+    literal = repr(item) if np.isfinite(item) else f"float({str(item)!r})"
+    return f"pt.constant({literal}, dtype={np.asarray(value).dtype.name!r})"
+
+
+def _positions(step):
+    for origin in step.origins:
+        if isinstance(origin, ScalarStep):
+            yield from _positions(origin)
+        elif origin is not None:
+            yield origin
+
+
+# Writing
+
+SCRIPT = '''"""{title}
+
+{where}Needs PyTensor alone; the values are in {data} beside this file.
+Exits with status 1 if the fault shows.
+"""
+
+import sys
+from pathlib import Path
+{imports}
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+
+data = np.load(Path(__file__).with_name({data!r}), allow_pickle=False)
+{build}
+mode = Mode("cvm" if pytensor.config.cxx else "py", None)
+function = pytensor.function(inputs, output, mode=mode)
+value = np.asarray(function(*values))
+bad = np.argwhere({test})
+if not len(bad):
+    print("no bad value:", value)
+    sys.exit(0)
+index = tuple(int(i) for i in bad[0])
+print(f"{{value[index]}} at element {{index}}; {{len(bad)}} of {{value.size}} elements")
+sys.exit(1)
+'''
+
+EXPRESSION = """{declarations}
+output = {expression}
+inputs = [{names}]
+values = [data[v] for v in ({keys})]"""
+
+PICKLED = """# This operation has no short form in Python: it is pickled in the data file.
+op, kept, position = pickle.loads(data["pickled"].tobytes())
+variables = [kind() if value is None else kind.make_constant(value) for kind, value in kept]
+output = op.make_node(*variables).outputs[position]
+inputs = [v for v, (_, value) in zip(variables, kept) if value is None]
+given = [data[f"x{i}"] for i, (_, value) in enumerate(kept) if value is None]
+values = [v.type.filter(value, allow_downcast=True) for v, value in zip(inputs, given)]"""
+
+TESTS = {
+    "nan": "np.isnan(value)",
+    "inf": "np.isinf(value)",
+    "big": "np.abs(value) >= {limit!r}",
+}
+
+
+def save_repro(explanation, path):
+    """Write a standalone script that shows a fault, and its data file.
+
+    Parameters
+    ----------
+    explanation : Explanation
+    path : str or Path
+        Of the script; the data go beside it, with the suffix ``.npz``.
+
+    Returns
+    -------
+    Path
+        The script.
+
+    Raises
+    ------
+    ValueError
+        If the trip could not be reproduced in the first place, or its operation can be neither
+        written down nor pickled.
+    """
+    repro = explanation.repro
+    if repro is None or repro.trouble:
+        why = repro.trouble if repro else "running the call again did not show it"
+        raise ValueError(f"no reproduction of this trip can be saved: {why}.")
+    path = Path(path)
+    data = path.with_suffix(".npz")
+    arrays = dict(repro.arrays)
+    if repro.pickled is not None:
+        arrays["pickled"] = np.frombuffer(repro.pickled, dtype=np.uint8)
+    _write(data, lambda file: np.savez(file, **arrays))
+    text = script_text(explanation, data.name)
+    _write(path, lambda file: file.write(text.encode("utf-8")))
+    return path
+
+
+def script_text(explanation, data):
+    """Return the text of the script whose data file is called `data`."""
+    cause, repro = explanation.cause, explanation.repro
+    if repro.expression is not None:
+        build = EXPRESSION.format(
+            declarations="\n".join(_declaration(*item, repro) for item in repro.arrays.items()),
+            expression=repro.expression,
+            names=", ".join(repro.arrays),
+            keys="".join(f"{name!r}, " for name in repro.arrays),
+        )
+    else:
+        build = PICKLED
+    where = f"From {cause.source}\n" if cause.source is not None else ""
+    return SCRIPT.format(
+        title=_harmless(f"{cause.kind} in {cause.op or cause.role}: {cause.expression}"),
+        where=_harmless(where),
+        data=data,
+        imports="import pickle\n" if repro.pickled is not None else "",
+        build=build,
+        test=TESTS[cause.kind].format(limit=abs(np.asarray(cause.value).item())),
+    )
+
+
+def _declaration(name, array, repro):
+    shape = tuple(1 if n == 1 else None for n in array.shape)
+    return (
+        f"{name} = pt.TensorType({array.dtype.name!r}, shape={shape!r})"
+        f"({_harmless(repro.names[name])!r})"
+    )
+
+
+def _harmless(text):
+    """Return text that cannot end the docstring it is put into, on one line."""
+    kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return kept.replace("\\", "/").replace('"""', "'''")
+
+
+def _write(path, write):
+    """Write a file so that it is there whole or not at all."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            write(file)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
