@@ -22,6 +22,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import InconsistencyError
 from pytensor.scalar.basic import Composite
 
+from theanoguard._pytensor import fused_elemwise_class
 from theanoguard.provenance import (
     TRACK_PROVENANCE,
     Provenance,
@@ -193,6 +194,26 @@ def test_fusion_of_several_outputs():
     assert lines["sin"] == "a = pt.sin(x)"
     assert lines["cos"] == "b = pt.cos(a)"
     assert lines["tanh"] == lines["mul"] == "c = pt.tanh(b * a)"
+
+
+@pytest.mark.skipif(fused_elemwise_class is None, reason="this PyTensor has no such op")
+def test_fusion_for_numba():
+    x = pt.matrix("x")
+    i = pt.lvector("i")
+    chosen = x[i]
+    a = pt.sin(pt.cos(chosen))
+    b = a.sum(axis=1)
+    mode = pytensor.compile.mode.get_mode("NUMBA").register(TRACK_PROVENANCE)
+    fgraph = rewritten([x, i], [b], mode)
+    (node,) = fgraph.toposort()
+    found = lookup(fgraph, node)
+    ops = [type(n.op).__name__ for n in node.op.fgraph.toposort()]
+    lines = dict(zip(ops, (p.source.text for p in found.inner), strict=True))
+    assert lines.pop("AdvancedSubtensor") == "chosen = x[i]"
+    assert lines.pop("Sum") == "b = a.sum(axis=1)"
+    assert lines == {"Elemwise": "a = pt.sin(pt.cos(chosen))"}
+    (fused,) = [p for p in found.inner if p.inner]
+    assert {p.op for p in fused.inner} == {"Sin", "Cos"}
 
 
 def test_moved_operation_keeps_its_own_line():

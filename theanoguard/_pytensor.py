@@ -17,6 +17,7 @@ from pytensor.compile.compilelock import lock_ctx as compile_lock
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode, get_mode, predefined_linkers, predefined_modes
 from pytensor.configdefaults import config
+from pytensor.configparser import config_files_from_pytensorrc
 from pytensor.graph.basic import Apply, NominalVariable, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
@@ -24,6 +25,7 @@ from pytensor.graph.type import Type
 from pytensor.graph.utils import simple_extract_stack
 from pytensor.link.c.cmodule import GCC_compiler
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
+from pytensor.link.c.cmodule import try_blas_flag
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType
@@ -161,6 +163,16 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
 def c_compiler():
     """Return PyTensor's wrapper of the C++ compiler."""
     return GCC_compiler
+
+
+def blas_links(flags):
+    """Whether a program that calls the BLAS compiles, links and runs with these flags."""
+    return bool(try_blas_flag(flags.split()))
+
+
+def configuration_files():
+    """Return the configuration files that PyTensor looks for, whether they exist or not."""
+    return config_files_from_pytensorrc()
 
 
 def default_impl():
@@ -453,3 +465,9 @@ def split_join(op, inputs):
 def sort_axis(op, inputs):
     """Return the axis of a ``SortOp`` (3.0 takes it as an input)."""
     return op.axis if hasattr(op, "axis") else int(inputs[1])
+
+
+try:  # 3.3 fuses indexing and reductions too, for Numba, into an op with an inner graph
+    from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise as fused_elemwise_class
+except ImportError:
+    fused_elemwise_class = None

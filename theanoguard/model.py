@@ -14,7 +14,6 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import Composite
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
@@ -480,9 +479,9 @@ class _Gatherer:
 
     def _inner(self, node, provenance):
         for name, graph in inner_graphs(node):
-            composite = isinstance(getattr(node.op, "scalar_op", node.op), Composite)
-            per_node = provenance.inner if composite and provenance is not None else ()
             order = list(graph.toposort())
+            # One for each node of the only inner graph of a fused node; nothing for others.
+            per_node = provenance.inner if provenance is not None else ()
             yield (
                 name,
                 self.gather(

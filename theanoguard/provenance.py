@@ -26,7 +26,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._backward import Gradients, gradient_frame
-from theanoguard._pytensor import frozen_graph_class
+from theanoguard._pytensor import frozen_graph_class, fused_elemwise_class
 
 # The tag under which a variable of a compiled graph carries its way back to its tracker.  Tags
 # are copied by every clone of a graph, which features are not.
@@ -252,8 +252,8 @@ class Provenance:
     merged : tuple of SourceLine
         Further lines of the user whose equal nodes were merged into this one.
     inner : tuple of Provenance
-        For a fused ``Composite``, one for each node of its inner graph, in the order of
-        ``composite.fgraph.toposort()``.
+        For a fused node (``Composite``, and 3.3's ``FusedElemwise``), one for each node of its
+        inner graph, in the order of the graph's ``toposort()``.
     backward : Backward or None
         None for a node of the forward graph.
     """
@@ -564,9 +564,9 @@ class ProvenanceTracker(Feature):
         )
 
     def _inner(self, node, steps):
-        """Provenance of each scalar node of a fused Composite."""
-        composite = _composite(node)
-        if composite is None or not steps:
+        """Provenance of each node of the inner graph of a fused node."""
+        fused = _fused_graph(node)
+        if fused is None or not steps:
             return ()
         links = {output: self._link(output, {output}) for output in node.outputs}
         # Several outputs are replaced one after the other: what an old node read from another
@@ -574,12 +574,12 @@ class ProvenanceTracker(Feature):
         before = {}
         before.update({o: ((k.old, before), None) for o, k in links.items() if k is not None})
         pairs = {}
-        for output, inner_output in zip(node.outputs, composite.fgraph.outputs, strict=True):
+        for output, inner_output in zip(node.outputs, fused.outputs, strict=True):
             if links[output] is not None:
                 _mirror(inner_output, (links[output].old, before), pairs)
         own = {}
         fallback = None
-        for inner_node in composite.fgraph.toposort():
+        for inner_node in fused.toposort():
             outer = pairs.get(inner_node)
             if outer is None:
                 # A rewrite of scalars changed the inner graph: all that is known is the whole.
@@ -653,8 +653,17 @@ def _composite(node):
     return op if isinstance(op, Composite) else None
 
 
+def _fused_graph(node):
+    """The inner graph of a node that was fused from several, None for any other node."""
+    composite = _composite(node)
+    if composite is not None:
+        return composite.fgraph
+    fused = fused_elemwise_class is not None and node is not None
+    return node.op.fgraph if fused and isinstance(node.op, fused_elemwise_class) else None
+
+
 def _mirror(inner, cursor, pairs):
-    """Pair the nodes of a Composite's inner graph with those it was fused from.
+    """Pair the nodes of a fused node's inner graph with those it was fused from.
 
     A cursor is (variable, environment): inside an older Composite the environment says what
     its inner inputs stand for.  `pairs` receives ``inner node -> (holder, node, variable)``,
@@ -670,7 +679,7 @@ def _mirror(inner, cursor, pairs):
             composite = _composite(variable.owner)
             if composite is None or inner.owner is None or isinstance(variable.owner.op, CAReduce):
                 break
-            if inner.owner.op == composite and holder is not None:
+            if inner.owner.op == variable.owner.op:
                 break
             node = variable.owner
             entered = {
@@ -682,11 +691,13 @@ def _mirror(inner, cursor, pairs):
         if inner.owner is None or variable.owner is None or inner.owner in pairs:
             continue
         op = variable.owner.op
-        if inner.owner.op != (op.scalar_op if isinstance(op, Elemwise | CAReduce) else op):
+        scalar_op = op.scalar_op if isinstance(op, Elemwise | CAReduce) else None
+        if inner.owner.op not in (op, scalar_op):
             continue
         pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
         # What a reduction has gathered so far comes first, and was no variable before.
-        inputs = inner.owner.inputs[isinstance(op, CAReduce) :]
+        gathers = isinstance(op, CAReduce) and inner.owner.op == scalar_op
+        inputs = inner.owner.inputs[gathers:]
         for i, o in zip(inputs, variable.owner.inputs, strict=True):
             todo.append((i, (o, env), holder))
 
