@@ -1,0 +1,46 @@
+"""What the tests of the guard share: compiling, tripping, counting."""
+
+import numpy as np
+import pytensor
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
+from theanoguard import GuardError, GuardMode
+
+ALL = {"nan_is_error": True, "inf_is_error": True, "big_is_error": True}
+
+
+def guarded(inputs, outputs, updates=None, givens=None, mode=None, **settings):
+    """Compile under a guard that looks for all three kinds; `settings` are the mode's."""
+    mode = mode or GuardMode(**{**ALL, **settings})
+    return pytensor.function(inputs, outputs, updates=updates, givens=givens, mode=mode)
+
+
+def trip(fn, *args):
+    """Call `fn`, which must trip; return the event."""
+    with pytest.raises(GuardError) as caught:
+        fn(*args)
+    return caught.value.event
+
+
+class CountedIdentity(Op):
+    """A copy of its input that counts its runs, in Python: an op without C code."""
+
+    __props__ = ()
+
+    def __init__(self):
+        self.runs = 0
+
+    def __eq__(self, other):
+        return self is other
+
+    def __hash__(self):
+        return id(self)
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        self.runs += 1
+        output_storage[0][0] = np.array(inputs[0])
