@@ -257,19 +257,24 @@ def open_log(log):
 def header_line(mode):
     """Return the header line of a log, and its id."""
     content = {"environment": environment(), "mode": dict(mode)}
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-    header = {"schema": SCHEMA, "header": digest, **content}
-    return json.dumps(header).encode() + b"\n", digest
+    key = header_id(content)
+    return f"{header_json(key, content)}\n".encode(), key
+
+
+def header_id(content):
+    """Return the id of a header with this content: a digest of it."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def header_json(key, content):
+    """Return a header, with its id and its content, as JSON."""
+    return json.dumps({"schema": SCHEMA, "header": key, **content})
 
 
 def event_line(event, header):
-    """Return the line of an event that belongs under the header with this id."""
-    meta = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "process": os.getpid(),
-        "header": header,
-    }
-    return f'{json.dumps(meta)[:-1]}, "event": {event.to_json()}}}\n'.encode()
+    """Return the line of an event that happens now, under the header with this id."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return f"{LogEntry(event, time, os.getpid(), header).to_json()}\n".encode()
 
 
 @dataclass(frozen=True)
@@ -291,6 +296,11 @@ class LogEntry:
     time: str
     process: int
     header: str
+
+    def to_json(self):
+        """Return the entry as it stands in the log, without the end of the line."""
+        meta = {"time": self.time, "process": self.process, "header": self.header}
+        return f'{json.dumps(meta)[:-1]}, "event": {self.event.to_json()}}}'
 
 
 @dataclass
@@ -369,8 +379,10 @@ def _take(record, log):
             LogEntry(event, str(record["time"]), int(record["process"]), str(record["header"]))
         )
     elif record.get("schema") == SCHEMA:
-        content = {"environment": dict(record["environment"]), "mode": dict(record["mode"])}
-        log.headers[str(record["header"])] = content
+        content = {"environment": record["environment"], "mode": record["mode"]}
+        if header_id(content) != record["header"]:
+            raise ValueError("the header is not as it was written")
+        log.headers[record["header"]] = content
     else:
         raise ValueError(f"a log of schema {record.get('schema')!r}, not {SCHEMA!r}")
 

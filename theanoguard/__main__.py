@@ -1,0 +1,8 @@
+"""``python -m theanoguard``."""
+
+import sys
+
+from theanoguard.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
