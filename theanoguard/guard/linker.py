@@ -532,6 +532,12 @@ class GuardLinker(VMLinker):
 
     clean_inputs = True
 
+    def __copy__(self):
+        """Return a linker for the same place: PyTensor copies the mode's before it links."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        return new
+
     def __getstate__(self):
         """Leave out what belongs to one linking; it is made again."""
         made = ("plan", "parents", "bodies", "parent")
