@@ -1,0 +1,172 @@
+"""The stepping prompt as a person uses it: keys typed, screen read."""
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import theanoguard
+
+pexpect = pytest.importorskip("pexpect")
+if not hasattr(pexpect, "spawn"):
+    pytest.skip("no pseudo-terminals on this platform", allow_module_level=True)
+
+SCRIPT = """
+import numpy as np, pytensor, pytensor.tensor as pt
+from theanoguard.monitor import MonitorMode, stepping
+x = pt.dvector("x")
+w = pytensor.shared(np.zeros(2), "w")
+y = pt.exp(x)
+y.name = "y"
+z = pt.log(y - 2)  # may fail
+mode = MonitorMode().excluding("fusion", "inplace")
+f = pytensor.function([x], z.sum(), updates={w: w + 1}, mode=mode, name="model")
+print("RESULT", stepping(f)(__VALUE__))
+print("SHARED", w.get_value())
+"""
+PROMPT = "(step) "
+TIMEOUT = 120
+
+
+class Terminal:
+    """A terminal in which the script runs."""
+
+    def __init__(self, directory, value="[1.0, 2.0]", script=SCRIPT):
+        path = directory / "script.py"
+        path.write_text(textwrap.dedent(script).replace("__VALUE__", value))
+        root = str(Path(theanoguard.__file__).parents[1])
+        search = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-W", "ignore", str(path)],
+            env={**os.environ, "PYTHONPATH": search, "TERM": "dumb", "INPUTRC": os.devnull},
+            encoding="utf-8",
+            timeout=TIMEOUT,
+            dimensions=(40, 160),
+        )
+        self.intro = self.read()
+
+    def read(self):
+        """Everything on the screen up to the next prompt."""
+        self.child.expect_exact(PROMPT)
+        return self.child.before
+
+    def type(self, keys):
+        """Type a line and read what comes."""
+        self.child.sendline(keys)
+        return self.read()
+
+    def interrupt(self):
+        """Type Ctrl-C, and read what comes.
+
+        Python loses sight of one that comes just between its printing a prompt and its waiting
+        for keys, until the next key; so it is typed again.
+        """
+        for _ in range(10):
+            self.child.sendintr()
+            if self.child.expect_exact([PROMPT, pexpect.TIMEOUT], timeout=5) == 0:
+                return self.child.before
+        raise AssertionError("Ctrl-C was not answered")
+
+    def leave(self, keys):
+        """Type a line that ends the session, and read the rest."""
+        self.child.sendline(keys)
+        self.child.expect(pexpect.EOF)
+        return self.child.before
+
+
+@pytest.fixture
+def terminal(tmp_path):
+    terminal = Terminal(tmp_path)
+    yield terminal
+    terminal.child.close(force=True)
+
+
+def test_a_session(terminal):
+    assert "Stepping through model: " in terminal.intro and " nodes." in terminal.intro
+    assert "before the first" in terminal.type("w")
+    screen = terminal.type("u name y")
+    assert "Exp" in screen and "y = pt.exp(x)" in screen
+    assert "read x = float64 (2,) [1. 2.]" in screen
+    assert "wrote y = float64 (2,) [2.718282 7.389056]" in screen
+    assert "y = float64 (2,) [2.718282 7.389056]" in terminal.type("p y")
+    screen = terminal.type("u op log")
+    assert "Log" in screen and "# may fail" in screen
+    screen = terminal.type("l")
+    assert "->" in screen and "z = pt.log(y - 2)  # may fail" in screen and 'y.name = "y"' in screen
+    assert ", Log," not in terminal.type("b")
+    rest = terminal.leave("c")
+    assert "RESULT 1.35" in rest  # log(e - 2) + log(e**2 - 2)
+    assert "SHARED [1. 1.]" in rest
+
+
+def test_quitting_gives_the_run_up(terminal):
+    terminal.type("n")
+    rest = terminal.leave("q")
+    assert "RESULT None" in rest and "SHARED [0. 0.]" in rest
+
+
+def test_end_of_input_quits(terminal):
+    terminal.child.sendeof()
+    terminal.child.expect(pexpect.EOF)
+    assert "RESULT None" in terminal.child.before
+
+
+def test_help_history_and_repetition(terminal):
+    screen = terminal.type("help")
+    for word in ("next", "continue", "until", "back", "print", "where", "list", "quit", "watch"):
+        assert word in screen
+    assert "part of its operation's name" in terminal.type("help u")
+    assert "no command 'dance'" in terminal.type("dance")
+    assert "step 1," in terminal.type("n")
+    assert "step 2," in terminal.type("")  # an empty line repeats
+    assert "step 4," in terminal.type("n 2")
+    # The arrow key brings the last line back.
+    terminal.child.send("\x1b[A")
+    terminal.child.sendline("")
+    assert "step 6," in terminal.read() or "done" in terminal.child.before
+    screen = terminal.type("history")
+    assert "help u" in screen and "n 2" in screen
+    terminal.leave("q")
+
+
+def test_mistyped_arguments(terminal):
+    assert "is no number" in terminal.type("n many")
+    assert "say bad, op NAME" in terminal.type("u")
+    assert "say bad, op NAME" in terminal.type("u op")
+    assert "no variable 'nobody'" in terminal.type("p nobody")
+    assert "no variable 'nobody'" in terminal.type("watch nobody")
+    assert "no step before" in terminal.type("b")
+    assert "the line is not known" in terminal.type("l")
+
+
+def test_watching(terminal):
+    terminal.type("watch y")
+    screen = terminal.type("n")
+    assert "watched y = " in screen
+
+
+def test_until_bad_and_interrupt(tmp_path):
+    terminal = Terminal(tmp_path, "[1.0, 0.0]")
+    screen = terminal.type("u bad")
+    assert "Log" in screen and "nan" in screen
+    assert "q leaves" in terminal.interrupt()
+    assert "no node fits" in terminal.type("u op nothing_like_it")
+    assert "done" in terminal.type("n")
+    assert "step" in terminal.type("b")
+    rest = terminal.leave("c")
+    assert "RESULT nan" in rest and "SHARED [1. 1.]" in rest
+
+
+def test_a_node_that_fails(tmp_path):
+    script = SCRIPT.replace("pt.log(y - 2)", 'pt.log(y - pt.dvector("q"))').replace(
+        "[x], z", "[x, z.owner.inputs[0].owner.inputs[1]], z"
+    )
+    terminal = Terminal(tmp_path, "[1.0, 2.0], [1.0, 2.0, 3.0]", script)
+    screen = terminal.type("u op log")
+    assert "ValueError" in screen and "q leaves with the error" in screen
+    assert "read y = " in screen
+    rest = terminal.leave("q")
+    assert "ValueError" in rest and "SHARED" not in rest

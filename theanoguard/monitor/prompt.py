@@ -1,0 +1,279 @@
+"""The Stepper as a prompt in the terminal."""
+
+import cmd
+import linecache
+import traceback
+from functools import wraps
+from typing import ClassVar
+
+import numpy as np
+
+from theanoguard.monitor.stepper import Stepper
+from theanoguard.provenance import lookup
+
+#: Lines of source before and after the one that the node comes from.
+CONTEXT = 4
+#: Commands that are remembered for `history`.
+MAX_COMMANDS = 500
+
+
+def _shown(value):
+    """Show a value in a few lines."""
+    if value is None:
+        return "(not computed, or kept no more)"
+    if isinstance(value, np.ndarray):
+        text = np.array2string(value, threshold=20, edgeitems=2, precision=6)
+        return f"{value.dtype} {value.shape} {text}"
+    text = repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+class StepPrompt(cmd.Cmd):
+    """Commands for a :class:`Stepper`.
+
+    Parameters
+    ----------
+    stepper : Stepper
+    **streams
+        `completekey`, `stdin` and `stdout` of :class:`cmd.Cmd`.
+    """
+
+    prompt = "(step) "
+    doc_header = "Commands (help COMMAND tells more)"
+    intro = "Stepping through {name}: {n} nodes. Type help for the commands."
+
+    def __init__(self, stepper, **streams):
+        super().__init__(**streams)
+        self.stepper = stepper
+        self.error = None
+        self.commands = []
+        name = stepper.fn.name or "the function"
+        self.intro = self.intro.format(name=name, n=len(stepper.fgraph.apply_nodes))
+
+    # -- what is printed
+
+    def say(self, text):
+        """Print a line."""
+        print(text, file=self.stdout)
+
+    def show(self):
+        """Print the step in view, and what is watched."""
+        stepper = self.stepper
+        self.say(stepper.where())
+        if stepper.step is not None:
+            self._values("read", stepper.node.inputs, stepper.inputs)
+            self._values("wrote", stepper.node.outputs, stepper.outputs)
+        for label, value in stepper.watched.items():
+            self.say(f"  watched {label} = {_shown(value)}")
+
+    def _values(self, verb, variables, values):
+        for variable, value in zip(variables, values, strict=False):
+            self.say(f"  {verb} {variable.name or variable} = {_shown(value)}")
+
+    def move(self, how, at_end):
+        """Move the stepper and show where it is; `at_end` is said if it did not move."""
+        try:
+            moved = how()
+        except KeyboardInterrupt:
+            self.stepper.stop()
+            self.say("interrupted; the run has been given up, q leaves")
+        except Exception as error:  # the node's own: it is shown, and raised on leaving
+            self.error = error
+            self.show()
+            self.say("".join(traceback.format_exception_only(error)).rstrip())
+            self.say("the node has failed; q leaves with the error")
+        else:
+            self.say(at_end) if moved is None else self.show()
+
+    # -- commands
+
+    def do_next(self, argument):
+        """n [COUNT]: run the next node, or the next COUNT nodes."""
+        if argument and not argument.isdigit():
+            self.say(f"n: {argument!r} is no number of nodes")
+            return
+
+        def forward():
+            nodes = [self.stepper.next() for _ in range(int(argument or 1))]
+            return nodes[-1]
+
+        self.move(forward, "the function is done; b goes back, c leaves with its result")
+
+    def do_continue(self, argument):
+        """c: run to the end and leave with the function's result."""
+        if self.stepper.done:
+            return True
+        self.move(lambda: self.stepper.run() and None, "done")
+        return self.stepper.result is not None or (self.stepper.done and self.error is None)
+
+    def do_until(self, argument):
+        """u WHAT: run until a node fits.
+
+        u bad          its output holds NaN or Inf
+        u op NAME      NAME is part of its operation's name
+        u name NAME    it computes the variable NAME
+        u line LINE    it comes from this line: a number, or FILE:NUMBER
+        """
+        kind, _, what = argument.partition(" ")
+        conditions = {
+            "bad": {"bad": True},
+            "op": {"op": what},
+            "name": {"name": what},
+            "line": {"line": int(what) if what.isdigit() else what},
+        }
+        if kind not in conditions or (kind != "bad" and not what):
+            self.say("u: say bad, op NAME, name NAME or line LINE")
+            return
+        self.move(
+            lambda: self.stepper.until(**conditions[kind]),
+            "no node fits; the function is done; b goes back, c leaves with its result",
+        )
+
+    def do_back(self, argument):
+        """b: go back to the node before, as far as values are kept."""
+        self.move(self.stepper.back, "no step before this one is kept")
+
+    def do_print(self, argument):
+        """p [NAME]: print the value of a variable; without a name, of the node's variables."""
+        if not argument:
+            self.show()
+            return
+        try:
+            self.say(f"{argument} = {_shown(self.stepper.value(argument))}")
+        except KeyError as error:
+            self.say(error.args[0])
+
+    def do_watch(self, argument):
+        """watch NAME: print the value of a variable after each step."""
+        try:
+            self.stepper.watch(argument)
+        except KeyError as error:
+            self.say(error.args[0])
+
+    def do_where(self, argument):
+        """w: say which node this is, and which line of the source it comes from."""
+        self.say(self.stepper.where())
+
+    def do_list(self, argument):
+        """l: list the source around the line that the node comes from."""
+        node = self.stepper.node
+        source = None if node is None else lookup(self.stepper.fgraph, node).source
+        if source is None:
+            self.say("the line is not known")
+            return
+        for number in range(max(1, source.line - CONTEXT), source.line + CONTEXT + 1):
+            text = linecache.getline(source.file, number)
+            if text:
+                mark = "->" if number == source.line else "  "
+                self.say(f"{mark} {number:4}  {text.rstrip()}")
+
+    def do_history(self, argument):
+        """history: list the commands that were typed."""
+        for number, line in enumerate(self.commands, start=1):
+            self.say(f"{number:4}  {line}")
+
+    def do_quit(self, argument):
+        """q: leave; a run that is not done is given up, and shared variables keep their values."""
+        if not self.stepper.done:
+            self.stepper.stop()
+        return True
+
+    def do_EOF(self, argument):
+        """End of input: the same as q."""
+        self.say("")
+        return self.do_quit(argument)
+
+    # -- the loop
+
+    short: ClassVar = {
+        "n": "next",
+        "c": "continue",
+        "u": "until",
+        "b": "back",
+        "p": "print",
+        "w": "where",
+        "l": "list",
+        "q": "quit",
+        "h": "help",
+    }
+
+    def precmd(self, line):
+        """Spell out a short command, and remember it."""
+        name, separator, rest = line.strip().partition(" ")
+        if line.strip() and line != "EOF":
+            self.commands.append(line.strip())
+            del self.commands[:-MAX_COMMANDS]
+        return self.short.get(name, name) + separator + rest
+
+    def do_help(self, argument):
+        """help [COMMAND]: say what the commands do."""
+        if argument:
+            super().do_help(self.short.get(argument, argument))
+            return
+        letters = {long: letter for letter, long in self.short.items()}
+        for name in self.get_names():
+            command = name.removeprefix("do_")
+            if name.startswith("do_") and command != "EOF":
+                text = getattr(self, name).__doc__.splitlines()[0].partition(": ")[2]
+                self.say(f"{letters.get(command, ''):2} {command:9} {text}")
+
+    def completenames(self, text, *ignored):
+        """Complete commands, leaving out the end of input."""
+        return [name for name in super().completenames(text, *ignored) if name != "EOF"]
+
+    def complete_print(self, text, *ignored):
+        """Complete names of variables."""
+        return [v.name for v in self.stepper.fgraph.variables if (v.name or "").startswith(text)]
+
+    complete_p = complete_watch = complete_print
+
+    def default(self, line):
+        """Say that there is no such command."""
+        self.say(f"no command {line.split()[0]!r}; help lists them")
+
+    def cmdloop(self, intro=None):
+        """Read commands until one of them leaves; Ctrl-C at the prompt does not."""
+        while True:
+            try:
+                return super().cmdloop(intro)
+            except KeyboardInterrupt:
+                intro = "\nq leaves"
+
+
+def stepping(fn):
+    """Return a function that is called like `fn` and opens a prompt to step through the call.
+
+    Parameters
+    ----------
+    fn : Function
+        A compiled function.
+
+    Returns
+    -------
+    callable
+        It returns what `fn` returns; None if the run was given up with ``q``.  An error of a
+        node is raised when the prompt is left.
+
+    Examples
+    --------
+    A session::
+
+        >>> theanoguard.stepping(f)([1.0, 0.0])    # doctest: +SKIP
+        Stepping through the function: 3 nodes. Type help for the commands.
+        (step) u bad
+        step 2, Log, of 3 nodes of the function
+          model.py:12: y = pt.log(x)
+          read x = float64 (2,) [1. 0.]
+          wrote Log.0 = float64 (2,) [  0. -inf]
+        (step) c
+    """
+
+    @wraps(fn.__call__)
+    def call(*args, **kwargs):
+        prompt = StepPrompt(Stepper(fn, args, kwargs))
+        prompt.cmdloop()
+        if prompt.error is not None:
+            raise prompt.error
+        return prompt.stepper.result
+
+    return call

@@ -1,0 +1,475 @@
+"""A function's execution under a person's hand.
+
+The graph of the compiled function is run node by node with its own compiled code, in an order
+in which the C virtual machine may run it, branches of an ``ifelse`` left out that are not
+taken.  Two things differ from a call: what an in-place node overwrites is copied first, so
+that it can still be shown; and shared variables get their updates when the run is completed.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.graph.basic import Constant, Variable
+from pytensor.link.utils import get_destroy_dependencies
+from pytensor.link.vm import VMLinker
+
+from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
+from theanoguard.explain.replay import copy_value
+from theanoguard.provenance import lookup
+
+#: Bytes of values that are kept for stepping back, unless told otherwise.
+MEMORY_BOUND = 1 << 28
+
+
+@dataclass(eq=False)
+class Step:
+    """One node that has been run, with what it read and wrote.
+
+    Parameters
+    ----------
+    number : int
+        How many nodes had been run, this one included.
+    node : Apply
+    inputs : list
+        The values of ``node.inputs``, as they were before the node ran.
+    outputs : list or None
+        The values of ``node.outputs``; None if the node failed.
+    """
+
+    number: int
+    node: object
+    inputs: list
+    outputs: list | None
+
+
+def is_bad(value):
+    """Whether a value holds NaN or Inf."""
+    array = np.asarray(value.data if hasattr(value, "nnz") else value)
+    return array.dtype.kind in "fc" and not np.isfinite(array).all()
+
+
+class Stepper:
+    """A call of a compiled function that is run step by step.
+
+    Parameters
+    ----------
+    fn : Function
+        A compiled function.  One that was compiled for Numba or another just-in-time backend is
+        run through the C backend, on its own compiled graph.
+    args, kwargs
+        Its arguments.
+    memory_bound : int
+        Bytes of values kept for :meth:`back`, 256 MiB by default; beyond them the oldest steps
+        are dropped.
+
+    Raises
+    ------
+    TypeError
+        If `fn` is no compiled function, or what the call itself raises for its arguments.
+
+    Notes
+    -----
+    As a context manager: leaving the block completes the run, and puts what the function returns
+    into :attr:`result`, unless :meth:`stop` was called or an exception passes.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> x = pt.dscalar("x")
+    >>> f = pytensor.function([x], pt.log(pt.exp(x) + 1).sum() * x, mode="CVM")
+    >>> with step(f, 0.0) as s:
+    ...     node = s.next()
+    ...     value = s.outputs[0]
+    >>> print(s.result)
+    0.0
+    """
+
+    def __init__(self, fn, args=(), kwargs=None, memory_bound=MEMORY_BOUND):
+        if not isinstance(fn, Function):
+            raise TypeError(
+                f"{fn!r} is no compiled function.\nPass what pytensor.function returned."
+            )
+        self.fn = fn
+        self.fgraph = fn.maker.fgraph
+        self.memory_bound = memory_bound
+        self.result = None
+        self.done = False
+        self._call = (tuple(args), dict(kwargs or {}))
+        self._history = deque()
+        self._cursor = -1
+        self._watched = {}
+        given = captured_inputs(fn, *self._call)
+        self._link(dict(zip(self.fgraph.inputs, given, strict=True)))
+        self._execution = self._execute()
+
+    # -- running
+
+    def _link(self, inputs):
+        """Make the thunks, on storage of our own."""
+        order = self.fgraph.toposort()
+        self._cells = {v: [inputs.get(v)] for v in self.fgraph.variables}
+        for variable in self.fgraph.variables:
+            if isinstance(variable, Constant):
+                self._cells[variable][0] = variable.data
+        self._computed = {v: [v.owner is None] for v in self.fgraph.variables}
+        linker = self.fn.maker.linker
+        impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
+        self._thunks = {}
+        for node in order:
+            thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl=impl)
+            thunk.inputs = [self._cells[v] for v in node.inputs]
+            thunk.outputs = [self._cells[v] for v in node.outputs]
+            self._thunks[node] = thunk
+        self._n_nodes = len(order)
+        self._clients_left = {
+            v: {client for client, _ in self.fgraph.clients[v]} for v in self.fgraph.variables
+        }
+
+    def _execute(self):
+        """Run the graph; yield a step after each node."""
+        before = get_destroy_dependencies(self.fgraph)
+        computed = self._computed
+        todo = [v.owner for v in reversed(self.fgraph.outputs) if v.owner is not None]
+        number = 0
+        while todo:
+            node = todo[-1]
+            if all(computed[v][0] for v in node.outputs):
+                todo.pop()
+                continue
+            thunk = self._thunks[node]
+            if getattr(thunk, "lazy", False):
+                wanted = [node.inputs[i] for i in self._run(thunk, node) or ()]
+            else:
+                wanted = [v for v in (*node.inputs, *before[node]) if not computed[v][0]]
+            if wanted:
+                todo.extend(v.owner for v in reversed(wanted) if v.owner is not None)
+                continue
+            todo.pop()
+            inputs = [self._cells[v][0] for v in node.inputs]
+            step = Step(number := number + 1, node, inputs, None)
+            self._remember(step)
+            if not getattr(thunk, "lazy", False):
+                self._spare_destroyed(node)
+                self._run(thunk, node)
+            for variable in node.outputs:
+                computed[variable][0] = True
+            step.outputs = [self._cells[v][0] for v in node.outputs]
+            self._forget_old()
+            self._collect(node)
+            yield step
+
+    def _run(self, thunk, node):
+        try:
+            return thunk()
+        except Exception:
+            self.done = True
+            raise_with_op(self.fgraph, node, thunk)
+
+    def _spare_destroyed(self, node):
+        """Let the node overwrite copies: the values themselves are kept, and are the caller's."""
+        for i in {i for places in node.op.destroy_map.values() for i in places}:
+            cell = self._cells[node.inputs[i]]
+            cell[0] = copy_value(cell[0])
+
+    def _collect(self, node):
+        """Let go of the inputs that nobody will read any more."""
+        for variable in node.inputs:
+            left = self._clients_left[variable]
+            left.discard(node)
+            if not left and variable.owner is not None:
+                self._cells[variable][0] = None
+
+    def _remember(self, step):
+        self._history.append(step)
+        self._cursor = len(self._history) - 1
+
+    def _forget_old(self):
+        """Drop the oldest steps until the values kept are within the bound."""
+        while len(self._history) > 1:
+            kept = {
+                id(value): getattr(value, "nbytes", 0)
+                for step in self._history
+                for value in (*step.inputs, *(step.outputs or ()))
+            }
+            if sum(kept.values()) <= self.memory_bound:
+                return
+            self._history.popleft()
+            self._cursor = max(self._cursor - 1, 0)
+
+    # -- moving
+
+    def next(self):
+        """Run the next node; after :meth:`back`, go forward again to what was run.
+
+        Returns
+        -------
+        Apply or None
+            The node; None if there is none left.  The last step stays in view.
+
+        Raises
+        ------
+        Exception
+            What the node raises.  The node and its inputs stay in view, the run is over.
+        """
+        if self._cursor < len(self._history) - 1:
+            self._cursor += 1
+            return self.node
+        if self.done:
+            return None
+        if next(self._execution, None) is None:
+            self._finish()
+            return None
+        return self.node
+
+    def back(self):
+        """Go back to the step before.
+
+        Returns
+        -------
+        Apply or None
+            Its node; None if it is not kept, and the view stays where it is.
+        """
+        if self._cursor <= 0:
+            return None
+        self._cursor -= 1
+        return self.node
+
+    def until(self, op=None, name=None, line=None, bad=None):
+        """Run until a node fits everything that is asked for.
+
+        Parameters
+        ----------
+        op : type, Op or str
+            Class of the operation, the operation, or a part of its name; what has been fused
+            into it counts, too.
+        name : str
+            Name of a variable that the node computes, or, for a function's input, reads.
+        line : int or str
+            The user's line that the node comes from: a number, or ``"file.py:12"``.
+        bad : bool
+            Whether an output holds NaN or Inf.
+
+        Returns
+        -------
+        Apply or None
+            The node; None if the function is done.
+
+        Raises
+        ------
+        ValueError
+            If nothing is asked for.
+        """
+        if op is None and name is None and line is None and bad is None:
+            raise ValueError("until: say what to stop at: op=, name=, line= or bad=True.")
+        while (node := self.next()) is not None:
+            if (
+                (op is None or _is_op(node.op, op))
+                and (name is None or self._has_name(node, name))
+                and (line is None or self._is_at(node, line))
+                and (bad is None or any(map(is_bad, self.outputs)) == bad)
+            ):
+                return node
+        return None
+
+    def run(self):
+        """Run to the end and return what the function returns.
+
+        Shared variables get their updates, as in a call of the function.
+        """
+        while not self.done:
+            if next(self._execution, None) is None:
+                self._finish()
+        return self.result
+
+    def stop(self):
+        """Give the run up: no update is made, and there is no result."""
+        self._execution.close()
+        self.done = True
+
+    def _finish(self):
+        outputs = [self._cells[v][0] for v in self.fgraph.outputs]
+        # A later call may overwrite a shared variable's value, which is kept here.
+        updates = set(self.fgraph.update_mapping)
+        outputs = [copy_value(v) if i in updates else v for i, v in enumerate(outputs)]
+        self.done = True
+        self.result = finished_call(self.fn, *self._call, outputs)
+
+    def __iter__(self):
+        while (node := self.next()) is not None:
+            yield node
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if kind is None and not self.done:
+            self.run()
+        else:
+            self._execution.close()
+
+    # -- looking
+
+    @property
+    def step(self):
+        """The :class:`Step` in view, None before the first."""
+        return self._history[self._cursor] if self._history else None
+
+    @property
+    def node(self):
+        """The node in view, None before the first step."""
+        return self.step and self.step.node
+
+    @property
+    def inputs(self):
+        """The values that the node read, in the order of ``node.inputs``."""
+        return self.step.inputs if self.step else []
+
+    @property
+    def outputs(self):
+        """The values that the node wrote, in the order of ``node.outputs``."""
+        return (self.step.outputs or []) if self.step else []
+
+    def find(self, what):
+        """Return the variable of the compiled graph that is meant.
+
+        Parameters
+        ----------
+        what : Variable or str
+            A variable of the compiled graph, an input of the function, or a name.  Names that
+            rewriting has dropped are found if the function's mode tracks provenance.
+
+        Raises
+        ------
+        KeyError
+            If there is none.
+        """
+        if isinstance(what, Variable):
+            if what in self._cells:
+                return what
+            for spec, variable in zip(self.fn.maker.inputs, self.fgraph.inputs, strict=True):
+                if spec.variable is what:
+                    return variable
+            what = what.name or str(what)
+        found = [v for v in self._cells if v.name == what]
+        found = found or [v for v in self._cells if self._name(v) == what]
+        if not found:
+            raise KeyError(f"no variable {what!r} in the compiled graph; rewriting may drop names")
+        return found[0]
+
+    def value(self, what):
+        """Return the value of a variable at the step in view.
+
+        Parameters
+        ----------
+        what : Variable or str
+            As for :meth:`find`.
+
+        Returns
+        -------
+        object or None
+            None if it has not been computed at that step, or is kept no more.
+        """
+        variable = self.find(what)
+        steps = [s for i, s in enumerate(self._history) if i <= self._cursor]
+        for step in reversed(steps):
+            if step.outputs is not None and variable in step.node.outputs:
+                return step.outputs[step.node.outputs.index(variable)]
+            if variable in step.node.inputs:
+                return step.inputs[step.node.inputs.index(variable)]
+        at_the_end = self._cursor == len(self._history) - 1
+        if variable.owner is None or at_the_end:
+            return self._cells[variable][0]
+        return None
+
+    def watch(self, what):
+        """Keep an eye on a variable: its value stands in :attr:`watched`.
+
+        Parameters
+        ----------
+        what : Variable or str
+            As for :meth:`find`.
+        """
+        variable = self.find(what)
+        label = what if isinstance(what, str) else variable.name or str(variable)
+        self._watched[label] = variable
+
+    @property
+    def watched(self):
+        """The values of the watched variables at the step in view, by name."""
+        return {label: self.value(variable) for label, variable in self._watched.items()}
+
+    def where(self):
+        """Say where the step in view stands: which node, of what function, from which line."""
+        if self.step is None:
+            return f"before the first of {self._n_nodes} nodes"
+        name = self.fn.name or "the function"
+        text = f"step {self.step.number}, {self.node.op}, of {self._n_nodes} nodes of {name}"
+        source = lookup(self.fgraph, self.node).source
+        return f"{text}\n  {source}" if source else text
+
+    # -- what fits
+
+    def _name(self, variable):
+        found = lookup(self.fgraph, variable)
+        return variable.name or (found.name if found.own_name else None)
+
+    def _has_name(self, node, name):
+        inputs = [v for v in node.inputs if v.owner is None]
+        return any(self._name(v) == name for v in (*node.outputs, *inputs))
+
+    def _is_at(self, node, line):
+        provenance = lookup(self.fgraph, node)
+        sources = [provenance.source, *provenance.merged]
+        sources += [inner.source for inner in provenance.inner]
+        return any(source is not None and _is_line(source, line) for source in sources)
+
+
+def _is_op(op, wanted):
+    """Whether `wanted` (a class, an operation, a part of a name) fits `op` or what is in it."""
+    ops = [op, *scalar_ops_of(op)]
+    if isinstance(wanted, str):
+        return any(wanted.lower() in str(o).lower() for o in ops)
+    if isinstance(wanted, type):
+        return any(isinstance(o, wanted) for o in ops)
+    # `pt.exp` is an operation on tensors; fused, only the scalar one is left.
+    return any(o in (wanted, getattr(wanted, "scalar_op", wanted)) for o in ops)
+
+
+def _is_line(source, line):
+    if isinstance(line, int):
+        return source.line == line
+    file, _, number = str(line).rpartition(":")
+    if not file:
+        return number.isdigit() and source.line == int(number)
+    return source.file.endswith(file) and source.line == int(number)
+
+
+def step(fn, *args, **kwargs):
+    """Return a :class:`Stepper` for the call ``fn(*args, **kwargs)``.
+
+    Parameters
+    ----------
+    fn : Function
+        A compiled function.
+    args, kwargs
+        Its arguments.
+
+    Returns
+    -------
+    Stepper
+        Nothing has been run yet.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> x = pt.dvector("x")
+    >>> f = pytensor.function([x], pt.log(x)[:2], mode="CVM")
+    >>> with step(f, [1.0, 0.0]) as s:
+    ...     node = s.until(bad=True)
+    ...     print(node.op, s.inputs, s.outputs)
+    ...     s.stop()
+    Log [array([1., 0.])] [array([  0., -inf])]
+    """
+    return Stepper(fn, args, kwargs)
