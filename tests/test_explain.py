@@ -18,6 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.ifelse import ifelse
 from pytensor.raise_op import Assert
+from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 
 from theanoguard.explain import (
@@ -324,6 +325,34 @@ class Moody(Op):
     def perform(self, node, inputs, output_storage):
         Moody.calls += 1
         output_storage[0][0] = inputs[0] * (np.nan if Moody.calls == 1 else 1.0)
+
+
+def test_a_trip_in_a_step_of_a_scan():
+    x, h = pt.dmatrix("x"), pt.dvector("h")
+    states = pytensor.scan(
+        lambda x_t, h: pt.log(h + x_t), sequences=[x], outputs_info=[h], return_updates=False
+    )
+    fn = pytensor.function([x, h], states[-1], mode=Mode("py", "fast_run"))
+    fgraph = fn.maker.fgraph
+    node = next(n for n in fgraph.apply_nodes if isinstance(n.op, Scan))
+    inner = node.op.fgraph
+    variable = inner.outputs[0]
+    args = [np.array([[1.0, 9.0], [1.0, 1.0], [1.0, -9.0]]), np.array([1.0, 5.0])]
+    state = np.log(np.log(args[1] + args[0][0]) + args[0][1])
+    event = GuardEvent(
+        "nan", "node", "Log", "Log", None, 0, "float64", (2,), 2, 1, 0, 0, 0, (1,), np.nan,
+        (PathStep(str(node.op), 2),),
+    )  # fmt: skip
+    frames = [Frame(node, inner, 2)]
+    value = np.log(np.abs(state + args[0][2]))
+    trip = Trip(event, fgraph, input_values(fn, args), variable, value, is_bad, frames)
+    found = explain(trip, impl="py")
+    assert found.reproduced
+    assert found.cause.op == "log"
+    assert found.cause.index == (1,)
+    assert float(found.cause.operands[0].value) == pytest.approx(state[1] - 9.0)
+    assert found.cause.path[-1].step == 2
+    assert found.waypoints[0].name in ("x", "h")
 
 
 def test_says_when_the_replay_does_not_reproduce():

@@ -19,11 +19,10 @@ from pytensor.graph.basic import Constant
 from pytensor.ifelse import IfElse
 from pytensor.scalar.basic import Composite
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard.explain.event import PathStep
-from theanoguard.explain.regions import elements, first_element, regions
+from theanoguard.explain.regions import extreme_element, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
 from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of
 
@@ -194,8 +193,6 @@ def bad_operand(place, mask):
                 return operand_place(place, regions_of(place)[found]), None
     for region in regions_of(place):
         variable = node.inputs[region.operand]
-        if variable.owner is not None and isinstance(variable.owner.op, AllocEmpty):
-            continue  # uninitialised memory, overwritten before it is read
         value = dense(scope.replay.value(variable))
         if is_numeric(value):
             index = first_element(region, value, mask)
@@ -215,18 +212,15 @@ def fused_term(place, mask):
     terms = _or_none(term_of, node.op.scalar_op, array, kind)
     if not isinstance(terms, ScalarStep):
         return None
-    bad = np.asarray(mask(np.asarray(terms.results[0])))
-    inside = np.zeros(array.shape, bool)
-    inside[region.index] = True
-    found = np.argwhere(bad & inside)
-    if not len(found):
+    values = np.asarray(terms.results[0])
+    index = first_element(region, values, mask)
+    if index is None:
         return None
-    index = tuple(int(i) for i in found[0])
     step = first_bad(term_of(node.op.scalar_op, array[index], kind), mask)
     if not isinstance(step, ScalarStep):
         return None
     # The term's operand is the second one of its Composite; the first is the running result.
-    return Made(step, {1: Place(place.scope, node.inputs[0], index)}, index, bad)
+    return Made(step, {1: Place(place.scope, node.inputs[0], index)}, index, mask(values))
 
 
 def _or_none(function, *args):
@@ -422,18 +416,7 @@ def most_telling(place):
             continue
         # A softmax reads a whole row: the element itself is the one to show.
         same = not region.is_element and np.shape(value) == np.shape(place.array)
-        index = place.index if same else extreme_index(region, value)
+        index = place.index if same else extreme_element(region, value)
         candidates.append(Place(place.scope, variable, index))
     computed = [c for c in candidates if not c.is_leaf]
     return next(iter(computed or candidates), None)
-
-
-def extreme_index(region, value):
-    """Return the element of largest magnitude in a region (NaN counts as infinite)."""
-    if region.is_element:
-        return region.index
-    inside = elements(region, value)
-    magnitudes = np.abs(np.asarray(value, dtype=complex if np.iscomplexobj(value) else float))
-    found = magnitudes[tuple(inside.T)]
-    found = np.where(np.isnan(found), np.inf, found)
-    return tuple(int(i) for i in inside[int(found.argmax())])

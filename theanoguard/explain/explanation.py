@@ -22,6 +22,7 @@ from theanoguard.explain.naming import (
     number_texts,
     op_name,
 )
+from theanoguard.explain.regions import extreme_element
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import Repro, repro_of, save_repro
 from theanoguard.explain.scalars import ScalarStep
@@ -649,7 +650,7 @@ def _region_places(place):
     """Return a place in each operand's region, with the region."""
     for region in culprit.regions_of(place):
         whole = Place(place.scope, place.variable.owner.inputs[region.operand])
-        index = culprit.extreme_index(region, whole.array) if np.size(whole.array) else ()
+        index = extreme_element(region, whole.array) if np.size(whole.array) else ()
         yield Place(whole.scope, whole.variable, index), region
 
 

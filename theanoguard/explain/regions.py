@@ -59,19 +59,25 @@ class Region:
         return all(isinstance(i, int) for i in self.index)
 
 
-def elements(region, value):
-    """Return the indices of the elements of `value` in `region`, in C order.
+def locate(region, value, position):
+    """Return the index in `value` of the element at a flat position of what a region reads.
 
-    Returns
-    -------
-    ndarray of int, shape (n, ndim)
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x = np.zeros((3, 4))
+    >>> locate(Region(0, (slice(None), 2)), x, 1), locate(Region(0), x, 5)
+    ((1, 2), (1, 1))
     """
-    value = np.asarray(value)
-    if region.is_element and len(region.index) == value.ndim:
-        return np.array([region.index], dtype=np.intp).reshape(1, value.ndim)
-    inside = np.zeros(value.shape, dtype=bool)
-    inside[region.index] = True
-    return np.argwhere(inside)
+    if region.index == (...,):
+        return _unravel(position, np.shape(value))
+    if any(isinstance(i, np.ndarray) for i in region.index):
+        [chosen] = region.index
+        return tuple(int(i) for i in np.argwhere(chosen)[position])
+    read = [range(n)[i] for i, n in zip(region.index, np.shape(value), strict=True)]
+    lengths = [len(r) for r in read if isinstance(r, range)]
+    inside = iter(_unravel(position, lengths))
+    return tuple(r[next(inside)] if isinstance(r, range) else r for r in read)
 
 
 def first_element(region, value, mask):
@@ -81,16 +87,22 @@ def first_element(region, value, mask):
     ----------
     mask : callable
         From an array to a boolean mask of its shape.
+
+    Returns
+    -------
+    tuple of int or None
     """
-    value = np.asarray(value)
-    if region.index == (...,):
-        where = np.argwhere(mask(value))
-    else:
-        inside = elements(region, value)
-        if not inside.size and value.ndim:
-            return None
-        where = inside[mask(value[tuple(inside.T)])] if value.ndim else np.argwhere(mask(value))
-    return tuple(int(i) for i in where[0]) if len(where) else None
+    bad = np.asarray(mask(np.asarray(np.asarray(value)[region.index])))
+    return locate(region, value, int(bad.argmax())) if bad.any() else None
+
+
+def extreme_element(region, value):
+    """Return the index of the element of largest magnitude (NaN counts as infinite)."""
+    read = np.asarray(np.asarray(value)[region.index])
+    magnitude = np.abs(read if read.dtype.kind != "b" else read.astype(np.int8))
+    if np.isnan(magnitude).any():
+        magnitude = np.where(np.isnan(magnitude), np.inf, magnitude)
+    return locate(region, value, int(magnitude.argmax()))
 
 
 def broadcast_index(index, shape):
@@ -217,7 +229,7 @@ for _op in advanced_subtensor_ops:
 
 
 def _unravel(position, shape):
-    return tuple(int(i) for i in np.unravel_index(int(position), shape))
+    return tuple(int(i) for i in np.unravel_index(int(position), tuple(shape)))
 
 
 @regions.register

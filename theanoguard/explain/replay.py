@@ -15,6 +15,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
 from pytensor.ifelse import IfElse
 from pytensor.scan.op import Scan
+from pytensor.tensor.basic import AllocEmpty
 
 from theanoguard._pytensor import default_impl, inner_graph
 
@@ -218,6 +219,12 @@ def compute(op, node, replay):
     for i in {i for positions in op.destroy_map.values() for i in positions}:
         values[i] = copy_value(values[i])
     return replay.kernels.run(node, values)
+
+
+@compute.register
+def _(op: AllocEmpty, node, replay):
+    # What nothing has written must not be taken for a bad value, nor differ from run to run.
+    return [np.zeros([int(replay[v]) for v in node.inputs], op.dtype)]
 
 
 @compute.register
