@@ -39,11 +39,12 @@ def call_range(text):
     ((5, 9), (5, 5), (5, None))
     """
     found = re.fullmatch(r"(\d*)(\.\.(\d*))?", text, re.ASCII)
-    if not found or not (found[1] or found[3]):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range of calls: N, N..M, N.. or ..M")
-    first = int(found[1] or 1)
-    last = first if found[2] is None else int(found[3]) if found[3] else None
-    return first, last
+    if found and (found[1] or found[3]):
+        first = int(found[1] or 1)
+        last = first if found[2] is None else int(found[3]) if found[3] else None
+        if last is None or first <= last:
+            return first, last
+    raise argparse.ArgumentTypeError(f"{text!r} is not a range of calls: N, N..M, N.. or ..M")
 
 
 def is_wanted(event, kinds=None, node=None, variable=None, calls=None):
@@ -206,6 +207,6 @@ def run(arguments):
             *map(render_entry, entries),
         ]:
             print(f"{block}\n")
-        damaged = f"; {log.damaged} damaged lines were left out" if log.damaged else ""
+        damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
         print(f"{len(entries)} of {len(log.entries)} events{damaged}.")
     return 0

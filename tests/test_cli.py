@@ -1,0 +1,240 @@
+"""The command line: what is shown, counted and refused, and with which exit status."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import theanoguard
+from theanoguard import GuardEvent
+from theanoguard.cli import main
+from theanoguard.explain.event import PathStep
+from theanoguard.log import LogEntry, header_id, header_json, read_log
+
+ROOT = Path(theanoguard.__file__).parents[1]
+
+ENVIRONMENT = {
+    "versions": {
+        "python": "3.12.1 (CPython)",
+        "theanoguard": "0.1",
+        "pytensor": "3.3.7",
+        "jax": None,
+    },
+    "platform": "Linux-6.1",
+    "device": "cpu",
+    "compiler": {"cxx": "/usr/bin/g++", "version": "g++ 12.2.0", "flags": "-O3", "blas": ""},
+    "config": {"floatX": "float32", "optimizer": "o4", "optimizer_including": ""},
+}
+MODE = {"class": "GuardMode", "checks": ["nan", "inf"], "optimizer": {"include": ["fast_run"]}}
+
+LOSS = GuardEvent(
+    kind="nan",
+    role="node",
+    node="Log(Softmax{axis=1}.0)",
+    op="Log",
+    variable="loss",
+    output=0,
+    dtype="float32",
+    shape=(128, 10),
+    size=1280,
+    n_nan=3,
+    n_posinf=0,
+    n_neginf=1,
+    n_big=0,
+    first_index=(5, 2),
+    first_value=float("nan"),
+    call=4,
+    function="train",
+)
+STEP = replace(
+    LOSS,
+    kind="inf",
+    node="Composite{exp((i0 + i1))}(h, b)",
+    op="Composite{exp((i0 + i1))}",
+    variable=None,
+    n_nan=0,
+    n_posinf=7,
+    n_neginf=0,
+    path=(PathStep("Scan{rnn}", 17),),
+    call=9,
+    function=None,
+)
+INPUT = replace(
+    LOSS,
+    kind="big",
+    role="input",
+    node=None,
+    op=None,
+    variable="x",
+    n_nan=0,
+    n_neginf=0,
+    n_big=4,
+    call=12,
+)
+EVENTS = [LOSS, STEP, INPUT, replace(LOSS, call=10)]
+
+
+def write_log(path, events, mode=MODE):
+    content = {"environment": ENVIRONMENT, "mode": mode}
+    key = header_id(content)
+    lines = [header_json(key, content)]
+    for n, event in enumerate(events):
+        lines.append(LogEntry(event, f"2025-03-01T12:00:0{n}.000+00:00", 4711, key).to_json())
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "events.jsonl"
+    write_log(path, EVENTS)
+    return path
+
+
+def report(capsys, *arguments):
+    """Run ``theanoguard report``; return the status, the output and the errors."""
+    status = main(["report", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def run(*arguments, **options):
+    """Run the command as a user does."""
+    return subprocess.run(
+        [sys.executable, "-m", "theanoguard", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+
+
+def test_report_shows_all(log, capsys, golden):
+    status, out, err = report(capsys, log)
+    assert (status, err) == (0, "")
+    golden("report", out)
+
+
+def test_report_counts(log, capsys, golden):
+    status, out, _ = report(capsys, log, "--count")
+    assert status == 0
+    golden("report_count", out)
+
+
+def test_report_counts_as_json(log, capsys):
+    _, out, _ = report(capsys, log, "--count", "--json")
+    assert json.loads(out) == [
+        {"count": 2, "kind": "nan", "node": "Log(Softmax{axis=1}.0)", "variable": "loss"},
+        {"count": 1, "kind": "inf", "node": "Composite{exp((i0 + i1))}(h, b)", "variable": None},
+        {"count": 1, "kind": "big", "node": "input", "variable": "x"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "calls"),
+    [
+        ([], [4, 9, 12, 10]),
+        (["--kind", "nan"], [4, 10]),
+        (["--kind", "nan", "--kind", "big"], [4, 12, 10]),
+        (["--node", "Log"], [4, 10]),
+        (["--node", "Composite*exp"], [9]),
+        (["--node", "log"], []),
+        (["--variable", "l*s"], [4, 10]),
+        (["--variable", "los"], []),
+        (["--call", "9"], [9]),
+        (["--call", "5..10"], [9, 10]),
+        (["--call", "10.."], [12, 10]),
+        (["--call", "..9"], [4, 9]),
+        (["--kind", "nan", "--call", "5.."], [10]),
+    ],
+)
+def test_report_filters(log, capsys, tmp_path, arguments, calls):
+    status, out, _ = report(capsys, log, "--json", *arguments)
+    assert status == 0
+    if not calls:
+        assert out == ""
+        return
+    again = tmp_path / "again.jsonl"  # what --json prints is a log
+    again.write_text(out)
+    assert [event.call for event in read_log(again).events] == calls
+    assert read_log(again).headers == read_log(log).headers
+
+
+def test_report_joins_rotated_files(log, capsys):
+    write_log(log.with_suffix(".1"), [replace(LOSS, call=1)], {"class": "NanGuardMode"})
+    status, out, _ = report(capsys, log, log.with_suffix(".1"))
+    assert status == 0
+    assert out.endswith("5 of 5 events.\n")
+    assert out.count("Under ") == 2
+
+
+def test_report_mentions_damage(log, capsys):
+    log.write_bytes(log.read_bytes()[:-20])
+    _, out, _ = report(capsys, log)
+    assert out.endswith("3 of 3 events; damaged lines, left out: 1.\n")
+
+
+def test_report_does_not_let_names_play_with_the_terminal(tmp_path, capsys):
+    path = tmp_path / "log"
+    write_log(path, [replace(LOSS, variable="\x1b[2J", node="a\nb\x07")], {"class": "\x1b[0m"})
+    for arguments in ([], ["--count"], ["--json"]):
+        _, out, _ = report(capsys, path, *arguments)
+        assert all(c.isprintable() for c in out.replace("\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "theanoguard report: 'events.jsonl': No such file or directory"),
+        ("", "'events.jsonl' is empty.\nNo function has been compiled with this log so far."),
+        ("a,b\n1,2\n", "'events.jsonl' is no log of events: it has no header."),
+        ('{"loss": 1}\n', "Line 1: neither a header nor an event"),
+    ],
+)
+def test_report_refuses_what_is_no_log(content, text, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("events.jsonl").write_text(content)
+    status, out, err = report(capsys, "events.jsonl")
+    assert (status, out) == (2, "")
+    assert text in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["report"], "required: log"),
+        (["report", "x", "--kind", "odd"], "invalid choice: 'odd'"),
+        (["report", "x", "--call", "3-4"], "'3-4' is not a range of calls: N, N..M, N.. or ..M"),
+        (["report", "x", "--call", ".."], "'..' is not a range of calls"),
+        (["report", "x", "--call", "4..3"], "'4..3' is not a range of calls"),
+        ([], "required: COMMAND"),
+        (["cure"], "invalid choice: 'cure'"),
+    ],
+)
+def test_wrong_arguments(arguments, text, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_as_a_program(log):
+    shown = run("report", log, "--count")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.splitlines()[1].split() == ["2", "nan", "loss", "Log(Softmax{axis=1}.0)"]
+    failed = run("report", log.parent / "missing")
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert "Traceback" not in failed.stderr
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    path = tmp_path / "log"
+    write_log(path, EVENTS * 500)
+    command = f"{sys.executable} -m theanoguard report {path} | head -1; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("Under ")
