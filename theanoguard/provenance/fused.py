@@ -1,0 +1,61 @@
+"""Fused nodes: what each node of their inner graph was before."""
+
+from pytensor.scalar.basic import Composite
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+
+from theanoguard._pytensor import fused_elemwise_class
+
+
+def composite_of(node):
+    """The Composite that a node computes or reduces with, None for any other node."""
+    op = getattr(node.op, "scalar_op", node.op) if node is not None else None
+    return op if isinstance(op, Composite) else None
+
+
+def fused_graph(node):
+    """The inner graph of a node that was fused from several, None for any other node."""
+    composite = composite_of(node)
+    if composite is not None:
+        return composite.fgraph
+    fused = fused_elemwise_class is not None and node is not None
+    return node.op.fgraph if fused and isinstance(node.op, fused_elemwise_class) else None
+
+
+def mirror(inner, cursor, pairs):
+    """Pair the nodes of a fused node's inner graph with those it was fused from.
+
+    A cursor is (variable, environment): inside an older Composite the environment says what
+    its inner inputs stand for.  `pairs` receives ``inner node -> (holder, node, variable)``,
+    where `holder` is the node of the older Composite or None.
+    """
+    todo = [(inner, cursor, None)]
+    while todo:
+        inner, (variable, env), holder = todo.pop()
+        while True:
+            if variable in env:
+                (variable, env), holder = env[variable]
+                continue
+            composite = composite_of(variable.owner)
+            if composite is None or inner.owner is None or isinstance(variable.owner.op, CAReduce):
+                break
+            if inner.owner.op == variable.owner.op:
+                break
+            node = variable.owner
+            entered = {
+                i: ((o, env), holder)
+                for i, o in zip(composite.fgraph.inputs, node.inputs, strict=True)
+            }
+            holder = node if holder is None else holder
+            variable, env = composite.fgraph.outputs[variable.index], entered
+        if inner.owner is None or variable.owner is None or inner.owner in pairs:
+            continue
+        op = variable.owner.op
+        scalar_op = op.scalar_op if isinstance(op, Elemwise | CAReduce) else None
+        if inner.owner.op not in (op, scalar_op):
+            continue
+        pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
+        # What a reduction has gathered so far comes first, and was no variable before.
+        gathers = isinstance(op, CAReduce) and inner.owner.op == scalar_op
+        inputs = inner.owner.inputs[gathers:]
+        for i, o in zip(inputs, variable.owner.inputs, strict=True):
+            todo.append((i, (o, env), holder))
