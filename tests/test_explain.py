@@ -25,6 +25,7 @@ from theanoguard.explain import (
     Situation,
     explain,
     explain_exception,
+    find_masked,
     register_hint,
     render_failure,
     render_text,
@@ -216,6 +217,18 @@ def test_a_masked_nan_is_seen_inside_a_composite():
     made = first_made(steps, np.isnan)
     assert made.op == ps.log
     assert made.operands == (-1.0,)
+
+
+def test_finds_what_is_masked_inside_a_fused_node():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    out = pt.switch(pt.gt(x, 0), pt.log(x) / y, 0.0)
+    fn = pytensor.function([x, y], [out, pt.exp(x) + y], mode=PY)
+    fgraph = fn.maker.fgraph
+    args = [np.array([1.0, -2.0, 3.0]), np.ones(3)]
+    [found] = find_masked(fgraph, input_values(fn, args), is_bad, impl="py")
+    assert (found.op, found.index, found.operands[0].value) == ("log", (1,), -2.0)
+    sound = [np.array([1.0, 2.0, 3.0]), np.ones(3)]
+    assert find_masked(fgraph, input_values(fn, sound), is_bad, impl="py") == []
 
 
 # Explanations

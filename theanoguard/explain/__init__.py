@@ -3,6 +3,7 @@
 from theanoguard.explain.explanation import Cause, Explanation, Operand, Waypoint, explain
 from theanoguard.explain.failure import Failure, explain_exception
 from theanoguard.explain.hints import Hint, Situation, register_hint
+from theanoguard.explain.masked import find_masked
 from theanoguard.explain.report import render_failure, render_text
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Waypoint",
     "explain",
     "explain_exception",
+    "find_masked",
     "register_hint",
     "render_failure",
     "render_text",

@@ -269,9 +269,19 @@ def elementwise(place, step):
 def scalar_final(place):
     """Return the step of an elementwise operation that gives the element, if it can be run.
 
-    The scalar operations are evaluated in Python; None where one of them cannot be, or
-    where the result is not the one that the compiled code gave.
+    The scalar operations are evaluated in Python; None where one of them cannot be.
     """
+    found = _evaluated(place)
+    return None if found is None else found[0]
+
+
+def scalar_steps(place):
+    """Return all steps of an elementwise operation at one element; empty if it cannot be run."""
+    found = _evaluated(place)
+    return [] if found is None else found[1]
+
+
+def _evaluated(place):
     node = place.variable.owner
     output = node.outputs.index(place.variable)
     values = [
@@ -279,8 +289,23 @@ def scalar_final(place):
         for v, r in zip(node.inputs, regions_of(place), strict=True)
     ]
     types = [o.type for o in node.outputs]
-    found = _or_none(steps_of, node.op.scalar_op, values, types, output)
-    return None if found is None else found[0]
+    return _or_none(steps_of, node.op.scalar_op, values, types, output)
+
+
+def numeric_mask(is_bad):
+    """Return ``is_bad`` for values of any kind: what is not a number is not bad."""
+
+    def mask(array):
+        array = np.asarray(array)
+        return is_bad(array) if array.dtype.kind in "fciu" else np.zeros(array.shape, bool)
+
+    return mask
+
+
+def not_finite(array):
+    """Return the mask of what is NaN or infinite."""
+    array = np.asarray(array)
+    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
 # Into and out of inner graphs

@@ -279,7 +279,7 @@ def explain(trip, masked=False, impl=None):
     -------
     Explanation
     """
-    mask = _numeric_mask(trip.is_bad)
+    mask = culprit.numeric_mask(trip.is_bad)
     outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
     place, note = _tripped_place(trip, outermost, mask)
     if place is None:
@@ -289,9 +289,9 @@ def explain(trip, masked=False, impl=None):
     cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
     deeper = None
     if origin.made_here and np.isnan(cause.value):
-        further = find_origin(origin.place, _not_finite)
+        further = find_origin(origin.place, culprit.not_finite)
         if further.place != origin.place or not _same_step(further, origin):
-            other = describe(further, _not_finite)
+            other = describe(further, culprit.not_finite)
             if other.kind != "nan":
                 deeper = other
                 origin = further
@@ -305,19 +305,6 @@ def explain(trip, masked=False, impl=None):
         fate=fate(trip, outermost, mask) if masked else None,
         repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
     )
-
-
-def _numeric_mask(is_bad):
-    def mask(array):
-        array = np.asarray(array)
-        return is_bad(array) if array.dtype.kind in "fciu" else np.zeros(array.shape, bool)
-
-    return mask
-
-
-def _not_finite(array):
-    array = np.asarray(array)
-    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
 def _tripped_place(trip, scope, mask):
