@@ -305,6 +305,9 @@ def test_a_rewrite_to_and_fro_ends():
 
 def test_tracker_serves_one_graph():
     fgraph, *_ = tracked_graph()
+    first = tracker_of(fgraph)
+    fgraph.attach_feature(ProvenanceTracker())
+    assert [f for f in fgraph._features if isinstance(f, ProvenanceTracker)] == [first]
     with pytest.raises(ValueError, match="serves one graph"):
         FunctionGraph([], [pt.constant(1.0) + 1], features=[tracker_of(fgraph)])
 

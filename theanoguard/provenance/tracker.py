@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.features import Feature
+from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard.provenance.backward import Gradients, gradient_frame
@@ -88,6 +88,8 @@ class ProvenanceTracker(Feature):
     def on_attach(self, fgraph):
         if self._log or self.original:
             raise ValueError("A ProvenanceTracker serves one graph; make a new one.")
+        if tracker_of(fgraph) is not None:
+            raise AlreadyThere("The graph's provenance is being tracked.")
         self.original_outputs = list(fgraph.outputs)
         self.original = {node: tuple(node.inputs) for node in fgraph.apply_nodes}
 
