@@ -309,7 +309,7 @@ def _table():
         ("subtensor hides it", [x], x[:1] * 2, [np.array([1.0, np.nan])]),
         ("view of a clean one", [x], x[::-1], [one]),
         ("reduction", [x], x.sum(), [np.array([9e9, 9e9])]),
-        ("unchecked input", [unchecked], unchecked, [nan]),
+        ("unchecked input", [unchecked], product, [nan]),
         ("unchecked result", [unchecked], product, [-one]),
         ("zeros", [x], pt.zeros_like(x) + pt.ones((2,)), [one]),
         ("shape only", [x], x.shape[0], [one]),

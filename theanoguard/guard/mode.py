@@ -5,12 +5,12 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
 from theanoguard.guard.linker import GuardLinker, Recorder
-from theanoguard.guard.policy import make_policy
+from theanoguard.guard.policy import Exemptions, make_policy
 from theanoguard.log import open_log
 from theanoguard.provenance import ProvenanceTracker
 
 # What every guarded graph gets before it is rewritten.
-FEATURES = (ProvenanceTracker,)
+FEATURES = (ProvenanceTracker, Exemptions)
 
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 LINKER_SETTINGS = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from pytensor.graph.features import Feature
 
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 
@@ -87,7 +88,8 @@ class Policy:
             return True
         if self.token is not None and self.token in getattr(tag, "theanoguard_exempt", ()):
             return True
-        if variable.name and any(fnmatchcase(variable.name, name) for name in self.names):
+        names = {variable.name, *getattr(tag, "theanoguard_names", ())} - {None}
+        if any(fnmatchcase(name, pattern) for name in names for pattern in self.names):
             return True
         node = variable.owner
         if node is None or not self.ops:
@@ -158,6 +160,27 @@ class Policy:
             n_neginf=n_neg,
             n_big=n_big,
         )
+
+
+class Exemptions(Feature):
+    """Hands on what is left out by variable or name to the variable that a rewrite puts there.
+
+    Only to one that the rewrite has made: another one of the user's stays checked.
+    """
+
+    def on_change_input(self, fgraph, node, i, r, new_r, reason=None):
+        if new_r.owner is None or len(fgraph.clients[new_r]) > 1:
+            return
+        old, new = r.tag, new_r.tag
+        if not getattr(old, "nan_guard_mode_check", True):
+            new.nan_guard_mode_check = False
+        names = frozenset(getattr(old, "theanoguard_names", ()))
+        for key, more in (
+            ("theanoguard_exempt", getattr(old, "theanoguard_exempt", ())),
+            ("theanoguard_names", names | {r.name} if r.name else names),
+        ):
+            if more:
+                setattr(new, key, frozenset(getattr(new, key, ())) | frozenset(more))
 
 
 def arrays_in(value):
