@@ -155,6 +155,17 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs):
     return False
 
 
+def _only_selects(node):
+    """Whether the node chooses among its operands or compares them.
+
+    ``switch(mask, x, -inf)`` is no fault as long as the -inf is not chosen, and PyTensor's
+    own rewrites put NaN there; whether it was chosen is seen in the checked output.
+    """
+    if not isinstance(node.op, Elemwise):
+        return False
+    return type(node.op.scalar_op) in SELECTING or all(map(_is_discrete, node.outputs))
+
+
 def _constants_clean(plan, node):
     return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
 
@@ -183,12 +194,6 @@ def _is_softmax(plan, node, index):
 
 RULES = (
     Rule(
-        "exempt",
-        "the user left it out",
-        lambda plan, node, i: plan.policy.exempts(node.outputs[i]),
-        clean=False,
-    ),
-    Rule(
         "not numeric",
         "random generators, slices, None and such hold no numbers",
         lambda plan, node, i: not is_numeric(node.outputs[i].type),
@@ -205,6 +210,12 @@ RULES = (
         "uninitialised",
         "memory that nobody has written yet holds anything; what is written into it was checked",
         _is_unwritten,
+        clean=False,
+    ),
+    Rule(
+        "exempt",
+        "the user left it out",
+        lambda plan, node, i: plan.policy.exempts(node.outputs[i]),
         clean=False,
     ),
     Rule("view", "a view shows only elements that have been checked", _is_view),
@@ -346,7 +357,11 @@ class Plan:
                     continue
                 if not policy.is_bad(variable.data):
                     self._clean.add(variable)
-                elif self._is_checkable(variable) and variable not in self.bad_constants:
+                elif (
+                    self._is_checkable(variable)
+                    and not _only_selects(node)
+                    and variable not in self.bad_constants
+                ):
                     self.bad_constants.append(variable)
 
     def _is_checkable(self, variable):
