@@ -1,8 +1,8 @@
 """What tracking provenance costs while a function is compiled.
 
 Treats each graph in turn with and without the tracker, and prints the median, over neighbouring
-runs, of the ratio of their processor time: of rewriting alone, and of the whole compilation with every C module already in
-the cache.
+runs, of the ratio of their processor time: of rewriting alone, and of the whole compilation with
+every C module already in the cache.
 Run it with ``OMP_NUM_THREADS=1 python benchmarks/provenance.py [repeats]``.
 """
 
