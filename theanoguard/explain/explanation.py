@@ -22,7 +22,7 @@ from theanoguard.explain.naming import (
     number_texts,
     op_name,
 )
-from theanoguard.explain.regions import extreme_element
+from theanoguard.explain.regions import extreme_element, locate
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import Repro, repro_of, save_repro
 from theanoguard.explain.scalars import ScalarStep
@@ -58,6 +58,9 @@ class Operand:
     minimum, maximum : number or None
         Smallest and largest finite value of what was read.
     constant : bool
+    telling : tuple of (tuple of int, number) or None
+        Of a region, the element that weighs most: in a product of matrices that of the largest
+        term.
     computed : bool
         Whether it is a value inside a fused operation; `name` is then what computed it.
     """
@@ -70,6 +73,7 @@ class Operand:
     minimum: Any = None
     maximum: Any = None
     constant: bool = False
+    telling: tuple[tuple[int, ...], Any] | None = None
     computed: bool = False
 
     @property
@@ -93,7 +97,8 @@ class Waypoint:
     value : number
         Its value, exactly.
     shape : tuple of int
-    kind : {"node", "input", "shared", "constant"}
+    kind : {"node", "input", "shared", "constant", "state"}
+        A state is what a scan hands from step to step.
     source : SourceLine or None
         The user's line.
     op : str or None
@@ -294,7 +299,7 @@ def explain(trip, masked=False, impl=None):
             other = describe(further, culprit.not_finite)
             if other.kind != "nan":
                 deeper = other
-                origin = further
+                origin = further if further.made_here else origin
     points, left_out = way_from_inputs(origin)
     return Explanation(
         trip.event,
@@ -487,9 +492,9 @@ def _name(scope, variable, provenance):
         found = lookup(scope.fgraph, v)
         if found.own_name:
             return found.name
-        if found.op and user_op_name(found.op) != op_name(v.owner.op) and found.history:
-            return user_op_name(found.op) if not isinstance(v.owner.op, VIEWS) else None
-        return None
+        op = user_op(found, v.owner)
+        rewritten = found.history and op != op_name(v.owner.op)
+        return op if rewritten and not isinstance(v.owner.op, VIEWS) else None
 
     return name_of(variable, own=known), False
 
@@ -536,25 +541,48 @@ def _element_operand(place, value):
 
 
 def _region_operands(place):
-    operands = []
-    for region in culprit.regions_of(place):
-        variable = place.variable.owner.inputs[region.operand]
-        array = np.asarray(culprit.dense(place.scope.replay.value(variable)))
-        read = array[region.index]
-        low, high = finite_range(read)
-        operands.append(
-            Operand(
-                display_name(place.scope, variable),
-                read[()] if np.ndim(read) == 0 else None,
-                region.index,
-                array.shape,
-                str(array.dtype),
-                low,
-                high,
-                isinstance(variable, Constant),
-            )
+    found = culprit.regions_of(place)
+    inputs = place.variable.owner.inputs
+    arrays = [np.asarray(Place(place.scope, inputs[r.operand]).array) for r in found]
+    return tuple(
+        _region_operand(place.scope, inputs[region.operand], region, array, telling)
+        for region, array, telling in zip(
+            found, arrays, _telling_elements(place, found, arrays), strict=True
         )
-    return tuple(operands)
+    )
+
+
+def _telling_elements(place, found, arrays):
+    """Return the index in each region of the element that weighs most, or None."""
+    whole = [None if r.is_element or not a.size else extreme_element(r, a)
+             for r, a in zip(found, arrays, strict=True)]  # fmt: skip
+    if op_name(place.variable.owner.op) not in ("dot", "batched_dot"):
+        return whole
+    # The k of the largest term a[i, k] * b[k, j]; the row and the column come first.
+    row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
+    if np.shape(row) != np.shape(column) or not np.size(row):
+        return whole
+    with np.errstate(all="ignore"):
+        terms = np.abs(row * column)
+    k = int(np.where(np.isnan(terms), np.inf, terms).argmax())
+    pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
+    return [*pair, *whole[2:]]
+
+
+def _region_operand(scope, variable, region, array, telling):
+    read = array[region.index]
+    low, high = finite_range(read)
+    return Operand(
+        display_name(scope, variable),
+        read[()] if np.ndim(read) == 0 else None,
+        region.index,
+        array.shape,
+        str(array.dtype),
+        low,
+        high,
+        isinstance(variable, Constant),
+        None if telling is None else (telling, array[telling]),
+    )
 
 
 def display_name(scope, variable):
@@ -668,6 +696,16 @@ def _ancestors(node, depth):
         level = [v for up in level if up.owner is not None for v in up.owner.inputs][:20]
 
 
+MOVES = ("squeeze", "dropDims", "expandDims", "dimShuffle", "reshape")
+"""What rewrites leave in place of an operation that they have moved inside of a view."""
+
+
+def user_op(provenance, node):
+    """Return the name of the user's operation that a node was rewritten from."""
+    name = user_op_name(provenance.op) if provenance.op else ""
+    return op_name(node.op) if not name or name in MOVES else name
+
+
 def user_op_name(text):
     """Return the short name of an operation from PyTensor's text for it.
 
@@ -700,12 +738,25 @@ def way_from_inputs(origin):
         made = None
         if place is None or len(places) >= MAX_STEPS:
             break
-        if place.is_leaf or not isinstance(place.variable.owner.op, VIEWS):
+        if _is_stop(place):
             places.append(place)
     places.reverse()
     left_out = max(len(places) - MAX_WAYPOINTS, 0)
     shown = places[:FAR] + places[FAR + left_out :]
     return merge_rewritten([_waypoint(p) for p in shown]), left_out
+
+
+def _is_stop(place):
+    """Whether a place is worth a line: views are not, nor what is merely handed inside."""
+    if not place.is_leaf:
+        return not isinstance(place.variable.owner.op, VIEWS)
+    return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
+
+
+def _is_state(place):
+    scope = place.scope
+    position = list(scope.fgraph.inputs).index(place.variable)
+    return scope.parent.replay.inner(scope.node).outer_input(position) is None
 
 
 def _next_place(place, made):
@@ -752,7 +803,7 @@ def _waypoint(place):
     provenance = lookup(place.scope.fgraph, place.variable)
     array = np.asarray(place.array)
     leaf = place.is_leaf
-    op = None if leaf else user_op_name(provenance.op or str(place.variable.owner.op))
+    op = None if leaf else user_op(provenance, place.variable.owner)
     name, own_name = _name(place.scope, place.variable, provenance)
     rewritten = not leaf and op != op_name(place.variable.owner.op)
     nested = name.count("(") > 1 or "..." in name
@@ -763,11 +814,16 @@ def _waypoint(place):
         index=place.index,
         value=place.element,
         shape=array.shape,
-        kind=role_of(place.variable) if leaf else "node",
+        kind=_leaf_kind(place) if leaf else "node",
         source=user_line(provenance),
         op=op,
         path=place.scope.path,
     )
+
+
+def _leaf_kind(place):
+    role = role_of(place.variable)
+    return "state" if place.scope.parent is not None and role != "constant" else role
 
 
 def merge_rewritten(points):

@@ -332,6 +332,13 @@ _TABLE = [
         " safe x, or xlogy / xlogx for x * log(x).",
     ),
     (
+        "softmax logSoftmax sub",
+        "softmax-of-infinity",
+        lambda s: _nan(s) and (s.op != "sub" or "softmax" in s.source),
+        "A softmax of inf, or of a slice that is -inf throughout (everything masked), is NaN."
+        " Mask with a large finite negative number, such as -1e9, and leave one entry.",
+    ),
+    (
         "sub add sum",
         "inf-minus-inf",
         lambda s: _nan(s) and any(np.isinf(v).any() for v in s.operands),
@@ -358,13 +365,6 @@ _TABLE = [
         "inf-in-dot",
         lambda s: True,
         "An infinite operand met a 0 or an infinity of the other sign inside the product.",
-    ),
-    (
-        "softmax logSoftmax",
-        "softmax-of-infinity",
-        lambda s: _nan(s),
-        "A softmax of inf, or of a slice that is -inf throughout (everything masked), is NaN."
-        " Mask with a large finite negative number, such as -1e9, and leave one entry.",
     ),
     (
         "arccos arcsin",

@@ -77,7 +77,8 @@ def apply_text(op, arguments):
     name = op_name(op)
     sign = INFIX.get(name)
     if sign and len(arguments) > 1:
-        return f" {sign} ".join(f"({a})" if _is_sum(a) else a for a in arguments)
+        first, *others = (f"({a})" if _is_sum(a) else a for a in arguments)
+        return f" {sign} ".join([first, *(f"({a})" if a[:1] == "-" else a for a in others)])
     if name == "neg":
         return f"-({arguments[0]})" if _is_sum(arguments[0]) else f"-{arguments[0]}"
     return f"{name}({', '.join(arguments)})"

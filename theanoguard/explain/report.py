@@ -143,7 +143,7 @@ def title(cause):
     at = f" at element {_element(cause.index, cause.shape)}" if cause.shape else ""
     if cause.role != "node":
         held = {"input": "input", "shared": "shared variable", "constant": "constant"}[cause.role]
-        value = "" if cause.kind == "nan" else f" ({number_text(cause.value)})"
+        value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
         return f"{word}{value} came in with the {held} {cause.name}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
@@ -230,7 +230,11 @@ def _operand_line(operand):
         return f"{name} ({operand.dtype}, shape {_shape(operand.shape)})"
     if operand.minimum is None:
         return f"{name}: no finite value"
-    return f"{name}: finite values {_between(operand)} ({operand.dtype})"
+    line = f"{name}: finite values {_between(operand)} ({operand.dtype})"
+    if operand.telling is None:
+        return line
+    index, value = operand.telling
+    return f"{line}, {index_text(index)} = {number_text(value)}"
 
 
 def _between(thing):
@@ -261,7 +265,10 @@ def _deeper(explanation, paint):
 
 
 def _advice(explanation, paint):
-    hint = (explanation.deeper and explanation.deeper.hint) or explanation.cause.hint
+    deeper = explanation.deeper
+    hint = explanation.cause.hint
+    if deeper is not None and deeper.role == "node":
+        hint = deeper.hint or hint
     if hint is None:
         return []
     return [paint(GREEN, line) for line in _wrapped(hint)]
@@ -271,7 +278,8 @@ def _way(explanation, paint):
     points = explanation.waypoints
     if not points:
         return []
-    cause = explanation.deeper or explanation.cause
+    deeper = explanation.deeper
+    cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point, cause.source) for point in points]
     rows.append((f"{_shorten(cause.expression, 44)} = {number_text(cause.value)}", "<- here"))
     cut = len(rows) - MAX_PATH_LINES + 1 if len(rows) > MAX_PATH_LINES else 0
@@ -283,7 +291,11 @@ def _way(explanation, paint):
 
 
 def _point_row(point, source):
-    left = f"{_shorten(point.name, 34)}{index_text(point.index)} = {number_text(point.value)}"
+    value = number_text(point.value)
+    name = f"{_shorten(point.name, 34)}{index_text(point.index)}"
+    left = value if point.name == value else f"{name} = {value}"
+    if point.kind == "state":
+        return left, f"the state that step {point.path[-1].step} begins with"
     if point.kind != "node":
         return left, f"{point.kind}, shape {_shape(point.shape)}"
     if point.source is None:
