@@ -1,16 +1,23 @@
 """Assert and its relatives: what is checked, what the failure says, what rewriting drops."""
 
+import pdb
 import pickle
+import sys
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.replace import vectorize_graph
 
 from theanoguard.asserts import (
     Assert,
+    PdbBreakpoint,
     assert_finite,
     assert_in_range,
     assert_op,
@@ -245,3 +252,92 @@ def test_assert_in_range():
     assert "x[0] = nan" in failure(f, [np.nan], 2.0)
     with pytest.raises(ValueError, match="neither was given"):
         assert_in_range(x)
+
+
+COMPARE = {"<": pt.lt, "<=": pt.le, "==": pt.eq, "!=": pt.neq}
+NUMPY_COMPARE = {"<": np.less, "<=": np.less_equal, "==": np.equal, "!=": np.not_equal}
+
+
+@pytest.fixture(scope="module")
+def comparisons():
+    x, y = pt.dmatrices("x", "y")
+    return {
+        sign: pytensor.function([x, y], Assert("no")(x, pt.all(compare(x, y))), mode=CVM)
+        for sign, compare in COMPARE.items()
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sign=st.sampled_from(sorted(COMPARE)),
+    arrays=hnp.array_shapes(min_dims=2, max_dims=2, max_side=4).flatmap(
+        lambda shape: st.tuples(
+            *[
+                hnp.arrays(
+                    "float64",
+                    shape,
+                    elements=st.sampled_from([-1.0, 0.0, 1.0, 2.5, np.nan, np.inf]),
+                )
+            ]
+            * 2
+        )
+    ),
+)
+def test_failing_elements_are_numpys(comparisons, sign, arrays):
+    x, y = arrays
+    broken = np.argwhere(~NUMPY_COMPARE[sign](x, y))
+    if not len(broken):
+        np.testing.assert_array_equal(comparisons[sign](x, y), x)
+        return
+    text = failure(comparisons[sign], x, y)
+    assert f"{len(broken)} of {x.size} elements fail" in text
+    for i, j in broken[:3]:
+        assert f"x[{i}, {j}] = {x[i, j].item()!r}, y[{i}, {j}] = {y[i, j].item()!r}" in text
+
+
+def test_vectorized_graphs():
+    x, low = pt.dvector("x"), pt.dscalar("low")
+    out = Assert("low")(x, pt.all(x > low)) * 2
+    xs, lows = pt.dmatrix("xs"), pt.dvector("lows")
+    f = pytensor.function([xs, low], vectorize_graph(out, {x: xs}), mode=CVM)
+    np.testing.assert_array_equal(f([[1.0], [2.0]], 0.0), [[2.0], [4.0]])
+    assert "x[1, 0] = -2.0" in failure(f, [[1.0], [-2.0]], 0.0)
+    g = pytensor.function([x, lows], vectorize_graph(out, {low: lows}), mode=CVM)
+    np.testing.assert_array_equal(g([1.0, 2.0, 3.0], [0.0, 0.5]), [[2.0, 4.0, 6.0]] * 2)
+    assert failure(g, [1.0, 2.0, 3.0], [0.0, 1.5]).startswith("low\n")
+
+
+def test_pdb_breakpoint(monkeypatch, capsys):
+    """A breakpoint lets its values through, and what the debugger changes goes on."""
+    stops = []
+
+    def set_trace():
+        monitored = sys._getframe(1).f_locals["monitored"]
+        stops.append([np.array(v) for v in monitored])
+        monitored[0] = monitored[0] * 10
+
+    monkeypatch.setattr(pdb, "set_trace", set_trace)
+    for other in ("pudb", "ipdb"):
+        monkeypatch.setitem(sys.modules, other, None)
+    x, y = pt.fmatrix("x"), pt.fscalar("y")
+    product = pt.dot(x - y, (x - y).T)
+    op = PdbBreakpoint("too high")
+    x_out, y_out, product_out = op(pt.gt(product.sum(), 1000), x, y, product)
+    assert op.connection_pattern(product_out.owner) == [
+        [False, False, False],
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
+    f = pytensor.function([x, y], [x_out, y_out, pt.grad(x_out.sum(), x)], mode=CVM)
+    value = np.arange(9).reshape(3, 3).astype("float32")
+    same, scalar, grad = f(value, 1)
+    np.testing.assert_array_equal(same, value)
+    assert scalar == 1 and not stops
+    np.testing.assert_array_equal(grad, np.ones((3, 3)))
+    changed, *_ = f(value * 10, 1)
+    np.testing.assert_array_equal(changed, value * 100)
+    np.testing.assert_array_equal(stops[0][0], value * 10)
+    assert "Conditional breakpoint 'too high' activated" in capsys.readouterr().out
+    shapes = pytensor.function([x, y], [x_out.shape, product_out.shape], mode=CVM)
+    assert [list(s) for s in shapes(value, 1)] == [[3, 3], [3, 3]]

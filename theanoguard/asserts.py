@@ -17,9 +17,11 @@ import numba
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.breakpoint import PdbBreakpoint
 from pytensor.compile.mode import optdb
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import _vectorize_node
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
@@ -32,6 +34,15 @@ from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._pytensor import join_rewrite
 from theanoguard.provenance import source_line
+
+__all__ = [
+    "Assert",
+    "PdbBreakpoint",  # PyTensor's is Theano's
+    "assert_finite",
+    "assert_in_range",
+    "assert_op",
+    "assert_shape",
+]
 
 #: Failing elements that are listed one by one.
 MAX_ELEMENTS = 3
@@ -208,6 +219,10 @@ def _element(label, operand, index):
 def _failing_elements(condition, operands):
     """Say how many elements break the relation, and list the first of them."""
     relation = _RELATIONS[condition.relation]
+    try:
+        np.broadcast_shapes(*(operand.shape for operand in operands))
+    except ValueError:  # a vectorized graph has batch axes on some of them only
+        return
     with np.errstate(invalid="ignore"):
         broken = relation.holds(*operands)
     if not condition.negated:
@@ -395,6 +410,24 @@ class Assert(COp):
             isinstance(c, Constant) and bool(c.data)
             for c in node.inputs[1 : 1 + len(self.conditions)]
         )
+
+
+@_vectorize_node.register(Assert)
+def vectorize_assert(op, node, batch_x, *batch_rest):
+    """Check the conditions of all members of the batch at once."""
+    n = len(op.conditions)
+    symbols, operands = batch_rest[:n], iter(batch_rest[n:])
+    described = [(c, [next(operands) for _ in c.labels]) for c in op.conditions]
+    new = op.bound(batch_x, [pt.all(c) for c in symbols], described)
+    batched = [c for c in symbols if c.type.ndim]
+    if not batched:
+        return new
+    # A batch of conditions makes a batch of values.
+    core_ndim = node.inputs[0].type.ndim
+    out, *_ = pt.broadcast_arrays(
+        new.outputs[0], *(pt.shape_padright(c, core_ndim) for c in batched)
+    )
+    return out.owner
 
 
 def _as_condition(i, condition):

@@ -151,9 +151,6 @@ def test_values(mode="raise", seed=None):
             _count(-1)
 
 
-test_values.__test__ = False  # the name is no test's
-
-
 class _Config:
     """The switch for the whole process: ``config.compute_test_value``.
 
