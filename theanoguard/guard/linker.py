@@ -376,14 +376,19 @@ class GuardRuntime:
 
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
-        self.kernel.rollback()
-        if isinstance(error, Tripped) and self.outermost().pending is None:
-            try:
-                self.report_node(*self.kernel.trip())
-            except Tripped as trip:
-                error = trip
+        try:
+            if isinstance(error, Tripped) and self.outermost().pending is None:
+                try:
+                    self.report_node(*self.kernel.trip())
+                except Tripped as trip:
+                    error = trip
+            pending = self.pending
+            if isinstance(pending, Trip) and self.kernel.saved():
+                pending.value = copy.deepcopy(pending.value)  # it may be what is put back
+        finally:
+            self.kernel.rollback()
         if self.parent is None:
-            pending, self.pending = self.pending, None
+            self.pending = None
             if isinstance(pending, BaseException):
                 raise pending
             if pending is not None:
@@ -580,11 +585,19 @@ class GuardLinker(VMLinker):
             self.fgraph,
             order,
             self.policy,
-            updated=self.updated_vars if self.parent is None else (),
+            updated=self.updated_inputs(),
             guarded_inner=guarded_inner,
             clean_inputs=self.clean_inputs,
             is_inner=self.parent is not None,
         )
+
+    def updated_inputs(self):
+        """Return the inputs that a failed call must leave as they were."""
+        if self.parent is not None:
+            return ()
+        # ``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.
+        shared = (v for v in self.fgraph.inputs if isinstance(v, SharedVariable))
+        return {*self.updated_vars, *shared}
 
     def link_body(self, node):
         """Return a copy of the node's op with a guarded inner function, or None."""
