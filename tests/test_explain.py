@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.ifelse import ifelse
@@ -35,6 +35,7 @@ from theanoguard.explain.hints import hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import first_made, steps_of
+from theanoguard.provenance import track_provenance
 
 PY = Mode("py", "fast_run")
 
@@ -366,6 +367,23 @@ def test_a_trip_in_a_step_of_a_scan():
     assert float(found.cause.operands[0].value) == pytest.approx(state[1] - 9.0)
     assert found.cause.path[-1].step == 2
     assert found.waypoints[0].name in ("x", "h")
+
+
+def test_a_folded_constant_keeps_its_line():
+    x = pt.dvector("x")
+    with track_provenance():
+        bad = pt.log(pt.constant(0.0, dtype="float64") * np.ones(3))
+        fn = pytensor.function([x], pt.cumsum(x) * bad, mode=PY)
+    fgraph = fn.maker.fgraph
+    constant = next(v for v in fgraph.variables if isinstance(v, Constant) and v.type.ndim)
+    event = GuardEvent(
+        "inf", "constant", None, None, None, 0, "float64", (1,), 1, 0, 0, 1, 0, (0,), -np.inf
+    )
+    values = input_values(fn, [np.ones(3)])
+    found = explain(Trip(event, fgraph, values, constant, constant.data, is_bad), impl="py")
+    assert found.cause.role == "constant"
+    assert found.cause.hint.key == "folded-constant"
+    assert "in test_a_folded_constant_keeps_its_line" in render_text(event, found)
 
 
 def test_says_when_the_replay_does_not_reproduce():

@@ -154,6 +154,9 @@ class Cause:
     path : tuple of PathStep
         The inner graphs entered, outermost first.
     hint : Hint or None
+    around : SourceLine or None
+        The user's line of the innermost scan, or other operation with an inner graph, that it
+        happened in.
     """
 
     kind: str
@@ -176,6 +179,7 @@ class Cause:
     provenance: Provenance
     path: tuple[PathStep, ...] = ()
     hint: Hint | None = None
+    around: SourceLine | None = None
 
     @property
     def backward(self):
@@ -355,7 +359,9 @@ def describe(origin, mask, event=None):
     name, own_name = _name(scope, place.variable, provenance)
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
-        op, operands, expression, hint = None, (), name, CAME_IN[role]
+        folded = any("fold" in step.reason for step in provenance.history)
+        hint = CAME_IN["folded" if folded else role]
+        op, operands, expression = None, (), name
     else:
         role = "node"
         if step is not None:
@@ -391,7 +397,18 @@ def describe(origin, mask, event=None):
         provenance=provenance,
         path=scope.path,
         hint=hint,
+        around=_line_around(scope),
     )
+
+
+def _line_around(scope):
+    """Return the user's line of the innermost inner graph that has one."""
+    while scope.parent is not None:
+        line = user_line(lookup(scope.parent.fgraph, scope.node.outputs[0]))
+        if line is not None:
+            return line
+        scope = scope.parent
+    return None
 
 
 def _same_step(one, other):
@@ -807,7 +824,7 @@ def _waypoint(place):
     name, own_name = _name(place.scope, place.variable, provenance)
     rewritten = not leaf and op != op_name(place.variable.owner.op)
     nested = name.count("(") > 1 or "..." in name
-    if not own_name and not leaf and (rewritten or nested):
+    if not own_name and not leaf and (rewritten or nested) and op != "composite":
         name = op
     return Waypoint(
         name=name,

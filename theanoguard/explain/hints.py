@@ -446,5 +446,10 @@ CAME_IN = {
         "bad-constant",
         "The value was put into the graph as a constant when the graph was built.",
     ),
+    "folded": Hint(
+        "folded-constant",
+        "PyTensor has computed this value when it compiled the function, from constants alone:"
+        " no input can change it. Look at the constants that this line uses.",
+    ),
 }
 """Hints for a value that no operation made."""

@@ -171,15 +171,19 @@ def source_text(source):
 
 
 def _lines_of(cause, paint):
-    return _source_lines(cause.provenance, cause.path, paint) if cause.role == "node" else []
+    if cause.role == "node":
+        return _source_lines(cause.provenance, cause.path, paint, cause.around)
+    return [] if cause.source is None else ["  " + paint(BLUE, source_text(cause.source))]
 
 
-def _source_lines(provenance, path, paint):
+def _source_lines(provenance, path, paint, around=None):
     lines = []
     for step in path:
         inside = "step " + str(step.step) + " of " if step.step is not None else ""
         lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
     source = user_line(provenance)
+    if source is None and around is not None:
+        return [*lines, "  somewhere in " + paint(BLUE, source_text(around))]
     if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
     lines.append("  " + paint(BLUE, source_text(source)))
