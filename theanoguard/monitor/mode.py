@@ -12,7 +12,6 @@ from functools import partial
 
 import numpy as np
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.link.c.cutils import run_cthunk
 from pytensor.printing import debugprint
 
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
@@ -118,12 +117,13 @@ def _monitored(thunk, before, after, body):
     capsule = getattr(thunk, "cthunk", None)
     if capsule is not None:
         c_thunk = thunk.thunk
+        # The C function itself: the thunk would call it through two of Python's.
+        run_c = c_thunk.run_cthunk
 
         def run():
             if before is not None:
                 before()
-            # The C function itself: the thunk would call it through two of Python's.
-            if run_cthunk(capsule):
+            if run_c(capsule):
                 _raise_c_error(c_thunk)
             if after is not None:
                 after()
