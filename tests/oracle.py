@@ -93,7 +93,7 @@ def is_constant(variable):
     return isinstance(variable, Constant)
 
 
-def first_bad(fn, inputs, exempt=()):
+def first_bad(fn, inputs, skip=lambda variable: False):
     """Return the (node, output index) whose value is the first bad one, or None.
 
     Memory that is not written yet (AllocEmpty, and what is set in part of it) is not
@@ -104,8 +104,8 @@ def first_bad(fn, inputs, exempt=()):
     fn : Function
         Compiled with a guard: its graph and its policy are taken.
     inputs : list of array
-    exempt : tuple of type
-        Operations that are not looked at.
+    skip : callable
+        ``skip(variable)`` tells what is not looked at.
     """
     guard = fn.vm.guard
     orderings = {}
@@ -114,10 +114,8 @@ def first_bad(fn, inputs, exempt=()):
             orderings.setdefault(node, []).extend(before)
     with np.errstate(all="ignore"):
         for node, values in run_by_hand(fn, inputs, orderings):
-            if isinstance(node.op, exempt):
-                continue
             for index, value in enumerate(values):
-                if node.outputs[index] in guard.plan.unwritten:
+                if node.outputs[index] in guard.plan.unwritten or skip(node.outputs[index]):
                     continue
                 if guard.policy.is_bad(value):
                     return node, index

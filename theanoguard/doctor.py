@@ -191,8 +191,8 @@ def _kernel():
     try:
         with tempfile.TemporaryDirectory(prefix="doctor_", dir=config.compiledir) as folder:
             library = Path(folder) / "kernel" / kernel.location().name
-            kernel._build(library)
-            kernel._import(library)
+            kernel.build(library)
+            kernel.import_library(library)
     except Exception as error:  # of the compiler, the linker, the file system, the loader
         yield Finding("kernel", f"does not build: {reason(error)}", *_broken(error))
     else:

@@ -273,7 +273,10 @@ def _(op, node, program):
 
 @registers_of.register(Join)
 def _(op, node, program):
-    return [program.fold("UNION", [1, *range(1, len(node.inputs))])]
+    # in 3.0 the axis is an input, too
+    dtype = node.outputs[0].type.dtype
+    joined = [i for i, v in enumerate(node.inputs) if v.type.dtype == dtype]
+    return [program.fold("UNION", [joined[0], *joined])]
 
 
 @registers_of.register(MakeVector)

@@ -42,7 +42,7 @@ def _compiler_arguments():
     return [*c_compiler().compile_args(), "-O3"]
 
 
-def _build(library):
+def build(library):
     """Compile into a folder of our own and move it into place in one step."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{MODULE}_build_", dir=library.parent.parent))
     try:
@@ -55,7 +55,7 @@ def _build(library):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _import(library):
+def import_library(library):
     loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
     spec = importlib.util.spec_from_loader(MODULE, loader)
     module = importlib.util.module_from_spec(spec)
@@ -88,5 +88,5 @@ def load():
     if not library.exists():
         with compile_lock():
             if not library.exists():  # another process may have been faster
-                _build(library)
-    return _import(library)
+                build(library)
+    return import_library(library)

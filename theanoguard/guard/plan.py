@@ -101,7 +101,12 @@ class Rule:
 
 
 def _viewed(node, index):
-    """Return the input that output `index` is a view of, or None."""
+    """Return the input that output `index` is a view of, or None.
+
+    An IfElse declares a view of one branch and copies the other.
+    """
+    if isinstance(node.op, IfElse):
+        return None
     sources = node.op.view_map.get(index, ())
     if len(sources) != 1:
         return None

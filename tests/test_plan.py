@@ -1,0 +1,121 @@
+"""What the plan leaves unchecked: every rule applies where it should and hides nothing."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracle import first_bad
+
+from theanoguard import GuardError, GuardMode
+from theanoguard._pytensor import OpFromGraph, ifelse
+from theanoguard.guard.plan import RULES
+
+N = 6
+x, y = pt.matrix("x", dtype="float64"), pt.matrix("y", dtype="float64")
+c = pt.scalar("c", dtype="float64")
+
+
+def exempted(variable):
+    variable.tag.nan_guard_mode_check = False
+    return variable
+
+
+def loop():
+    """A loop writes its steps into memory that is not initialised before."""
+    return pytensor.scan(
+        lambda h, y: pt.log(h) + y,
+        outputs_info=[x],
+        non_sequences=[y],
+        n_steps=2,
+        return_updates=False,
+    )
+
+
+# rule -> graphs in which it applies, with an operation behind each that may trip
+GRAPHS = {
+    "not numeric": lambda: pt.random.normal(x, rng=pytensor.shared(np.random.default_rng(1)))[::-1],
+    "discrete": lambda: pt.log(x) * pt.argmax(y, axis=0),
+    "uninitialised": loop,
+    "exempt": lambda: pt.log(exempted(pt.sqrt(x)) + y),
+    "view": lambda: pt.log(x).T[1:].reshape((-1,)) + 1,
+    "copy": lambda: pt.concatenate([pt.log(x)[pt.argsort(y[:, 0])], pt.exp(y)]).repeat(2, axis=0),
+    "clean map": lambda: pt.maximum(pt.tanh(pt.log(x)), -abs(pt.exp(y))) + pt.clip(x / y, -2, 2),
+    "softmax": lambda: pt.log(pt.special.softmax(x, axis=1)) + pt.special.softmax(y, axis=0),
+    "inner graph": lambda: OpFromGraph([x, y], [pt.log(x) * y])(x, pt.exp(y)) + 1,
+    "branch": lambda: ifelse(pt.gt(c, 0), pt.log(x), pt.exp(y)) * 2,
+}
+POLICIES = [
+    (True, True, True),
+    (True, True, False),
+    (True, False, False),
+    (False, True, False),
+    (False, False, True),
+]
+
+
+def test_every_rule_has_its_graph():
+    known = {rule.name for rule in RULES}
+    assert known == set(GRAPHS)
+    assert all(rule.reason for rule in RULES)
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    cache = {}
+
+    def get(rule, policy):
+        if (rule, policy) not in cache:
+            mode = GuardMode(*policy, exempt=[]).excluding("fusion", "symbolic_op_recognition")
+            cache[rule, policy] = pytensor.function(
+                [x, y, c], GRAPHS[rule](), mode=mode, on_unused_input="ignore"
+            )
+        return cache[rule, policy]
+
+    return get
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+def test_the_rule_applies(compiled, rule):
+    summary = GuardMode.summary(compiled(rule, (True, True, True)))
+    if rule == "softmax" and not summary["softmax"]:
+        pytest.skip("this release builds softmax from elementwise operations")
+    assert summary[rule] > 0
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in RULES])
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    policy=st.sampled_from(POLICIES),
+    magnitudes=st.tuples(*[st.sampled_from([1e-200, 1.0, 30.0, 900.0, 5e9])] * 2),
+    signs=st.tuples(*[st.sampled_from([0.0, -1.0])] * 2),
+    planted=st.sampled_from([None, 0.0, np.nan, np.inf, -np.inf, 1e11]),
+)
+def test_the_rule_hides_nothing(compiled, rule, seed, policy, magnitudes, signs, planted):
+    """The guard trips exactly if an input or an output of any node is bad."""
+    fn = compiled(rule, policy)
+    rng = np.random.default_rng(seed)
+    values = [
+        rng.uniform(low, 1, (N, N)) * magnitude
+        for magnitude, low in zip(magnitudes, signs, strict=True)
+    ]
+    if planted is not None:
+        values[seed % 2][seed % N, 0] = planted
+    arguments = [*values, np.asarray(rng.normal())]
+    guard = fn.vm.guard
+    bad_input = any(guard.policy.is_bad(value) for value in arguments)
+    expected = first_bad(fn, arguments, skip=guard.policy.exempts)
+    try:
+        fn(*arguments)
+    except GuardError as error:
+        if error.event.role == "input":
+            assert bad_input
+        elif not error.event.path:
+            assert (error.event.node, error.event.output) == (str(expected[0]), expected[1])
+        else:
+            assert expected is not None
+    else:
+        assert not bad_input
+        assert expected is None
