@@ -19,7 +19,6 @@ from theanoguard import GuardMode, events
 LOOPS_STAY = GuardMode(**ALL).excluding("scan_pushout")
 
 
-
 ZERO = pt.constant(0.0, dtype="float64")
 
 
@@ -69,9 +68,7 @@ def while_loop(x, start):
 def untraced(x, start):
     """A shared variable updated inside the loop."""
     total = shared(0.0)
-    result, updates = scan(
-        lambda v: (pt.log(v) + start, {total: total + pt.log(v)}), sequences=[x]
-    )
+    result, updates = scan(lambda v: (pt.log(v) + start, {total: total + pt.log(v)}), sequences=[x])
     return result + updates[total], {}
 
 
@@ -107,6 +104,7 @@ FLAVOURS = {
         matrix_state,
     )
 }
+
 
 @pytest.fixture(scope="module")
 def loops():
@@ -171,7 +169,11 @@ def test_bad_initial_state_is_an_input(loops):
 
 def test_nested_loops():
     m = pt.dmatrix("m")
-    inner = lambda row: scan(lambda v, s: s + pt.log(v), sequences=[row], outputs_info=[ZERO])[0][-1]
+
+    def inner(row):
+        sums, _ = scan(lambda v, s: s + pt.log(v), sequences=[row], outputs_info=[ZERO])
+        return sums[-1]
+
     result, _ = scan(lambda row, s: s + inner(row), sequences=[m], outputs_info=[ZERO])
     fn = pytensor.function([m], result, mode=LOOPS_STAY)
     good = np.ones((3, 4))
@@ -188,7 +190,11 @@ def test_nested_loops():
 def gradient():
     """The gradient of a recurrence: a Scan with mit-mot, running backwards."""
     x, w = pt.dvector("x"), pt.dscalar("w")
-    states, _ = scan(lambda v, s: pt.sqrt(s * w + v), sequences=[x], outputs_info=[pt.constant(1.0, dtype="float64")])
+    states, _ = scan(
+        lambda v, s: pt.sqrt(s * w + v),
+        sequences=[x],
+        outputs_info=[pt.constant(1.0, dtype="float64")],
+    )
     cost = states.sum()
     fn = pytensor.function([x, w], [cost, *pt.grad(cost, [x, w])], mode=LOOPS_STAY)
     scans = [n.op for n in fn.maker.fgraph.apply_nodes if isinstance(n.op, Scan)]
@@ -387,7 +393,9 @@ def test_a_bad_constant_in_a_branch_that_does_not_run():
 def test_a_bad_constant_inside_a_loop():
     x = pt.dvector("x")
     table = pt.constant(np.array([1.0, np.nan, 2.0]))
-    result, _ = scan(lambda v, s: s + v * table[0] + table.sum(), sequences=[x], outputs_info=[ZERO])
+    result, _ = scan(
+        lambda v, s: s + v * table[0] + table.sum(), sequences=[x], outputs_info=[ZERO]
+    )
     fn = pytensor.function([x], result, mode=LOOPS_STAY)
     assert trip(fn, np.ones(2)).kind == "nan"
 

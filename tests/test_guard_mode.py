@@ -267,6 +267,7 @@ def test_public_names():
 
 # ---------------------------------------------------------------- the drop-in
 
+
 def _table():
     """(name, inputs, outputs, values) of what the two NanGuardModes must agree on."""
     x, y, m = pt.dvector("x"), pt.dvector("y"), pt.dmatrix("m")

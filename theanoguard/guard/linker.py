@@ -394,7 +394,8 @@ class GuardRuntime:
             if pending is not None:
                 pending.inputs = self.values_before()  # now that they are restored
                 raise explained(pending) from None
-        if isinstance(error, Tripped) or vm.position < 0:
+        is_ours = isinstance(error, Tripped) or error is self.outermost().pending
+        if is_ours or vm.position < 0:
             raise error
         raise_with_op(self.fgraph, vm.nodes[vm.position], vm.thunks[vm.position])
 

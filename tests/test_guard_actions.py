@@ -1,0 +1,308 @@
+"""What happens at a trip: raise, warn, record, pdb, and a callable."""
+
+import bdb
+import logging
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from guarding import CountedIdentity, guarded, trip
+from pytensor import shared
+
+from theanoguard import GuardError, GuardEvent, GuardMode, events
+
+GOING_ON = ("warn", "record", "pdb", "callable")
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """``chain(action)``: x -> first -> log -> second -> sum, and an independent sqrt of y."""
+    made = {}
+
+    def function(action):
+        if action not in made:
+            x, y = pt.dvector("x"), pt.dvector("y")
+            first, second = CountedIdentity(), CountedIdentity()
+            told = []
+            outputs = [second(pt.log(first(x))).sum(), pt.sqrt(y)]
+            fn = guarded([x, y], outputs, action=told.append if action == "callable" else action)
+            made[action] = fn, first, second, told
+        return made[action]
+
+    return function
+
+
+@pytest.fixture(autouse=True)
+def opened(monkeypatch):
+    """Stands for the debugger, and for a user who lets the call go on."""
+    calls = []
+    monkeypatch.setattr("pdb.set_trace", lambda: calls.append("opened"))
+    return calls
+
+
+GOOD, ZERO, NEG = np.ones(3), np.array([1.0, 0.0, 1.0]), -np.ones(3)
+
+
+# ---------------------------------------------------------------- raise
+
+
+def test_raise_stops_at_the_first_bad_node(chain):
+    fn, first, second, _ = chain("raise")
+    fn(GOOD, GOOD)
+    runs = first.runs, second.runs
+    event = trip(fn, ZERO, GOOD)
+    assert event.op == "Log"
+    assert first.runs > runs[0]  # (the explanation computes it again)
+    assert second.runs == runs[1]  # what comes later did not run
+    fn(GOOD, GOOD)
+    assert second.runs == runs[1] + 1
+
+
+def test_a_bad_input_stops_before_any_node(chain):
+    fn, first, second, _ = chain("raise")
+    fn(GOOD, GOOD)
+    runs = first.runs, second.runs
+    assert trip(fn, np.array([1.0, np.nan, 1.0]), GOOD).role == "input"
+    assert (first.runs, second.runs) == runs
+
+
+def test_what_is_raised(chain):
+    fn = chain("raise")[0]
+    with pytest.raises(AssertionError) as caught:
+        fn(ZERO, GOOD)
+    error = caught.value
+    assert type(error) is GuardError
+    event = error.event
+    assert isinstance(event, GuardEvent)
+    assert (event.kind, event.op, event.role, event.output) == ("inf", "Log", "node", 0)
+    assert (event.n_nan, event.n_posinf, event.n_neginf, event.n_big) == (0, 0, 1, 0)
+    assert (event.first_index, event.first_value) == ((1,), -np.inf)
+    assert (event.dtype, event.shape, event.size, event.path) == ("float64", (3,), 3, ())
+    assert event is events(fn)[-1]
+    with pytest.raises(AttributeError):
+        event.kind = "nan"
+
+
+def test_calls_are_counted():
+    x = pt.dvector("x")
+    fn = guarded([x], pt.log(x))
+    fn(GOOD)
+    assert trip(fn, ZERO).call == 2
+    fn(GOOD)
+    assert trip(fn, NEG).call == 4
+    assert [event.call for event in events(fn)] == [2, 4]
+
+
+def test_the_function_can_be_used_after_any_number_of_trips(chain):
+    fn, *_ = chain("raise")
+    for _ in range(200):
+        trip(fn, ZERO, GOOD)
+        assert fn(GOOD, GOOD)[0] == 0
+
+
+# ---------------------------------------------------------------- what goes on
+
+
+@pytest.mark.parametrize("action", GOING_ON)
+def test_the_call_goes_on(action, chain, capsys, caplog):
+    fn, first, second, told = chain(action)
+    runs = first.runs, second.runs
+    del told[:]
+    before = len(events(fn))
+    total, roots = fn(ZERO, GOOD)
+    assert total == -np.inf
+    assert list(roots) == [1, 1, 1]
+    # the first bad node, and neither the copy nor the sum that follow from it
+    new = events(fn)[before:]
+    assert [event.op for event in new] == ["Log"]
+    assert second.runs == runs[1] + 1
+    if action == "callable":
+        assert told == new
+    if action == "warn":
+        assert [record.event for record in caplog.records] == new
+    if action == "pdb":
+        assert "log(0.0) = -inf" in capsys.readouterr().err
+    fn(GOOD, GOOD)
+    assert len(events(fn)) == before + 1
+
+
+@pytest.mark.parametrize("action", GOING_ON)
+def test_each_call_reports_anew(action, chain):
+    fn = chain(action)[0]
+    before = len(events(fn))
+    for _ in range(3):
+        fn(ZERO, GOOD)
+    calls = [event.call for event in events(fn)[before:]]
+    assert calls == list(range(calls[0], calls[0] + 3))
+
+
+@pytest.mark.parametrize("action", GOING_ON)
+def test_what_follows_from_a_bad_input_is_not_reported(action, chain):
+    fn = chain(action)[0]
+    before = len(events(fn))
+    fn(np.array([np.nan, 1.0, 1.0]), GOOD)
+    assert [(e.role, e.variable) for e in events(fn)[before:]] == [("input", "x")]
+
+
+def test_independent_faults_are_reported_each(chain):
+    fn = chain("record")[0]
+    before = len(events(fn))
+    fn(ZERO, NEG)
+    assert {event.op for event in events(fn)[before:]} == {"Log", "Sqrt"}
+
+
+def test_the_debugger_is_opened_once(chain, opened):
+    chain("pdb")[0](GOOD, GOOD)
+    assert opened == []
+    chain("pdb")[0](ZERO, GOOD)
+    assert opened == ["opened"]
+
+
+def test_leaving_the_debugger_stops_the_call_and_loses_nothing(monkeypatch):
+    def leave():
+        raise bdb.BdbQuit
+
+    monkeypatch.setattr("pdb.set_trace", leave)
+    w, x = shared(np.ones(3)), pt.dvector("x")
+    fn = guarded([x], pt.log(w * 0.5 + x), updates={w: w * 0.5 + x}, action="pdb")
+    with pytest.raises(bdb.BdbQuit):
+        fn(-0.5 * GOOD)
+    assert np.array_equal(w.get_value(), GOOD)
+
+
+def test_what_follows_through_an_update_is_a_new_report():
+    """A bad shared variable is reported as one by the next call."""
+    w, x = shared(np.ones(3), name="w"), pt.dvector("x")
+    fn = guarded([x], [], updates={w: w + pt.log(x)}, action="record")
+    fn(ZERO)
+    fn(GOOD)
+    assert [(e.role, e.call) for e in events(fn)] == [("node", 1), ("shared", 2)]
+
+
+# ---------------------------------------------------------------- buffers
+
+
+def test_buffers_are_bounded():
+    x = pt.dvector("x")
+    mode = GuardMode(True, True, True, action="record", max_events=4)
+    first, second = (guarded([x], out, mode=mode) for out in (pt.log(x), pt.sqrt(x)))
+    for i in range(6):
+        first(-(i + 1.0) * GOOD)
+    assert [e.call for e in events(first)] == [3, 4, 5, 6]
+    second(NEG)
+    assert [e.op for e in mode.events] == ["Log", "Log", "Log", "Sqrt"]
+    assert len(events(first)) == 4
+    assert [e.op for e in events(second)] == ["Sqrt"]
+
+
+def test_raised_trips_are_kept_too(chain):
+    fn = chain("raise")[0]
+    before = len(events(fn))
+    trip(fn, ZERO, GOOD)
+    assert len(events(fn)) == before + 1 <= 100 or len(events(fn)) == 100
+
+
+def test_what_events_returns_is_a_copy(chain):
+    fn = chain("record")[0]
+    fn(ZERO, GOOD)
+    kept = events(fn)
+    kept.clear()
+    assert events(fn)
+
+
+# ---------------------------------------------------------------- a callable
+
+
+class Broken(Exception):
+    pass
+
+
+def test_a_callable_that_raises():
+    def refuse(event):
+        raise Broken(event.kind)
+
+    x = pt.dvector("x")
+    later = CountedIdentity()
+    fn = guarded([x], later(pt.log(x)), action=refuse)
+    fn(GOOD)
+    for _ in range(2):
+        with pytest.raises(Broken, match="inf"):
+            fn(ZERO)
+    assert later.runs == 1
+    with pytest.raises(Broken, match="nan"):
+        fn(np.array([np.nan, 1.0, 1.0]))  # an input
+    fn(GOOD)
+    assert later.runs == 2
+
+
+def test_a_callable_that_raises_from_inside_a_loop():
+    import pytensor
+
+    def refuse(event):
+        raise Broken(event.path[0].step)
+
+    x = pt.dvector("x")
+    result, _ = pytensor.scan(
+        lambda v, s: s * 0.5 + pt.log(v + 0 * s),
+        sequences=[x],
+        outputs_info=[pt.constant(0.0, dtype="float64")],
+    )
+    fn = guarded([x], result, action=refuse)
+    fn(GOOD)
+    with pytest.raises(Broken, match="^1$"):
+        fn(ZERO)
+    fn(GOOD)
+
+
+def test_a_callable_may_stop_the_program():
+    x = pt.dvector("x")
+
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    fn = guarded([x], pt.log(x), action=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fn(ZERO)
+
+
+def test_a_callable_may_use_other_guarded_functions(chain):
+    other = chain("raise")[0]
+    seen = []
+
+    def look(event):
+        seen.append(trip(other, ZERO, GOOD).op)
+
+    x = pt.dvector("x")
+    fn = guarded([x], pt.log(x), action=look)
+    fn(ZERO)
+    assert seen == ["Log"]
+
+
+# ---------------------------------------------------------------- the logger
+
+
+@pytest.mark.parametrize("action", ["raise", "warn", "record"])
+def test_every_trip_is_one_record_of_the_logger(action, chain, caplog):
+    fn = chain(action)[0]
+    caplog.set_level(logging.INFO, logger="theanoguard")
+    fn(GOOD, GOOD)
+    assert not caplog.records
+    if action == "raise":
+        trip(fn, ZERO, GOOD)
+    else:
+        fn(ZERO, GOOD)
+    [record] = caplog.records
+    assert record.name == "theanoguard"
+    assert record.event == events(fn)[-1]
+    assert record.levelno == (logging.WARNING if action == "warn" else logging.INFO)
+    assert "-inf" in record.getMessage() or "Inf" in record.getMessage()
+
+
+def test_only_warn_is_seen_by_default(chain, caplog):
+    for action in ("raise", "record"):
+        fn = chain(action)[0]
+        if action == "raise":
+            trip(fn, ZERO, GOOD)
+        else:
+            fn(ZERO, GOOD)
+    assert not caplog.records
