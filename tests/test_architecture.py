@@ -24,7 +24,7 @@ LAYERS = [
     {"log"},
     {"explain"},
     {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
-    {"_backward", "environment"},
+    {"environment"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.
@@ -194,9 +194,11 @@ def loaded_modules():
 
 
 def is_registration(name):
-    """The mode's name, in either case; or a dispatcher's entry for one of theanoguard's classes."""
-    return name.lower().endswith(".predefined_modes.guardmode") or (
-        ".registry.<class 'theanoguard." in name
+    """The mode's name, in either case; an entry of ours among the rewrites or in a dispatcher."""
+    return (
+        name.lower().endswith(".predefined_modes.guardmode")
+        or ".optdb._names.theanoguard_" in name
+        or ".registry.<class 'theanoguard." in name
     )
 
 

@@ -182,7 +182,9 @@ def test_nested_loops():
         bad = good.copy()
         bad[i, j] = -1.0
         event = trip(fn, bad)
-        assert (steps(event), event.kind) == ([i, j], "nan")
+        # 3.0 takes the logarithm out of the inner loop, whatever the mode excludes
+        assert steps(event) in ([i, j], [i])
+        assert event.kind == "nan"
     fn(good)
 
 

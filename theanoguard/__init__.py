@@ -1,19 +1,51 @@
 """theanoguard: where, why and when numbers go bad inside compiled PyTensor graphs."""
 
+from theanoguard import testvalue
+from theanoguard.asserts import (
+    Assert,
+    PdbBreakpoint,
+    assert_finite,
+    assert_in_range,
+    assert_op,
+    assert_shape,
+)
+from theanoguard.explain import register_hint
 from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
 from theanoguard.log import EventLog, read_log
+from theanoguard.monitor import DetectNan, MonitorMode, Stepper, detect_nan, step, stepping
 from theanoguard.printing import debugprint, min_informative_str, pp, pprint, profile, pydotprint
+from theanoguard.printops import Print
 from theanoguard.provenance import provenance, track_provenance
+from theanoguard.testvalue import (
+    MissingTestValue,
+    eval_intermediate_values,
+    get_test_value,
+    test_values,
+)
 
 __all__ = [
+    "Assert",
+    "DetectNan",
     "EventLog",
     "GuardError",
     "GuardEvent",
     "GuardMode",
+    "MissingTestValue",
+    "MonitorMode",
     "NanGuardMode",
+    "PdbBreakpoint",
+    "Print",
+    "Stepper",
+    "assert_finite",
+    "assert_in_range",
+    "assert_op",
+    "assert_shape",
     "debugprint",
+    "detect_nan",
+    "eval_intermediate_values",
     "events",
+    "get_test_value",
     "min_informative_str",
     "pp",
     "pprint",
@@ -21,6 +53,11 @@ __all__ = [
     "provenance",
     "pydotprint",
     "read_log",
+    "register_hint",
+    "step",
+    "stepping",
+    "test_values",
+    "testvalue",
     "track_provenance",
 ]
 __version__ = "0.1.0.dev0"

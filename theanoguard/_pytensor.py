@@ -23,9 +23,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
 from pytensor.graph.utils import simple_extract_stack
-from pytensor.link.c.cmodule import GCC_compiler
+from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
-from pytensor.link.c.cmodule import try_blas_flag
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType

@@ -26,7 +26,7 @@ from theanoguard.explain.regions import extreme_element, locate
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import Repro, repro_of, save_repro
 from theanoguard.explain.scalars import ScalarStep
-from theanoguard.provenance import Provenance, SourceLine, lookup
+from theanoguard.provenance import Provenance, SourceLine, lookup, lookup_inner
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 """Operations that only move elements."""
@@ -488,9 +488,16 @@ def user_line(provenance):
     return provenance.source
 
 
+def lookup_in(scope, variable):
+    """Return the provenance of a variable of a scope's graph, which may be an inner one."""
+    if scope.parent is None:
+        return lookup(scope.fgraph, variable)
+    return lookup_inner(scope.node.op, scope.fgraph, variable)
+
+
 def provenance_of(place, step=None):
     """Return the provenance of a place, or of a scalar operation fused into its node."""
-    found = lookup(place.scope.fgraph, place.variable)
+    found = lookup_in(place.scope, place.variable)
     node = place.variable.owner
     if step is None or step.node is None or not found.inner:
         return found
@@ -506,7 +513,7 @@ def _name(scope, variable, provenance):
     def known(v):
         if v.owner is None:
             return _outer_name(scope, v)
-        found = lookup(scope.fgraph, v)
+        found = lookup_in(scope, v)
         if found.own_name:
             return found.name
         op = user_op(found, v.owner)
@@ -606,7 +613,7 @@ def display_name(scope, variable):
     """Return the user's name of a variable of a compiled graph, or a short expression."""
     if isinstance(variable, Constant):
         return name_of(variable)
-    return _name(scope, variable, lookup(scope.fgraph, variable))[0]
+    return _name(scope, variable, lookup_in(scope, variable))[0]
 
 
 def index_text(index):
@@ -697,7 +704,7 @@ def _producer(place):
     if node is None:
         return Producer(role_of(place.variable))
     further = tuple(op_name(v.owner.op) for v in _ancestors(node, depth=3) if v.owner is not None)
-    user_op = lookup(place.scope.fgraph, place.variable).op
+    user_op = lookup_in(place.scope, place.variable).op
     further += (user_op_name(user_op),) if user_op else ()
     final = culprit.scalar_final(place) if isinstance(node.op, Elemwise) else None
     if isinstance(final, ScalarStep):
@@ -817,7 +824,7 @@ def _weightiest(step):
 
 
 def _waypoint(place):
-    provenance = lookup(place.scope.fgraph, place.variable)
+    provenance = lookup_in(place.scope, place.variable)
     array = np.asarray(place.array)
     leaf = place.is_leaf
     op = None if leaf else user_op(provenance, place.variable.owner)

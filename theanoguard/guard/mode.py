@@ -7,10 +7,7 @@ from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
 from theanoguard.guard.linker import GuardLinker, Recorder
 from theanoguard.guard.policy import Exemptions, make_policy
 from theanoguard.log import open_log
-from theanoguard.provenance import ProvenanceTracker
-
-# What every guarded graph gets before it is rewritten.
-FEATURES = (ProvenanceTracker, Exemptions)
+from theanoguard.provenance import attach, leave_origins
 
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 LINKER_SETTINGS = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
@@ -36,20 +33,21 @@ def _vm_linker(linker):
     return found
 
 
-class _Attached(GraphRewriter):
-    """A rewriter that first attaches features to the graph it rewrites."""
+class _Watched(GraphRewriter):
+    """A rewriter during which provenance and exemptions are followed."""
 
-    def __init__(self, rewriter, features):
+    def __init__(self, rewriter):
         self.rewriter = rewriter
-        self.features = features
 
     def add_requirements(self, fgraph):
-        for feature in self.features:
-            fgraph.attach_feature(feature())
+        attach(fgraph)
+        fgraph.attach_feature(Exemptions())
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):
-        return self.rewriter.apply(fgraph, *args, **kwargs)
+        result = self.rewriter.apply(fgraph, *args, **kwargs)
+        leave_origins(fgraph)
+        return result
 
     def __getattr__(self, name):
         if name == "rewriter":
@@ -209,7 +207,7 @@ class GuardMode(Mode):
 
     @property
     def optimizer(self):
-        return _Attached(super().optimizer, FEATURES)
+        return _Watched(super().optimizer)
 
     @property
     def events(self):
