@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 from pytensor.graph.basic import Constant
+from pytensor.link.vm import Loop
 
 from theanoguard._pytensor import IfElse, config
 
@@ -79,7 +80,8 @@ def run_by_hand(fn, inputs, orderings):
         first = 1 if storage[node.inputs[0]][0] else 1 + n
         return node.inputs[first : first + n]
 
-    for node in execution_order(fgraph, orderings, branch):
+    in_order = isinstance(fn.vm, Loop)  # which runs the nodes as they stand
+    for node in fn.vm.nodes if in_order else execution_order(fgraph, orderings, branch):
         if isinstance(node.op, IfElse):
             for variable, source in zip(node.outputs, branch(node), strict=True):
                 storage[variable][0] = copy.deepcopy(storage[source][0])

@@ -249,8 +249,9 @@ def test_a_callable_that_raises_from_inside_a_loop():
     )
     fn = guarded([x], result, action=refuse)
     fn(GOOD)
-    with pytest.raises(Broken, match="^1$"):
+    with pytest.raises(Broken) as caught:
         fn(ZERO)
+    assert caught.value.args == (1,)
     fn(GOOD)
 
 

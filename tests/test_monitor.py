@@ -42,7 +42,7 @@ def test_functions_are_called_around_each_node():
     np.testing.assert_array_equal(out, result)
 
 
-def test_c_code_is_kept():
+def test_c_code_is_kept(needs_cxx):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(x), mode=MonitorMode(post_func=lambda i, node, fn: None))
     assert type(f.vm).__name__ == "CVM"
@@ -79,7 +79,7 @@ def test_wrong_arguments_are_refused():
         MonitorMode(linker="cvm")
 
 
-def test_without_functions_nothing_is_wrapped():
+def test_without_functions_nothing_is_wrapped(needs_cxx):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(x), mode=MonitorMode())
     assert all(hasattr(thunk, "cthunk") for thunk in f.vm.thunks)

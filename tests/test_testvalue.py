@@ -246,7 +246,9 @@ class IncOneC(COp):
 
 
 @pytest.mark.parametrize("op", [IncOnePython(), IncOneC()])
-def test_custom_operations(op):
+def test_custom_operations(op, request):
+    if isinstance(op, IncOneC):
+        request.getfixturevalue("needs_cxx")
     i = ps.int32("i")
     i.tag.test_value = 3
     with values_on("raise"):

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.link.vm import VM
 from pytensor.printing import debugprint
 
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
@@ -95,8 +96,11 @@ class Body:
         return (*outside, Frame(self.node, self.fgraph, step))
 
 
-class _CountsSteps:
-    """Mixin of a virtual machine that runs the body of a ``Scan``: it counts the steps."""
+class _CountsSteps(VM):
+    """Mixin of a virtual machine that runs the body of a ``Scan``: it counts the steps.
+
+    It derives from ``VM`` so that its layout is that of the machine whose class it becomes.
+    """
 
     body = None
 
