@@ -16,7 +16,7 @@ from theanoguard.explain.culprit import (
     numeric_mask,
     scalar_steps,
 )
-from theanoguard.explain.explanation import describe
+from theanoguard.explain.describe import describe
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import first_made, steps_of
 

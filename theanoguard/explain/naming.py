@@ -187,3 +187,22 @@ def number_texts(values):
     exact = [repr(v.item() if isinstance(v, np.generic) else v) for v in values]
     clash = len(set(texts)) < len(set(exact))
     return exact if clash else texts
+
+
+def index_text(index):
+    """Return an index as it is written.
+
+    Examples
+    --------
+    >>> index_text((2, slice(None))), index_text((...,)), index_text(())
+    ('[2, :]', '', '')
+    """
+    if not index or index == (...,):
+        return ""
+    return "[" + ", ".join(map(_one_index_text, index)) + "]"
+
+
+def _one_index_text(i):
+    if isinstance(i, slice):
+        return f"{'' if i.start is None else i.start}:{'' if i.stop is None else i.stop}"
+    return "..." if i is ... or isinstance(i, np.ndarray) else str(i)

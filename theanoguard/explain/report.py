@@ -7,8 +7,9 @@ then the way from the inputs.  Never a dump of the graph.
 import textwrap
 from pathlib import PurePath
 
-from theanoguard.explain.explanation import FAR, index_text, user_line
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.naming import index_text, number_text
+from theanoguard.explain.records import user_line
+from theanoguard.explain.way import FAR
 
 WIDTH = 96
 MAX_PATH_LINES = 9

@@ -1,0 +1,175 @@
+"""Describe where a bad value comes from."""
+
+import numpy as np
+from pytensor.graph.basic import Constant
+
+from theanoguard.explain import culprit
+from theanoguard.explain.culprit import Place
+from theanoguard.explain.hints import CAME_IN, hint_for
+from theanoguard.explain.labels import display_name, name_in, provenance_of, role_of
+from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
+from theanoguard.explain.records import Cause, Operand, user_line
+from theanoguard.explain.regions import extreme_element, locate
+from theanoguard.explain.situation import situation_of
+from theanoguard.provenance import lookup
+
+
+def describe(origin, mask, event=None):
+    """Return the :class:`Cause` that an :class:`~theanoguard.explain.culprit.Origin` is."""
+    place = origin.place
+    node = place.variable.owner
+    scope = place.scope
+    array = np.asarray(place.array)
+    made = origin.made
+    step = None if made is None else made.step
+    provenance = provenance_of(place, step)
+    value = place.element if step is None else _only(step.results)
+    name, own_name = name_in(scope, place.variable, provenance)
+    if node is None:
+        role = event.role if event is not None and event.role != "node" else role_of(place.variable)
+        folded = any("fold" in step.reason for step in provenance.history)
+        hint = CAME_IN["folded" if folded else role]
+        op, operands, expression = None, (), name
+    else:
+        role = "node"
+        if step is not None:
+            operands = _scalar_operands(made)
+            op = op_name(step.op)
+            expression = apply_text(step.op, number_texts(step.operands))
+        else:
+            operands = _region_operands(place)
+            op = op_name(node.op)
+            expression = apply_text(node.op, [o.text for o in operands])
+        hint = hint_for(situation_of(place, made, op, value, provenance))
+    in_term = made is not None and made.bad is not None
+    bad = made.bad if in_term else mask(array)
+    low, high = (None, None) if in_term else finite_range(array)
+    return Cause(
+        kind=kind_of(value),
+        role=role,
+        op=op,
+        node=None if node is None else f"{node.op}.{node.outputs.index(place.variable)}",
+        fused=step is not None and step.node is not None,
+        name=name,
+        own_name=own_name,
+        expression=expression,
+        operands=operands,
+        index=place.index if made is None else made.index,
+        value=value,
+        shape=bad.shape,
+        dtype=str(array.dtype),
+        n_bad=int(np.count_nonzero(bad)),
+        size=int(bad.size),
+        minimum=low,
+        maximum=high,
+        provenance=provenance,
+        path=scope.path,
+        hint=hint,
+        around=_line_around(scope),
+    )
+
+
+def _line_around(scope):
+    """Return the user's line of the innermost inner graph that has one."""
+    while scope.parent is not None:
+        line = user_line(lookup(scope.parent.fgraph, scope.node.outputs[0]))
+        if line is not None:
+            return line
+        scope = scope.parent
+    return None
+
+
+def _only(values):
+    return next((v for v in values if not np.isfinite(v)), values[0])
+
+
+def kind_of(value):
+    """Return what is wrong with a number: "nan", "inf", or "big"."""
+    if np.isnan(value):
+        return "nan"
+    return "inf" if np.isinf(value) else "big"
+
+
+def finite_range(array):
+    """Return the smallest and largest finite value of an array, or (None, None)."""
+    array = np.asarray(array)
+    if array.dtype.kind not in "fiu":
+        return None, None
+    finite = array[np.isfinite(array)]
+    return (finite.min(), finite.max()) if finite.size else (None, None)
+
+
+def _scalar_operands(made):
+    """Return the operands of a scalar operation at one element."""
+    operands = []
+    for value, origin in zip(made.step.operands, made.step.origins, strict=True):
+        if isinstance(origin, int):
+            operands.append(_element_operand(made.sources[origin], value))
+            continue
+        dtype = str(np.asarray(value).dtype)
+        if origin is None:
+            operands.append(Operand(number_text(value), value, None, (), dtype, constant=True))
+        else:
+            text = apply_text(origin.op, number_texts(origin.operands))
+            operands.append(Operand(text, value, None, (), dtype, computed=True))
+    return tuple(operands)
+
+
+def _element_operand(place, value):
+    array = np.asarray(place.array)
+    low, high = finite_range(array)
+    return Operand(
+        display_name(place.scope, place.variable),
+        value,
+        place.index,
+        array.shape,
+        str(array.dtype),
+        low,
+        high,
+        isinstance(place.variable, Constant),
+    )
+
+
+def _region_operands(place):
+    found = culprit.regions_of(place)
+    inputs = place.variable.owner.inputs
+    arrays = [np.asarray(Place(place.scope, inputs[r.operand]).array) for r in found]
+    return tuple(
+        _region_operand(place.scope, inputs[region.operand], region, array, telling)
+        for region, array, telling in zip(
+            found, arrays, _telling_elements(place, found, arrays), strict=True
+        )
+    )
+
+
+def _telling_elements(place, found, arrays):
+    """Return the index in each region of the element that weighs most, or None."""
+    whole = [None if r.is_element or not a.size else extreme_element(r, a)
+             for r, a in zip(found, arrays, strict=True)]  # fmt: skip
+    if op_name(place.variable.owner.op) not in ("dot", "batched_dot"):
+        return whole
+    # The k of the largest term a[i, k] * b[k, j]; the row and the column come first.
+    row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
+    if np.shape(row) != np.shape(column) or not np.size(row):
+        return whole
+    with np.errstate(all="ignore"):
+        terms = np.abs(row * column)
+    k = int(np.where(np.isnan(terms), np.inf, terms).argmax())
+    pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
+    return [*pair, *whole[2:]]
+
+
+def _region_operand(scope, variable, region, array, telling):
+    read = array[region.index]
+    low, high = finite_range(read)
+    return Operand(
+        display_name(scope, variable),
+        read[()] if np.ndim(read) == 0 else None,
+        region.index,
+        array.shape,
+        str(array.dtype),
+        low,
+        high,
+        isinstance(variable, Constant),
+        None if telling is None else (telling, array[telling]),
+    )

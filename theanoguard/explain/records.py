@@ -1,0 +1,249 @@
+"""What an explanation consists of: plain data, which pickles and outlives the call."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from theanoguard.explain.event import GuardEvent, PathStep
+from theanoguard.explain.hints import Hint
+from theanoguard.explain.naming import index_text, number_text
+from theanoguard.explain.repro import Repro, save_repro
+from theanoguard.provenance import Provenance, SourceLine
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the culprit was given.
+
+    Parameters
+    ----------
+    name : str
+        Name of the variable, or a short expression.
+    value : number or None
+        The element, exactly; None where a whole region was read.
+    index : tuple or None
+        Its index in the variable; slices where a region was read.
+    shape : tuple of int
+    dtype : str
+    minimum, maximum : number or None
+        Smallest and largest finite value of what was read.
+    constant : bool
+    telling : tuple of (tuple of int, number) or None
+        Of a region, the element that weighs most: in a product of matrices that of the largest
+        term.
+    computed : bool
+        Whether it is a value inside a fused operation; `name` is then what computed it.
+    """
+
+    name: str
+    value: Any
+    index: tuple | None
+    shape: tuple[int, ...]
+    dtype: str
+    minimum: Any = None
+    maximum: Any = None
+    constant: bool = False
+    telling: tuple[tuple[int, ...], Any] | None = None
+    computed: bool = False
+
+    @property
+    def text(self):
+        """The value if it is one, else the name with what was read of it."""
+        if self.value is not None:
+            return number_text(self.value)
+        return self.name + index_text(self.index)
+
+
+@dataclass(frozen=True)
+class Waypoint:
+    """One stop on the way from an input to the culprit.
+
+    Parameters
+    ----------
+    name : str
+        The variable's name, or the operation.
+    index : tuple
+        The element there.
+    value : number
+        Its value, exactly.
+    shape : tuple of int
+    kind : {"node", "input", "shared", "constant", "state"}
+        A state is what a scan hands from step to step.
+    source : SourceLine or None
+        The user's line.
+    op : str or None
+        The user's operation.
+    path : tuple of PathStep
+        The inner graphs it lies in.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    value: Any
+    shape: tuple[int, ...]
+    kind: str
+    source: SourceLine | None = None
+    op: str | None = None
+    path: tuple[PathStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cause:
+    """An operation, or an outside value, that a bad value comes from.
+
+    Parameters
+    ----------
+    kind : {"nan", "inf", "big", "extreme"}
+        What its value is.
+    role : {"node", "input", "shared", "constant"}
+    op : str or None
+        Name of the operation; of a fused one, the inner scalar operation.
+    node : str or None
+        The Apply node that holds it.
+    fused : bool
+        Whether the node is a fused one.
+    name : str
+        Name of the variable, the nearest name, or a short expression.
+    own_name : bool
+        Whether the user gave the name to this variable.
+    expression : str
+        The operation with its operands' values.
+    operands : tuple of Operand
+    index : tuple of int
+        The element.
+    value : number
+        What came out there, exactly.
+    shape : tuple of int
+    dtype : str
+    n_bad, size : int
+        How many elements are bad, of how many.
+    minimum, maximum : number or None
+        Smallest and largest finite value.
+    provenance : Provenance
+        Of the operation.
+    path : tuple of PathStep
+        The inner graphs entered, outermost first.
+    hint : Hint or None
+    around : SourceLine or None
+        The user's line of the innermost scan, or other operation with an inner graph, that it
+        happened in.
+    """
+
+    kind: str
+    role: str
+    op: str | None
+    node: str | None
+    fused: bool
+    name: str
+    own_name: bool
+    expression: str
+    operands: tuple[Operand, ...]
+    index: tuple[int, ...]
+    value: Any
+    shape: tuple[int, ...]
+    dtype: str
+    n_bad: int
+    size: int
+    minimum: Any
+    maximum: Any
+    provenance: Provenance
+    path: tuple[PathStep, ...] = ()
+    hint: Hint | None = None
+    around: SourceLine | None = None
+
+    @property
+    def backward(self):
+        """Whether differentiation made the operation."""
+        return self.provenance.backward is not None
+
+    @property
+    def source(self):
+        """The user's line; of a gradient, the line that it differentiates."""
+        return user_line(self.provenance)
+
+
+@dataclass(frozen=True)
+class Fate:
+    """What became of a bad value in the rest of the call.
+
+    Parameters
+    ----------
+    survives : bool
+        Whether an output or update of the function is bad.
+    outputs : tuple of str
+        Which ones.
+    masked_by : tuple of str
+        Operations that read a bad value and gave sound ones.
+    """
+
+    survives: bool
+    outputs: tuple[str, ...]
+    masked_by: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that is known of a trip; plain data, which pickles and outlives the call.
+
+    Parameters
+    ----------
+    event : GuardEvent
+        The trip.
+    cause : Cause
+        The first operation that made the badness, or the outside value that held it.
+    deeper : Cause or None
+        Where `cause` is sound under the policy except for an infinite operand: what made that.
+    waypoints : tuple of Waypoint
+        The way from an input to the cause.
+    left_out : int
+        How many stops of a long way are left out after the first :data:`FAR`.
+    reproduced : bool
+        Whether the replay gave the same bad value.  If not, `cause` tells what the live
+        call showed.
+    notes : tuple of str
+    fate : Fate or None
+        On request.
+    repro : Repro or None
+        What :meth:`save_repro` writes.
+    """
+
+    event: GuardEvent
+    cause: Cause
+    deeper: Cause | None = None
+    waypoints: tuple[Waypoint, ...] = ()
+    left_out: int = 0
+    reproduced: bool = True
+    notes: tuple[str, ...] = ()
+    fate: Fate | None = None
+    repro: Repro | None = field(default=None, repr=False, compare=False)
+
+    def save_repro(self, path):
+        """Write a standalone script that shows the fault, with its data beside it.
+
+        Parameters
+        ----------
+        path : str or Path
+            Of the script; the data file has the same name and the suffix ``.npz``.
+
+        Returns
+        -------
+        Path
+            The script.
+
+        Raises
+        ------
+        ValueError
+            If the fault cannot be reproduced.
+        """
+        return save_repro(self, path)
+
+    @property
+    def made_here(self):
+        """Whether an operation of the function made the badness (else it came in)."""
+        return self.cause.role == "node"
+
+
+def user_line(provenance):
+    """Return the user's line; of a gradient, the line that it differentiates."""
+    if provenance.backward is not None and provenance.backward.forward_source is not None:
+        return provenance.backward.forward_source
+    return provenance.source
