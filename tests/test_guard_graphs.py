@@ -529,12 +529,7 @@ def test_what_is_left_out_still_spoils_what_follows():
             assert len(events(fn)) == 1
 
 
-STALE = pytest.mark.xfail(
-    strict=True, reason="a small output without a check keeps its interval of the last call"
-)
-
-
-@pytest.mark.parametrize("size", [100, pytest.param(40, marks=STALE)])
+@pytest.mark.parametrize("size", [100, 40])
 def test_one_output_of_several_left_out(size, needs_cxx):
     """What the last call knew of an output that is not checked is not used in this one."""
     x, y, m = pt.dvector("x"), pt.dvector("y"), pt.dmatrix("m")
@@ -578,9 +573,6 @@ def test_uninitialised_memory_is_not_looked_at():
     assert trip(fn, 100, np.full(3, 30.0)).kind == "big"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the rule 'uninitialised' takes sums into such memory for checked"
-)
 def test_a_sum_into_memory_that_was_uninitialised():
     x = pt.dvector("x")
     buffer = pt.basic.AllocEmpty("float64")(pt.constant(4))

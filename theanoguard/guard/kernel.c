@@ -588,14 +588,13 @@ static int guarded_run(void *p) {
   if (n->n_instr >= 0) {
     PyObject *value = n->n_checks ? cell_value(n->checks[0].cell) : NULL;
     int small = value != NULL && PyArray_Check(value) && PyArray_SIZE((PyArrayObject *)value) <= SMALL;
-    if (!small) {
-      if (eval_program(g, n)) {
-        g->proofs++;
-        return 0;
-      }
-      for (int i = 0; i < n->n_outputs; i++)
-        if (n->output_slots[i] >= 0) g->slots[n->output_slots[i]] = UNKNOWN;
+    if (!small && eval_program(g, n)) {
+      g->proofs++;
+      return 0;
     }
+    /* outputs without a check must not keep the interval of another call */
+    for (int i = 0; i < n->n_outputs; i++)
+      if (n->output_slots[i] >= 0) g->slots[n->output_slots[i]] = UNKNOWN;
   }
   for (int i = 0; i < n->n_checks; i++) {
     Check *c = &n->checks[i];

@@ -134,7 +134,9 @@ def _is_unwritten(plan, node, index):
     """AllocEmpty, and arrays that have been written to in part."""
     if isinstance(node.op, AllocEmpty):
         return True
-    source = node.inputs[0] if isinstance(node.op, WRITING) else _viewed(node, index)
+    if isinstance(node.op, WRITING):  # (what is added to has been written before)
+        return node.op.set_instead_of_inc and node.inputs[0] in plan.unwritten
+    source = _viewed(node, index)
     return source is not None and source in plan.unwritten
 
 
@@ -143,7 +145,8 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs):
     if not operands_clean:
         return False
     if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
-        return True
+        big_integers = plan.policy.big and plan.policy.integers
+        return not big_integers or all(v.type.dtype == "bool" for v in outputs)
     if type(op) in SELECTING:
         selected = inputs[SELECTING[type(op)]]
         return all(_widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
