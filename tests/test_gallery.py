@@ -117,7 +117,7 @@ def test_report_is_short_and_starts_with_the_answer(case):
 def test_saved_reproduction_shows_the_same_fault(case, tmp_path, capsys):
     """Run here, as a fresh interpreter for each model would take minutes; see the next test."""
     path, truth, error = case
-    script = error.explanation.save_repro(tmp_path / "bug.py")
+    script = error.save_repro(tmp_path / "bug.py")
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(script)
     assert ended.value.code == 1
@@ -132,7 +132,7 @@ def test_saved_reproductions_run_in_a_fresh_process_without_this_package(tmp_pat
     for path in (p for p in GALLERY if p.stem in stems):
         module = load(path)
         error = guard_error(module.model, module.arguments(), module.TRUTH.get("watch", "all"))
-        script = error.explanation.save_repro(tmp_path / f"{path.stem}.py")
+        script = error.save_repro(tmp_path / f"{path.stem}.py")
         run = subprocess.run([sys.executable, script], capture_output=True, text=True, cwd=tmp_path)
         assert run.returncode == 1, run.stderr
         assert "at element" in run.stdout

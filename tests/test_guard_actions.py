@@ -307,3 +307,13 @@ def test_only_warn_is_seen_by_default(chain, caplog):
         else:
             fn(ZERO, GOOD)
     assert not caplog.records
+
+
+def test_any_other_error_tells_where_it_happened(needs_cxx):
+    x, y = pt.dvector("x"), pt.dvector("y")
+    fn = guarded([x, y], pt.dot(x, y))
+    with pytest.raises(ValueError) as caught:
+        fn(np.ones(3), np.ones(4))
+    note = "\n".join(caught.value.__notes__)
+    assert "ValueError in" in note
+    assert "test_guard_actions.py" in note

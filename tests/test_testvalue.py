@@ -21,6 +21,7 @@ from pytensor.graph.type import Type
 from pytensor.link.c.op import COp
 from pytensor.scan import basic as scan_basic
 
+import theanoguard
 from theanoguard import testvalue
 from theanoguard._pytensor import IfElse
 from theanoguard.testvalue import (
@@ -566,3 +567,12 @@ def test_eval_intermediate_values_of_a_function():
     with pytest.raises(TypeError, match="No input of the function: q"):
         eval_intermediate_values(f, {x: [1.0], "k": 1.0, "q": 2})
     assert f([0.0, 1.0, 2.0], 2.0) == pytest.approx(np.exp([0.0, 2.0, 4.0]).sum())
+
+
+def test_intermediate_values_stand_beside_the_nodes():
+    x = pt.dvector("x")
+    y = pt.exp(x).sum()
+    values = eval_intermediate_values([y], {x: np.array([0.0, 0.0])})
+    text = theanoguard.debugprint(y, values=values, file="str")
+    assert "min=2" in text.splitlines()[0]
+    assert "min=0" in text.splitlines()[-1]

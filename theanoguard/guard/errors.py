@@ -22,5 +22,25 @@ class GuardError(AssertionError):
         self.event = event
         self.explanation = explanation
 
+    def save_repro(self, path):
+        """Write a script that shows the fault again with PyTensor alone, its data beside it.
+
+        Parameters
+        ----------
+        path : str or path-like
+            Of the script, which ends in ``.py``.
+
+        Raises
+        ------
+        ValueError
+            If the trip could not be explained, so that there is nothing to write.
+        """
+        if self.explanation is None:
+            raise ValueError(
+                "this trip has no explanation, and nothing can be reproduced from it.\n"
+                "Call the function again on the same inputs, and save the error of that call."
+            )
+        return self.explanation.save_repro(path)
+
     def __str__(self):
         return render_text(self.event, self.explanation)

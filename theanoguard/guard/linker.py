@@ -21,7 +21,7 @@ from theanoguard._pytensor import (
     link_inner,
     raise_with_op,
 )
-from theanoguard.explain import explain
+from theanoguard.explain import explain, explain_exception, render_failure
 from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.guard import kernel, numpy_kernel
 from theanoguard.guard.errors import GuardError
@@ -397,7 +397,19 @@ class GuardRuntime:
         is_ours = isinstance(error, Tripped) or error is self.outermost().pending
         if is_ours or vm.position < 0:
             raise error
+        self.tell_of(error, vm.nodes[vm.position])
         raise_with_op(self.fgraph, vm.nodes[vm.position], vm.thunks[vm.position])
+
+    def tell_of(self, error, node):
+        """Add to any other error of a node a note that says where and with which operands."""
+        if not isinstance(error, Exception) or getattr(error, "told_by_guard", False):
+            return
+        error.told_by_guard = True  # the graphs outside have nothing to add
+        values = {variable: cell[0] for variable, cell in self.storage_map.items()}
+        try:
+            error.add_note(render_failure(explain_exception(error, self.fgraph, node, values)))
+        except Exception:
+            logger.exception("theanoguard: the error could not be explained; please report this")
 
 
 def explained(trip):
