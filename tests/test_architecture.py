@@ -17,20 +17,21 @@ PACKAGE = Path(theanoguard.__file__).parent
 # "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
 LAYERS = [
     {"shim", "cli", "__main__", "notebook"},
-    {"doctor", "logreport"},
+    {"doctor", "logreport", "run"},
+    {"guarded"},
     {"theanoguard"},
-    {"monitor", "training", "compare", "lint"},
+    {"numba_ops", "monitor", "training", "compare", "lint"},
     {"guard"},
     {"log"},
     {"explain"},
     {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
-    {"environment"},
+    {"environment", "legacy", "numpy_compat", "python_compat", "ondemand", "plain"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba"}
 # Imported inside a function, where they are used: the package works without them.
-OPTIONAL = {"IPython", "ipywidgets", "jax", "pydot"}
+OPTIONAL = {"IPython", "ipywidgets", "jax", "parameterized", "pydot"}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

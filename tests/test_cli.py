@@ -6,13 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pexpect
 import pytest
 
 import theanoguard
 from theanoguard import GuardEvent
 from theanoguard.cli import main
+from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
 from theanoguard.explain.event import PathStep
 from theanoguard.log import LogEntry, header_id, header_json, read_log
+from theanoguard.provenance import Provenance, SourceLine
 
 ROOT = Path(theanoguard.__file__).parents[1]
 
@@ -75,14 +78,47 @@ INPUT = replace(
     call=12,
 )
 EVENTS = [LOSS, STEP, INPUT, replace(LOSS, call=10)]
+LINE = SourceLine("/home/me/train.py", 12, "loss", "return -pt.log(p).mean()")
+EXPLANATION = Explanation(
+    LOSS,
+    Cause(
+        kind="nan",
+        role="node",
+        op="log",
+        node="Log.0",
+        fused=False,
+        name="loss",
+        own_name=True,
+        expression="log(-0.25)",
+        operands=(Operand("p", -0.25, (5, 2), (128, 10), "float32", -0.25, 1.0),),
+        index=(5, 2),
+        value=float("nan"),
+        shape=(128, 10),
+        dtype="float32",
+        n_bad=4,
+        size=1280,
+        minimum=-3.0,
+        maximum=0.0,
+        provenance=Provenance(LINE),
+        hint=Hint("log-negative", "Keep the argument positive."),
+    ),
+    waypoints=(Waypoint("x", (5, 2), 1.5, (128, 10), "input"),),
+)
 
 
 def write_log(path, events, mode=MODE):
+    """Write a log; of an event the explanation stands in a line of its own, as a guard writes."""
     content = {"environment": ENVIRONMENT, "mode": mode}
     key = header_id(content)
     lines = [header_json(key, content)]
     for n, event in enumerate(events):
-        lines.append(LogEntry(event, f"2025-03-01T12:00:0{n}.000+00:00", 4711, key).to_json())
+        time = f"2025-03-01T12:00:0{n}.000+00:00"
+        if isinstance(event, Explanation):
+            lines.append(LogEntry(event.event, time, 4711, key).to_json())
+            record = {"time": time, "process": 4711, "header": key}
+            lines.append(json.dumps({**record, "explanation": event.to_plain()}))
+        else:
+            lines.append(LogEntry(event, time, 4711, key).to_json())
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -118,6 +154,75 @@ def test_report_shows_all(log, capsys, golden):
     golden("report", out)
 
 
+@pytest.fixture
+def explained_log(log):
+    write_log(log, [EXPLANATION, STEP, replace(LOSS, call=10)])
+    return log
+
+
+def test_report_shows_explanations(explained_log, capsys, golden):
+    status, out, err = report(capsys, explained_log)
+    assert (status, err) == (0, "")
+    golden("report_explained", out)
+    _, short, _ = report(capsys, explained_log, "--short")
+    assert "train.py:12 in loss" in short
+    assert "What to do" in out and "What to do" not in short
+
+
+def test_report_counts_by_the_line(explained_log, capsys):
+    """An event without an explanation has the line of the others of its operation."""
+    _, out, _ = report(capsys, explained_log, "--count", "--json")
+    assert [(c["count"], c["source"]) for c in json.loads(out)] == [
+        (2, "train.py:12 in loss"),
+        (1, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "number"), [("train.py:12", 2), ("in loss", 2), ("pt.log", 2), ("test", 0)]
+)
+def test_report_filters_by_the_line(explained_log, capsys, pattern, number):
+    _, out, _ = report(capsys, explained_log, "--source", pattern, "--short")
+    assert out.endswith(f"{number} of 3 events.\n")
+
+
+def test_report_as_json_keeps_explanations(explained_log, capsys, tmp_path):
+    _, out, _ = report(capsys, explained_log, "--json")
+    again = tmp_path / "again.jsonl"
+    again.write_text(out)
+    # (by their texts: a NaN is not equal to itself)
+    assert repr(read_log(again).entries) == repr(read_log(explained_log).entries)
+    assert repr(read_log(again).entries[0].explanation) == repr(EXPLANATION)
+
+
+def test_an_explanation_in_the_next_file(explained_log, capsys):
+    """The log was rotated between an event and its explanation."""
+    header, event, explanation, *others = explained_log.read_text().splitlines(keepends=True)
+    older = explained_log.with_suffix(".1")
+    older.write_text(header + event)
+    explained_log.write_text("".join([header, explanation, *others]))
+    for files in ([older, explained_log], [explained_log, older]):
+        _, out, _ = report(capsys, *files)
+        assert out.count("What to do") == 1
+        assert out.endswith("3 of 3 events.\n")
+    _, out, _ = report(capsys, explained_log)  # alone it tells the event, too
+    assert out.count("What to do") == 1
+    assert out.endswith("3 of 3 events.\n")
+
+
+def test_report_has_colours_in_a_terminal_alone(explained_log, monkeypatch):
+    for name in ("NO_COLOR", "FORCE_COLOR", "PYTHON_COLORS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    command = ["-m", "theanoguard", "report", str(explained_log)]
+    terminal = pexpect.run(" ".join([sys.executable, *command]), cwd=ROOT, encoding="utf-8")
+    assert "\x1b[1;31mNaN in log: log(-0.25)" in terminal
+    assert "\x1b" not in run("report", explained_log).stdout
+    monkeypatch.setenv("NO_COLOR", "1")
+    terminal = pexpect.run(" ".join([sys.executable, *command]), cwd=ROOT, encoding="utf-8")
+    assert "NaN in log: log(-0.25)" in terminal and "\x1b" not in terminal
+
+
 def test_report_counts(log, capsys, golden):
     status, out, _ = report(capsys, log, "--count")
     assert status == 0
@@ -127,9 +232,12 @@ def test_report_counts(log, capsys, golden):
 def test_report_counts_as_json(log, capsys):
     _, out, _ = report(capsys, log, "--count", "--json")
     assert json.loads(out) == [
-        {"count": 2, "kind": "nan", "node": "Log(Softmax{axis=1}.0)", "variable": "loss"},
-        {"count": 1, "kind": "inf", "node": "Composite{exp((i0 + i1))}(h, b)", "variable": None},
-        {"count": 1, "kind": "big", "node": "input", "variable": "x"},
+        {"count": n, "kind": kind, "node": node, "variable": variable, "source": None}
+        for n, kind, node, variable in [
+            (2, "nan", "Log(Softmax{axis=1}.0)", "loss"),
+            (1, "inf", "Composite{exp((i0 + i1))}(h, b)", None),
+            (1, "big", "input", "x"),
+        ]
     ]
 
 
@@ -179,7 +287,15 @@ def test_report_mentions_damage(log, capsys):
 
 def test_report_does_not_let_names_play_with_the_terminal(tmp_path, capsys):
     path = tmp_path / "log"
-    write_log(path, [replace(LOSS, variable="\x1b[2J", node="a\nb\x07")], {"class": "\x1b[0m"})
+    evil = replace(LOSS, variable="\x1b[2J", node="a\nb\x07", dtype="\x1b[0m")
+    line = SourceLine("\x07", 1, "\x1b]0;", "\x1b[2J")
+    cause = EXPLANATION.cause
+    operand = replace(cause.operands[0], name="\x1b[2J", dtype="\x07")
+    cause = replace(
+        cause, expression="\x1b[2J", dtype="\x07", provenance=Provenance(line), operands=(operand,)
+    )
+    explanation = Explanation(replace(evil, call=2), cause, notes=("\x1b[2J",))
+    write_log(path, [evil, explanation], {"class": "\x1b[0m"})
     for arguments in ([], ["--count"], ["--json"]):
         _, out, _ = report(capsys, path, *arguments)
         assert all(c.isprintable() for c in out.replace("\n", ""))
@@ -225,7 +341,8 @@ def test_wrong_arguments(arguments, text, capsys):
 def test_as_a_program(log):
     shown = run("report", log, "--count")
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert shown.stdout.splitlines()[1].split() == ["2", "nan", "loss", "Log(Softmax{axis=1}.0)"]
+    row = shown.stdout.splitlines()[1].split()
+    assert row == ["2", "nan", "loss", "-", "Log(Softmax{axis=1}.0)"]
     failed = run("report", log.parent / "missing")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert "Traceback" not in failed.stderr

@@ -21,6 +21,7 @@ from pytensor.raise_op import Assert
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 
+from theanoguard import GuardError, GuardMode
 from theanoguard.explain import (
     Situation,
     explain,
@@ -31,7 +32,7 @@ from theanoguard.explain import (
     render_text,
 )
 from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
-from theanoguard.explain.hints import hint_for
+from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import first_made, steps_of
@@ -224,12 +225,42 @@ def test_finds_what_is_masked_inside_a_fused_node():
     x, y = pt.dvector("x"), pt.dvector("y")
     out = pt.switch(pt.gt(x, 0), pt.log(x) / y, 0.0)
     fn = pytensor.function([x, y], [out, pt.exp(x) + y], mode=PY)
-    fgraph = fn.maker.fgraph
-    args = [np.array([1.0, -2.0, 3.0]), np.ones(3)]
-    [found] = find_masked(fgraph, input_values(fn, args), is_bad, impl="py")
+    [found] = find_masked(fn, np.array([1.0, -2.0, 3.0]), np.ones(3))
     assert (found.op, found.index, found.operands[0].value) == ("log", (1,), -2.0)
-    sound = [np.array([1.0, 2.0, 3.0]), np.ones(3)]
-    assert find_masked(fgraph, input_values(fn, sound), is_bad, impl="py") == []
+    assert find_masked(fn, np.array([1.0, 2.0, 3.0]), np.ones(3)) == []
+
+
+def test_finds_what_a_later_node_masks_and_not_what_survives():
+    x = pt.dvector("x")
+    total = pytensor.shared(0.0, name="total")
+    masked, alive = pt.cumsum(pt.log(x)), pt.cumsum(pt.sqrt(x))
+    fn = pytensor.function(
+        [x],
+        pt.switch(pt.isnan(masked), 0.0, masked),
+        updates=[(total, total + alive.sum())],
+        mode=PY,
+    )
+    [found] = find_masked(fn, np.array([1.0, -1.0]))
+    assert (found.op, found.index) == ("log", (1,))
+    assert total.get_value() == 0.0
+    only_big = find_masked(fn, np.array([1.0, 2.0]), is_bad=lambda a: a > 1.4)
+    assert {cause.op for cause in only_big} == set()  # sqrt(2) gets into the update
+
+
+def test_the_report_tells_the_fate_on_request():
+    x = pt.dvector("x")
+    bad = pt.cumsum(pt.log(x))
+    outputs = {True: bad.sum(), False: pt.switch(pt.isnan(bad), 0.0, bad)}
+    for survives, output in outputs.items():
+        fn = pytensor.function([x], output, mode=GuardMode(tell_fate=True))
+        with pytest.raises(GuardError) as caught:
+            fn(np.array([1.0, -1.0]))
+        assert caught.value.explanation.fate.survives is survives
+        word = "It reaches 1 of the function's outputs." if survives else "It is masked later"
+        assert word in str(caught.value)
+    with pytest.raises(GuardError) as caught:
+        pytensor.function([x], bad, mode=GuardMode())(np.array([-1.0]))
+    assert caught.value.explanation.fate is None
 
 
 # Explanations
@@ -431,6 +462,13 @@ def test_a_bare_event_is_told():
     assert render_text(event, None) == "Inf in Log at element [2]"
 
 
+def test_the_way_follows_a_tiny_divisor():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    values = [np.array([3.0]), np.array([1e-300])]
+    found = explained([x, y], [pt.sqr(x) / pt.cumsum(y)], values)
+    assert [point.op or point.name for point in found.waypoints] == ["y", "cumsum"]
+
+
 # Hints
 
 
@@ -457,14 +495,41 @@ def test_registered_hints_come_first():
         ("arccosh", (0.5,), np.nan, "float64", "arccosh-out-of-range"),
         ("sin", (np.inf,), np.nan, "float64", "angle-infinite"),
         ("reciprocal", (0.0,), np.inf, "float64", "division-by-zero"),
+        ("sum", (np.float32([3e38, 3e38]),), np.inf, "float32", "sum-overflow"),
+        ("dot", (np.float32([3e38, 1]), np.float32([2, 1])), np.inf, "float32", "dot-overflow"),
+        ("softmax", (np.array([np.inf, 1.0]),), np.nan, "float64", "softmax-of-infinity"),
     ],
 )
 def test_hints(op, operands, result, dtype, key):
     dtype = np.dtype(dtype).type
-    hint = hint_for(Situation(op, tuple(map(dtype, operands)), dtype(result), np.dtype(dtype).name))
+    operands = tuple(v if np.ndim(v) else dtype(v) for v in operands)
+    with np.errstate(over="ignore"):
+        hint = hint_for(Situation(op, operands, dtype(result), np.dtype(dtype).name))
     assert hint.key == key
     if key == "exp-overflow":
         assert ("709.8" if dtype is np.float64 else "88.7") in hint.text
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "producers", "key"),
+    [
+        ("log", (0.0,), [Producer("softmax")], "softmax-then-log"),
+        ("log", (0.0,), [Producer("true_div", (), ("sum", "exp"))], "probability-underflow"),
+        ("true_div", (0.5, 0.0), [Producer("mul"), Producer("sqrt")], "norm-gradient-at-zero"),
+        ("true_div", (0.5, 0.0), [], "gradient-at-zero"),
+        ("true_div", (0.5, 1e-200), [Producer("mul"), Producer("softmax")], "softmax-then-log"),
+        ("true_div", (0.5, 1e-200), [], "tiny-divisor"),
+        ("true_div", (np.inf, np.inf), [Producer("exp"), Producer("sum")], "softmax-overflow"),
+        ("sqrt", (-1e-9,), [Producer("sub", (1.0, 1.0 + 1e-9))], "cancellation"),
+    ],
+)
+def test_hints_that_look_upstream(op, operands, producers, key):
+    backward = op == "true_div" and key != "softmax-overflow"
+    result = np.nan if np.isinf(operands[0]) or op == "sqrt" else np.inf
+    situation = Situation(
+        op, operands, result, "float64", backward=backward, producers=tuple(producers)
+    )
+    assert hint_for(situation).key == key
 
 
 # Exceptions of a node

@@ -114,7 +114,15 @@ def test_a_malformed_program_is_refused():
     cell = [np.zeros(3)]
     with pytest.raises(ValueError, match="malformed"):
         guard.add_node(
-            0, None, lambda: None, [], [], False, [cell], (program.bytes(), [0], [], [], 1.0, 0.0)
+            0,
+            None,
+            lambda: None,
+            [],
+            [],
+            False,
+            [cell],
+            (program.bytes(), [0], [], [], 1.0, 0.0),
+            None,
         )
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pytensor import config
 from pytensor.compile.debug.profiling import ProfileStats
 
-from theanoguard import printing
+from theanoguard import GuardMode, printing
+from theanoguard import events as guard_events
 from theanoguard.model import graph_model
 from theanoguard.provenance import TRACK_PROVENANCE
 
@@ -140,6 +141,53 @@ def test_values_times_and_events():
     assert lines[0] == "Log [id A]  | time=0.25s  <<< first  <<< second"
     assert "'y'  | min=1 max=1 mean=1 bad=2  <<< overflow" in lines[2]
     assert "x [id D]  | min=1 max=3 mean=2 bad=0" in text
+
+
+@pytest.fixture(scope="module")
+def tripped():
+    """A function, its events, and the operation that they are of."""
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(2), name="w")
+    mode = GuardMode(action="record")
+    f = pytensor.function([x], pt.cumsum(pt.log(x)) * w, mode=mode)
+    f(np.array([1.0, -1.0]))
+    w.set_value(np.array([np.inf, 1.0]))
+    f(np.array([1.0, 2.0]))
+    return f
+
+
+def test_events_of_a_guard_mark_what_they_name(tripped):
+    found = guard_events(tripped)
+    text = printing.debugprint(tripped, file="str", events=found)
+    [log] = [line for line in text.splitlines() if "Log" in line]
+    assert log.endswith("<<< nan at [1] in call 1")
+    [w] = [line for line in text.splitlines() if " w " in line]
+    assert w.endswith("<<< inf at [0] in call 2")
+    assert printing.debugprint(tripped, file="str", events=found[0]).count("<<<") == 1
+
+
+def test_the_way_to_an_event_is_red(tripped):
+    model = graph_model(tripped, with_provenance=False)
+    text = picture(tripped, events=guard_events(tripped)[0])
+    red = {model.nodes[k].op for k in re.findall(r'(?m)^  "(a\d+)" \[.*color="red"', text)}
+    assert red == {"Log"}
+
+
+def test_an_event_in_a_loop_marks_the_loop():
+    x = pt.dvector("x")
+    states = pytensor.scan(
+        lambda v, s: s + pt.log(v),
+        sequences=[x],
+        outputs_info=[pt.constant(0.0, dtype="float64")],
+        return_updates=False,
+    )
+    mode = GuardMode(action="record").excluding("scan_pushout")
+    f = pytensor.function([x], states, mode=mode)
+    f(np.array([1.0, 0.0]))
+    [event] = guard_events(f)
+    text = printing.debugprint(f, file="str", events=event)
+    marked = [line for line in text.splitlines() if "<<<" in line]
+    assert marked  # (its inner graph has the same line above it)
+    assert all("Scan" in line and line.endswith("<<< inf in call 1, step 1") for line in marked)
 
 
 def test_identifiers_can_be_left_out_with_columns():

@@ -3,6 +3,7 @@
 import linecache
 import pickle
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +23,8 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import InconsistencyError
 from pytensor.scalar.basic import Composite
 
-from theanoguard._pytensor import fused_elemwise_class
+from theanoguard import GuardError, GuardMode
+from theanoguard._pytensor import frozen_graph_class, fused_elemwise_class
 from theanoguard.provenance import (
     TRACK_PROVENANCE,
     Provenance,
@@ -633,6 +635,50 @@ def test_lines_inside_a_scan(recurrent):
     ):
         texts = {p.source.text for p in found} | {q.source.text for p in found for q in p.inner}
         assert texts == {"grown = pt.exp(z * a)", "return pt.log(grown + a)"}
+
+
+def test_a_guard_tracks_by_itself(classifier_under_guard):
+    found = {p.op: p for _, p in every_provenance(classifier_under_guard.maker.fgraph)}
+    assert found["Log"].source.text == "log_q = pt.log(q)"
+    assert any(p.history for p in found.values())
+    assert GraphRewriter.__dict__["rewrite"].__module__ == GraphRewriter.__module__
+
+
+@pytest.fixture(scope="module")
+def classifier_under_guard():
+    inputs, loss, w, gradient = classifier()
+    return pytensor.function(inputs, loss, updates=[(w, w - 0.1 * gradient)], mode=GuardMode())
+
+
+@pytest.mark.parametrize("tracked", [True, False])
+def test_lines_inside_a_scan_under_a_guard(tracked):
+    """PyTensor 3.3 must be asked to keep them when the graph is built."""
+
+    def step(a, z):
+        grown = pt.exp(-z * a)
+        return pt.log(grown - a)
+
+    s = pt.dvector("s")
+    with track_provenance() if tracked else nullcontext():
+        states = pytensor.scan(
+            step,
+            sequences=[s],
+            outputs_info=[pt.constant(1.0, dtype="float64")],
+            return_updates=False,
+        )
+    f = pytensor.function([s], states[-1], mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        f(np.array([0.1, 5.0]))
+    cause = caught.value.explanation.cause
+    assert cause.path[-1].step == 1
+    if tracked or frozen_graph_class is None:
+        assert cause.source.text == "return pt.log(grown - a)"
+        assert "track_provenance" not in str(caught.value)
+    else:
+        assert not cause.provenance.own_source
+        said = str(caught.value)
+        assert "near test_provenance.py" in said or "somewhere in test_provenance.py" in said
+        assert "build the graph inside `with theanoguard.track_provenance():`" in said
 
 
 def test_gradient_of_a_scan(recurrent):

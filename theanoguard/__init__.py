@@ -9,7 +9,14 @@ from theanoguard.asserts import (
     assert_op,
     assert_shape,
 )
-from theanoguard.explain import register_hint
+from theanoguard.explain import (
+    Explanation,
+    explain_exception,
+    find_masked,
+    register_hint,
+    render_failure,
+    render_text,
+)
 from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
 from theanoguard.log import EventLog, read_log
@@ -28,6 +35,7 @@ __all__ = [
     "Assert",
     "DetectNan",
     "EventLog",
+    "Explanation",
     "GuardError",
     "GuardEvent",
     "GuardMode",
@@ -45,6 +53,8 @@ __all__ = [
     "detect_nan",
     "eval_intermediate_values",
     "events",
+    "explain_exception",
+    "find_masked",
     "get_test_value",
     "min_informative_str",
     "pp",
@@ -54,6 +64,8 @@ __all__ = [
     "pydotprint",
     "read_log",
     "register_hint",
+    "render_failure",
+    "render_text",
     "step",
     "stepping",
     "test_values",

@@ -7,6 +7,7 @@ internal which may move, is reached through here.
 import importlib
 import os
 import sys
+import traceback
 from copy import copy
 from functools import wraps
 
@@ -15,7 +16,13 @@ from pytensor.compile import function
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.compilelock import lock_ctx as compile_lock
 from pytensor.compile.maker import FunctionMaker
-from pytensor.compile.mode import Mode, get_mode, predefined_linkers, predefined_modes
+from pytensor.compile.mode import (
+    Mode,
+    fast_run_linkers_to_mode,
+    get_mode,
+    predefined_linkers,
+    predefined_modes,
+)
 from pytensor.configdefaults import config
 from pytensor.configparser import config_files_from_pytensorrc
 from pytensor.graph.basic import Apply, NominalVariable, Variable
@@ -23,6 +30,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
 from pytensor.graph.utils import simple_extract_stack
+from pytensor.link.c import cmodule
 from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
 from pytensor.link.utils import raise_with_op
@@ -159,6 +167,40 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
     return new
 
 
+def failed_node(vm, error):
+    """Return the node at which a virtual machine raised `error`, None if it was at none.
+
+    The C machine notes the position; where a Python loop stood, its frame tells.
+    """
+    position = getattr(vm, "position", -1)
+    if position >= 0:
+        return vm.nodes[position]
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_locals.get("self") is vm:
+            for name in ("current_apply", "node"):
+                if isinstance(node := frame.f_locals.get(name), Apply):
+                    return node
+    return None
+
+
+def fast_run_modes():
+    """Return the modes that the name FAST_RUN stands for, by linker."""
+    # In 3.0 the one for "vm" is a tuple by mistake.
+    return {
+        linker: mode[0] if isinstance(mode, tuple) else mode
+        for linker, mode in fast_run_linkers_to_mode.items()
+    }
+
+
+def forget_module_cache():
+    """Let PyTensor read its compile cache anew, from disk.
+
+    What it keeps in memory names classes; those of a module that is imported a second time
+    are equal but not the same, and cannot be written.
+    """
+    cmodule._module_cache = None
+
+
 def c_compiler():
     """Return PyTensor's wrapper of the C++ compiler."""
     return GCC_compiler
@@ -167,6 +209,10 @@ def c_compiler():
 def blas_links(flags):
     """Whether a program that calls the BLAS compiles, links and runs with these flags."""
     return bool(try_blas_flag(flags.split()))
+
+
+# Where PyTensor's own `sys.excepthook` stands, which calls Python's.
+excepthook_file = importlib.import_module("pytensor.utils").__file__
 
 
 def configuration_files():
@@ -470,3 +516,49 @@ try:  # 3.3 fuses indexing and reductions too, for Numba, into an op with an inn
     from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise as fused_elemwise_class
 except ImportError:
     fused_elemwise_class = None
+
+
+def register_rewrite(database, name, rewriter, *tags, **settings):
+    """Register a rewrite and return a function that takes it out of the database again.
+
+    Parameters
+    ----------
+    database : RewriteDatabase
+    name : str
+    rewriter : RewriteDatabase, GraphRewriter or NodeRewriter
+    *tags : str
+    **settings
+        As for ``database.register``.
+    """
+    before = set(database.__db__)
+    database.register(name, rewriter, *tags, **settings)
+
+    def undo():
+        for tag, rewriters in list(database.__db__.items()):
+            rewriters.discard(rewriter)
+            if not rewriters and tag not in before:
+                del database.__db__[tag]
+        database._names.discard(name)
+        for table in ("__position__", "__final__", "__cleanup__"):
+            getattr(database, table, {}).pop(name, None)
+
+    return undo
+
+
+def renamed(module, *names):
+    """Return what a module has under one of these names, the older ones first."""
+    return _existing(module, *names)[0]
+
+
+def name_rewrites(database, alias, name):
+    """Let `alias` choose what `name` does in a database; return a function that undoes it.
+
+    Parameters
+    ----------
+    database : RewriteDatabase
+    alias : str
+    name : str
+        The name or a tag of rewrites.
+    """
+    database.__db__[alias] = copy(database.__db__[name])
+    return lambda: database.__db__.pop(alias)

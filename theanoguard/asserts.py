@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import ClassVar
 
-import numba
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -25,8 +24,6 @@ from pytensor.graph.replace import _vectorize_node
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
-from pytensor.link.numba.dispatch import numba_funcify
-from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
@@ -488,30 +485,6 @@ for _phase in ("useless", "canonicalize", "stabilize", "specialize"):
         use_db_name_as_tag=False,
     )
     join_rewrite(optdb[_phase], "local_remove_all_assert", local_drop_asserts)
-
-
-@numba_funcify.register(Assert)
-def numba_funcify_assert(op, node, **kwargs):
-    n = len(op.conditions)
-    report = op.report
-
-    def report_all(inputs):
-        report(*inputs)
-
-    @numba_njit
-    def check(value, *rest):
-        holds = True
-        for condition in rest[:n]:
-            if not condition.item():
-                holds = False
-        if not holds:
-            with numba.objmode():
-                report_all(rest)
-        return value
-
-    if n == 0:
-        return numba_njit(lambda value: value)
-    return check
 
 
 # Helpers

@@ -1,10 +1,13 @@
-"""The log of events: one line of JSON for each trip, under headers that say what it ran on.
+"""The log of events: lines of JSON for each trip, under headers that say what it ran on.
 
 A line that starts a section of a log is a header, ``{"schema": "theanoguard.log/1",
-"header": id, "environment": {...}, "mode": {...}}``; each other line is an event,
-``{"time": ..., "process": ..., "header": id, "event": {...}}``, with the event as
-:meth:`~theanoguard.explain.event.GuardEvent.to_json` gives it.  The id is a digest of the
-header, so that one log may hold events of several runs and modes.
+"header": id, "environment": {...}, "mode": {...}}``.  Each other line is ``{"time": ...,
+"process": ..., "header": id}`` with ``"event"``, as
+:meth:`~theanoguard.explain.event.GuardEvent.to_json` gives it, or with ``"explanation"``, as
+:meth:`~theanoguard.explain.records.Explanation.to_plain` gives it, or with both.  An
+explanation tells which event it is of; its line comes later, so that the event is safe before
+anything is found out about it.  The id is a digest of the header, so that one log may hold
+events of several runs and modes.
 """
 
 import hashlib
@@ -13,11 +16,12 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from theanoguard.environment import environment
+from theanoguard.explain import Explanation
 from theanoguard.explain.event import GuardEvent
 
 try:
@@ -29,6 +33,9 @@ logger = logging.getLogger("theanoguard")
 
 SCHEMA = "theanoguard.log/1"
 """Name and version of the format of a log."""
+
+MAX_EXPLANATION = 1 << 16
+"""Bytes that the line of an explanation may have."""
 
 _HEADER_START = b'{"schema": "theanoguard.log/'
 
@@ -145,7 +152,7 @@ class EventLog:
 
     def start(self):
         """Write the header, unless the file has it: a run without a trip leaves it, too."""
-        self._write(None)
+        self._write(lambda header: b"")
 
     def add(self, event):
         """Append an event.
@@ -154,22 +161,34 @@ class EventLog:
         ----------
         event : GuardEvent
         """
-        self._write(event)
+        self._write(lambda header: line_of(header, event))
+
+    def explain(self, explanation):
+        """Append the explanation of an event that has been added.
+
+        One that takes more than :data:`MAX_EXPLANATION` bytes loses the way from the inputs, and
+        if that is not enough it is left out.
+
+        Parameters
+        ----------
+        explanation : Explanation
+        """
+        self._write(lambda header: bounded_line(header, explanation))
 
     # -- the file
 
-    def _write(self, event):
+    def _write(self, make_line):
         try:
-            self._append(event)
+            self._append(make_line)
         except OSError as error:
             if not self._failed:
                 self._failed = True
                 logger.error("theanoguard: the log %s cannot be written: %s", self.path, error)
 
-    def _append(self, event):
+    def _append(self, make_line):
         if self._header is None:
             self._header, self._id = header_line(self.mode)
-        line = b"" if event is None else event_line(event, self._id)
+        line = make_line(self._id)
         fd = self._open()
         try:
             size = os.fstat(fd).st_size
@@ -271,10 +290,29 @@ def header_json(key, content):
     return json.dumps({"schema": SCHEMA, "header": key, **content})
 
 
-def event_line(event, header):
-    """Return the line of an event that happens now, under the header with this id."""
+def line_of(header, event=None, explanation=None):
+    """Return the line of what happens now, under the header with this id."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return f"{LogEntry(event, time, os.getpid(), header).to_json()}\n".encode()
+    record = {"time": time, "process": os.getpid(), "header": header}
+    return f"{_entry_json(record, event, explanation)}\n".encode()
+
+
+def bounded_line(header, explanation):
+    """Return the line of an explanation; what is too long loses the way, or is left out."""
+    left_out = explanation.left_out + len(explanation.waypoints)
+    for shorter in (explanation, replace(explanation, waypoints=(), left_out=left_out)):
+        line = line_of(header, explanation=shorter)
+        if len(line) <= MAX_EXPLANATION:
+            return line
+    return b""
+
+
+def _entry_json(record, event, explanation):
+    if event is not None:
+        record["event"] = event.to_plain()
+    if explanation is not None:
+        record["explanation"] = explanation.to_plain()
+    return json.dumps(record, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -290,17 +328,20 @@ class LogEntry:
         Id of the process that logged it.
     header : str
         Key of :attr:`Log.headers`: what it ran on.
+    explanation : Explanation or None
+        Where one was logged.
     """
 
     event: GuardEvent
     time: str
     process: int
     header: str
+    explanation: Explanation | None = None
 
     def to_json(self):
-        """Return the entry as it stands in the log, without the end of the line."""
-        meta = {"time": self.time, "process": self.process, "header": self.header}
-        return f'{json.dumps(meta)[:-1]}, "event": {self.event.to_json()}}}'
+        """Return the entry as one line of a log, without its end."""
+        record = {"time": self.time, "process": self.process, "header": self.header}
+        return _entry_json(record, self.event, self.explanation)
 
 
 @dataclass
@@ -345,6 +386,13 @@ def read_log(path):
     ValueError
         If it is empty, or no log of events, or of another version.
     """
+    log = _read(path)
+    log.entries = _joined(log.entries)
+    return log
+
+
+def _read(path):
+    """Read a log in which explanations are still apart from their events."""
     log = Log()
     with open(path, "rb") as file:
         lines = [line for line in file if line.strip()]
@@ -373,11 +421,12 @@ def read_log(path):
 def _take(record, log):
     if not isinstance(record, dict) or "header" not in record:
         raise ValueError("neither a header nor an event")
-    if "event" in record:
-        event = GuardEvent.from_json(json.dumps(record["event"]))
-        log.entries.append(
-            LogEntry(event, str(record["time"]), int(record["process"]), str(record["header"]))
-        )
+    if "event" in record or "explanation" in record:
+        explanation = record.get("explanation")
+        explanation = None if explanation is None else Explanation.from_plain(explanation)
+        event = GuardEvent.from_plain(record["event"]) if "event" in record else explanation.event
+        time, process, header = str(record["time"]), int(record["process"]), str(record["header"])
+        log.entries.append(LogEntry(event, time, process, header, explanation))
     elif record.get("schema") == SCHEMA:
         content = {"environment": record["environment"], "mode": record["mode"]}
         if header_id(content) != record["header"]:
@@ -385,6 +434,21 @@ def _take(record, log):
         log.headers[record["header"]] = content
     else:
         raise ValueError(f"a log of schema {record.get('schema')!r}, not {SCHEMA!r}")
+
+
+def _joined(entries):
+    """Put explanations to the events that they are of."""
+    joined, waiting = [], {}
+    for entry in entries:
+        key = entry.process, entry.header, entry.event
+        if entry.explanation is None:
+            waiting[key] = len(joined)
+        elif key in waiting:
+            at = waiting.pop(key)
+            joined[at] = replace(joined[at], explanation=entry.explanation)
+            continue
+        joined.append(entry)
+    return joined
 
 
 def _first_line(error):
@@ -410,9 +474,12 @@ def read_logs(paths):
     OSError, ValueError
         As :func:`read_log`.
     """
-    logs = [read_log(Path(path)) for path in paths]
+    logs = [_read(Path(path)) for path in paths]
+    entries = [entry for log in logs for entry in log.entries]
+    # (an explanation may stand in another file than its event, and bear the same time)
+    entries.sort(key=lambda entry: (entry.time, entry.explanation is not None))
     return Log(
         headers={key: header for log in logs for key, header in log.headers.items()},
-        entries=sorted((e for log in logs for e in log.entries), key=lambda entry: entry.time),
+        entries=_joined(entries),
         damaged=sum(log.damaged for log in logs),
     )

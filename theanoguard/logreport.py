@@ -3,10 +3,13 @@
 import argparse
 import json
 import re
+import sys
+import textwrap
 from collections import Counter
 from fnmatch import fnmatchcase
 
-from theanoguard.explain.report import printable, render_text
+from theanoguard.explain.color import wants_color
+from theanoguard.explain.report import printable, render_text, source_text
 from theanoguard.log import header_json, read_logs
 
 KINDS = ("nan", "inf", "big")
@@ -47,12 +50,43 @@ def call_range(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not a range of calls: N, N..M, N.. or ..M")
 
 
-def is_wanted(event, kinds=None, node=None, variable=None, calls=None):
+def place_of(event):
+    """Return what events of the same operation have in common."""
+    inside = tuple(step.op for step in event.path)
+    return event.function, event.role, event.node, event.variable, event.output, inside
+
+
+def lines_of(entries):
+    """Return the user's line of each place, where an entry there has been explained.
+
+    Parameters
+    ----------
+    entries : iterable of LogEntry
+
+    Returns
+    -------
+    dict of tuple to SourceLine
+        By :func:`place_of`.
+    """
+    explained = (entry for entry in entries if entry.explanation is not None)
+    lines = {place_of(e.event): e.explanation.cause.source for e in explained}
+    return {place: line for place, line in lines.items() if line is not None}
+
+
+def line_of(entry, lines):
+    """Return the user's line of an entry: its own, or that of its place; None if not known."""
+    own = entry.explanation and entry.explanation.cause.source
+    return own or lines.get(place_of(entry.event))
+
+
+def is_wanted(event, line=None, kinds=None, node=None, variable=None, calls=None, source=None):
     """Whether an event passes a filter.
 
     Parameters
     ----------
     event : GuardEvent
+    line : SourceLine or None
+        The user's line, where it is known.
     kinds : collection of str, or None
         Any of "nan", "inf" and "big".
     node : str or None
@@ -61,6 +95,8 @@ def is_wanted(event, kinds=None, node=None, variable=None, calls=None):
         A shell pattern that fits the whole name.
     calls : tuple of (int, int or None), or None
         First and last call.
+    source : str or None
+        A shell pattern that fits somewhere in ``file:line in function: text``.
 
     Returns
     -------
@@ -71,6 +107,7 @@ def is_wanted(event, kinds=None, node=None, variable=None, calls=None):
         and (node is None or fnmatchcase(event.node or "", f"*{node}*"))
         and (variable is None or fnmatchcase(event.variable or "", variable))
         and (calls is None or calls[0] <= event.call <= (calls[1] or event.call))
+        and (source is None or fnmatchcase(str(line or ""), f"*{source}*"))
     )
 
 
@@ -105,10 +142,30 @@ def _plain(value):
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def render_entry(entry):
-    """Return one event of a log in a few lines."""
+def render_entry(entry, line=None, short=False, color=False):
+    """Return one event of a log: its explanation, or what it tells by itself.
+
+    Parameters
+    ----------
+    entry : LogEntry
+    line : SourceLine or None
+        The user's line, where the explanation of another entry tells it.
+    short : bool
+        Whether to leave out the explanation, but for the user's line.
+    color : bool
+        Whether to use the terminal's colours.
+
+    Returns
+    -------
+    str
+    """
     event = entry.event
     of = f" of {event.function}" if event.function else ""
+    head = f"{entry.time}  call {event.call}{of}, process {entry.process}, under {entry.header}"
+    if entry.explanation is not None and not short:
+        # (escapes everything that it takes from the log, but must keep its own colours)
+        report = render_text(event, entry.explanation, color)
+        return f"{printable(head)}\n{textwrap.indent(report, '  ')}"
     counts = {
         "NaN": event.n_nan,
         "+Inf": event.n_posinf,
@@ -117,44 +174,62 @@ def render_entry(entry):
     }
     bad = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
     lines = [
-        f"{entry.time}  call {event.call}{of}, process {entry.process}, under {entry.header}",
+        head,
         f"  {render_text(event, None)}",
+        *([f"  {source_text(line)}"] if line is not None else []),
         f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
         *(f"  inside {step}" for step in event.path),
     ]
     return "\n".join(printable(line) for line in lines)
 
 
-def count(entries):
+def count(entries, lines=None):
     """Count events by kind, node and variable.
 
     Parameters
     ----------
     entries : iterable of LogEntry
+    lines : dict of tuple to SourceLine, optional
+        What :func:`lines_of` gave; by default it is asked about `entries`.
 
     Returns
     -------
     list of dict
-        With the keys ``count``, ``kind``, ``node`` (for a value that came in, its role) and
-        ``variable``; the most frequent first.
+        With the keys ``count``, ``kind``, ``node`` (for a value that came in, its role),
+        ``variable`` and ``source`` (the user's line, where it is known); the most frequent
+        first.
     """
-    events = [entry.event for entry in entries]
-    counts = Counter((e.kind, e.node or e.role, e.variable) for e in events)
-    names = ("count", "kind", "node", "variable")
+    entries = list(entries)
+    lines = lines_of(entries) if lines is None else lines
+    counts = Counter(
+        (
+            e.event.kind,
+            e.event.node or e.event.role,
+            e.event.variable,
+            _short_line(line_of(e, lines)),
+        )
+        for e in entries
+    )
+    names = ("count", "kind", "node", "variable", "source")
     return [dict(zip(names, (n, *key), strict=True)) for key, n in counts.most_common()]
+
+
+def _short_line(line):
+    return None if line is None else source_text(line).split(":  ")[0]
 
 
 def render_counts(counts):
     """Return the result of :func:`count` as a table."""
-    rows = [("count", "kind", "variable", "node")]
+    rows = [("count", "kind", "variable", "source", "node")]
     rows += [
-        (str(c["count"]), c["kind"], printable(c["variable"] or "-"), printable(c["node"]))
+        (str(c["count"]), c["kind"], c["variable"] or "-", c["source"] or "-", c["node"])
         for c in counts
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    rows = [tuple(map(printable, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = 0
     return "\n".join(
-        f"{n:>{widths[0]}}  {kind:<{widths[1]}}  {variable:<{widths[2]}}  {node}"
-        for n, kind, variable, node in rows
+        "  ".join([n.rjust(widths[0]), *map(str.ljust, others, widths[1:])]) for n, *others in rows
     )
 
 
@@ -179,8 +254,14 @@ def add_arguments(parser):
         "--call", metavar="N..M", type=call_range, help="only these calls: N, N..M, N.. or ..M"
     )
     parser.add_argument(
-        "--count", action="store_true", help="count them by kind, node and variable"
+        "--source",
+        metavar="PATTERN",
+        help="only this line of the code, as 'train.py:12' or 'in loss'; needs an explanation",
     )
+    parser.add_argument(
+        "--count", action="store_true", help="count them by kind, node, variable and line"
+    )
+    parser.add_argument("--short", action="store_true", help="leave out the explanations")
     parser.add_argument(
         "--json", action="store_true", help="print JSON: again a log, or with --count a list"
     )
@@ -189,12 +270,21 @@ def add_arguments(parser):
 def run(arguments):
     """Run ``theanoguard report``; return its exit status."""
     log = read_logs(arguments.log)
-    chosen = (arguments.kind, arguments.node, arguments.variable, arguments.call)
-    entries = [entry for entry in log.entries if is_wanted(entry.event, *chosen)]
+    chosen = (
+        arguments.kind,
+        arguments.node,
+        arguments.variable,
+        arguments.call,
+        arguments.source,
+    )
+    lines = lines_of(log.entries)
+    entries = [
+        entry for entry in log.entries if is_wanted(entry.event, line_of(entry, lines), *chosen)
+    ]
     used = {entry.header for entry in entries}
     headers = {key: header for key, header in log.headers.items() if key in used}
     if arguments.count:
-        counts = count(entries)
+        counts = count(entries, lines)
         print(json.dumps(counts, indent=2) if arguments.json else render_counts(counts))
     elif arguments.json:
         for key, header in headers.items():
@@ -202,11 +292,11 @@ def run(arguments):
         for entry in entries:
             print(entry.to_json())
     else:
-        for block in [
-            *(render_header(key, header) for key, header in headers.items()),
-            *map(render_entry, entries),
-        ]:
-            print(f"{block}\n")
+        color = wants_color(sys.stdout)
+        for key, header in headers.items():
+            print(f"{render_header(key, header)}\n")
+        for entry in entries:
+            print(f"{render_entry(entry, line_of(entry, lines), arguments.short, color)}\n")
         damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
         print(f"{len(entries)} of {len(log.entries)} events{damaged}.")
     return 0

@@ -4,7 +4,6 @@ The terminal text, the picture, the HTML and the JSON are made from a :class:`Gr
 of them walks PyTensor's graph by itself.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,8 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard.provenance import Backward, Provenance, RewriteStep, SourceLine, lookup
+from theanoguard.plain import from_plain, to_plain
+from theanoguard.provenance import Provenance, lookup
 
 #: Version of the JSON form; raised when a field changes its meaning or goes away.
 SCHEMA = 1
@@ -199,7 +199,9 @@ class GraphModel:
     variables: dict[str, VariableModel]
     nodes: dict[str, NodeModel]
     name: str | None = None
-    objects: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    objects: dict[str, Any] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"json": False}
+    )
 
     def in_order(self):
         """The nodes in the order of execution."""
@@ -222,7 +224,7 @@ class GraphModel:
 
     def to_dict(self):
         """The model as dictionaries, lists, strings and numbers, ready for JSON."""
-        return {"schema": SCHEMA, **_plain(self)}
+        return {"schema": SCHEMA, **to_plain(self)}
 
     @classmethod
     def from_dict(cls, data):
@@ -238,77 +240,7 @@ class GraphModel:
                 f"This graph was written under schema {data.get('schema')!r}, "
                 f"and this version reads {SCHEMA}.\nWrite it anew."
             )
-        return _graph(data)
-
-
-def _plain(thing):
-    if dataclasses.is_dataclass(thing):
-        names = (f.name for f in dataclasses.fields(thing))
-        return {name: _plain(getattr(thing, name)) for name in names if name != "objects"}
-    if isinstance(thing, Mapping):
-        return {str(key): _plain(value) for key, value in thing.items()}
-    if isinstance(thing, list | tuple):
-        return [_plain(item) for item in thing]
-    return thing
-
-
-def _source(data):
-    return data and SourceLine(**data)
-
-
-def _provenance(data):
-    if data is None:
-        return None
-    backward = data["backward"]
-    return Provenance(
-        **{
-            **data,
-            "source": _source(data["source"]),
-            "history": tuple(
-                RewriteStep(**{**step, "source": _source(step["source"])})
-                for step in data["history"]
-            ),
-            "merged": tuple(_source(line) for line in data["merged"]),
-            "inner": tuple(_provenance(inner) for inner in data["inner"]),
-            "backward": backward
-            and Backward(
-                **{
-                    **backward,
-                    "forward_source": _source(backward["forward_source"]),
-                    "grad_source": _source(backward["grad_source"]),
-                }
-            ),
-        }
-    )
-
-
-def _variable(data):
-    found = data["statistics"]
-    found = found and Statistics(**{**found, "shape": tuple(found["shape"])})
-    return VariableModel(
-        **{**data, "statistics": found, "provenance": _provenance(data["provenance"])}
-    )
-
-
-def _node(data):
-    maps = {
-        name: {int(out): list(ins) for out, ins in data[name].items()}
-        for name in ("destroy_map", "view_map")
-    }
-    inner = {name: _graph(graph) for name, graph in data["inner"].items()}
-    return NodeModel(
-        **{**data, **maps, "inner": inner, "provenance": _provenance(data["provenance"])}
-    )
-
-
-def _graph(data):
-    return GraphModel(
-        inputs=data["inputs"],
-        outputs=data["outputs"],
-        variables={key: _variable(v) for key, v in data["variables"].items()},
-        nodes={key: _node(n) for key, n in data["nodes"].items()},
-        name=data["name"],
-    )
+        return from_plain(cls, {name: v for name, v in data.items() if name != "schema"})
 
 
 # --------------------------------------------------------------------------------------
@@ -323,8 +255,9 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
     graph : Variable, Apply, Function, FunctionGraph or list of these
     values : mapping of Variable to array_like or Statistics, optional
         Last values; a variable is looked up by itself.
-    events : mapping of Variable or Apply to object, optional
-        What to mark, and with what: its ``str`` is kept; a list stands for several.
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
+        What to mark, and with what: its ``str`` is kept; a list stands for several.  The event
+        of a guard marks what it names; one from an inner graph the node that this belongs to.
     times : mapping of Apply to float, optional
         Seconds spent in each node.  For a function compiled with ``profile=True`` its profile
         is read without being asked.
@@ -376,10 +309,30 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
         profile = getattr(item, "profile", None)
         if profile:
             _read_profile(profile, fgraph, times, calls)
+    order = list(dict.fromkeys(order))
+    if not isinstance(events, Mapping | None):
+        events = _found_events(events if isinstance(events, list | tuple) else [events], order)
     gatherer = _Gatherer(values or {}, events or {}, times, calls, with_provenance)
-    return gatherer.gather(
-        inputs, outputs, list(dict.fromkeys(order)), fgraphs, updates, names[0] if names else None
-    )
+    return gatherer.gather(inputs, outputs, order, fgraphs, updates, names[0] if names else None)
+
+
+def _found_events(events, order):
+    """Map the nodes and variables that events of a guard name to texts of the events."""
+    roots = {v: None for node in order for v in node.inputs if v.owner is None}
+    found = {}
+    for event in events:
+        if event.path:
+            things = [node for node in order if str(node.op) == event.path[0].op]
+        elif event.role == "node":
+            things = [node for node in order if str(node) == event.node]
+        else:
+            things = [v for v in roots if v.name == event.variable and v.name is not None]
+        at = f" at {list(event.first_index)}" if event.shape else ""
+        step = f", step {event.path[0].step}" if event.path else ""
+        for thing in things:
+            text = f"{event.kind}{at} in call {event.call}{step}"
+            found.setdefault(thing, []).append(text)
+    return found
 
 
 def _function_graph(item):

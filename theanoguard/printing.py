@@ -80,8 +80,8 @@ def debugprint(
         The rewrites that led from the user's node to this one, latest first.
     values : mapping of Variable to array_like or Statistics, optional
         Last values, of which minimum, maximum, mean and the number of bad elements are shown.
-    events : mapping of Variable or Apply to object, optional
-        What to mark with ``<<<``, and with which text.
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
+        What to mark with ``<<<``, and with which text; what the events of a guard name.
     times : mapping of Apply to float, optional
         Seconds spent in each node; of a function compiled with ``profile=True``, and `values`
         or `times` given, they are read from its profile.
@@ -293,7 +293,7 @@ def pydotprint(
         For tests: how many different labels there must be; -1 for any number.
     highlight : Variable or Apply, optional
         Draw the way from the inputs to it in red.
-    events : mapping of Variable or Apply to object, optional
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
         As in :func:`debugprint`; what is marked is drawn in red with its way from the inputs.
 
     Returns
@@ -313,10 +313,10 @@ def pydotprint(
     >>> picture.startswith(b"digraph")
     True
     """
-    events = dict(events or {})
-    if highlight is not None:
-        events.setdefault(highlight, "")
     model = graph_model(fct, events=events, with_provenance=False)
+    for key, thing in model.objects.items():
+        if thing is highlight:
+            (model.nodes.get(key) or model.variables[key]).events.append("")
     options = _Picture(
         compact=compact,
         with_ids=with_ids,

@@ -16,7 +16,6 @@ prints when one of them runs.
 
 from typing import ClassVar
 
-import numba
 import numpy as np
 import pytensor.printing
 import pytensor.tensor as pt
@@ -25,11 +24,10 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import Output
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.link.numba.dispatch import numba_funcify
-from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._pytensor import IfElse
+from theanoguard.ondemand import LoadModule
 
 
 def print_attributes(op, value):
@@ -201,42 +199,7 @@ optdb.register(
     "minimum_compile",
     position=0.01,
 )
-
-
-@numba_funcify.register(Print)
-def numba_funcify_print(op, node, **kwargs):
-    def show(x):
-        op.global_fn(op, x)
-
-    @numba_njit
-    def print_value(x):
-        with numba.objmode():
-            show(x)
-        return x
-
-    return print_value
-
-
-@numba_funcify.register(PrintBeside)
-def numba_funcify_print_beside(op, node, **kwargs):
-    print_op = op.print_op
-
-    def show(x):
-        print_op.global_fn(print_op, x)
-
-    @numba_njit
-    def print_value(x):
-        with numba.objmode():
-            show(x)
-        return np.array(True)
-
-    return print_value
-
-
-@numba_funcify.register(After)
-def numba_funcify_after(op, node, **kwargs):
-    @numba_njit
-    def after(x, *tokens):
-        return x
-
-    return after
+# For this package's ops, Assert among them.  Numba's linker always asks for the tag.
+optdb.register(
+    "theanoguard_load_numba_ops", LoadModule("theanoguard.numba_ops"), "numba", position=0.0
+)

@@ -437,9 +437,9 @@ def _inside_operator():
     """Whether an operator of Python's, such as ``__add__`` of a variable, is being run."""
     frame = sys._getframe(2)
     while frame is not None and not is_user_file(frame.f_code.co_filename):
-        code = frame.f_code
-        if code.co_name.startswith("__") and code.co_filename.endswith("variable.py"):
-            return True
+        name, file = frame.f_code.co_name, frame.f_code.co_filename
+        if name.startswith("__") and file.endswith("variable.py"):
+            return name not in ("__dot__", "__rdot__")  # called by name
         frame = frame.f_back
     return False
 

@@ -16,11 +16,11 @@ import numpy as np
 import scipy.sparse
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.ifelse import IfElse
 from pytensor.scalar.basic import Composite
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
+from theanoguard._pytensor import IfElse
 from theanoguard.explain.event import PathStep
 from theanoguard.explain.regions import extreme_element, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
@@ -306,6 +306,49 @@ def not_finite(array):
     """Return the mask of what is NaN or infinite."""
     array = np.asarray(array)
     return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
+
+
+def fused_operands(place, made):
+    """Return what an operation fused into a node was given, as whole arrays.
+
+    Parameters
+    ----------
+    place : Place
+        Of the fused node's output.
+    made : Made
+
+    Returns
+    -------
+    list of ndarray or None
+        None where they cannot be computed, or differ at the element from what it was given.
+    """
+    node = place.variable.owner
+    scalar_op = node.op.scalar_op
+    arrays = [np.asarray(dense(place.scope.replay.value(v))) for v in node.inputs]
+    kinds = [o.type for o in scalar_op.fgraph.outputs]
+    if isinstance(node.op, CAReduce):  # the first operand is what has been gathered so far
+        arrays.insert(0, np.zeros((), kinds[0].dtype))
+        elements = [arrays[0][()], arrays[1][made.index]]
+    else:
+        elements = [a[r.index] for a, r in zip(arrays, regions_of(place), strict=True)]
+    single = _or_none(steps_of, scalar_op, elements, kinds)
+    whole = _or_none(steps_of, scalar_op, arrays, kinds)
+    if single is None or whole is None:
+        return None
+    for one, step in zip(single[1], whole[1], strict=True):
+        if (one.node, one.op, repr(one.operands)) != (
+            made.step.node,
+            made.step.op,
+            repr(made.step.operands),
+        ):
+            continue
+        shape = np.broadcast_shapes(*map(np.shape, step.operands))
+        there = [np.broadcast_to(v, shape)[made.index] for v in step.operands]
+        same = len(shape) == len(made.index) and all(
+            np.array_equal(*pair, equal_nan=True) for pair in zip(there, one.operands, strict=True)
+        )
+        return [np.asarray(v) for v in step.operands] if same else None
+    return None
 
 
 # Into and out of inner graphs

@@ -6,12 +6,17 @@ from pytensor.graph.basic import Constant
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import CAME_IN, hint_for
-from theanoguard.explain.labels import display_name, name_in, provenance_of, role_of
+from theanoguard.explain.labels import (
+    display_name,
+    line_around,
+    name_in,
+    provenance_of,
+    role_of,
+)
 from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
-from theanoguard.explain.records import Cause, Operand, user_line
+from theanoguard.explain.records import Cause, Operand
 from theanoguard.explain.regions import extreme_element, locate
 from theanoguard.explain.situation import situation_of
-from theanoguard.provenance import lookup
 
 
 def describe(origin, mask, event=None):
@@ -65,18 +70,8 @@ def describe(origin, mask, event=None):
         provenance=provenance,
         path=scope.path,
         hint=hint,
-        around=_line_around(scope),
+        around=line_around(scope),
     )
-
-
-def _line_around(scope):
-    """Return the user's line of the innermost inner graph that has one."""
-    while scope.parent is not None:
-        line = user_line(lookup(scope.parent.fgraph, scope.node.outputs[0]))
-        if line is not None:
-            return line
-        scope = scope.parent
-    return None
 
 
 def _only(values):
@@ -165,7 +160,7 @@ def _region_operand(scope, variable, region, array, telling):
     return Operand(
         display_name(scope, variable),
         read[()] if np.ndim(read) == 0 else None,
-        region.index,
+        tuple(... if isinstance(i, np.ndarray) else i for i in region.index),
         array.shape,
         str(array.dtype),
         low,

@@ -7,10 +7,12 @@ until the next call of the function.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from theanoguard.plain import from_plain, to_plain
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,10 @@ class GuardEvent:
         -------
         str
             An object with the fields of the event, and ``"schema"``, which names the format
-            and its version (:data:`SCHEMA`).  Tuples are arrays.  What JSON has no number for
-            is an object with one key: ``{"float": "nan"}`` (also ``"inf"``, ``"-inf"``),
-            ``{"complex": [real, imaginary]}``, and for a NumPy scalar
-            ``{"numpy": [dtype, value]}``.
+            and its version (:data:`SCHEMA`).  Tuples are arrays, a step of the path is
+            ``[op, step]``.  What JSON has no number for is an object with one key:
+            ``{"float": "nan"}`` (also ``"inf"``, ``"-inf"``), ``{"complex": [real,
+            imaginary]}``, and for a NumPy scalar ``{"numpy": [dtype, value]}``.
 
         Examples
         --------
@@ -123,12 +125,15 @@ class GuardEvent:
         >>> restored.path, restored.first_index, restored.first_value
         ((PathStep(op='Scan', step=4),), (2,), nan)
         """
-        record = {f.name: getattr(self, f.name) for f in fields(self)}
+        return json.dumps(self.to_plain(), allow_nan=False)
+
+    def to_plain(self):
+        """Return what :meth:`to_json` writes as dictionaries, lists, strings and numbers."""
+        record = to_plain(self)
         record["path"] = [[step.op, step.step] for step in self.path]
-        record["first_value"] = _encode(self.first_value)
         for name in ("shape", "first_index"):
-            record[name] = [int(n) for n in record[name]]
-        return json.dumps({"schema": SCHEMA, **record}, allow_nan=False)
+            record[name] = [int(n) for n in getattr(self, name)]
+        return {"schema": SCHEMA, **record}
 
     @classmethod
     def from_json(cls, text):
@@ -147,47 +152,24 @@ class GuardEvent:
         ValueError
             If the text is not JSON, or not of this schema and version.
         """
-        record = json.loads(text)
-        schema = record.pop("schema", None) if isinstance(record, dict) else None
+        return cls.from_plain(json.loads(text))
+
+    @classmethod
+    def from_plain(cls, record):
+        """Restore an event from what :meth:`to_plain` gave; raises as :meth:`from_json`."""
+        schema = record.get("schema") if isinstance(record, dict) else None
         if schema != SCHEMA:
             raise ValueError(
                 f"not a guard event of schema {SCHEMA!r}, but {schema!r}.\n"
                 "Read it with the version of theanoguard that wrote it."
             )
-        known = {f.name for f in fields(cls)}
-        if unknown := record.keys() - known:
-            raise ValueError(f"unknown fields in a guard event: {', '.join(sorted(unknown))}")
-        record["path"] = tuple(PathStep(op, step) for op, step in record["path"])
-        record["first_value"] = _decode(record["first_value"])
-        for name in ("shape", "first_index"):
-            record[name] = tuple(record[name])
-        return cls(**record)
+        record = {name: value for name, value in record.items() if name != "schema"}
+        record["path"] = [{"op": op, "step": step} for op, step in record.get("path", ())]
+        return from_plain(cls, record)
 
 
 SCHEMA = "theanoguard.event/1"
 """Name and version of the JSON format of an event; the version changes with its fields."""
-
-
-def _encode(value):
-    if isinstance(value, np.generic):
-        return {"numpy": [value.dtype.str, _encode(value.item())]}
-    if isinstance(value, complex):
-        return {"complex": [_encode(value.real), _encode(value.imag)]}
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"float": repr(value)}
-    return value
-
-
-def _decode(value):
-    if not isinstance(value, dict):
-        return value
-    [(kind, content)] = value.items()
-    if kind == "numpy":
-        dtype, number = content
-        return np.dtype(dtype).type(_decode(number))
-    if kind == "complex":
-        return complex(*map(_decode, content))
-    return float(content)
 
 
 @dataclass(frozen=True)

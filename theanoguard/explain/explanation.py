@@ -5,7 +5,7 @@ import numpy as np
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
-from theanoguard.explain.labels import display_name
+from theanoguard.explain.labels import display_name, user_op
 from theanoguard.explain.naming import name_of, op_name
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.replay import Kernels, Replay
@@ -33,7 +33,13 @@ def explain(trip, masked=False, impl=None):
     outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
     place, note = _tripped_place(trip, outermost, mask)
     if place is None:
-        return Explanation(trip.event, _live_cause(trip), reproduced=False, notes=(note,))
+        return Explanation(
+            trip.event,
+            _live_cause(trip),
+            reproduced=False,
+            notes=(note,),
+            feeds=feeds(trip.fgraph, _outer_variables(trip)),
+        )
     origin = find_origin(place, mask)
     first = origin
     cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
@@ -52,7 +58,8 @@ def explain(trip, masked=False, impl=None):
         deeper=deeper,
         waypoints=points,
         left_out=left_out,
-        fate=fate(trip, outermost, mask) if masked else None,
+        fate=fate_of(outermost.replay, _outer_variables(trip)[0], mask) if masked else None,
+        feeds=feeds(trip.fgraph, _outer_variables(trip)),
         repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
     )
 
@@ -127,24 +134,61 @@ def _live_cause(trip):
     )
 
 
-def fate(trip, scope, mask):
-    """Return what became of a bad value in the rest of the call."""
-    replay = scope.replay
+def _outer_variables(trip):
+    """Return the bad variable, or what the inner graph is for that it was found in."""
+    return trip.frames[0].node.outputs if trip.frames else [trip.variable]
+
+
+def feeds(fgraph, variables):
+    """Return what of a function is computed from variables: its outputs and its updates.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    variables : sequence of Variable
+
+    Returns
+    -------
+    tuple of str
+        "output loss" or "output 1" (from 0) where it has no name, "update of w".
+    """
+    reached, todo = set(), list(variables)
+    while todo:
+        current = todo.pop()
+        if current not in reached:
+            reached.add(current)
+            for client, _ in fgraph.clients.get(current, ()):
+                todo += getattr(client, "outputs", ())
+    updates = getattr(fgraph, "update_mapping", None) or {}
+    found = []
+    for i, out in enumerate(fgraph.outputs):
+        if out not in reached:
+            continue
+        if i in updates:
+            found.append(f"update of {name_of(fgraph.inputs[updates[i]])}")
+        else:
+            known = lookup(fgraph, out)
+            found.append(f"output {known.name if known.own_name and known.name else i}")
+    return tuple(found)
+
+
+def fate_of(replay, variable, mask):
+    """Return what becomes of a bad value in the rest of the call."""
 
     def bad(variable):
         value = culprit.dense(replay.value(variable))
         return is_numeric(value) and bool(np.any(mask(value)))
 
-    outputs = tuple(name_of(out) for out in trip.fgraph.outputs if bad(out))
-    variable = trip.frames[0].node.outputs[0] if trip.frames else trip.variable
-    masked_by, seen, todo = [], set(), [variable]
+    masked_by, seen, reached, todo = [], set(), {variable}, [variable]
     while todo:
         for node, _ in replay.fgraph.clients.get(todo.pop(), ()):
             if node in seen or not getattr(node, "outputs", ()):
                 continue
             seen.add(node)
             spoiled = [out for out in node.outputs if bad(out)]
+            reached.update(spoiled)
             todo += spoiled
             if not spoiled:
-                masked_by.append(op_name(node.op))
+                masked_by.append(user_op(lookup(replay.fgraph, node.outputs[0]), node))
+    outputs = tuple(name_of(out) for out in replay.fgraph.outputs if out in reached)
     return Fate(bool(outputs), outputs, tuple(masked_by))

@@ -14,10 +14,13 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard.explain.culprit import Scope
 from theanoguard.explain.event import PathStep
 from theanoguard.explain.hints import Hint
-from theanoguard.explain.naming import name_of, op_name
-from theanoguard.provenance import Provenance, lookup
+from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
+from theanoguard.explain.naming import op_name
+from theanoguard.explain.replay import Replay
+from theanoguard.provenance import Provenance, SourceLine
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Failure:
     message : str
         Its first line.
     op : str
-        Name of the operation.
+        Name of the operation; of a fused one, that of the user which comes last.
     node : str
         The node as PyTensor prints it.
     operands : tuple of Held
@@ -61,6 +64,9 @@ class Failure:
     hint : Hint or None
     path : tuple of PathStep
         The inner graphs entered, outermost first.
+    around : SourceLine or None
+        The user's line of the innermost scan, or other operation with an inner graph, that it
+        happened in.
     alive : tuple of Held
         When memory has run out: what is alive, largest first.
     needed : int or None
@@ -75,24 +81,25 @@ class Failure:
     provenance: Provenance
     hint: Hint | None = None
     path: tuple[PathStep, ...] = ()
+    around: SourceLine | None = None
     alive: tuple[Held, ...] = ()
     needed: int | None = None
 
 
-def explain_exception(error, fgraph, node, values, path=()):
+def explain_exception(error, fgraph, node, values, frames=()):
     """Find out what made a node raise.
 
     Parameters
     ----------
     error : BaseException
     fgraph : FunctionGraph
-        The graph that was executed.
+        The graph of the function.
     node : Apply
         The node that raised.
     values : mapping of Variable to value
         What is known of the call: None, or no entry, where a value is not alive.
-    path : tuple of PathStep
-        The inner graphs entered.
+    frames : sequence of Frame
+        The inner graphs entered, outermost first; `node` belongs to the innermost.
 
     Returns
     -------
@@ -102,6 +109,7 @@ def explain_exception(error, fgraph, node, values, path=()):
     --------
     >>> import numpy as np, pytensor.tensor as pt
     >>> from pytensor.graph.fg import FunctionGraph
+    >>> from theanoguard import explain_exception
     >>> x, y = pt.dvectors("x", "y")
     >>> total = x + y
     >>> graph = FunctionGraph([x, y], [total], clone=False)
@@ -111,22 +119,29 @@ def explain_exception(error, fgraph, node, values, path=()):
     ('add', 'shape-mismatch', [(3,), (4,)])
     """
 
+    scope = Scope(Replay(fgraph, {}))
+    for frame in frames:
+        scope.replay.inner(frame.node, frame.fgraph)  # so that it is known; nothing is run
+        scope = Scope(Replay(frame.fgraph, {}), scope, frame.node, frame.step)
+
     def held(variable):
-        return _held(variable, _value(values, variable), _name(fgraph, variable))
+        return _held(variable, _value(values, variable), display_name(scope, variable))
 
     no_memory = isinstance(error, MemoryError)
     alive = {id(v): held(v) for v in values if not isinstance(v, Constant)} if no_memory else {}
     inputs = [_value(values, v) for v in node.inputs]
     operands = tuple(held(v) for v in node.inputs)
+    provenance = lookup_in(scope, node.outputs[0])
     return Failure(
         error=type(error).__name__,
         message=(str(error).strip().splitlines() or [""])[0],
-        op=op_name(node.op),
+        op=user_op(provenance, node),
         node=str(node),
         operands=operands,
-        provenance=lookup(fgraph, node.outputs[0]),
+        provenance=provenance,
         hint=hint_for_error(error, op_name(node.op)),
-        path=tuple(path),
+        path=scope.path,
+        around=line_around(scope),
         alive=tuple(
             sorted((h for h in alive.values() if h.nbytes), key=lambda h: h.nbytes, reverse=True)
         ),
@@ -136,13 +151,6 @@ def explain_exception(error, fgraph, node, values, path=()):
 
 def _value(values, variable):
     return variable.data if isinstance(variable, Constant) else values.get(variable)
-
-
-def _name(fgraph, variable):
-    if isinstance(variable, Constant):
-        return name_of(variable)
-    found = lookup(fgraph, variable)
-    return found.name if found.own_name and found.name else name_of(variable)
 
 
 def _held(variable, value, name):
@@ -244,6 +252,14 @@ _ERRORS = [
         "dot-mismatch",
         "In a product of matrices the columns of the left one must equal the rows of the right"
         " one: compare the shapes above, and look for a missing transpose.",
+    ),
+    (
+        ValueError,
+        "reshape",
+        "",
+        "reshape-mismatch",
+        "A reshape must keep the number of elements: compare the shape of its operand above with"
+        " the shape that is asked for; a -1 there stands for what is left.",
     ),
     (
         ValueError,

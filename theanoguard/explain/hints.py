@@ -123,6 +123,7 @@ def register_hint(op, key, when, text):
 
     Examples
     --------
+    >>> from theanoguard.explain.hints import Situation, hint_for
     >>> register_hint("my_op", "my-op-zero", lambda s: s.operands[0] == 0, "never give it {0}")
     >>> hint_for(Situation("my_op", (0.0,), np.nan, "float64"))
     Hint(key='my-op-zero', text='never give it 0.0')
@@ -173,6 +174,14 @@ def _second(s):
     return s.operands[1]
 
 
+def _tiny(value):
+    return 0 < abs(value) < 1e-8
+
+
+def _of_softmax(s, position):
+    return s.made_by(position, "softmax") or "softmax" in s.source
+
+
 def _cancelled(s):
     """The operand is a difference of nearly equal numbers, negative by rounding alone."""
     producer = s.producers[0]
@@ -193,7 +202,7 @@ _TABLE = [
     (
         "log log2 log10",
         "softmax-then-log",
-        lambda s: _first(s) == 0 and (s.made_by(0, "softmax") or "softmax" in s.source),
+        lambda s: _first(s) == 0 and _of_softmax(s, 0),
         "softmax has underflowed to 0 here. Use pytensor.tensor.special.log_softmax(h, axis=...),"
         " which never takes the logarithm of a rounded 0.",
     ),
@@ -274,6 +283,20 @@ _TABLE = [
         "inf-by-inf",
         lambda s: np.isinf(_first(s)) and np.isinf(_second(s)),
         "inf / inf is NaN: both have overflowed before. Divide in logarithms, or scale both down.",
+    ),
+    (
+        "true_div",
+        "softmax-then-log",
+        lambda s: s.backward and _tiny(_second(s)) and _of_softmax(s, 1),
+        "The gradient of log(p) is 1 / p, and softmax has made p all but 0 ({1}). Use"
+        " pytensor.tensor.special.log_softmax(h, axis=...) in place of log(softmax(h)).",
+    ),
+    (
+        "true_div",
+        "tiny-divisor",
+        lambda s: _tiny(_second(s)),
+        "The divisor is all but 0 ({1}). Guard it: x / (n + eps), or x / maximum(n, eps); the"
+        " gradient of log(x) divides by x, too.",
     ),
     (
         "reciprocal",

@@ -1,11 +1,14 @@
 """Names and provenance of the variables of a call, inner graphs included."""
 
+import re
+
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from theanoguard.explain.naming import ALIASES, INDEXING, name_of, op_name
+from theanoguard.explain.records import user_line
 from theanoguard.provenance import lookup, lookup_inner
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
@@ -38,6 +41,16 @@ def provenance_of(place, step=None):
         return found
     nodes = list(node.op.scalar_op.fgraph.toposort())
     return found.inner[nodes.index(step.node)]
+
+
+def line_around(scope):
+    """Return the user's line of the innermost inner graph that has one."""
+    while scope.parent is not None:
+        line = user_line(lookup_in(scope.parent, scope.node.outputs[0]))
+        if line is not None:
+            return line
+        scope = scope.parent
+    return None
 
 
 def name_in(scope, variable, provenance):
@@ -86,8 +99,10 @@ def user_op_name(text):
 
     Examples
     --------
-    >>> user_op_name("Softmax{axis=(1,)}"), user_op_name("True_div")
-    ('softmax', 'true_div')
+    >>> user_op_name("Softmax{axis=(1,)}"), user_op_name("Blockwise{MatrixInverse, (m,m)->(m,m)}")
+    ('softmax', 'matrixInverse')
     """
-    head = text.split("{")[0]
+    head, _, inside = text.partition("{")
+    if head == "Blockwise":
+        return user_op_name(re.match(r"\w*", inside)[0])
     return ALIASES.get(head, head[:1].lower() + head[1:])

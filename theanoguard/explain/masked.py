@@ -1,4 +1,4 @@
-"""Bad values that a fused operation makes inside and masks again, so that no guard trips.
+"""Bad values that a call makes and masks again, so that its results are sound.
 
 ``switch(x > 0, log(x), 0)`` takes the logarithm of every x.  The value is sound, its gradient
 may not be.
@@ -8,62 +8,89 @@ import numpy as np
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import captured_inputs
 from theanoguard.explain.culprit import (
     Origin,
     Place,
     Scope,
+    dense,
     elementwise,
+    find_origin,
+    is_numeric,
+    not_finite,
     numeric_mask,
     scalar_steps,
 )
 from theanoguard.explain.describe import describe
+from theanoguard.explain.explanation import fate_of
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import first_made, steps_of
 
 
-def find_masked(fgraph, inputs, is_bad, impl=None):
-    """Find what a call computes and masks again inside its fused operations.
+def find_masked(fn, *args, is_bad=not_finite, **kwargs):
+    """Find the bad values that a call makes and masks again, so that they reach no output.
+
+    The call is computed once more, operation by operation; nothing is updated.
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-        The compiled graph.
-    inputs : mapping of Variable to value
-        Values of its inputs.
+    fn : Function
+        Compiled under any mode that runs NumPy arrays.
+    *args, **kwargs
+        As for calling it.
     is_bad : callable
-        From an array to the mask of its bad elements.
-    impl : {"c", "py", None}
-        Which implementation of the operations to run.
+        From an array to the mask of its bad elements; by default what is NaN or infinite.
 
     Returns
     -------
     list of Cause
-        For each fused node the first scalar operation that makes a bad value which does not
-        reach the node's outputs.
+        For each output of a node the first operation that makes a bad value out of sound ones,
+        if that value reaches no output and no update: because a later node leaves it out, or
+        because an operation fused into the same node does.
 
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.dvector("x")
     >>> f = pytensor.function([x], pt.switch(x > 0, pt.log(x), 0.0), mode="CVM")
-    >>> graph = f.maker.fgraph
-    >>> [cause] = find_masked(graph, {graph.inputs[0]: np.array([1.0, -2.0])}, np.isnan)
+    >>> [cause] = find_masked(f, np.array([1.0, -2.0]))
     >>> cause.expression, cause.index
     ('log(-2.0)', (1,))
     """
     mask = numeric_mask(is_bad)
-    scope = Scope(Replay(fgraph, inputs, Kernels(impl)))
-    found = []
+    fgraph = fn.maker.fgraph
+    values = zip(fgraph.inputs, captured_inputs(fn, args, kwargs), strict=True)
+    scope = Scope(Replay(fgraph, dict(values), Kernels()))
+    origins = []
     for node in fgraph.toposort():
-        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite):
-            index = _masked_index(node, scope, mask)
-            if index is None:
-                continue
-            place = Place(scope, node.outputs[0], index)
-            step = first_made(scalar_steps(place), mask)
-            if step is not None:
-                found.append(describe(Origin(place, elementwise(place, step)), mask))
-    return found
+        if any(_is_bad(scope, v, mask) for v in node.inputs):
+            continue
+        bad = [v for v in node.outputs if _is_bad(scope, v, mask)]
+        for v in bad:
+            if not fate_of(scope.replay, v, mask).survives:
+                index = np.argwhere(mask(dense(scope.replay.value(v))))[0]
+                origins.append(find_origin(Place(scope, v, tuple(map(int, index))), mask))
+        if not bad and isinstance(getattr(node.op, "scalar_op", None), Composite):
+            origins += _inside(node, scope, mask)
+    return [describe(origin, mask) for origin in origins]
+
+
+def _is_bad(scope, variable, mask):
+    value = dense(scope.replay.value(variable))
+    return is_numeric(value) and bool(np.any(mask(value)))
+
+
+def _inside(node, scope, mask):
+    """Yield what is bad inside of a fused node whose operands and outputs are sound."""
+    if not isinstance(node.op, Elemwise):
+        return
+    index = _masked_index(node, scope, mask)
+    if index is None:
+        return
+    place = Place(scope, node.outputs[0], index)
+    step = first_made(scalar_steps(place), mask)
+    if step is not None:
+        yield Origin(place, elementwise(place, step))
 
 
 def _masked_index(node, scope, mask):
@@ -76,9 +103,5 @@ def _masked_index(node, scope, mask):
     for step in steps:
         for result in step.results:
             inside |= mask(np.asarray(result))
-    for out in node.outputs:
-        inside &= ~np.asarray(mask(scope.replay.value(out)))
-    for operand in operands:
-        inside &= ~np.broadcast_to(mask(operand), shape)
     bad = np.argwhere(inside)
     return tuple(int(i) for i in bad[0]) if len(bad) else None

@@ -7,6 +7,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
@@ -58,6 +59,8 @@ def op_name(op):
         if isinstance(root, Composite):  # a reduction with something fused into it
             root = root.fgraph.outputs[0].owner.op
         return REDUCTIONS.get(op_name(root), "reduction")
+    if isinstance(op, CumOp):
+        return {"add": "cumsum", "mul": "cumprod"}[op.mode]
     name = type(op).__name__
     own = getattr(op, "name", None)
     if isinstance(op, ScalarOp) and isinstance(own, str) and name not in ("Cast", "Composite"):
@@ -78,9 +81,12 @@ def apply_text(op, arguments):
     sign = INFIX.get(name)
     if sign and len(arguments) > 1:
         first, *others = (f"({a})" if _is_sum(a) else a for a in arguments)
+        if name == "pow" and first[:1] == "-":
+            first = f"({first})"
         return f" {sign} ".join([first, *(f"({a})" if a[:1] == "-" else a for a in others)])
     if name == "neg":
-        return f"-({arguments[0]})" if _is_sum(arguments[0]) else f"-{arguments[0]}"
+        plain = arguments[0][:1].isalpha() and not _is_sum(arguments[0])
+        return f"-{arguments[0]}" if plain else f"-({arguments[0]})"
     return f"{name}({', '.join(arguments)})"
 
 

@@ -1,13 +1,17 @@
 """What an explanation consists of: plain data, which pickles and outlives the call."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from theanoguard.explain.event import GuardEvent, PathStep
 from theanoguard.explain.hints import Hint
 from theanoguard.explain.naming import index_text, number_text
 from theanoguard.explain.repro import Repro, save_repro
+from theanoguard.plain import from_plain, to_plain
 from theanoguard.provenance import Provenance, SourceLine
+
+SCHEMA = "theanoguard.explanation/1"
+"""Name and version of the plain form of an explanation."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,8 @@ class Explanation:
     notes : tuple of str
     fate : Fate or None
         On request.
+    feeds : tuple of str
+        The outputs and updates of the function that are computed from the bad value.
     repro : Repro or None
         What :meth:`save_repro` writes.
     """
@@ -214,7 +220,8 @@ class Explanation:
     reproduced: bool = True
     notes: tuple[str, ...] = ()
     fate: Fate | None = None
-    repro: Repro | None = field(default=None, repr=False, compare=False)
+    feeds: tuple[str, ...] = ()
+    repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
     def save_repro(self, path):
         """Write a standalone script that shows the fault, with its data beside it.
@@ -235,6 +242,54 @@ class Explanation:
             If the fault cannot be reproduced.
         """
         return save_repro(self, path)
+
+    def to_plain(self):
+        """Return it as dictionaries, lists, strings and numbers, ready for JSON.
+
+        Returns
+        -------
+        dict
+            ``"schema"`` names the format and its version (:data:`SCHEMA`); ``"event"`` is as
+            :meth:`GuardEvent.to_json` gives it; the other keys are the fields, each record an
+            object with its own fields.  Numbers that JSON has not are written as in an event,
+            a slice of an index is ``{"slice": [start, stop, step]}``.  Only `repro` is left
+            out: it holds whole arrays.
+
+        Examples
+        --------
+        >>> import json
+        >>> from theanoguard.explain import Cause, Explanation
+        >>> from theanoguard.provenance import Provenance, SourceLine
+        >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
+        ...                    1, 0, 0, 0, (2,), float("nan"))
+        >>> line = SourceLine("train.py", 7, "loss", "return pt.log(p)")
+        >>> cause = Cause("nan", "node", "log", "Log.0", False, "log(x)", False, "log(-1.0)", (),
+        ...               (2,), float("nan"), (3,), "float64", 1, 3, 0.0, 1.0, Provenance(line))
+        >>> text = json.dumps(Explanation(event, cause).to_plain())
+        >>> restored = Explanation.from_plain(json.loads(text))
+        >>> restored.cause.expression, restored.cause.value, restored.cause.source.line
+        ('log(-1.0)', nan, 7)
+        """
+        return {"schema": SCHEMA, **to_plain(self), "event": self.event.to_plain()}
+
+    @classmethod
+    def from_plain(cls, record):
+        """Restore an explanation, without its `repro`, from what :meth:`to_plain` gave.
+
+        Raises
+        ------
+        ValueError
+            If it is not of this schema and version.
+        """
+        schema = record.get("schema") if isinstance(record, dict) else None
+        if schema != SCHEMA:
+            raise ValueError(
+                f"not an explanation of schema {SCHEMA!r}, but {schema!r}.\n"
+                "Read it with the version of theanoguard that wrote it."
+            )
+        event = GuardEvent.from_plain(record["event"])
+        rest = {k: v for k, v in record.items() if k not in ("schema", "event")}
+        return replace(from_plain(cls, {**rest, "event": None}), event=event)
 
     @property
     def made_here(self):

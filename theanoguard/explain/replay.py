@@ -13,11 +13,10 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
-from pytensor.ifelse import IfElse
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
 
-from theanoguard._pytensor import default_impl, inner_graph
+from theanoguard._pytensor import IfElse, default_impl, inner_graph
 
 MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps; what is dropped is computed again."""

@@ -4,9 +4,11 @@ The answer first: what happened, with which values, where in the user's code, wh
 then the way from the inputs.  Never a dump of the graph.
 """
 
+import re
 import textwrap
 from pathlib import PurePath
 
+from theanoguard.explain.labels import user_op_name
 from theanoguard.explain.naming import index_text, number_text
 from theanoguard.explain.records import user_line
 from theanoguard.explain.way import FAR
@@ -16,6 +18,8 @@ MAX_PATH_LINES = 9
 
 WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
 BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
+
+EXACTLY = "for the very line build the graph inside `with theanoguard.track_provenance():`"
 
 BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
@@ -47,7 +51,7 @@ def render_text(event, explanation, color=False):
         _way(explanation, paint),
         [paint(DIM, line) for line in _footer(event, explanation)],
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    return _joined(blocks)
 
 
 def render_failure(failure, color=False):
@@ -65,14 +69,17 @@ def render_failure(failure, color=False):
     paint = _painter(color)
     head = f"{failure.error} in {failure.op}: {failure.message}"
     blocks = [
-        [paint(BOLD_RED, head), *_source_lines(failure.provenance, failure.path, paint)],
+        [
+            paint(BOLD_RED, head),
+            *_source_lines(failure.provenance, failure.path, paint, failure.around),
+        ],
         _held_lines("  operand", failure.operands),
         _memory_lines(failure),
     ]
     if failure.hint is not None:
         blocks.append([paint(GREEN, line) for line in _wrapped(failure.hint)])
     blocks.append([paint(DIM, f"Node: {_shorten(failure.node, 80)}")])
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    return _joined(blocks)
 
 
 def _held_lines(word, held):
@@ -128,6 +135,15 @@ def _painter(color):
     return paint
 
 
+_NO_TEXT = re.compile(r"\x1b\[(?:1;31|36|32|2|0)m|[^\n -~]")
+
+
+def _joined(blocks):
+    """Join blocks of lines; what is neither text nor one of our colours is replaced."""
+    text = "\n\n".join("\n".join(block) for block in blocks if block)
+    return _NO_TEXT.sub(lambda m: m[0] if len(m[0]) > 1 else printable(m[0]), text)
+
+
 def printable(text):
     """Return text without control characters, which could play tricks on a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
@@ -138,12 +154,15 @@ def _bare_title(event):
     return f"{WORDS[event.kind]}{where} at element {_element(event.first_index, event.shape)}"
 
 
+_ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
+
+
 def title(cause):
     """Return the first line: what happened, with which values, at which element."""
     word = WORDS[cause.kind]
     at = f" at element {_element(cause.index, cause.shape)}" if cause.shape else ""
     if cause.role != "node":
-        held = {"input": "input", "shared": "shared variable", "constant": "constant"}[cause.role]
+        held = _ROLES[cause.role]
         value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
         return f"{word}{value} came in with the {held} {cause.name}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
@@ -183,21 +202,29 @@ def _source_lines(provenance, path, paint, around=None):
         inside = "step " + str(step.step) + " of " if step.step is not None else ""
         lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
     source = user_line(provenance)
-    if source is None and around is not None:
-        return [*lines, "  somewhere in " + paint(BLUE, source_text(around))]
+    near = "near " if not provenance.own_source else ""
+    if source is None:
+        source, near = around, "somewhere in "
     if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
-    lines.append("  " + paint(BLUE, source_text(source)))
+    lines.append("  " + paint(BLUE, near + source_text(source)))
+    if near and path:
+        lines.append(paint(DIM, f"  ({EXACTLY})"))
     backward = provenance.backward
     if backward is not None:
-        what = f"of {backward.forward}" if backward.forward else "pass"
-        cost = f" of {backward.cost}" if backward.cost else ""
+        what = f"of {user_op_name(backward.forward)}" if backward.forward else "pass"
+        cost = f" of {_cost_text(backward.cost)}" if backward.cost else ""
         line = f"  backward {what}, in the gradient{cost}"
         grad = backward.grad_source
         if grad is not None and grad != source:
             line += f", taken at {short_file(grad.file)}:{grad.line}"
         lines.append(line)
     return lines
+
+
+def _cost_text(cost):
+    """Return the name of a cost; of one that has none its operation."""
+    return user_op_name(cost) if "{" in cost else cost
 
 
 def _facts(explanation):
@@ -263,8 +290,11 @@ def _deeper(explanation, paint):
         where = _element(deeper.index, deeper.shape)
         lines = [f"The {value} came from {_shorten(deeper.expression, 60)} at element {where}:"]
     else:
-        lines = [f"The {value} came in with the {deeper.role} {_shorten(deeper.name, 40)}"]
-    if deeper.source is not None and deeper.role == "node":
+        name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"
+        lines = [f"The {value} came in with the {_ROLES[deeper.role]}{name}:"]
+    if deeper.source is None:
+        lines[-1] = lines[-1].rstrip(":") + "."
+    else:
         lines.append("  " + paint(BLUE, source_text(deeper.source)))
     return lines
 
@@ -320,5 +350,21 @@ def _footer(event, explanation):
     part = "backward" if cause.backward else "forward"
     if cause.role != "node":
         return [f"Call {event.call}{name}."]
-    fused = ", fused into" if cause.fused else ":"
-    return [f"Call {event.call}{name}, {part} pass. Node{fused} {_shorten(cause.node, 60)}"]
+    goal = f", on the way to {_listed(explanation.feeds)}" if explanation.feeds else ""
+    call = f"Call {event.call}{name}, {part} pass{goal}."
+    node = f"Node{', fused into' if cause.fused else ':'} {_shorten(cause.node, 60)}"
+    return [f"{call} {node}"] if len(call + node) < WIDTH else [call, node]
+
+
+def _listed(things, most=3):
+    """Return names as a list in a sentence, all but the first ones counted.
+
+    Examples
+    --------
+    >>> _listed(["output 0"]), _listed(["a", "b", "c"]), _listed(["a", "b", "c", "d", "e"])
+    ('output 0', 'a, b and c', 'a, b and 3 more')
+    """
+    shown = [_shorten(thing, 30) for thing in things]
+    if len(shown) > most:
+        shown[most - 1 :] = [f"{len(shown) - most + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]

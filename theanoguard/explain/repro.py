@@ -18,8 +18,9 @@ from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
-from theanoguard.explain.culprit import dense
-from theanoguard.explain.naming import INFIX, op_name
+from theanoguard.explain.culprit import dense, fused_operands
+from theanoguard.explain.excerpt import pickle_with_source
+from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name
 from theanoguard.explain.scalars import ScalarStep
 
 
@@ -37,6 +38,8 @@ class Repro:
         The operation as an expression; None where it is pickled.
     pickled : bytes or None
         The operation, and for each input its type or its value.
+    source : str
+        What is pickled of the user's own, as code.
     trouble : str
         Why nothing can be saved, where neither is there.
     """
@@ -45,6 +48,7 @@ class Repro:
     names: dict[str, str]
     expression: str | None = None
     pickled: bytes | None = field(default=None, repr=False)
+    source: str = field(default="", repr=False)
     trouble: str = ""
 
 
@@ -61,6 +65,8 @@ def repro_of(origin, display_name):
     node = place.variable.owner
     if node is None:
         return Repro({"x0": np.asarray(place.array)}, {"x0": display_name(place)}, "x0")
+    if made is not None and (found := _last_step(place, made, display_name)) is not None:
+        return found
     if made is not None and (expression := _step_text(made.step)) is not None:
         used = sorted(_positions(made.step))
         places = {f"x{i}": made.sources[i] for i in used}
@@ -70,6 +76,35 @@ def repro_of(origin, display_name):
             expression,
         )
     return _whole_node(place, display_name)
+
+
+def _last_step(place, made, display_name):
+    """Return the Repro of one operation of a fused node, with what it is given as arrays.
+
+    None where nothing was fused, or where the operations before it cannot be run on arrays.
+    """
+    arrays = fused_operands(place, made) if made.step.node is not None else None
+    if arrays is None:
+        return None
+
+    def name(origin, depth=2):
+        if not isinstance(origin, ScalarStep):
+            return display_name(made.sources[origin])
+        parts = zip(origin.origins, origin.operands, strict=True)
+        texts = [number_text(v) if o is None else name(o, depth - 1) for o, v in parts]
+        return apply_text(origin.op, texts) if depth else "..."
+
+    ndim = max(np.ndim(array) for array in arrays)
+    given, names, texts = {}, {}, []
+    for i, (array, origin) in enumerate(zip(arrays, made.step.origins, strict=True)):
+        if origin is None:
+            texts.append(_constant_text(made.step.operands[i]))
+            continue
+        texts.append(f"x{i}")
+        given[f"x{i}"] = np.reshape(array, (1,) * (ndim - np.ndim(array)) + np.shape(array))
+        names[f"x{i}"] = name(origin)
+    expression = scalar_text(made.step.op, texts)
+    return None if expression is None or not given else Repro(given, names, expression)
 
 
 def _whole_node(place, display_name):
@@ -88,10 +123,10 @@ def _whole_node(place, display_name):
     if expression is not None:
         return Repro(arrays, names, expression)
     try:
-        pickled = pickle.dumps((node.op, kept, node.outputs.index(place.variable)))
+        pickled, source = pickle_with_source((node.op, kept, node.outputs.index(place.variable)))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         return Repro({}, {}, trouble=f"{node.op} cannot be pickled: {error}")
-    return Repro(arrays, names, pickled=pickled)
+    return Repro(arrays, names, pickled=pickled, source=source)
 
 
 # Operations as expressions
@@ -142,7 +177,7 @@ def scalar_text(op, operands):
     ('pt.log(x0)', '(x0 - x1)')
     """
     name = op_name(op)
-    if name in INFIX:
+    if name in INFIX and len(operands) == 2:
         return f"({f' {INFIX[name]} '.join(operands)})"
     if name == "cast":
         return f"pt.cast({operands[0]}, {op.o_type.dtype!r})"
@@ -188,9 +223,9 @@ SCRIPT = '''"""{title}
 Exits with status 1 if the fault shows.
 """
 
-import sys
+{imports}import sys
 from pathlib import Path
-{imports}
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -216,12 +251,28 @@ inputs = [{names}]
 values = [data[v] for v in ({keys})]"""
 
 PICKLED = """# This operation has no short form in Python: it is pickled in the data file.
-op, kept, position = pickle.loads(data["pickled"].tobytes())
+op, kept, position = {loads}(data["pickled"].tobytes())
 variables = [kind() if value is None else kind.make_constant(value) for kind, value in kept]
 output = op.make_node(*variables).outputs[position]
 inputs = [v for v, (_, value) in zip(variables, kept) if value is None]
-given = [data[f"x{i}"] for i, (_, value) in enumerate(kept) if value is None]
+given = [data[f"x{{i}}"] for i, (_, value) in enumerate(kept) if value is None]
 values = [v.type.filter(value, allow_downcast=True) for v, value in zip(inputs, given)]"""
+
+# Of the user's own classes the source stands in the script.
+WITH_SOURCE = """
+{source}
+
+
+class Unpickler(pickle.Unpickler):
+    def find_class(self, module, name):
+        return globals().get(name) or super().find_class(module, name)
+
+
+def loads(pickled):
+    return Unpickler(io.BytesIO(pickled)).load()
+
+
+"""
 
 TESTS = {
     "nan": "np.isnan(value)",
@@ -275,14 +326,16 @@ def script_text(explanation, data):
             names=", ".join(repro.arrays),
             keys="".join(f"{name!r}, " for name in repro.arrays),
         )
+    elif repro.source:
+        build = WITH_SOURCE.format(source=repro.source) + PICKLED.format(loads="loads")
     else:
-        build = PICKLED
+        build = PICKLED.format(loads="pickle.loads")
     where = f"From {cause.source}\n" if cause.source is not None else ""
     return SCRIPT.format(
         title=_harmless(f"{cause.kind} in {cause.op or cause.role}: {cause.expression}"),
         where=_harmless(where),
         data=data,
-        imports="import pickle\n" if repro.pickled is not None else "",
+        imports="import io\nimport pickle\n" if repro.pickled is not None else "",
         build=build,
         test=TESTS[cause.kind].format(limit=abs(np.asarray(cause.value).item())),
     )

@@ -55,9 +55,9 @@ def _apply_to_arrays(op, values):
         return np.where(*values)
     if isinstance(op, Cast):
         return values[0]
-    spec = op.nfunc_spec
+    spec = getattr(op, "nfunc_spec", None)
     found = getattr(np, spec[0], None) if spec and spec[1] == len(values) else None
-    return (found or np.frompyfunc(op.impl, op.nin, op.nout))(*values)
+    return (found or np.frompyfunc(op.impl, len(values), op.nout))(*values)
 
 
 def steps_of(scalar_op, values, output_types, output=0):

@@ -1,13 +1,18 @@
 """What a guard raises."""
 
+import sys
+
 from theanoguard.explain import render_text
+from theanoguard.explain.color import is_uncaught, wants_color
 
 
 class GuardError(AssertionError):
     """A bad value appeared inside a guarded function.
 
     An ``AssertionError``, as PyTensor's NanGuardMode raises.  After it, every shared
-    variable and random state that the call would have changed is as it was before.
+    variable and random state that the call would have changed is as it was before.  Its
+    ``str`` is the report, in plain text; it has colours only when nothing has caught it and
+    Python itself writes it to a terminal.
 
     Parameters
     ----------
@@ -43,4 +48,5 @@ class GuardError(AssertionError):
         return self.explanation.save_repro(path)
 
     def __str__(self):
-        return render_text(self.event, self.explanation)
+        color = is_uncaught() and wants_color(sys.stderr)
+        return render_text(self.event, self.explanation, color=color)

@@ -18,16 +18,22 @@ from theanoguard._pytensor import (
     OpFromGraph,
     Scan,
     VMLinker,
+    failed_node,
     link_inner,
     raise_with_op,
 )
-from theanoguard.explain import explain, explain_exception, render_failure
+from theanoguard.explain import explain, explain_exception, render_failure, render_text
+from theanoguard.explain.color import wants_color
 from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.guard import kernel, numpy_kernel
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.plan import Plan
+from theanoguard.guard.watching import WatchedMode
+from theanoguard.provenance import watch_rewriting
 
 logger = logging.getLogger("theanoguard")
+
+BAD_INPUT = -2  # the kernel's number for the first input; the others follow downwards
 
 
 class Tripped(Exception):
@@ -59,6 +65,11 @@ class Recorder:
         self.events.append(event)
         if self.log is not None:
             self.log.add(event)
+
+    def explain(self, explanation):
+        """An event that was added has been explained."""
+        if self.log is not None:
+            self.log.explain(explanation)
 
 
 class TailLast(Feature):
@@ -168,7 +179,10 @@ class GuardRuntime:
         self.calls = 0
         self.step = 0
         self.pending = None  # the trip, or the error of an action, on its way out
+        self.told = None  # what is known of any other error on its way out
+        self.logged = set()  # what the log has an explanation of, with actions that make none
         self.bad_nodes = set()  # in this call, for actions that go on
+        self.may_wait = any(node_plan.entering for node_plan in plan.nodes.values())
         self.index = {node: i for i, node in enumerate(plan.order)}
         self.module = kernel.load() or numpy_kernel
         me = weakref.ref(self)  # the kernel must not keep the function alive
@@ -202,7 +216,7 @@ class GuardRuntime:
             if not plan.checks and not plan.destroys:
                 return thunk
             return LazyThunk(thunk, lambda: self.check_lazy(node))
-        if not (plan.checks or plan.destroys or plan.program or plan.tail):
+        if not (plan.checks or plan.destroys or plan.program or plan.tail or plan.entering):
             return thunk
         cells = self.storage_map
         wrapped = self.kernel.add_node(
@@ -214,6 +228,7 @@ class GuardRuntime:
             plan.tail,
             [cells[v] for v in node.inputs],
             None if plan.program is None else self.pack(node, *plan.program),
+            self.blocks(node) if hasattr(thunk, "cthunk") else None,
         )
         return Thunk(wrapped, self.module.call, self.kernel, thunk)
 
@@ -229,18 +244,36 @@ class GuardRuntime:
             rounding,
         )
 
+    def blocks(self, node):
+        """Return how the kernel may run the node block by block, or None."""
+        entering = self.plan.nodes[node].entering
+        if not entering:
+            return None
+        cut = [v for v in dict.fromkeys(node.inputs) if not all(v.type.broadcastable)]
+        index = {variable: i for i, variable in enumerate(self.plan.inputs)}
+        return (
+            [self.storage_map[v] for v in cut],
+            [index[v] if v in entering else -1 for v in cut],
+            [self.storage_map[v] for v in node.outputs],
+            [np.dtype(v.type.dtype).num for v in node.outputs],
+        )
+
     # -- a call
 
     def begin(self):
         """Start a call of the function: check what enters."""
         self.calls += 1
-        self.pending = None
+        self.pending = self.told = None
         self.start()
         index = self.kernel.begin(0)
         while index >= 0:
-            variable = self.plan.inputs[index]
-            self.report(variable, self.storage_map[variable][0], self.role(variable))
+            self.report_input(index)
             index = self.kernel.begin(index + 1)
+
+    def check_waiting(self):
+        """Check the inputs that were to be checked by a node that did not run."""
+        while (index := self.kernel.bad_input()) >= 0:
+            self.report_input(index)
 
     def start(self):
         """Forget what the last call, or the last run of this inner graph, has found."""
@@ -262,8 +295,16 @@ class GuardRuntime:
             if value is not None and self.policy.is_bad(value):
                 self.report_node(self.index[node], i)
 
+    def report_input(self, index):
+        """What enters the call is bad."""
+        variable = self.plan.inputs[index]
+        self.report(variable, self.storage_map[variable][0], self.role(variable))
+
     def report_node(self, index, output):
-        """A node's output is bad."""
+        """A node's output is bad; or an input, whose index is `BAD_INPUT` less `index`."""
+        if index <= BAD_INPUT:
+            self.report_input(BAD_INPUT - index)
+            return
         node = self.plan.order[index]
         variable = node.outputs[output]
         if self.policy.action != "raise" and self.follows_bad(node):
@@ -297,9 +338,13 @@ class GuardRuntime:
         if self.policy.action != "raise" and outside.follows_bad(node):
             return
         outside.bad_nodes.add(node)
+        outside.report(variable, value, role, output, (self.frame(), *frames))
+
+    def frame(self):
+        """Return where the run of this inner graph stands."""
+        node = self.parent.node
         step = max(self.step - 1, 0) if isinstance(node.op, Scan) else None
-        frames = (Frame(node, self.fgraph, step), *frames)
-        outside.report(variable, value, role, output, frames)
+        return Frame(node, self.fgraph, step)
 
     def make_trip(self, variable, value, role, output, frames):
         counts = self.policy.count(value)
@@ -355,9 +400,11 @@ class GuardRuntime:
         # One record per trip.  Only "warn" has no other way to the user: what is raised,
         # kept or handed on is not told a second time unless INFO is asked for.
         if action == "warn":
-            logger.warning("%s", explained(trip), extra={"event": event})
+            logger.warning("%s", self.explained(trip), extra={"event": event})
         else:
             logger.info("%s", GuardError(event), extra={"event": event})
+            if action != "raise":
+                self.explain_once(trip)
         if action == "raise":
             self.pending = trip
             raise Tripped
@@ -368,8 +415,31 @@ class GuardRuntime:
                 self.pending = error
                 raise
         elif action == "pdb":
-            print(explained(trip), file=sys.stderr)
+            found = self.explained(trip)
+            color = wants_color(sys.stderr)
+            print(render_text(event, found.explanation, color=color), file=sys.stderr)
             pdb.set_trace()
+
+    def explained(self, trip):
+        """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
+
+        A trip is never lost to a fault of the explanation, which is reported beside it.
+        """
+        error = GuardError(trip.event)
+        try:
+            error = GuardError(trip.event, explain(trip, masked=self.policy.fate))
+            self.recorder.explain(error.explanation)
+        except Exception:
+            logger.exception("theanoguard: the trip could not be explained; please report this")
+        return error
+
+    def explain_once(self, trip):
+        """Explain the first trip of each node for the log, where the action asks for none."""
+        event = trip.event
+        key = (event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path))
+        if self.recorder.log is not None and key not in self.logged:
+            self.logged.add(key)
+            self.explained(trip)
 
     def outermost(self):
         return self if self.parent is None else self.parent.runtime.outermost()
@@ -377,11 +447,13 @@ class GuardRuntime:
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
         try:
-            if isinstance(error, Tripped) and self.outermost().pending is None:
-                try:
+            try:
+                if not isinstance(error, Tripped):
+                    self.check_waiting()
+                elif self.outermost().pending is None:
                     self.report_node(*self.kernel.trip())
-                except Tripped as trip:
-                    error = trip
+            except Tripped as trip:
+                error = trip
             pending = self.pending
             if isinstance(pending, Trip) and self.kernel.saved():
                 pending.value = copy.deepcopy(pending.value)  # it may be what is put back
@@ -393,35 +465,53 @@ class GuardRuntime:
                 raise pending
             if pending is not None:
                 pending.inputs = self.values_before()  # now that they are restored
-                raise explained(pending) from None
+                raise self.explained(pending) from None
         is_ours = isinstance(error, Tripped) or error is self.outermost().pending
-        if is_ours or vm.position < 0:
+        if is_ours or not isinstance(error, Exception):
             raise error
-        self.tell_of(error, vm.nodes[vm.position])
-        raise_with_op(self.fgraph, vm.nodes[vm.position], vm.thunks[vm.position])
+        self.failed_otherwise(vm, error)
+
+    def failed_otherwise(self, vm, error):
+        """Raise any other error of a node, with a note: where, and with which operands."""
+        outermost = self.outermost()
+        node = failed_node(vm, error)
+        if node is not None and outermost.told is None:  # else it is known from an inner graph
+            outermost.told = self.tell_of(error, node)
+        try:
+            if vm.position >= 0:
+                raise_with_op(self.fgraph, node, vm.thunks[vm.position])
+            raise error
+        except Exception as final:  # another object, if PyTensor adds to the message
+            if self.parent is None and outermost.told is not None:
+                final.__notes__ = [outermost.told, *getattr(final, "__notes__", ())]
+            raise
 
     def tell_of(self, error, node):
-        """Add to any other error of a node a note that says where and with which operands."""
-        if not isinstance(error, Exception) or getattr(error, "told_by_guard", False):
-            return
-        error.told_by_guard = True  # the graphs outside have nothing to add
-        values = {variable: cell[0] for variable, cell in self.storage_map.items()}
+        """Return what is known of an error, as text; None if that cannot be found out."""
+        frames, values, runtime = [], {}, self
+        while True:
+            values |= {variable: cell[0] for variable, cell in runtime.storage_map.items()}
+            if runtime.parent is None:
+                break
+            frames.insert(0, runtime.frame())
+            runtime = runtime.parent.runtime
         try:
-            error.add_note(render_failure(explain_exception(error, self.fgraph, node, values)))
+            return render_failure(explain_exception(error, runtime.fgraph, node, values, frames))
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
 
 
-def explained(trip):
-    """Return the :class:`GuardError` of a trip, with its explanation.
-
-    A trip is never lost to a fault of the explanation, which is reported beside it.
-    """
-    try:
-        return GuardError(trip.event, explain(trip))
-    except Exception:
-        logger.exception("theanoguard: the trip could not be explained; please report this")
-        return GuardError(trip.event)
+# How the state of a random generator is read and set; to copy one takes much longer.
+_RANDOM_STATES = {
+    np.random.Generator: (
+        lambda generator: generator.bit_generator.state,
+        lambda generator, state: setattr(generator.bit_generator, "state", state),
+    ),
+    np.random.RandomState: (
+        lambda generator: generator.get_state(legacy=False),
+        np.random.RandomState.set_state,
+    ),
+}
 
 
 class Snapshot:
@@ -435,24 +525,22 @@ class Snapshot:
     def __init__(self, cell):
         self._cell = cell
         self.value = cell[0]
-        is_generator = isinstance(self.value, np.random.Generator)
-        # (copying a generator takes twenty times as long as reading its state)
-        self._state = self.value.bit_generator.state if is_generator else None
-        self._copy = None if is_generator else copy.deepcopy(self.value)
+        read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
+        self._before = read(self.value)
 
     def old(self):
         """Return a value equal to the one that was there."""
-        if self._state is None:
-            return self._copy
-        bits = type(self.value.bit_generator)()
-        bits.state = self._state
-        return np.random.Generator(bits)
+        if self._set_state is None:
+            return self._before
+        value = copy.deepcopy(self.value)
+        self._set_state(value, self._before)
+        return value
 
     def __call__(self):
-        if self._state is None:
-            self._cell[0] = self._copy
+        if self._set_state is None:
+            self._cell[0] = self._before
         else:
-            self.value.bit_generator.state = self._state
+            self._set_state(self.value, self._before)
             self._cell[0] = self.value
 
 
@@ -483,6 +571,8 @@ class OuterVM(GuardedVM):
         try:
             guard.begin()
             result = super().__call__(*args, **kwargs)
+            if guard.may_wait:
+                guard.check_waiting()
         except BaseException as error:
             guard.failed(self, error)
         guard.kernel.commit()
@@ -575,7 +665,8 @@ class GuardLinker(VMLinker):
         self.plan = self.make_plan(order, owners)
         self.parents, self.bodies, ops = [], {}, {}
         for node in owners:
-            op = self.link_body(node)
+            with watch_rewriting():
+                op = self.link_body(node)
             if op is not None:
                 ops[node] = op
         if len(ops) < len(owners):  # some cannot be guarded: their outputs must be checked
@@ -620,6 +711,7 @@ class GuardLinker(VMLinker):
             node.op,
             None if self.c_thunks else "py",
             lambda linker: GuardLinker.like(linker, self.policy, self.recorder, parent, clean),
+            lambda mode: WatchedMode(mode.linker, mode.provided_optimizer),
         )
         if op is not None:
             self.parents.append(parent)

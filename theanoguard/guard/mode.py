@@ -1,13 +1,12 @@
 """The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
 
-from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._pytensor import Mode, VMLinker, predefined_linkers
+from theanoguard._pytensor import VMLinker, predefined_linkers
 from theanoguard.guard.linker import GuardLinker, Recorder
-from theanoguard.guard.policy import Exemptions, make_policy
+from theanoguard.guard.policy import make_policy
+from theanoguard.guard.watching import WatchedMode
 from theanoguard.log import open_log
-from theanoguard.provenance import attach, leave_origins
 
 LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
 LINKER_SETTINGS = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
@@ -33,29 +32,7 @@ def _vm_linker(linker):
     return found
 
 
-class _Watched(GraphRewriter):
-    """A rewriter during which provenance and exemptions are followed."""
-
-    def __init__(self, rewriter):
-        self.rewriter = rewriter
-
-    def add_requirements(self, fgraph):
-        attach(fgraph)
-        fgraph.attach_feature(Exemptions())
-        return self.rewriter.add_requirements(fgraph)
-
-    def apply(self, fgraph, *args, **kwargs):
-        result = self.rewriter.apply(fgraph, *args, **kwargs)
-        leave_origins(fgraph)
-        return result
-
-    def __getattr__(self, name):
-        if name == "rewriter":
-            raise AttributeError(name)
-        return getattr(self.rewriter, name)
-
-
-class GuardMode(Mode):
+class GuardMode(WatchedMode):
     """A compile mode that watches every Apply node inside compiled code.
 
     Each value that a node computes is checked for NaN, Inf and big values, inside the C
@@ -96,6 +73,10 @@ class GuardMode(Mode):
     log : str, path-like, EventLog or None
         File to which every event is appended as a line of JSON, whatever the action; an
         :class:`~theanoguard.log.EventLog` sets its bounds.  ``theanoguard report`` shows it.
+    tell_fate : bool
+        Whether the report also tells if the bad value reaches an output or an update of the
+        function, or is masked on the way, as by a ``switch``: the rest of the call is computed
+        for that, after the trip.
 
     Raises
     ------
@@ -131,6 +112,7 @@ class GuardMode(Mode):
         check_integers=False,
         max_events=100,
         log=None,
+        tell_fate=False,
     ):
         policy = make_policy(
             nan_is_error,
@@ -141,6 +123,7 @@ class GuardMode(Mode):
             inputs=check_inputs,
             action=action,
             exempt=exempt,
+            fate=tell_fate,
         )
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
@@ -204,10 +187,6 @@ class GuardMode(Mode):
         recorder = Recorder(self.recorder.events.maxlen, self.recorder.log)
         new._set_up(self.policy, recorder, linker, optimizer, self.optdb)
         return new
-
-    @property
-    def optimizer(self):
-        return _Watched(super().optimizer)
 
     @property
     def events(self):

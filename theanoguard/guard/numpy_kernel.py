@@ -40,7 +40,7 @@ class Guard:
     def set_interval(self, slot, lo, hi):
         pass  # nothing is proved
 
-    def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program):
+    def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program, blocks):
         def run():
             for cell in saves:
                 self._save(cell)
@@ -72,6 +72,9 @@ class Guard:
             if self._is_bad(self._inputs[i][0][0]):
                 return i
         return -1
+
+    def bad_input(self):
+        return -1  # none waits
 
     def commit(self):
         self._undo.clear()

@@ -24,6 +24,7 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import TensorType
@@ -37,6 +38,8 @@ from theanoguard._pytensor import (
     is_numeric,
 )
 from theanoguard.guard.intervals import OPCODES, Program, program_of
+
+MAX_OPERANDS = 32  # of a node that runs in blocks; kernel.c has the same bound
 
 # ---------------------------------------------------------------- what is known of an op
 
@@ -273,6 +276,8 @@ class NodePlan:
         Inputs of the graph with an update that the node overwrites.
     tail : bool
         Whether it runs only after everything else has been checked.
+    entering : list of Variable
+        Inputs of the graph that are checked where the node reads them, if they are large.
     """
 
     node: object
@@ -280,6 +285,7 @@ class NodePlan:
     program: object = None
     destroys: list = field(default_factory=list)
     tail: bool = False
+    entering: list = field(default_factory=list)
 
     def checked(self):
         """Return the (index, variable) of each checked output."""
@@ -335,6 +341,7 @@ class Plan:
             self._plan_outputs(node)
         self._plan_overwrites(set(updated))
         self._plan_programs()
+        self._plan_entering()
 
     # -- values
 
@@ -475,6 +482,28 @@ class Plan:
             if node_plan.program is None and not node_plan.checks:
                 node_plan.program = (Program(0), 1.0, 0.0)  # cannot trip: nothing to prove
 
+    # -- what enters
+
+    def _plan_entering(self):
+        """Let the first elementwise node that reads an input check it, block by block.
+
+        So a large array passes from memory once, not twice.
+        """
+        if any(is_lazy(node.op) for node in self.order):
+            return  # the node might not run
+        waiting = {
+            v
+            for v in self.inputs
+            if _has_intervals(v) and v.type.ndim and not any(v.type.broadcastable)
+        }
+        for node in self.order:
+            if isinstance(node.op, Shape | Shape_i):
+                continue  # reads no element
+            readers = waiting.intersection(node.inputs)
+            waiting -= readers
+            if readers and not self.nodes[node].tail and _runs_in_blocks(node):
+                self.nodes[node].entering = [v for v in node.inputs if v in readers]
+
     def slot(self, variable):
         """Return the slot that holds the interval of `variable`, or -1."""
         return self.slots.get(self.source(variable), -1)
@@ -519,6 +548,17 @@ def _root(variable):
             return variable
         variable = node.inputs[sources[0]]
     return variable
+
+
+def _runs_in_blocks(node):
+    """Whether rows can be computed on their own: all operands have one shape, or one element."""
+    return (
+        isinstance(node.op, Elemwise)
+        and not node.op.destroy_map
+        and not node.op.openmp
+        and len(node.inputs) + len(node.outputs) <= MAX_OPERANDS
+        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
+    )
 
 
 def _is_discrete(variable):

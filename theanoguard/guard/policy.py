@@ -66,6 +66,8 @@ class Policy:
     ops : tuple of type
         Classes of operations (or of scalar operations inside ``Elemwise``) whose
         outputs are left out.
+    fate : bool
+        Whether the report tells if the bad value reaches an output.
     token : str or None
         Mark carried in the tags of variables that are left out one by one.
     """
@@ -79,6 +81,7 @@ class Policy:
     action: str | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
+    fate: bool = False
     token: str | None = None
 
     def exempts(self, variable):
@@ -197,7 +200,9 @@ def arrays_in(value):
             yield from arrays_in(item)
 
 
-def make_policy(nan_is_error, inf_is_error, big_is_error, *, big, integers, inputs, action, exempt):
+def make_policy(
+    nan_is_error, inf_is_error, big_is_error, *, big, integers, inputs, action, exempt, fate=False
+):
     """Check the arguments of a mode and return its :class:`Policy`.
 
     Raises
@@ -243,6 +248,7 @@ def make_policy(nan_is_error, inf_is_error, big_is_error, *, big, integers, inpu
         action=action,
         names=names,
         ops=ops,
+        fate=bool(fate),
         token=token,
     )
 

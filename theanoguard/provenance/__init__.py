@@ -1,7 +1,7 @@
 """Where a node came from: the user's source line, and the chain of rewrites that made it."""
 
 from theanoguard.provenance.asking import ProvenanceMap, lookup, lookup_inner, provenance
-from theanoguard.provenance.context import track_provenance
+from theanoguard.provenance.context import track_provenance, watch_rewriting
 from theanoguard.provenance.records import Backward, Provenance, RewriteStep
 from theanoguard.provenance.source import SourceLine, is_user_file, source_line, stack_traces
 from theanoguard.provenance.tracker import (
@@ -32,4 +32,5 @@ __all__ = [
     "stack_traces",
     "track_provenance",
     "tracker_of",
+    "watch_rewriting",
 ]

@@ -99,6 +99,16 @@ def _unpatch():
 
 
 @contextmanager
+def watch_rewriting():
+    """Track whatever graph is rewritten inside, and keep the tags of inner graphs."""
+    _patch()
+    try:
+        yield
+    finally:
+        _unpatch()
+
+
+@contextmanager
 def track_provenance():
     """Track the provenance of every function that is compiled inside, under any mode.
 
@@ -122,9 +132,5 @@ def track_provenance():
     """
     limit = pytensor.config.traceback__limit
     longer = limit if limit < 0 else max(limit, _TRACE_LIMIT)
-    _patch()
-    try:
-        with pytensor.config.change_flags(traceback__limit=longer):
-            yield
-    finally:
-        _unpatch()
+    with watch_rewriting(), pytensor.config.change_flags(traceback__limit=longer):
+        yield

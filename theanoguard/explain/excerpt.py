@@ -1,0 +1,114 @@
+"""The part of the user's modules that some classes and functions need to run by themselves."""
+
+import ast
+import inspect
+import io
+import linecache
+import pickle
+import sys
+
+import pytensor
+
+
+def pickle_with_source(value):
+    """Pickle a value, with the source of the classes and functions of others that it needs.
+
+    Parameters
+    ----------
+    value : object
+
+    Returns
+    -------
+    data : bytes
+    source : str
+        Code that defines what is neither Python's nor PyTensor's nor an installed package's;
+        empty where there is none.
+
+    Raises
+    ------
+    pickle.PicklingError, AttributeError, TypeError
+        If it cannot be pickled.
+
+    Examples
+    --------
+    >>> data, source = pickle_with_source(pytensor.tensor.log)
+    >>> source
+    ''
+    """
+    buffer = io.BytesIO()
+    pickler = _Pickler(buffer)
+    pickler.dump(value)
+    return buffer.getvalue(), excerpt(pickler.foreign)
+
+
+class _Pickler(pickle.Pickler):
+    """Notes classes and functions that stand in modules of the user's."""
+
+    def __init__(self, file):
+        super().__init__(file)
+        self.foreign = []
+
+    def reducer_override(self, obj):
+        if (inspect.isclass(obj) or inspect.isfunction(obj)) and _is_users(obj.__module__):
+            self.foreign.append(obj)
+        return NotImplemented
+
+
+def _is_users(name):
+    """Whether a module is a file of the user's, which others need not have."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    top = name.partition(".")[0]
+    if file is None or top in sys.stdlib_module_names or top == pytensor.__name__:
+        return name == "__main__"
+    return "site-packages" not in file and "dist-packages" not in file
+
+
+def excerpt(objects):
+    """Return the definitions of some objects and of all that they use of their modules.
+
+    Parameters
+    ----------
+    objects : iterable of class or function
+
+    Returns
+    -------
+    str
+        Empty if there are none.  What has no source is left out.
+    """
+    wanted = {}
+    for obj in objects:
+        wanted.setdefault(obj.__module__, []).append(obj.__qualname__.partition(".")[0])
+    return "\n\n".join(filter(None, (_of_module(name, names) for name, names in wanted.items())))
+
+
+def _of_module(name, names):
+    file = getattr(sys.modules[name], "__file__", None)
+    text = "".join(linecache.getlines(file)) if file else ""
+    statements = ast.parse(text).body
+    defined = {}
+    for statement in statements:
+        for bound in _bound_names(statement):
+            defined.setdefault(bound, []).append(statement)
+    needed, todo = set(), ["*", *names]
+    while todo:
+        for statement in defined.get(todo.pop(), ()):
+            if statement not in needed:
+                needed.add(statement)
+                todo += (n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+    return "\n".join(_separate(ast.unparse(s)) for s in statements if s in needed).strip()
+
+
+def _separate(text):
+    """Put blank lines around what is longer than a line."""
+    return f"\n\n{text}\n" if "\n" in text else text
+
+
+def _bound_names(statement):
+    """Return the names that a statement at the top of a module binds."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return [(alias.asname or alias.name).partition(".")[0] for alias in statement.names]
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [statement.name]
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return [n.id for t in targets if t is not None for n in ast.walk(t) if isinstance(n, ast.Name)]

@@ -1,0 +1,21 @@
+"""Loads what only one backend needs when a graph is first compiled for that backend."""
+
+import importlib
+
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+
+class LoadModule(GraphRewriter):
+    """Leaves the graph as it is and imports a module.
+
+    Parameters
+    ----------
+    module : str
+    """
+
+    def __init__(self, module):
+        self.module = module
+
+    def apply(self, fgraph):
+        """Import the module."""
+        importlib.import_module(self.module)
