@@ -5,6 +5,8 @@ import hypothesis
 import pytensor
 import pytest
 
+import theanoguard
+
 # How long an example takes says more about the machine than about the code.
 hypothesis.settings.register_profile("theanoguard", deadline=None)
 hypothesis.settings.load_profile("theanoguard")
@@ -51,3 +53,10 @@ def needs_cxx(has_cxx):
     """Skip the test where there is no C++ compiler."""
     if not has_cxx:
         pytest.skip("PyTensor has no C++ compiler")
+
+
+@pytest.fixture(scope="module")
+def shim():
+    """Theano's package under the shim, which is uninstalled after the tests of the module."""
+    yield theanoguard.install_theano()
+    theanoguard.uninstall_theano()

@@ -19,6 +19,7 @@ from theanoguard.explain import (
 )
 from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
+from theanoguard.legacy import install_theano, uninstall_theano
 from theanoguard.log import EventLog, read_log
 from theanoguard.monitor import DetectNan, MonitorMode, Stepper, detect_nan, step, stepping
 from theanoguard.printing import debugprint, min_informative_str, pp, pprint, profile, pydotprint
@@ -56,6 +57,7 @@ __all__ = [
     "explain_exception",
     "find_masked",
     "get_test_value",
+    "install_theano",
     "min_informative_str",
     "pp",
     "pprint",
@@ -71,5 +73,6 @@ __all__ = [
     "test_values",
     "testvalue",
     "track_provenance",
+    "uninstall_theano",
 ]
 __version__ = "0.1.0.dev0"

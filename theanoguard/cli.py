@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from theanoguard import doctor, logreport
+from theanoguard import doctor, logreport, run
 from theanoguard.environment import version_of
 
 
@@ -21,8 +21,9 @@ class Command:
     add_arguments : callable
         ``add_arguments(parser)`` adds its arguments.
     run : callable
-        ``run(arguments)`` runs it and returns the exit status.  An ``OSError`` or a
-        ``ValueError`` from it is bad input: its message is shown, and the status is 2.
+        ``run(arguments)`` runs it and returns the exit status, or a function that does what is
+        left and returns it.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input: its
+        message is shown, and the status is 2.
     """
 
     help: str
@@ -40,6 +41,11 @@ COMMANDS = {
         "show, filter and count the events of a log",
         logreport.add_arguments,
         logreport.run,
+    ),
+    "run": Command(
+        "run a Theano program, unmodified, on PyTensor",
+        run.add_arguments,
+        run.run,
     ),
 }
 
@@ -86,7 +92,6 @@ def main(argv=None):
     try:
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
-        return status
     except BrokenPipeError:  # as in `theanoguard report log | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -95,3 +100,4 @@ def main(argv=None):
         message = f"{error.filename!r}: {error.strerror}" if known else error
         print(f"theanoguard {arguments.command}: {message}", file=sys.stderr)
         return 2
+    return status() if callable(status) else status

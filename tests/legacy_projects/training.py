@@ -1,0 +1,110 @@
+"""Legacy projects, as they are on PyPI, train under the shim.
+
+``tox -e legacy-projects`` installs them and runs this file with
+``-p theanoguard.shim.pytest_plugin --numpy-compat``; nothing in them is changed.
+"""
+
+import numpy as np
+import pytest
+import theano
+import theano.tensor as T
+
+floatX = theano.config.floatX
+
+
+@pytest.fixture
+def points():
+    """Two clouds of points, and which is which."""
+    rng = np.random.RandomState(0)
+    labels = rng.randint(0, 2, 200)
+    values = rng.normal(0, 0.5, (200, 2)) + np.where(labels[:, None], 1.0, -1.0)
+    return values.astype(floatX), labels.astype("int32")
+
+
+@pytest.mark.parametrize("algorithm", ["sgd", "nag", "rmsprop", "rprop", "adam", "esgd"])
+def test_downhill_factorizes_a_matrix(algorithm):
+    downhill = pytest.importorskip("downhill")
+    rng = np.random.RandomState(1)
+    wanted = (rng.randn(20, 3) @ rng.randn(3, 10)).astype(floatX)
+    u = theano.shared(rng.randn(20, 3).astype(floatX), name="u")
+    v = theano.shared(rng.randn(3, 10).astype(floatX), name="v")
+    x = T.matrix("x")
+    loss = T.mean((x - T.dot(u, v)) ** 2)
+    rate = {"rprop": 0.01, "rmsprop": 0.01, "adam": 0.01}.get(algorithm, 0.05)
+    optimizer = downhill.build(algorithm, loss=loss, params=[u, v], inputs=[x])
+    batches = downhill.Dataset([wanted], batch_size=20, name="train")
+    steps = optimizer.iterate(
+        batches, learning_rate=rate, max_gradient_norm=10, patience=0, max_updates=200
+    )
+    losses = [float(train["loss"]) for train, valid in steps]
+    assert min(losses) < 0.5 * losses[0]
+
+
+def test_theanets_classifies(points):
+    theanets = pytest.importorskip("theanets")
+    values, labels = points
+    network = theanets.Classifier([2, (8, "relu"), 2], rng=1)
+    steps = network.itertrain([values, labels], algo="rmsprop", learning_rate=0.02, max_updates=10)
+    accuracies = [float(train["acc"]) for train, valid in steps]
+    assert accuracies[-1] > 0.95
+
+
+def test_theanets_remembers():
+    theanets = pytest.importorskip("theanets")
+    rng = np.random.RandomState(2)
+    inputs = rng.randn(16, 6, 1).astype(floatX)
+    outputs = np.cumsum(inputs, axis=1).astype(floatX)
+    network = theanets.recurrent.Regressor([1, ("rnn", 8), 1])
+    losses = [
+        float(train["loss"])
+        for train, _ in network.itertrain(
+            [inputs, outputs], algo="adam", learning_rate=0.02, max_updates=60
+        )
+    ]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_pyfms_classifies(points, form):
+    pyfms = pytest.importorskip("pyfms")
+    sparse = pytest.importorskip("scipy.sparse")
+    values, labels = points
+    np.random.seed(3)
+    machine = pyfms.Classifier(2, k=2, X_format=form)
+    given = sparse.csr_matrix(values) if form == "csr" else values
+    machine.fit(given, labels, nb_epoch=200)
+    assert np.mean(machine.predict(given) == labels) > 0.95
+
+
+def test_pyfms_regresses():
+    pyfms = pytest.importorskip("pyfms")
+    rng = np.random.RandomState(4)
+    x = rng.randn(300, 3)
+    y = 1 + x @ [1.0, -2.0, 0.5] + 0.5 * x[:, 0] * x[:, 1]
+    machine = pyfms.Regressor(3, k=2)
+    machine.fit(x, y, nb_epoch=1500)
+    assert np.mean((machine.predict(x) - y) ** 2) < 0.1 * np.var(y)
+
+
+def test_lasagne_trains_a_convolutional_network():
+    lasagne = pytest.importorskip("lasagne")
+    rng = np.random.RandomState(5)
+    lasagne.random.set_rng(rng)
+    labels = rng.randint(0, 2, 64).astype("int32")
+    images = rng.normal(0, 0.3, (64, 1, 8, 8)).astype(floatX)
+    images[labels == 1, :, 2:6, 2:6] += 1  # a square in the middle
+    x, y = T.tensor4("x"), T.ivector("y")
+    layers = lasagne.layers
+    network = layers.InputLayer((None, 1, 8, 8), x)
+    network = layers.Conv2DLayer(network, 4, (3, 3))
+    network = layers.MaxPool2DLayer(network, (2, 2))
+    network = layers.DropoutLayer(network, 0.2)
+    network = layers.DenseLayer(network, 2, nonlinearity=lasagne.nonlinearities.softmax)
+    loss = lasagne.objectives.categorical_crossentropy(layers.get_output(network), y).mean()
+    parameters = layers.get_all_params(network, trainable=True)
+    updates = lasagne.updates.nesterov_momentum(loss, parameters, learning_rate=0.1)
+    train = theano.function([x, y], loss, updates=updates)
+    predict = theano.function([x], layers.get_output(network, deterministic=True).argmax(axis=1))
+    losses = [float(train(images, labels)) for _ in range(30)]
+    assert losses[-1] < 0.3 * losses[0]
+    assert np.mean(predict(images) == labels) > 0.95

@@ -1,0 +1,199 @@
+"""``theanoguard run``: programs run as Python runs them, on PyTensor, and guarded on request."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from theanoguard import read_log
+
+PROGRAM = """
+import sys
+import numpy as np
+import theano
+import theano.tensor as T
+
+x = T.dvector("x")
+log = theano.function([x], T.log(x))
+plain = theano.function([x], T.log(x), mode="FAST_COMPILE")
+
+def main():
+    print(plain(np.zeros(1)))
+    print(log(np.zeros(1)))
+    return 3
+
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+ABOUT = """
+import sys
+main = sys.modules["__main__"]
+print(sys.argv)
+print(__name__, vars(main) is globals(), main.__spec__ and main.__spec__.name)
+print(__file__ if "__file__" in globals() else None)
+print(sys.path[0])
+"""
+
+FAILING = """
+def inner():
+    raise KeyError("nothing", 1)
+
+def outer():
+    try:
+        inner()
+    except KeyError:
+        raise ValueError("else")
+
+outer()
+"""
+
+
+def python(*arguments, cwd):
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+
+
+def run(*arguments, cwd):
+    return python("-m", "theanoguard", "run", *arguments, cwd=cwd)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Where programs are, and where they are run."""
+    for name, text in {"program": PROGRAM, "about": ABOUT, "failing": FAILING}.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("x = (\n", encoding="utf-8")
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__main__.py").write_text(ABOUT, encoding="utf-8")
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as archive:
+        archive.writestr("__main__.py", ABOUT)
+    return tmp_path
+
+
+def test_program_on_pytensor(folder):
+    done = run("program.py", cwd=folder)
+    assert done.returncode == 3
+    assert done.stdout == "[-inf]\n[-inf]\n"
+
+
+def test_functions_without_a_mode_are_guarded(folder):
+    done = run("--guard", "nan,inf,big", "program.py", cwd=folder)
+    assert done.returncode == 1
+    assert done.stdout == "[-inf]\n"
+    assert 'File "' + str(folder / "program.py") + '", line 16, in <module>' not in done.stderr
+    assert "GuardError: Inf in log: log(0.0) = -inf at element [0]" in done.stderr
+    assert "run.py" not in done.stderr
+
+
+def test_other_kinds_may_appear(folder):
+    done = run("--guard=nan", "program.py", cwd=folder)
+    assert (done.returncode, done.stdout) == (3, "[-inf]\n[-inf]\n")
+
+
+@pytest.mark.parametrize("action", ["warn", "record"])
+def test_actions_that_go_on(folder, action):
+    log = folder / "events.jsonl"
+    done = run("--guard=inf", "--action", action, "--log", str(log), "program.py", cwd=folder)
+    assert (done.returncode, done.stdout) == (3, "[-inf]\n[-inf]\n")
+    assert ("Inf in log" in done.stderr) == (action == "warn")
+    assert [event.kind for event in read_log(log).events] == ["inf"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["about.py"],
+        ["./about.py", "-m", "x", "--guard", "nan", "-c"],
+        ["packed", "a"],
+        ["packed.zip"],
+        ["-m", "about", "--help", "-m"],
+        ["-m", "packed"],
+        ["-c", ABOUT, "--guard", "y"],
+    ],
+    ids=" ".join,
+)
+def test_main_is_as_without_it(folder, arguments):
+    ours, theirs = run(*arguments, cwd=folder), python(*arguments, cwd=folder)
+    assert ours.stdout == theirs.stdout
+    assert ours.stdout.count("\n") >= 4
+    assert ours.returncode == theirs.returncode == 0
+
+
+def last_traceback(text):
+    """The lines of what Python shows at the end, without what depends on the interpreter."""
+    return re.sub(
+        r"0x[0-9a-f]+", "", text[text.find("Traceback") :] if "Traceback" in text else text
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["failing.py"],
+        ["broken.py"],
+        ["-m", "failing"],
+        ["-m", "no_such_module"],
+        ["-c", "import sys; sys.exit('so')"],
+        ["-c", "raise KeyError"],
+        ["-c", "import os; os._exit(7)"],
+    ],
+    ids=" ".join,
+)
+def test_failures_are_as_without_it(folder, arguments):
+    ours, theirs = run(*arguments, cwd=folder), python(*arguments, cwd=folder)
+    assert last_traceback(ours.stderr) == last_traceback(theirs.stderr)
+    assert ours.returncode == theirs.returncode != 0
+
+
+def test_interrupt(folder):
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    done = run("-c", code, cwd=folder)
+    assert done.returncode == -signal.SIGINT
+    assert "run.py" not in done.stderr
+
+
+def test_excepthook_of_the_program(folder):
+    code = "import sys; sys.excepthook = lambda *error: print(error[0].__name__); 1 / 0"
+    done = run("-c", code, cwd=folder)
+    assert (done.returncode, done.stdout) == (1, "ZeroDivisionError\n")
+
+
+def test_old_numpy_names(folder):
+    code = "import numpy as np; print(np.float is float, np.int is int)"
+    assert run("--numpy-compat", "-c", code, cwd=folder).stdout == "True True\n"
+    assert run("-c", code, cwd=folder).returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no program"),
+        (["no_such_file.py"], "'{folder}/no_such_file.py': No such file or directory"),
+        (
+            ["--guard", "nam", "about.py"],
+            "'nam' is no kind of bad value; name some of nan, inf, big",
+        ),
+        (["--log", "x", "about.py"], "--action and --log are about the guard"),
+        (["--guard=nan", "--action", "record", "about.py"], "Name a file with --log FILE"),
+        (["--guard=nan", "--log", "no/such/folder/x", "about.py"], "no/such/folder"),
+    ],
+    ids=["nothing", "no file", "kind", "log", "record", "folder"],
+)
+def test_bad_arguments(folder, arguments, message):
+    done = run(*arguments, cwd=folder)
+    assert done.returncode == 2
+    assert message.format(folder=folder) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_environment_of_a_child(folder):
+    """Nothing is left in the environment for programs that the program starts."""
+    code = "import os, json; print(json.dumps(dict(os.environ)))"
+    ours, theirs = run("-c", code, cwd=folder), python("-c", code, cwd=folder)
+    assert ours.stdout == theirs.stdout
+    assert os.environ["PATH"] in ours.stdout

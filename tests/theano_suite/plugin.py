@@ -1,0 +1,285 @@
+"""A pytest plugin that runs Theano 1.0.5's own tests as nose ran them.
+
+It is the same under Theano itself on Python 3.7 and under the shim, so that the names of the tests
+agree.  Under the shim it also puts the test modules of the source distribution where the tests
+look for each other, beside the modules of the shim.  ``run.py`` writes what it needs into the
+environment:
+
+``THEANO_SUITE_SOURCE``
+    The directory that holds Theano's package ``theano``.
+``THEANO_SUITE_RESULTS``
+    A file to which one JSON record is added when a test starts and one when it ends.
+``THEANO_SUITE_SHIM``
+    Whether ``import theano`` is to give the shim.
+``THEANO_SUITE_SECONDS``
+    How long a test may take.
+"""
+
+import importlib
+import inspect
+import json
+import os
+import signal
+import sys
+import traceback
+import types
+import unittest
+from importlib.abc import MetaPathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+import numpy.testing
+import pytest
+
+SOURCE = Path(os.environ["THEANO_SUITE_SOURCE"]).resolve()
+RESULTS = os.environ["THEANO_SUITE_RESULTS"]
+SECONDS = int(os.environ["THEANO_SUITE_SECONDS"])
+UNDER_SHIM = os.environ.get("THEANO_SUITE_SHIM") == "1"
+
+
+class TestsFinder(MetaPathFinder):
+    """Finds ``theano...tests`` and what is in it: in the shim's tree, else in the source."""
+
+    def __init__(self, tree):
+        self.roots = [tree, SOURCE / "theano"]
+
+    def find_spec(self, fullname, path=None, target=None):
+        package, *parts = fullname.split(".")
+        if package != "theano" or "tests" not in parts:
+            return None
+        for root in self.roots:
+            place = root.joinpath(*parts)
+            if (place / "__init__.py").exists():
+                return spec_from_file_location(
+                    fullname, place / "__init__.py", submodule_search_locations=[str(place)]
+                )
+            if place.with_suffix(".py").exists():
+                return spec_from_file_location(fullname, place.with_suffix(".py"))
+        return None
+
+
+def give_nose():
+    """Put modules in place that have the names of nose which the tests import."""
+    case = unittest.TestCase()
+    modules = {
+        name: types.ModuleType(name)
+        for name in ["nose", "nose.plugins", "nose.plugins.skip", "nose.plugins.attrib"]
+    }
+    tools = modules["nose.tools"] = types.ModuleType("nose.tools")
+    modules["nose.plugins.skip"].SkipTest = modules["nose"].SkipTest = unittest.SkipTest
+    modules["nose.plugins.attrib"].attr = lambda *names, **values: lambda function: function
+    tools.assert_raises = case.assertRaises
+    tools.assert_true = case.assertTrue
+    tools.assert_equal = tools.assert_equals = case.assertEqual
+
+    def raises(*exceptions):
+        def decorate(function):
+            def test(*arguments):
+                with case.assertRaises(exceptions):
+                    function(*arguments)
+
+            test.__name__ = function.__name__
+            return test
+
+        return decorate
+
+    tools.raises = raises
+    sys.modules.update(modules)
+
+
+def give_old_unittest():
+    """Put back the names that ``unittest.TestCase`` had until Python 3.12."""
+    for old, new in {
+        "assert_": "assertTrue",
+        "assertEquals": "assertEqual",
+        "assertNotEquals": "assertNotEqual",
+        "assertAlmostEquals": "assertAlmostEqual",
+        "assertRaisesRegexp": "assertRaisesRegex",
+        "assertRegexpMatches": "assertRegex",
+        "failUnless": "assertTrue",
+    }.items():
+        if not hasattr(unittest.TestCase, old):
+            setattr(unittest.TestCase, old, getattr(unittest.TestCase, new))
+
+
+def give_old_numpy_testing():
+    """Give ``numpy.testing`` the decorators that the tests import."""
+
+    def unless(condition, msg=None):
+        return unittest.skipIf(condition() if callable(condition) else condition, msg or "")
+
+    dec = types.SimpleNamespace(skipif=unless, knownfailureif=unless, slow=lambda test: test)
+    numpy.testing.dec = dec
+
+
+def prepare_shim():
+    import theanoguard
+    from theanoguard import numpy_compat
+    from theanoguard.legacy import TREE
+
+    give_nose()
+    give_old_unittest()
+    give_old_numpy_testing()
+    numpy_compat.install()
+    theanoguard.install_theano()
+    sys.meta_path.insert(0, TestsFinder(TREE))
+
+
+class TooLong(BaseException):
+    """A test took longer than it may; not an Exception, which a test could catch."""
+
+
+def record(**entry):
+    with open(RESULTS, "a") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+def test_id(item):
+    """As the lists have it: the path inside the package ``theano``, the class, the function."""
+    return item.nodeid.replace("theano/", "", 1).replace("::()", "")
+
+
+class NoseGenerator(pytest.Item):
+    """A test function that yields tests: each yielded one is recorded with its number."""
+
+    def runtest(self):
+        in_class = isinstance(self.parent, pytest.Class)
+        if in_class and hasattr(self.parent.obj, "setup_class"):
+            self.parent.obj.setup_class()
+        instance = self.parent.obj() if in_class else None
+        if hasattr(instance, "setup_class"):
+            instance.setup_class()
+        failures = []
+        with NoseFixtures(instance):
+            for number, call in enumerate(getattr(instance or self.parent.obj, self.name)()):
+                function, *arguments = call if isinstance(call, tuple) else (call,)
+                entry = {"id": f"{test_id(self)}[{number}]", "event": "passed", "reason": ""}
+                signal.alarm(SECONDS)
+                try:
+                    function(*arguments)
+                except unittest.SkipTest as skip:
+                    entry.update(event="skipped", reason=str(skip))
+                except Exception as error:
+                    failures.append(f"{number}: {arguments}\n{traceback.format_exc()}")
+                    entry.update(event="failed", reason=first_line(error))
+                record(**entry)
+        if failures:
+            pytest.fail("\n".join(failures), pytrace=False)
+
+    def reportinfo(self):
+        return self.path if hasattr(self, "path") else self.fspath, None, self.name
+
+
+class NoseFixtures:
+    """The set-up that nose runs around a test in a class that is no ``unittest.TestCase``."""
+
+    def __init__(self, instance):
+        self.instance = instance
+
+    def call(self, *names):
+        for name in names:
+            if hasattr(self.instance, name):
+                getattr(self.instance, name)()
+                return
+
+    def __enter__(self):
+        self.call("setup", "setUp")
+
+    def __exit__(self, *error):
+        self.call("teardown", "tearDown")
+
+
+@pytest.fixture(autouse=True)
+def nose_fixtures(request):
+    if request.cls is None or issubclass(request.cls, unittest.TestCase):
+        yield
+    else:
+        with NoseFixtures(request.instance):
+            yield
+
+
+def is_class_of_tests(collector):
+    return isinstance(collector, pytest.Class) and not issubclass(collector.obj, unittest.TestCase)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector, name, obj):
+    plain = is_class_of_tests(collector) or isinstance(collector, pytest.Module)
+    if plain and name.startswith("test") and inspect.isgeneratorfunction(obj):
+        return NoseGenerator.from_parent(collector, name=name)
+    return None
+
+
+class TheanoModule(pytest.Module):
+    """A test module, imported by its name inside the package ``theano``."""
+
+    def _getobj(self):
+        path = self.path.relative_to(SOURCE).with_suffix("")
+        return importlib.import_module(".".join(path.parts))
+
+
+if UNDER_SHIM:
+    # `theano/__init__.py` of the source must not be imported for the packages of the tests.
+    def pytest_collect_directory(path, parent):
+        return pytest.Dir.from_parent(parent, path=path)
+
+    def pytest_pycollect_makemodule(module_path, parent):
+        return TheanoModule.from_parent(parent, path=module_path)
+
+
+def pytest_configure(config):
+    if UNDER_SHIM:
+        prepare_shim()
+
+
+def first_line(error):
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"[:300]
+
+
+def stop(signum, frame):
+    raise TooLong(f"longer than {SECONDS} s")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    record(id=test_id(item), event="start", reason="")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if call.when == "call" or report.outcome != "passed":
+        reason = ""
+        if report.outcome == "failed":
+            reason = first_line(call.excinfo.value)
+        elif report.outcome == "skipped":
+            reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        if isinstance(item, NoseGenerator):
+            # Its parts are recorded already, but for an error of the generator itself.
+            if report.outcome == "failed" and not call.excinfo.errisinstance(pytest.fail.Exception):
+                record(id=test_id(item), event="failed", reason=reason)
+            else:
+                record(id=test_id(item), event="end", reason="")
+        else:
+            record(id=test_id(item), event=report.outcome, reason=reason)
+
+
+def pytest_collectreport(report):
+    if report.outcome == "failed":
+        lines = str(report.longrepr).strip().splitlines()
+        record(id=report.nodeid.replace("theano/", "", 1), event="uncollected", reason=lines[-1])
+    elif report.outcome == "skipped":
+        record(id=report.nodeid.replace("theano/", "", 1), event="skipped", reason="as a module")

@@ -1,0 +1,372 @@
+"""Run Theano 1.0.5's own tests under the shim, and compare with what is expected.
+
+::
+
+    python tests/theano_suite/run.py                         # all areas
+    python tests/theano_suite/run.py signal ifelse           # these areas
+    python tests/theano_suite/run.py tensor/tests/test_basic.py -k stack
+    python tests/theano_suite/run.py --record-105 --python37 python3.7 signal
+
+The tests come from Theano's source distribution, which ``--source DIR`` names where it is
+unpacked already; else pip downloads it, which takes a Python 3.7.  ``expected/<area>.txt`` lists
+the tests that do not pass under the shim, each with its reason, and the run fails if one that is
+listed passes or one that is not listed does not.  ``passes_1_0_5/<area>.txt`` lists what passes
+under Theano 1.0.5 itself; ``--record-105`` writes it.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+EXPECTED = HERE / "expected"
+PASSES = HERE / "passes_1_0_5"
+
+# What belongs to an area: directories, files or classes.
+AREAS = {
+    "printing": ["tests/test_printing.py"],
+    "compute_test_value": ["gof/tests/test_compute_test_value.py"],
+    "assert": [
+        "tensor/tests/test_opt.py::test_assert",
+        "tensor/tests/test_opt.py::test_assert_op_gradient",
+    ],
+    "basic": ["tensor/tests/test_basic.py"],
+    "nnet": ["tensor/nnet/tests"],
+    "signal": ["tensor/signal/tests"],
+    "scan": ["scan_module/tests"],
+    "compile": ["compile/tests"],
+    "gradient": ["tests/test_gradient.py", "tests/test_rop.py", "tests/test_2nd_order_grads.py"],
+    "ifelse": ["tests/test_ifelse.py"],
+    "rng_mrg": ["sandbox/tests/test_rng_mrg.py", "sandbox/tests/test_multinomial.py"],
+    "random": ["tensor/tests/test_shared_randomstreams.py", "tensor/tests/test_raw_random.py"],
+    "sharedvar": ["tensor/tests/test_sharedvar.py"],
+    "sparse": ["sparse/tests"],
+    "misc": [
+        "tests/test_config.py",
+        "tests/test_dictionary_output.py",
+        "tests/test_pickle_unpickle_theano_fn.py",
+        "tests/test_updates.py",
+        "misc/tests",
+    ],
+    "gof": [
+        f"gof/tests/test_{name}.py"
+        for name in [
+            "cc",
+            "cmodule",
+            "compiledir",
+            "destroyhandler",
+            "graph",
+            "lazy",
+            "link",
+            "op",
+            "opt",
+            "optdb",
+            "params_type",
+            "toolbox",
+            "types",
+            "utils",
+            "vm",
+        ]
+    ],
+    "tensor": [
+        f"tensor/tests/test_{name}.py"
+        for name in [
+            "casting",
+            "complex",
+            "elemwise",
+            "extra_ops",
+            "inc_subtensor",
+            "io",
+            "keepdims",
+            "misc",
+            "nlinalg",
+            "slinalg",
+            "sort",
+            "subtensor",
+            "type_other",
+            "utils",
+            "var",
+            "xlogx",
+        ]
+    ],
+}
+
+
+@dataclass
+class Result:
+    """How a test ended: passed, failed, skipped, crashed, timed out or uncollected."""
+
+    outcome: str
+    reason: str
+
+
+def area_of(test):
+    """The area of a test, a file or a directory; None outside of all."""
+    for area, parts in AREAS.items():
+        if any(test == part or test.startswith((f"{part}/", f"{part}::")) for part in parts):
+            return area
+    return None
+
+
+def files_of(part, source):
+    """The test files of a directory, or the part itself."""
+    place = source / "theano" / part
+    if not place.is_dir():
+        return [part]
+    return sorted(f"{part}/{path.name}" for path in place.glob("test_*.py"))
+
+
+# The source distribution
+
+
+def find_python37(python37):
+    """The interpreter asked for, or one of the usual names."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places = [python37, shutil.which("python3.7"), *sorted(pyenv.glob("3.7.*/bin/python"))]
+    for place in filter(None, places):
+        version = subprocess.run([place, "--version"], capture_output=True, text=True)
+        if version.returncode == 0 and version.stdout.startswith("Python 3.7."):
+            return str(place)
+    sys.exit("No Python 3.7 found, which Theano 1.0.5 needs.  Name one with --python37.")
+
+
+def get_source(arguments):
+    """The directory with Theano's package; downloads and unpacks it where there is none."""
+    if arguments.source:
+        return arguments.source.resolve()
+    source = arguments.work / "Theano-1.0.5"
+    if not source.exists():
+        arguments.work.mkdir(parents=True, exist_ok=True)
+        pip = [find_python37(arguments.python37), "-m", "pip", "download", "--no-deps"]
+        pip += ["--no-binary", ":all:", "--dest", str(arguments.work), "Theano==1.0.5"]
+        subprocess.run(pip, check=True)
+        with tarfile.open(arguments.work / "Theano-1.0.5.tar.gz") as archive:
+            archive.extractall(arguments.work, filter="data")
+    return source
+
+
+# Running
+
+
+def environment(arguments, source, results):
+    """The environment of a run under the shim, or under Theano itself."""
+    compiledir = arguments.work / ("compiledir_105" if arguments.record_105 else "compiledir")
+    flags = f"base_compiledir={compiledir},gcc.cxxflags=-O1"
+    path = [str(HERE), str(source)] if arguments.record_105 else [str(HERE)]
+    return {
+        "OMP_NUM_THREADS": "1",
+        # Flags that are given outside come last, and so weigh more.
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path),
+        "THEANO_FLAGS": ",".join(filter(None, [flags, os.environ.get("THEANO_FLAGS")])),
+        "THEANORC": os.devnull,
+        "THEANO_SUITE_SOURCE": str(source),
+        "THEANO_SUITE_RESULTS": str(results),
+        "THEANO_SUITE_SHIM": "0" if arguments.record_105 else "1",
+        "THEANO_SUITE_SECONDS": str(arguments.test_seconds),
+    }
+
+
+def read_results(path):
+    """The results in a file, and the test that was running when it ended."""
+    results, running = {}, None
+    for line in path.read_text().splitlines() if path.exists() else []:
+        entry = json.loads(line)
+        if entry["event"] == "start":
+            running = entry["id"]
+            continue
+        if entry["id"] == running:
+            running = None
+        if entry["event"] != "end":
+            results[entry["id"]] = Result(entry["event"], entry["reason"])
+    return results, running
+
+
+def run_part(part, source, arguments):
+    """The results of a file or a class; a crash ends a test and not the run."""
+    results, deselected = {}, []
+    while True:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "results.jsonl"
+            command = [str(arguments.python), "-m", "pytest", "-p", "plugin", "-p", "no:nose"]
+            command += ["-p", "no:cacheprovider", "-p", "no:doctest", "-q", "--tb=short"]
+            command += ["-W", "ignore", "-c", os.devnull, "--rootdir", str(source)]
+            command += [f"theano/{part}", *arguments.pytest]
+            command += [f"--deselect=theano/{test}" for test in deselected]
+            ended = "crashed"
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=source,
+                    env=environment(arguments, source, path),
+                    timeout=arguments.file_seconds,
+                    stdout=None if arguments.verbose else subprocess.DEVNULL,
+                    stderr=None if arguments.verbose else subprocess.DEVNULL,
+                )
+                ended = f"the process ended with status {done.returncode}"
+            except subprocess.TimeoutExpired:
+                ended = f"the file took longer than {arguments.file_seconds} s"
+            found, running = read_results(path)
+        results |= found
+        if running is None:
+            if not results and ended != "the process ended with status 5":
+                results[part] = Result("crashed", ended)
+            return results
+        results[running] = Result("crashed", ended)
+        deselected.append(running)
+
+
+# The lists
+
+
+def write_passes(area, tests):
+    """Write the names of tests, those of one class on one line."""
+    groups = {}
+    for test in sorted(tests):
+        file, *classes, name = test.split("::")
+        groups.setdefault(file, {}).setdefault("::".join(classes), []).append(name)
+    lines = []
+    for file, classes in groups.items():
+        lines.append(file)
+        lines += [f"  {name or '-'}: {' '.join(tests)}" for name, tests in classes.items()]
+    PASSES.mkdir(exist_ok=True)
+    (PASSES / f"{area}.txt").write_text("\n".join(lines) + "\n")
+
+
+def read_passes(area):
+    """The tests of an area that pass under Theano 1.0.5."""
+    path = PASSES / f"{area}.txt"
+    tests, file = set(), None
+    for line in path.read_text().splitlines() if path.exists() else []:
+        if not line.startswith(" "):
+            file = line
+            continue
+        name, _, names = line.strip().partition(": ")
+        prefix = file if name == "-" else f"{file}::{name}"
+        tests |= {f"{prefix}::{test}" for test in names.split()}
+    return tests
+
+
+def keep_passes(area, file, found):
+    """Write which tests of a file or class pass, beside what is known of others."""
+    kept = {test for test in read_passes(area) if not test.startswith(f"{file}::")}
+    write_passes(area, kept | {test for test, res in found.items() if res.outcome == "passed"})
+
+
+def read_expected(area):
+    """The patterns of tests that are expected not to pass, each with its reason."""
+    path = EXPECTED / f"{area}.txt"
+    patterns, reason = {}, ""
+    for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
+        pattern, _, comment = line.partition("#")
+        comment = comment.strip()
+        if pattern.strip():
+            if not (comment or reason):
+                sys.exit(f"{path}:{number}: no reason on the line, and none above it")
+            patterns[pattern.strip()] = comment or reason
+        else:
+            reason = comment
+    return patterns
+
+
+def matches(test, pattern):
+    """Whether a pattern, in which only ``*`` is special, stands for a test."""
+    return fnmatchcase(test, re.sub(r"[\[?]", r"[\g<0>]", pattern))
+
+
+def compare(area, results, passes, whole):
+    """The complaints about the results of an area, of which a line each is shown."""
+    expected = read_expected(area)
+    complaints = []
+    for test, result in results.items():
+        listed = any(matches(test, pattern) for pattern in expected)
+        good = result.outcome == "passed" or (result.outcome == "skipped" and test not in passes)
+        if good and listed and result.outcome == "passed":
+            complaints.append(f"{test}  passes, but is listed")
+        elif not good and not listed:
+            complaints.append(f"{test}  # {result.outcome}: {result.reason}")
+    if whole:
+        complaints += [f"{test}  # was not run" for test in sorted(passes - results.keys())]
+        complaints += [
+            f"{pattern}  is listed, but there is no such test"
+            for pattern in expected
+            if not any(matches(test, pattern) for test in results)
+        ]
+    return complaints
+
+
+# The command
+
+
+def parse_arguments(argv):
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("parts", nargs="*", help="areas, directories, files or tests")
+    parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's -k")
+    parser.add_argument("--source", type=Path, help="Theano 1.0.5's unpacked source distribution")
+    parser.add_argument("--work", type=Path, default=HERE.parents[1] / ".tox" / "theano-suite-work")
+    parser.add_argument("--python37", help="a Python 3.7")
+    parser.add_argument("--record-105", action="store_true", help="run under Theano 1.0.5 itself")
+    parser.add_argument("--test-seconds", type=int, default=600, help="how long a test may take")
+    parser.add_argument("--file-seconds", type=int, default=7200, help="how long a file may take")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
+    arguments, arguments.pytest = parser.parse_known_args(argv)
+    if arguments.k:
+        arguments.pytest += ["-k", arguments.k]
+    arguments.work = arguments.work.resolve()
+    arguments.python = sys.executable
+    if arguments.record_105:
+        arguments.python = find_python37(arguments.python37)
+    return arguments
+
+
+def share(part, whole):
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def main(argv=None):
+    arguments = parse_arguments(argv)
+    source = get_source(arguments)
+    selected = arguments.parts or list(AREAS)
+    parts = [part for name in selected for part in AREAS.get(name, [name])]
+    results = {}
+    for part in parts:
+        for file in files_of(part, source):
+            found = run_part(file, source, arguments)
+            counts = Counter(result.outcome for result in found.values())
+            print(file, *(f"{count} {outcome}" for outcome, count in counts.items()), flush=True)
+            area = area_of(file) or area_of(part) or "other"
+            results.setdefault(area, {}).update(found)
+            if arguments.record_105:
+                keep_passes(area, file, found)
+
+    if arguments.record_105:
+        return 0
+
+    complaints, rows = [], []
+    for area, found in results.items():
+        whole = area in selected and not arguments.pytest
+        passes = read_passes(area)
+        complaints += compare(area, found, passes, whole)
+        judged = passes if whole else passes & found.keys()
+        good = sum(found[test].outcome == "passed" for test in judged & found.keys())
+        rows.append([area, str(len(judged)), str(good), share(good, len(judged))])
+    if complaints:
+        print("\nNot as expected:", *sorted(complaints), sep="\n")
+    print(f"\n{'area':20} {'in 1.0.5':>9} {'here':>9} {'share':>9}")
+    for area, *figures in rows:
+        print(f"{area:20}", *(f"{figure:>9}" for figure in figures))
+    return bool(complaints)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""NumPy's old names, for code that was written before NumPy 1.20."""
+
+import builtins
+import functools
+
+import numpy as np
+
+
+def asscalar(a):
+    """Return an array of one element as a Python scalar."""
+    return np.asarray(a).item()
+
+
+def find_common_type(array_types, scalar_types):
+    """Return the dtype of the arrays, or one that holds both where scalars are of a higher kind."""
+    arrays = np.result_type(*array_types) if array_types else None
+    scalars = np.result_type(*scalar_types) if scalar_types else None
+    if arrays is None or scalars is None:
+        return arrays or scalars
+    kinds = "biufc"
+    if kinds.find(scalars.kind) > kinds.find(arrays.kind):
+        return np.promote_types(scalars, arrays)
+    return arrays
+
+
+def in1d(ar1, ar2, assume_unique=False, invert=False):
+    """Return `numpy.isin`, flat."""
+    return np.isin(np.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
+
+
+def msort(a):
+    """Return `a` sorted along its first axis."""
+    return np.sort(a, axis=0)
+
+
+# The names that have gone from the namespace of NumPy, with what they stood for.
+NAMES = {
+    "Inf": np.inf,
+    "Infinity": np.inf,
+    "NINF": -np.inf,
+    "NZERO": -0.0,
+    "NaN": np.nan,
+    "PINF": np.inf,
+    "PZERO": 0.0,
+    "alltrue": np.all,
+    "asfarray": functools.partial(np.asarray, dtype=np.float64),
+    "asscalar": asscalar,
+    "cast": {
+        name: functools.partial(np.asarray, dtype=name)
+        for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+        " float16 float32 float64 complex64 complex128".split()
+    },
+    "cfloat": np.complex128,
+    "complex": builtins.complex,
+    "complex_": np.complex128,
+    "cumproduct": np.cumprod,
+    "find_common_type": find_common_type,
+    "float": builtins.float,
+    "float_": np.float64,
+    "in1d": in1d,
+    "infty": np.inf,
+    "int": builtins.int,
+    "int0": np.intp,
+    "mat": np.asmatrix,
+    "msort": msort,
+    "object": builtins.object,
+    "object0": np.object_,
+    "product": np.prod,
+    "rank": np.ndim,
+    "round_": np.round,
+    "row_stack": np.vstack,
+    "sctypes": {
+        "int": [np.int8, np.int16, np.int32, np.int64],
+        "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
+        "float": [np.float16, np.float32, np.float64, np.longdouble],
+        "complex": [np.complex64, np.complex128, np.clongdouble],
+        "others": [builtins.bool, builtins.object, builtins.bytes, builtins.str, np.void],
+    },
+    "singlecomplex": np.complex64,
+    "sometrue": np.any,
+    "str": builtins.str,
+    "str0": np.str_,
+    "string_": np.bytes_,
+    "trapz": np.trapezoid,
+    "typeDict": np.sctypeDict,
+    "unicode": builtins.str,
+    "unicode_": np.str_,
+}
+
+
+def install():
+    """Give NumPy its old names, where it does not have them.
+
+    ``np.bool`` and ``np.long``, which are NumPy's own types since NumPy 2, stay what they are.
+
+    Returns
+    -------
+    callable
+        A function without arguments that takes the names away again.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from theanoguard import numpy_compat
+    >>> undo = numpy_compat.install()
+    >>> np.array([1.5], dtype=np.float).dtype
+    dtype('float64')
+    >>> undo()
+    """
+    added = {name: value for name, value in NAMES.items() if name not in vars(np)}
+    vars(np).update(added)
+
+    def undo():
+        for name in added:
+            vars(np).pop(name, None)
+
+    return undo

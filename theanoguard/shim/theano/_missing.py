@@ -1,0 +1,82 @@
+"""Names of Theano's that cannot be had: errors that tell the name and what to use."""
+
+import dis
+import sys
+import unittest
+from pathlib import Path
+
+TREE = Path(__file__).parent
+
+
+class NoGpuError(ImportError, unittest.SkipTest):
+    """Something is wanted that only a GPU has.
+
+    Importing ``theano.sandbox.cuda`` raised ``SkipTest`` in 1.0.5 and code of the time before
+    catches ``ImportError``, so this is both.
+    """
+
+
+NO_GPU = "There is no GPU backend.  Use what theano.tensor has under a similar name."
+
+# Modules that are not there, with what to use; a package stands for what is in it, too.
+MODULES = {
+    "theano.compat.six": "Use the package six, which Theano had a copy of until 0.9.",
+    "theano.compat.python2x": "Use collections.OrderedDict and the like.",
+    "theano.sandbox.cuda": NO_GPU,
+    "theano.sandbox.gpuarray": NO_GPU,
+    "theano.tests.main": "Run Theano's own tests with pytest.",
+}
+
+
+def message(name, use):
+    """The text of every error about a missing name."""
+    return f"{name} does not exist on PyTensor.\n{use}"
+
+
+def refuse(module):
+    """Raise an ImportError if a module that is to be imported is one of `MODULES`."""
+    place = TREE.joinpath(*module.split(".")[1:])
+    if place.is_dir() or place.with_suffix(".py").exists():
+        return
+    for name, use in MODULES.items():
+        if module == name or module.startswith(f"{name}."):
+            error = NoGpuError if module.startswith("theano.sandbox.cuda.") else ModuleNotFoundError
+            raise error(message(module, use), name=module)
+
+
+def is_import(frame):
+    """Whether a frame is at ``from ... import ...``."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
+
+
+def missing(module, instead, error=ImportError):
+    """Return a ``__getattr__`` for a module.
+
+    Parameters
+    ----------
+    module : str
+        The module's name.
+    instead : callable or dict
+        Gives for the name of an attribute what to use, as a sentence, or None where Theano 1.0.5
+        has no such name either.
+    error : type
+        Raised where the name is imported; where it is asked for, it is an ``AttributeError``.
+    """
+    find = instead.get if isinstance(instead, dict) else instead
+
+    def __getattr__(name):
+        use = None if name.startswith("__") else find(name)
+        if use is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        text = message(f"{module}.{name}", use)
+        # Python would put its own words in place of those of an AttributeError.
+        if is_import(sys._getframe(1)):
+            raise error(text, name=module)
+        raise AttributeError(text, name=name)
+
+    return __getattr__
+
+
+def missing_gpu(module):
+    """Return a ``__getattr__`` for a module of the first GPU backend: nothing else of it exists."""
+    return missing(module, lambda name: NO_GPU, error=NoGpuError)

@@ -1,0 +1,67 @@
+"""Operations and types that old code defines, and what it asks of variables and nodes."""
+
+from pytensor.compile import mode as compile_mode
+from pytensor.compile.debug.debugmode import DebugMode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph import op as graph_op
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting import db
+from pytensor.graph.rewriting.basic import GraphRewriter, NodeRewriter
+from pytensor.link.basic import Linker
+from pytensor.link.c.interface import CLinkerObject
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import fast_run_modes
+
+from ..compile import debugmode, sharedvalue
+from ..gof import _graphs, _oldstyle, link, optdb
+from ..gof.graph import NoParams, init_variable
+from ..gof.op import _get_test_value
+from . import Patch
+
+
+def adapting(owner, *tables):
+    """Return an ``__init_subclass__`` for `owner` that adapts each new class."""
+    original = vars(owner).get("__init_subclass__")
+
+    @classmethod
+    def init_subclass(cls, **kwargs):
+        _oldstyle.adapt_class(cls, *tables)
+        if original is None:
+            super(owner, cls).__init_subclass__(**kwargs)
+        else:
+            original.__func__(cls, **kwargs)
+
+    return Patch(owner, "__init_subclass__", init_subclass)
+
+
+def run_params(node):
+    """Return the parameters of a node's operation, or NoParams."""
+    return node.op.get_params(node) if getattr(node.op, "params_type", None) else NoParams
+
+
+PATCHES = [
+    Patch(compile_mode, "fast_run_linkers_to_mode", fast_run_modes()),
+    adapting(graph_op.Op),
+    adapting(CLinkerObject),
+    adapting(NodeRewriter, {"transform": _oldstyle.skip_fgraph}, ()),
+    Patch(graph_op.Op, "_get_test_value", staticmethod(_get_test_value)),
+    Patch(GraphRewriter, "optimize", GraphRewriter.rewrite),
+    Patch(db.SequenceDB, "register", optdb.register_at),
+    Patch(db.EquilibriumDB, "register", optdb.register_final),
+    Patch(FunctionGraph, "__init__", _graphs.remembering_init),
+    Patch(FunctionGraph, "replace", _graphs.replace),
+    Patch(FunctionGraph, "change_input", FunctionGraph.change_node_input),
+    Patch(Apply, "fgraph", property(_graphs.graph_of)),
+    Patch(Apply, "run_params", run_params),
+    Patch(Variable, "__init__", init_variable),
+    Patch(Variable, "fgraph", property(_graphs.graph_of)),
+    Patch(Variable, "clients", property(_graphs.clients_of)),
+    Patch(Linker, "make_function", link.make_function),
+    Patch(SharedVariable, "__init__", sharedvalue.init_shared),
+    Patch(SharedVariable, "default_update", sharedvalue.default_update),
+    Patch(DebugMode, "__init__", debugmode.init_debugmode),
+    Patch(TensorType, "is_valid_value", debugmode.is_valid_value),
+    *(Patch(DebugMode, name, flag) for name, flag in debugmode.FLAGS.items()),
+]

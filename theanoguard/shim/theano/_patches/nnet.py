@@ -1,0 +1,106 @@
+"""The rewrites of neural networks: stable cross-entropies, and how convolutions are computed."""
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.rewriting.basic import WalkingGraphRewriter
+from pytensor.graph.rewriting.db import EquilibriumDB
+from pytensor.tensor.rewriting.math import local_mul_canonizer
+
+from ..tensor.nnet import bn, conv3d2d, nnet, opt, sigm
+from . import Patch, Rewrite
+
+BOTH = ("fast_run", "fast_compile")
+
+
+def device_rewrites():
+    """Return the database of what replaces abstract operations, after everything else."""
+    database = EquilibriumDB()
+    for name, tags in {
+        "local_abstractconv_gemm": ("conv_gemm",),
+        "local_abstractconv_gradweight_gemm": ("conv_gemm",),
+        "local_abstractconv_gradinputs_gemm": ("conv_gemm",),
+        "local_abstractconv3d_gemm": ("conv_gemm",),
+        "local_abstractconv3d_gradweight_gemm": ("conv_gemm",),
+        "local_abstractconv3d_gradinputs_gemm": ("conv_gemm",),
+        "local_convop_gemm": ("conv_gemm",),
+    }.items():
+        database.register(name, getattr(opt, name), *tags, *BOTH)
+    database.register(
+        "local_abstract_batch_norm", bn.local_abstract_batch_norm, "batchnorm_opts", *BOTH
+    )
+    return database
+
+
+# By the phase of PyTensor's rewriting, with the tags besides the name of the phase.  PyTensor has
+# rewrites of its own softmax that have the names of two of these.
+PHASES = {
+    "canonicalize": {
+        "local_broadcast_of_one_length": ("fast_compile",),
+        "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
+    },
+    "stabilize": {
+        "theano_local_logsoftmax": ("fast_compile",),
+        "theano_local_logsoftmax_grad": ("fast_compile",),
+        "crossentropy_to_crossentropy_with_softmax_with_bias": (),
+        "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
+    },
+    "specialize": {
+        "theano_local_logsoftmax": ("fast_compile",),
+        "theano_local_logsoftmax_grad": ("fast_compile",),
+        "local_softmax_with_bias": (),
+        "crossentropy_to_crossentropy_with_softmax_with_bias": (),
+        "local_softmax_grad_to_crossentropy_with_softmax_grad": (),
+        "local_argmax_pushdown": (),
+        "local_advanced_indexing_crossentropy_onehot": (),
+        "local_advanced_indexing_crossentropy_onehot_grad": (),
+        "graph_merge_softmax_with_crossentropy_softmax": (),
+        "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
+    },
+}
+
+PATCHES = [
+    *(
+        Rewrite(
+            optdb[phase], name, getattr(nnet, name.removeprefix("theano_")), ("fast_run", *tags)
+        )
+        for phase, rewrites in PHASES.items()
+        for name, tags in rewrites.items()
+    ),
+    Rewrite(optdb["stabilize"], "log1pexp_to_softplus", sigm.log1pexp_to_softplus, ("fast_run",)),
+    *(
+        # Only who includes them by name gets them.
+        Rewrite(
+            optdb["uncanonicalize"], name, getattr(sigm, name), (), {"use_db_name_as_tag": False}
+        )
+        for name in ("local_ultra_fast_sigmoid", "local_hard_sigmoid")
+    ),
+    Patch(
+        local_mul_canonizer,
+        "external_simplifiers",
+        [
+            *local_mul_canonizer.external_simplifiers,
+            ("softmax_simplifier", nnet.softmax_simplifier),
+        ],
+    ),
+    Rewrite(
+        optdb,
+        "crossentropy_to_crossentropy_with_softmax",
+        nnet.crossentropy_to_crossentropy_with_softmax,
+        ("fast_run", "xent"),
+        {"position": 2.01},
+    ),
+    Rewrite(optdb, "specialize_device", device_rewrites(), BOTH, {"position": 48.6}),
+    *(
+        Rewrite(
+            optdb,
+            rewriter.__name__,
+            WalkingGraphRewriter(rewriter, failure_callback=WalkingGraphRewriter.warn_inplace),
+            ("fast_run", "inplace"),
+            {"position": 60},
+        )
+        for rewriter in (
+            opt.local_inplace_sparse_block_gemv,
+            opt.local_inplace_sparse_block_outer,
+            conv3d2d.local_inplace_DiagonalSubtensor,
+        )
+    ),
+]

@@ -1,0 +1,57 @@
+"""Types and constants spelt as Theano spells them."""
+
+import numpy as np
+from pytensor.graph.basic import Constant, as_string
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorConstant
+
+from . import Patch
+
+PATTERNS = {
+    (): "scalar",
+    (False,): "vector",
+    (False, True): "col",
+    (True, False): "row",
+    (False, False): "matrix",
+}
+
+
+def type_text(self):
+    """Return the name of a type, or its dtype and broadcast pattern."""
+    if self.name:
+        return self.name
+    pattern = self.broadcastable
+    shape = PATTERNS.get(pattern) or (str(pattern) if any(pattern) else f"{len(pattern)}D")
+    return f"TensorType({self.dtype}, {shape})"
+
+
+def constant_text(self):
+    """Return the name of a constant, or its data, shortened."""
+    if self.name is not None:
+        return self.name
+    text = str(self.data)
+    return f"Constant{{{text if len(text) <= 20 else f'{text[:10]}...{text[-10:]}'}}}"
+
+
+def tensor_constant_text(self):
+    """Return the data of a constant, shortened, or the one number that all of it is."""
+    data = np.asarray(self.data)
+    text = str(data)
+    if data.ndim and data.size and (data == data.flat[0]).all():
+        text = f"{data.shape} of {data.flat[0]}"
+    return f"TensorConstant{{{text if len(text) <= 20 else f'{text[:10]}..{text[-10:]}'}}}"
+
+
+def graph_text(self):
+    """Return what the outputs of a graph are computed from, as calls."""
+    return f"[{', '.join(as_string(self.inputs, self.outputs))}]"
+
+
+PATCHES = [
+    Patch(FunctionGraph, "__str__", graph_text),
+    Patch(TensorType, "__str__", type_text),
+    Patch(TensorType, "__repr__", type_text),
+    Patch(Constant, "__str__", constant_text),
+    Patch(TensorConstant, "__str__", tensor_constant_text),
+]

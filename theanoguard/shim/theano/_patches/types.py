@@ -1,0 +1,128 @@
+"""Types and Ops of tensors that are made by Theano's arguments."""
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply
+from pytensor.scalar.basic import Cast, Composite, Identity, ScalarOp
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from .. import scalar
+from ..tensor.elemwise import check_dropped
+from . import Patch
+
+_init_type = TensorType.__init__
+_clone_type = TensorType.clone
+_init_dimshuffle = DimShuffle.__init__
+
+
+def init_type(self, dtype, shape=None, name=None, broadcastable=None, sparse_grad=False):
+    """Make a type by a static shape or by a broadcast pattern, whose numbers are truth values."""
+    if broadcastable is not None:
+        shape = [bool(b) for b in broadcastable]
+    _init_type(self, dtype, shape, name)
+
+
+def set_type_state(self, state):
+    """Take the state from a pickle; Theano's has no static shape."""
+    self.__dict__.update(state)
+    if "shape" not in state:
+        # A sparse matrix has no pattern either.
+        pattern = state.get("broadcastable", (False, False))
+        self.broadcastable = tuple(pattern)
+        self.shape = tuple(1 if b else None for b in pattern)
+        self.numpy_dtype = np.dtype(self.dtype)
+        self.ndim = len(pattern)
+        self.__dict__.setdefault("name", None)
+    if type(self).__module__ == "theano.tensor.type":
+        self.__class__ = TensorType  # types are equal only if their classes are
+
+
+def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
+    """Return a type that differs in dtype, static shape or broadcast pattern."""
+    if broadcastable is not None:
+        # A length that is known stays known unless the pattern speaks against it.
+        known = self.shape if shape is None else shape
+        pattern = [bool(b) for b in broadcastable]
+        shape = [1 if b else None if s == 1 else s for b, s in zip(pattern, known, strict=True)]
+    return _clone_type(self, dtype, shape, **kwargs)
+
+
+def value_zeros(self, shape):
+    """Return an array of zeros, of this dtype."""
+    return np.zeros(shape, dtype=self.dtype)
+
+
+def init_dimshuffle(
+    self, input_broadcastable=None, new_order=None, inplace=True, *, input_ndim=None
+):
+    """Make the Op by the pattern of its input, whose dropped dimensions are checked at once."""
+    if input_broadcastable is not None:
+        if inplace is not True:
+            raise ValueError(
+                "DimShuffle is inplace by default and hence the inplace for DimShuffle must be true"
+            )
+        input_ndim = len(input_broadcastable)
+    _init_dimshuffle(self, input_ndim=input_ndim, new_order=new_order)
+    if input_broadcastable is not None:
+        check_dropped(input_broadcastable, self.new_order)
+
+
+_set_dimshuffle_state = DimShuffle.__setstate__
+
+
+def set_dimshuffle_state(self, state):
+    """Take the state from a pickle; Theano's has the pattern of the input."""
+    if "input_broadcastable" in state:
+        init_dimshuffle(self, state["input_broadcastable"], state["new_order"])
+    else:
+        _set_dimshuffle_state(self, state)
+
+
+# Theano's names of scalar operations, by PyTensor's.
+_SCALARS = {name: op for name, op in vars(scalar.basic).items() if isinstance(op, ScalarOp)}
+_NAMES = {str(op): name for name, op in _SCALARS.items()} | {name: name for name in _SCALARS}
+
+
+def str_elemwise(self):
+    """Spell an element-wise operation as Theano does, with what it overwrites."""
+    if self.name:
+        return self.name
+    name = _NAMES.get(str(self.scalar_op), str(self.scalar_op))
+    if self.inplace_pattern:
+        return f"{type(self).__name__}{{{name}}}{sorted(self.inplace_pattern.items())}"
+    if isinstance(self.scalar_op, Composite | Cast | Identity):
+        return f"{type(self).__name__}{{{name}}}"
+    return f"{type(self).__name__}{{{name},no_inplace}}"
+
+
+def default_output(self):
+    """Return the output that stands for a node; what its op says about it has to fit."""
+    which = self.op.default_output
+    if which is None and len(self.outputs) == 1:
+        which = 0
+    if not isinstance(which, int):
+        raise AttributeError(f"{self.op}.default_output should be an output index.")
+    if not 0 <= which < len(self.outputs):
+        raise AttributeError(f"{self.op}.default_output is out of range.")
+    return self.outputs[which]
+
+
+PATCHES = [
+    Patch(Apply, "default_output", default_output),
+    Patch(Elemwise, "__str__", str_elemwise),
+    Patch(TensorType, "__init__", init_type),
+    Patch(TensorType, "clone", clone_type),
+    Patch(TensorType, "__setstate__", set_type_state),
+    # A shared variable from a pickle of Theano's has none of its own.
+    Patch(SharedVariable, "_default_update", None),
+    Patch(TensorType, "value_zeros", value_zeros),
+    Patch(TensorType, "Variable", TensorVariable),
+    Patch(TensorType, "Constant", TensorConstant),
+    Patch(TensorType, "SharedVariable", TensorSharedVariable),
+    Patch(DimShuffle, "__init__", init_dimshuffle),
+    Patch(DimShuffle, "__setstate__", set_dimshuffle_state),
+    Patch(CAReduce, "upcast_discrete_output", False),
+]

@@ -1,0 +1,98 @@
+"""Tensor variables as in Theano: their truth, and the arguments of their methods."""
+
+import numpy as np
+from pytensor.scalar.basic import GE, GT, LE, LT
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
+
+from ..tensor import basic, nlinalg
+from ..tensor.elemwise import check_dropped
+from . import Patch
+
+
+def _bool(self):
+    """A variable is true, as in ``if mask:``; what ``<`` and its like return has no truth."""
+    if (
+        self.owner is not None
+        and isinstance(self.owner.op, Elemwise)
+        and isinstance(self.owner.op.scalar_op, LT | LE | GT | GE)
+    ):
+        raise TypeError("Variables do not support boolean operations.")
+    return True
+
+
+_dimshuffle = _tensor_py_operators.dimshuffle
+
+
+def dimshuffle(self, *pattern):
+    """Reorder the dimensions; only those that are broadcastable may be left out."""
+    if len(pattern) == 1 and isinstance(pattern[0], list | tuple | np.ndarray):
+        pattern = pattern[0]
+    check_dropped(self.type.broadcastable, pattern)
+    return _dimshuffle(self, *pattern)
+
+
+def reshape(self, shape, ndim=None):
+    """Give the tensor another shape, of `ndim` dimensions where its length is not known."""
+    if ndim is not None and not isinstance(ndim, int | np.integer):
+        raise ValueError(f"Expected ndim to be an integer, is {type(ndim)}")
+    return basic.reshape(self, shape, ndim=ndim)
+
+
+def maximum(self, axis=None, keepdims=False):
+    """Return the maximum over `axis`; ``axis=()`` is every axis."""
+    return basic.max(self, axis, keepdims)
+
+
+def minimum(self, axis=None, keepdims=False):
+    """Return the minimum over `axis`; ``axis=()`` is every axis."""
+    return basic.min(self, axis, keepdims)
+
+
+def argmax(self, axis=None, keepdims=False):
+    """Return where the maximum over `axis` is; ``axis=()`` is every axis."""
+    return basic.argmax(self, axis, keepdims)
+
+
+def argmin(self, axis=None, keepdims=False):
+    """Return where the minimum over `axis` is; ``axis=()`` is every axis."""
+    return basic.argmin(self, axis, keepdims)
+
+
+def choose(self, choices, out=None, mode="raise"):
+    """Choose among `choices` by the numbers in this tensor; `out` has to be None."""
+    return basic.choose(self, choices, out, mode)
+
+
+def get_scalar_constant_value(self):
+    """Return the number that this variable is known to hold."""
+    return basic.get_scalar_constant_value(self)
+
+
+def trace(self):
+    """Return the sum of the diagonal."""
+    return nlinalg.trace(self)
+
+
+_init = TensorVariable.__init__
+
+
+def init_variable(self, type, owner=None, index=None, name=None):
+    """Make a variable, without an owner unless one is given."""
+    _init(self, type, owner, index=index, name=name)
+
+
+PATCHES = [
+    Patch(_tensor_py_operators, "__bool__", _bool),
+    Patch(_tensor_py_operators, "__nonzero__", _bool),
+    Patch(_tensor_py_operators, "dimshuffle", dimshuffle),
+    Patch(_tensor_py_operators, "reshape", reshape),
+    Patch(_tensor_py_operators, "max", maximum),
+    Patch(_tensor_py_operators, "min", minimum),
+    Patch(_tensor_py_operators, "argmax", argmax),
+    Patch(_tensor_py_operators, "argmin", argmin),
+    Patch(_tensor_py_operators, "choose", choose),
+    Patch(_tensor_py_operators, "get_scalar_constant_value", get_scalar_constant_value),
+    Patch(_tensor_py_operators, "trace", trace),
+    Patch(TensorVariable, "__init__", init_variable),
+]

@@ -1,0 +1,12 @@
+"""Classes of Theano's that make PyTensor's Ops by Theano's arguments."""
+
+
+class StandIn(type):
+    """The type of a class that stands for one of PyTensor's: instances of that are its own.
+
+    The class names PyTensor's one in ``stands_for``; its own instances are functions of
+    variables.
+    """
+
+    def __instancecheck__(cls, instance):
+        return isinstance(instance, cls.stands_for) or super().__instancecheck__(instance)

@@ -1,0 +1,92 @@
+"""Theano's ``theano.gradient``."""
+
+from functools import wraps
+
+from pytensor.gradient import DisconnectedGrad as DisconnectedGrad
+from pytensor.gradient import DisconnectedInputError as DisconnectedInputError
+from pytensor.gradient import DisconnectedType as DisconnectedType
+from pytensor.gradient import GradClip as GradClip
+from pytensor.gradient import GradientError as GradientError
+from pytensor.gradient import GradScale as GradScale
+from pytensor.gradient import NullTypeGradError as NullTypeGradError
+from pytensor.gradient import UndefinedGrad as UndefinedGrad
+from pytensor.gradient import ZeroGrad as ZeroGrad
+from pytensor.gradient import _float_ones_like as _float_ones_like
+from pytensor.gradient import _float_zeros_like as _float_zeros_like
+from pytensor.gradient import _is_zero as _is_zero
+from pytensor.gradient import _node_to_pattern as _node_to_pattern
+from pytensor.gradient import _populate_grad_dict as _populate_grad_dict
+from pytensor.gradient import _populate_var_to_app_to_idx as _populate_var_to_app_to_idx
+from pytensor.gradient import disconnected_grad as disconnected_grad
+from pytensor.gradient import disconnected_grad_ as disconnected_grad_
+from pytensor.gradient import disconnected_type as disconnected_type
+from pytensor.gradient import grad as grad
+from pytensor.gradient import grad_clip as grad_clip
+from pytensor.gradient import grad_not_implemented as grad_not_implemented
+from pytensor.gradient import grad_scale as grad_scale
+from pytensor.gradient import grad_undefined as grad_undefined
+from pytensor.gradient import hessian as hessian
+from pytensor.gradient import jacobian as jacobian
+from pytensor.gradient import mode_not_slow as mode_not_slow
+from pytensor.gradient import numeric_grad as numeric_grad
+from pytensor.gradient import pullback, pushforward
+from pytensor.gradient import subgraph_grad as subgraph_grad
+from pytensor.gradient import undefined_grad as undefined_grad
+from pytensor.gradient import undefined_grad_ as undefined_grad_
+from pytensor.gradient import verify_grad as pt_verify_grad
+from pytensor.gradient import zero_grad as zero_grad
+from pytensor.gradient import zero_grad_ as zero_grad_
+
+ConsiderConstant = ZeroGrad
+consider_constant = zero_grad
+consider_constant_ = zero_grad_
+
+
+def Rop(f, wrt, eval_points, disconnected_outputs="raise", return_disconnected="zero"):
+    """Return the Jacobian of `f` times `eval_points`.
+
+    By the operations' own ``R_op``, as in Theano; where one of PyTensor's has none, by two
+    gradients.
+    """
+    arguments = (f, wrt, eval_points, disconnected_outputs, return_disconnected)
+    try:
+        return pushforward(*arguments, use_op_pushforward=True)
+    except NotImplementedError:
+        return pushforward(*arguments)
+
+
+def Lop(
+    f,
+    wrt,
+    eval_points,
+    consider_constant=None,
+    disconnected_inputs="raise",
+    return_disconnected="zero",
+):
+    """Return `eval_points` times the Jacobian of `f`."""
+    return pullback(
+        f,
+        wrt,
+        cotangents=eval_points,
+        consider_constant=consider_constant,
+        disconnected_inputs=disconnected_inputs,
+        return_disconnected=return_disconnected,
+    )
+
+
+@wraps(pt_verify_grad)
+def verify_grad(*args, **kwargs):
+    """Compare a gradient with finite differences; raises ``verify_grad.E_grad`` if they differ."""
+    return pt_verify_grad(*args, **kwargs)
+
+
+verify_grad.E_grad = GradientError
+
+
+def format_as(use_list, use_tuple, outputs):
+    """Return `outputs` as a list, as a tuple, or the only one of them alone."""
+    assert not (use_list and use_tuple), "Both flags cannot be simultaneously True"
+    if use_list or use_tuple:
+        return list(outputs) if use_list else tuple(outputs)
+    assert len(outputs) == 1, "Wrong arguments. Expected a one element list"
+    return outputs[0]

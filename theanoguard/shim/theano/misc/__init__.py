@@ -1,0 +1,1 @@
+"""Theano's ``theano.misc``: helpers that code outside of Theano came to use."""

@@ -1,0 +1,3 @@
+"""Sets that keep their order."""
+
+from pytensor.misc.ordered_set import OrderedSet as OrderedSet

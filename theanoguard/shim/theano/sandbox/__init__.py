@@ -1,0 +1,1 @@
+"""What Theano 1.0.5 keeps in ``theano.sandbox``, as far as it needs no GPU."""

@@ -1,0 +1,41 @@
+"""What ``theano.sandbox.linalg`` has beyond ``theano.tensor``."""
+
+from pytensor.tensor.basic import as_tensor_variable, trace
+
+
+def psd(v):
+    """Return `v`: that a matrix is positive semi-definite makes no difference here."""
+    return v
+
+
+def spectral_radius_bound(X, log2_exponent):
+    """Return an upper bound of the largest eigenvalue of a symmetric matrix.
+
+    It is the trace of ``X ** (2 ** log2_exponent)``, of which the root is taken again.
+
+    Parameters
+    ----------
+    X : matrix, shape (n, n), symmetric
+    log2_exponent : int
+        How often to square; the bound becomes tighter with each time.
+
+    Raises
+    ------
+    TypeError
+        If `X` is no matrix, or `log2_exponent` no integer.
+    ValueError
+        If `log2_exponent` is not positive.
+    """
+    X = as_tensor_variable(X)
+    if X.ndim != 2:
+        raise TypeError("spectral_radius_bound requires a matrix argument", X)
+    if not isinstance(log2_exponent, int):
+        raise TypeError("spectral_radius_bound requires an integer exponent", log2_exponent)
+    if log2_exponent <= 0:
+        raise ValueError(
+            "spectral_radius_bound requires a strictly positive exponent", log2_exponent
+        )
+    power = X
+    for _ in range(log2_exponent):
+        power = power @ power
+    return trace(power) ** (2.0**-log2_exponent)

@@ -1,0 +1,3 @@
+"""Theano's ``theano.sandbox.softsign``, from before it moved."""
+
+from ..tensor.nnet.nnet import softsign as softsign

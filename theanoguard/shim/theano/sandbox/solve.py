@@ -1,0 +1,11 @@
+"""``theano.tensor.slinalg.solve`` under its former name."""
+
+import warnings
+
+from ..tensor.slinalg import solve as solve
+
+warnings.warn(
+    "The module theano.sandbox.solve will soon be deprecated.\n"
+    "Please use tensor.slinalg.solve instead.",
+    stacklevel=2,
+)

@@ -1,0 +1,13 @@
+"""Theano's ``theano.sparse``."""
+
+import scipy
+
+from . import opt as opt
+from . import sharedvar as sharedvar
+from .basic import *  # noqa: F403
+from .sharedvar import sparse_constructor
+from .type import *  # noqa: F403
+
+enable_sparse = True
+scipy_ver = [int(number) for number in scipy.__version__.split(".")[:2]]
+shared = sparse_constructor

@@ -1,0 +1,1 @@
+"""Theano's ``theano.sparse.sandbox``."""

@@ -1,0 +1,78 @@
+"""Theano's ``theano.tensor.extra_ops``."""
+
+from functools import partial
+
+from pytensor.tensor.extra_ops import Bartlett as Bartlett
+from pytensor.tensor.extra_ops import CpuContiguous as CpuContiguous
+from pytensor.tensor.extra_ops import CumOp as CumOp
+from pytensor.tensor.extra_ops import FillDiagonal as FillDiagonal
+from pytensor.tensor.extra_ops import FillDiagonalOffset as FillDiagonalOffset
+from pytensor.tensor.extra_ops import RavelMultiIndex as RavelMultiIndex
+from pytensor.tensor.extra_ops import SearchsortedOp as SearchsortedOp
+from pytensor.tensor.extra_ops import Unique as Unique
+from pytensor.tensor.extra_ops import UnravelIndex as UnravelIndex
+from pytensor.tensor.extra_ops import bartlett as bartlett
+from pytensor.tensor.extra_ops import bartlett_ as bartlett_
+from pytensor.tensor.extra_ops import bincount as bincount
+from pytensor.tensor.extra_ops import compress as compress
+from pytensor.tensor.extra_ops import cpu_contiguous as cpu_contiguous
+from pytensor.tensor.extra_ops import cumprod as cumprod
+from pytensor.tensor.extra_ops import cumsum as cumsum
+from pytensor.tensor.extra_ops import diff as diff
+from pytensor.tensor.extra_ops import fill_diagonal as fill_diagonal
+from pytensor.tensor.extra_ops import fill_diagonal_ as fill_diagonal_
+from pytensor.tensor.extra_ops import fill_diagonal_offset as fill_diagonal_offset
+from pytensor.tensor.extra_ops import fill_diagonal_offset_ as fill_diagonal_offset_
+from pytensor.tensor.extra_ops import ravel_multi_index as ravel_multi_index
+from pytensor.tensor.extra_ops import repeat as repeat
+from pytensor.tensor.extra_ops import searchsorted as searchsorted
+from pytensor.tensor.extra_ops import squeeze as squeeze
+from pytensor.tensor.extra_ops import to_one_hot as to_one_hot
+from pytensor.tensor.extra_ops import unravel_index as pt_unravel_index
+
+from .basic import as_tensor_variable, get_vector_length, stack
+
+
+def unravel_index(indices, dims, order="C", ndim=None):
+    """Return the coordinates of flat indices; `ndim` is the length of `dims` if it is unknown."""
+    if ndim is None:
+        try:
+            ndim = get_vector_length(dims)
+        except ValueError as error:
+            raise ValueError(
+                f"The length of the provided dimension list ({dims}) cannot be automatically "
+                "determined, so Theano is not able to know what the number of dimensions of the "
+                "unraveled index will be. You can provide the 'ndim' keyword argument to "
+                "'unravel_index' to avoid this problem."
+            ) from error
+    dims = as_tensor_variable(dims)
+    found = pt_unravel_index(indices, stack([dims[i] for i in range(ndim)]), order)
+    return tuple(found) if isinstance(found, list | tuple) else (found,)
+
+
+class CumsumOp:
+    """``CumsumOp(axis)(x)`` is a cumulative sum."""
+
+    def __new__(cls, axis=None):
+        return partial(cumsum, axis=axis)
+
+
+class CumprodOp:
+    """``CumprodOp(axis)(x)`` is a cumulative product."""
+
+    def __new__(cls, axis=None):
+        return partial(cumprod, axis=axis)
+
+
+class DiffOp:
+    """``DiffOp(n, axis)(x)`` is a difference of order `n`."""
+
+    def __new__(cls, n=1, axis=-1):
+        return partial(diff, n=n, axis=axis)
+
+
+class RepeatOp:
+    """``RepeatOp(axis)(x, repeats)`` repeats elements."""
+
+    def __new__(cls, axis=None):
+        return partial(repeat, axis=axis)

@@ -1,0 +1,1 @@
+"""Pooling, and the convolution of single images."""

@@ -1,0 +1,30 @@
+"""Theano's ``theano.tensor.var``."""
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.tensor import variable
+from pytensor.tensor.variable import TensorConstant as TensorConstant
+from pytensor.tensor.variable import TensorConstantSignature as TensorConstantSignature
+from pytensor.tensor.variable import _tensor_py_operators as _tensor_py_operators
+
+
+class _TensorVariableType(type(variable.TensorVariable)):
+    def __instancecheck__(cls, instance):
+        if cls is not TensorVariable:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, variable.TensorVariable) and not isinstance(
+            instance, SharedVariable | Constant
+        )
+
+
+class TensorVariable(variable.TensorVariable, metaclass=_TensorVariableType):
+    """A variable: neither a shared one nor a constant, which are instances of PyTensor's class."""
+
+
+class AsTensorError(TypeError):
+    """A value cannot become a tensor."""
+
+
+def equal_slices(s1, s2):
+    """Whether two slices have the same start, stop and step."""
+    return (s1.start, s1.stop, s1.step) == (s2.start, s2.stop, s2.step)

@@ -1,0 +1,1 @@
+"""Helpers for tests that Theano has beside its own tests."""

@@ -1,0 +1,3 @@
+"""Theano's ``theano.tests.breakpoint``."""
+
+from pytensor.breakpoint import PdbBreakpoint as PdbBreakpoint
