@@ -31,6 +31,13 @@ from theanoguard.testvalue import (
     get_test_value,
     test_values,
 )
+from theanoguard.training import (
+    GuardedUpdates,
+    UpdateError,
+    clip_grad_norm,
+    clip_grad_value,
+    guarded_updates,
+)
 
 __all__ = [
     "Assert",
@@ -40,16 +47,20 @@ __all__ = [
     "GuardError",
     "GuardEvent",
     "GuardMode",
+    "GuardedUpdates",
     "MissingTestValue",
     "MonitorMode",
     "NanGuardMode",
     "PdbBreakpoint",
     "Print",
     "Stepper",
+    "UpdateError",
     "assert_finite",
     "assert_in_range",
     "assert_op",
     "assert_shape",
+    "clip_grad_norm",
+    "clip_grad_value",
     "debugprint",
     "detect_nan",
     "eval_intermediate_values",
@@ -57,6 +68,7 @@ __all__ = [
     "explain_exception",
     "find_masked",
     "get_test_value",
+    "guarded_updates",
     "install_theano",
     "min_informative_str",
     "pp",

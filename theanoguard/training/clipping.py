@@ -1,0 +1,142 @@
+"""Gradients within bounds."""
+
+import numpy as np
+import pytensor.tensor as pt
+
+from theanoguard.asserts import Assert
+from theanoguard.training.ops import squared_norms
+
+ON_NONFINITE = ("raise", "skip")
+
+
+def clip_grad_value(grads, value):
+    """Clip every element of every gradient to an interval around zero.
+
+    Parameters
+    ----------
+    grads : sequence of TensorVariable
+        Gradients of any shape and floating dtype.
+    value : float or TensorVariable
+        Elements are kept between ``-value`` and ``value``.
+
+    Returns
+    -------
+    list of TensorVariable
+        NaN stays NaN: see `clip_grad_norm` and `guarded_updates` for what to do about it.
+
+    Raises
+    ------
+    ValueError
+        When `value` is a number that is not positive.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import clip_grad_value
+    >>> (g,) = clip_grad_value([pt.as_tensor([-3.0, 0.5, 2.0])], 1.0)
+    >>> g.eval()
+    array([-1. ,  0.5,  1. ])
+    """
+    _check_bound("value", value)
+    return [pt.clip(g, -_like(value, g), _like(value, g)) for g in grads]
+
+
+def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonfinite="raise"):
+    """Scale gradients down so that their norm is at most a bound.
+
+    Parameters
+    ----------
+    grads : sequence of TensorVariable
+        Gradients of any shape, float32 or float64.
+    max_norm : float or TensorVariable
+    norm_type : float
+        The p of the norm: 1, 2, ``inf`` or any other positive number.
+    per_parameter : bool
+        False takes the norm of all gradients as one vector and one factor for all of them;
+        True takes the norm of each, and a factor for each.
+    on_nonfinite : {"raise", "skip"}
+        What to do when the norm is NaN or Inf, where scaling would put NaN into every
+        parameter: "raise" stops the call, with no update done; "skip" makes the gradients zero.
+
+    Returns
+    -------
+    clipped : list of TensorVariable
+    norm : TensorVariable
+        Before clipping: a float64 scalar, or with `per_parameter` a float64 vector.
+
+    Raises
+    ------
+    ValueError
+        For arguments out of range.
+    AssertionError
+        From the compiled function, when the norm is not finite and `on_nonfinite` is "raise".
+
+    Notes
+    -----
+    The factor is ``min(1, max_norm / (norm + 1e-6))``, as in
+    ``torch.nn.utils.clip_grad_norm_``.  A factor of 1 leaves the bits as they are.  The norm is
+    added up in float64, so that float32 gradients below 1e38 cannot overflow it.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import clip_grad_norm
+    >>> clipped, norm = clip_grad_norm([pt.as_tensor([3.0, 0.0]), pt.as_tensor([4.0])], 1.0)
+    >>> norm.eval()
+    array(5.)
+    >>> clipped[1].eval().round(4)
+    array([0.8])
+    """
+    _check_bound("max_norm", max_norm)
+    _check_bound("norm_type", norm_type)
+    if on_nonfinite not in ON_NONFINITE:
+        raise ValueError(
+            f"on_nonfinite is {on_nonfinite!r}.\nUse one of {', '.join(map(repr, ON_NONFINITE))}."
+        )
+    grads = list(grads)
+    if not grads:
+        raise ValueError("grads is empty.\nGive at least one gradient.")
+    norms = norms_of(grads, norm_type)
+    norm = norms if per_parameter else join_norms(norms, norm_type)
+    if on_nonfinite == "raise":
+        norm = Assert("clip_grad_norm: the norm of the gradients is not finite")(
+            norm, pt.all(pt.isfinite(norm))
+        )
+    factor = pt.minimum(1.0, max_norm / (norm + 1e-6))
+    factors = [factor[i] if per_parameter else factor for i in range(len(grads))]
+    clipped = [g * _like(f, g) for g, f in zip(grads, factors, strict=True)]
+    if on_nonfinite == "skip":  # (zero times NaN would be NaN)
+        clipped = [
+            pt.switch(pt.isfinite(norm[i] if per_parameter else norm), g, _like(0.0, g))
+            for i, g in enumerate(clipped)
+        ]
+    return clipped, norm
+
+
+def norms_of(grads, norm_type=2):
+    """Return the p-norm of each gradient as one float64 vector."""
+    if norm_type == 2:
+        return pt.sqrt(squared_norms(*grads))
+    sizes = [pt.abs(g).astype("float64") for g in grads]
+    if np.isinf(norm_type):
+        return pt.stack([s.max() for s in sizes])
+    return pt.stack([(s**norm_type).sum() ** (1.0 / norm_type) for s in sizes])
+
+
+def join_norms(norms, norm_type=2):
+    """Return the p-norm of everything from the p-norms of the parts."""
+    if np.isinf(norm_type):
+        return norms.max()
+    if norm_type == 2:
+        return pt.sqrt(pt.sqr(norms).sum())
+    return (norms**norm_type).sum() ** (1.0 / norm_type)
+
+
+def _like(value, gradient):
+    """A scalar in the dtype of the gradient, so that nothing is upcast."""
+    return pt.cast(value, gradient.type.dtype)
+
+
+def _check_bound(name, value):
+    if isinstance(value, int | float | np.number) and not value > 0:
+        raise ValueError(f"{name} is {value!r}.\nIt must be positive.")

@@ -1,0 +1,214 @@
+"""Updates that leave every shared variable as it was when a step has gone bad."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.type import TensorType
+
+from theanoguard.training.ops import FLOATS, FirstBad, keep
+
+ON_BAD = ("skip", "raise", "backoff")
+
+
+class UpdateError(ArithmeticError):
+    """A step was bad and `guarded_updates` was asked to raise, or it was one too many in a row.
+
+    No shared variable has been changed by the call.
+    """
+
+
+class StopAtBad(Op):
+    """Lets through whether the step is good, and raises where it must not go on.
+
+    Parameters
+    ----------
+    names : tuple of str
+        What is watched, in the order of `FirstBad`.
+    allowed : int or None
+        How many bad steps in a row are let through; None for any number.
+    """
+
+    __props__ = ("names", "allowed")
+
+    def __init__(self, names, allowed):
+        self.names = names
+        self.allowed = allowed
+
+    def make_node(self, first_bad, in_a_row):
+        return Apply(self, [first_bad, in_a_row], [pt.scalar(dtype="bool")])
+
+    def perform(self, node, inputs, output_storage):
+        first_bad, in_a_row = map(int, inputs)
+        if first_bad >= 0 and self.allowed is not None and in_a_row >= self.allowed:
+            before = f", after {in_a_row} bad steps in a row" if in_a_row else ""
+            raise UpdateError(
+                f"{self.names[first_bad]} holds a bad value{before}.\n"
+                "No shared variable was changed. Compile the function with "
+                "mode=theanoguard.GuardMode() to see where the value comes from."
+            )
+        output_storage[0][0] = np.array(first_bad < 0)
+
+
+class GuardedUpdates(dict):
+    """Updates to hand to ``pytensor.function``, and what has happened to them so far.
+
+    Attributes
+    ----------
+    watched : tuple of str
+        What is looked at, by name.
+    """
+
+    def __init__(self, updates, watched, skipped, in_a_row, last_bad):
+        super().__init__(updates)
+        self.watched = watched
+        self._skipped = skipped
+        self._in_a_row = in_a_row
+        self._last_bad = last_bad
+
+    @property
+    def skipped(self):
+        """How many steps have been skipped."""
+        return int(self._skipped.get_value())
+
+    @property
+    def in_a_row(self):
+        """How many of the last steps have been skipped without a good one between."""
+        return int(self._in_a_row.get_value())
+
+    @property
+    def last_bad(self):
+        """The name of what was bad in the last bad step, or None."""
+        index = int(self._last_bad.get_value())
+        return None if index < 0 else self.watched[index]
+
+
+def guarded_updates(
+    updates,
+    watch=(),
+    *,
+    on_bad="skip",
+    learning_rate=None,
+    factor=0.5,
+    max_in_a_row=10,
+    limit=None,
+):
+    """Make updates that happen all together, or not at all when a value is bad.
+
+    If anything watched or any new value holds a NaN, an Inf, or a magnitude above `limit`, every
+    shared variable keeps its old value, the optimizer's state included.  It is decided inside
+    the compiled function, for any backend.
+
+    Parameters
+    ----------
+    updates : dict or sequence of pairs
+        As for ``pytensor.function``: shared variables and the expressions of their new values.
+    watch : sequence of TensorVariable
+        What else to look at, for instance ``[cost, *grads]``.
+    on_bad : {"skip", "raise", "backoff"}
+        "skip" goes on with the next step, "raise" raises :class:`UpdateError`, "backoff" skips
+        and multiplies the learning rate by `factor`.
+    learning_rate : SharedVariable or None
+        A float scalar, for "backoff".
+    factor : float
+        Between 0 and 1.
+    max_in_a_row : int or None
+        One more bad step in a row raises :class:`UpdateError`.  None allows any number.
+    limit : float or None
+        The largest good magnitude; None allows every finite number.
+
+    Returns
+    -------
+    GuardedUpdates
+        A dict to hand to ``pytensor.function``; `skipped`, `in_a_row` and `last_bad` tell what
+        has happened.
+
+    Raises
+    ------
+    ValueError, TypeError
+        For arguments that do not fit.
+
+    Notes
+    -----
+    The old values must outlive the step, so the updates are not done in place.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> from theanoguard import guarded_updates
+    >>> x, w = pt.scalar("x"), pytensor.shared(1.0, name="w")
+    >>> updates = guarded_updates({w: w - pt.log(x)})
+    >>> step = pytensor.function([x], updates=updates)
+    >>> step(0.0), w.get_value(), updates.skipped, updates.last_bad
+    ([], array(1.), 1, 'the new value of w')
+    """
+    updates = dict(updates)
+    watch = [pt.as_tensor_variable(v) for v in watch]
+    _check(updates, on_bad, learning_rate, factor, max_in_a_row, limit)
+    new = {v: v.type.filter_variable(value) for v, value in updates.items()}
+    looked_at = {
+        **{v: _name(v, f"watched value {i}") for i, v in enumerate(watch)},
+        **{
+            value: f"the new value of {_name(v, 'an unnamed shared variable')}"
+            for v, value in new.items()
+        },
+    }
+    looked_at = {v: name for v, name in looked_at.items() if _holds_floats(v)}
+    if not looked_at:
+        raise ValueError(
+            "there is nothing to watch: no update and no watched value is a float array.\n"
+            "Give updates of float32 or float64 shared variables."
+        )
+    names = tuple(looked_at.values())
+    skipped, in_a_row, last_bad = (
+        pytensor.shared(np.array(start, dtype="int64"), name=name)
+        for name, start in (("skipped steps", 0), ("bad steps in a row", 0), ("last bad", -1))
+    )
+    first_bad = FirstBad(limit)(*looked_at)
+    allowed = 0 if on_bad == "raise" else max_in_a_row
+    ok = StopAtBad(names, allowed)(first_bad, in_a_row)
+    result = {v: keep(ok, value, v) for v, value in new.items()}
+    if on_bad == "backoff":
+        good = new.get(learning_rate, learning_rate)
+        worse = pt.cast(learning_rate * factor, learning_rate.type.dtype)
+        result[learning_rate] = pt.switch(ok, good, worse)
+    result[skipped] = pt.switch(ok, skipped, skipped + 1)
+    result[in_a_row] = pt.switch(ok, pt.zeros_like(in_a_row), in_a_row + 1)
+    result[last_bad] = pt.switch(ok, last_bad, first_bad)
+    return GuardedUpdates(result, names, skipped, in_a_row, last_bad)
+
+
+def _holds_floats(variable):
+    return isinstance(variable.type, TensorType) and variable.type.dtype in FLOATS
+
+
+def _name(variable, otherwise):
+    return variable.name or otherwise
+
+
+def _check(updates, on_bad, learning_rate, factor, max_in_a_row, limit):
+    for variable in updates:
+        if not isinstance(variable, SharedVariable):
+            raise TypeError(
+                f"updates has the key {variable!r}, which is no shared variable.\n"
+                "Make it with pytensor.shared."
+            )
+    if on_bad not in ON_BAD:
+        raise ValueError(f"on_bad is {on_bad!r}.\nUse one of {', '.join(map(repr, ON_BAD))}.")
+    if on_bad == "backoff" and not (
+        isinstance(learning_rate, SharedVariable)
+        and _holds_floats(learning_rate)
+        and learning_rate.type.ndim == 0
+    ):
+        raise TypeError(
+            f"learning_rate is {learning_rate!r}.\n"
+            'With on_bad="backoff" it must be a shared float scalar.'
+        )
+    if not 0 < factor < 1:
+        raise ValueError(f"factor is {factor!r}.\nIt must lie between 0 and 1.")
+    if max_in_a_row is not None and not max_in_a_row >= 1:
+        raise ValueError(f"max_in_a_row is {max_in_a_row!r}.\nUse a positive number, or None.")
+    if limit is not None and not limit > 0:
+        raise ValueError(f"limit is {limit!r}.\nIt must be positive, or None.")
