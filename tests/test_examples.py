@@ -1,9 +1,12 @@
 """The examples and the README, run as a user runs them."""
 
+import ast
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,9 +15,40 @@ import theanoguard
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 
 
-def run(*arguments):
+@dataclass(frozen=True)
+class Example:
+    """How an example is run, where that is not ``python examples/<name>.py``.
+
+    Parameters
+    ----------
+    says : str
+        A part of what it prints.
+    arguments : tuple of str
+    launcher : tuple of str
+        What stands between Python and the script.
+    needs : tuple of str
+        Optional packages that it imports; without them it is skipped.
+    status : int
+        With which it ends.
+    """
+
+    says: str = ""
+    arguments: tuple = ()
+    launcher: tuple = ()
+    needs: tuple = ()
+    status: int = 0
+
+
+# One line for each example that differs from Example().
+HOW = {
+    "train_digits": Example(says="epoch   1", arguments=("--epochs", "1")),
+}
+
+
+def run(*arguments, cwd=None):
     """Run Python with `arguments`, on the theanoguard that is being tested."""
     path = [str(Path(theanoguard.__file__).parents[1]), os.environ.get("PYTHONPATH")]
     return subprocess.run(
@@ -22,7 +56,33 @@ def run(*arguments):
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         capture_output=True,
         text=True,
+        cwd=cwd,
     )
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example(name, tmp_path):
+    how = HOW.get(name, Example())
+    missing = [package for package in how.needs if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"needs {', '.join(missing)}")
+    script = ROOT / "examples" / f"{name}.py"
+    result = run(*how.launcher, script, *how.arguments, cwd=tmp_path)
+    assert result.returncode == how.status, result.stdout + result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout.strip()
+    assert how.says in result.stdout
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_says_what_it_is_for(name):
+    tree = ast.parse((ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree)
+    assert f"``{name}.py``" in (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
+
+
+def test_every_line_of_the_table_is_of_an_example():
+    assert HOW.keys() <= set(EXAMPLES)
 
 
 def train_digits(*arguments):
