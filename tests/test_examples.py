@@ -44,7 +44,23 @@ class Example:
 
 # One line for each example that differs from Example().
 HOW = {
+    "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
+    "monitor_every_node": Example(says="*** NaN detected ***"),
+    "print_and_assert": Example(says="asked for: shares >= 0"),
+    # The examples of a repository's own tests are run without its settings.
+    "pytest_guard": Example(
+        says="NaN in log",
+        launcher=("-m", "pytest", "-c", os.devnull, "-p", "pytest_theanoguard"),
+        arguments=("--guard",),
+        status=1,
+    ),
+    "read_a_log": Example(says="norm, call 3: nan at (0,)"),
+    "save_a_reproduction": Example(says="-inf at element (0, 1)"),
+    "step_through": Example(says="before it: Cumsum{axis=0}"),
+    "theano_script": Example(says="right: ", launcher=("-m", "theanoguard", "run")),
     "train_digits": Example(says="epoch   1", arguments=("--epochs", "1")),
+    "values_while_building": Example(says="built at"),
+    "where_nodes_come_from": Example(says="Log: local_logsoftmax"),
 }
 
 

@@ -1,0 +1,39 @@
+"""A run went bad while nobody watched: what happened, how often, and where first?
+
+Two functions write their trips to one log and go on (``action="record"``).  The log is read back
+in Python, and by the command ``theanoguard report``.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from theanoguard import GuardMode, read_log, render_text
+from theanoguard.cli import main
+
+with tempfile.TemporaryDirectory() as folder:
+    log = Path(folder) / "events.jsonl"
+    mode = GuardMode(action="record", log=log)
+
+    x = pt.dvector("x")
+    entropy = pytensor.function([x], -(x * pt.log(x)).sum(), mode=mode, name="entropy")
+    norm = pytensor.function([x], x / pt.sqrt((x**2).sum()), mode=mode, name="norm")
+
+    for values in ([0.5, 0.5], [1.0, 0.0], [0.0, 0.0], [0.25, 0.75]):
+        entropy(np.array(values))
+        norm(np.array(values))
+
+    print("The events, one by one:")
+    for entry in read_log(log).entries:
+        event = entry.event
+        print(f"  {event.function}, call {event.call}: {event.kind} at {event.first_index}")
+
+    print("\n$ theanoguard report events.jsonl --count")
+    main(["report", str(log), "--count"])
+
+    print("\nThe explanation of the first:")
+    first = next(entry for entry in read_log(log).entries if entry.explanation is not None)
+    print(render_text(first.event, first.explanation))

@@ -1,0 +1,27 @@
+"""Where does a value turn bad, if I go through the compiled function node by node?
+
+``step`` runs a call under a program's hand; ``theanoguard.stepping(f)(...)`` is the same under a
+person's, with a prompt.  Nothing has to be compiled anew.
+"""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+import theanoguard
+
+x = pt.dvector("x")
+total = pt.cumsum(x)
+y = pt.cumsum(pt.log(total))
+y.name = "y"
+f = pytensor.function([x], y, mode="CVM", name="f")
+values = np.array([1.0, -1.0, 2.0])
+
+with theanoguard.step(f, values) as s:
+    s.until(bad=True)
+    print(s.where())
+    print("read ", s.inputs)
+    print("wrote", s.outputs)
+    s.back()
+    print("before it:", s.node.op, s.outputs)
+print("result:", s.result)
