@@ -5,6 +5,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytensor
+import pytensor.tensor as pt
 import pytest
 
 import theanoguard
@@ -100,6 +102,14 @@ def test_a_session(terminal):
     rest = terminal.leave("c")
     assert "RESULT 1.35" in rest  # log(e - 2) + log(e**2 - 2)
     assert "SHARED [1. 1.]" in rest
+
+
+def test_continuing_to_a_result_that_is_an_array(monkeypatch, capsys):
+    x = pt.dvector("x")
+    f = pytensor.function([x], pt.exp(x), mode="CVM")
+    monkeypatch.setattr("builtins.input", lambda prompt: "c")
+    assert theanoguard.stepping(f)([0.0, 0.0]).tolist() == [1.0, 1.0]
+    assert "failed" not in capsys.readouterr().out
 
 
 def test_quitting_gives_the_run_up(terminal):

@@ -103,7 +103,11 @@ class StepPrompt(cmd.Cmd):
         """c: run to the end and leave with the function's result."""
         if self.stepper.done:
             return True
-        self.move(lambda: self.stepper.run() and None, "done")
+
+        def to_the_end():
+            self.stepper.run()
+
+        self.move(to_the_end, "done")
         return self.stepper.result is not None or (self.stepper.done and self.error is None)
 
     def do_until(self, argument):
