@@ -36,6 +36,9 @@ from theanoguard.training import (
     UpdateError,
     clip_grad_norm,
     clip_grad_value,
+    GradientError,
+    GradientEvent,
+    GradientGuard,
     guarded_updates,
 )
 
@@ -48,6 +51,9 @@ __all__ = [
     "GuardEvent",
     "GuardMode",
     "GuardedUpdates",
+    "GradientError",
+    "GradientEvent",
+    "GradientGuard",
     "MissingTestValue",
     "MonitorMode",
     "NanGuardMode",

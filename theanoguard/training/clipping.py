@@ -4,9 +4,15 @@ import numpy as np
 import pytensor.tensor as pt
 
 from theanoguard.asserts import Assert
-from theanoguard.training.ops import squared_norms
+from theanoguard.training.ops import scale_each, squared_norms
 
 ON_NONFINITE = ("raise", "skip")
+
+
+class NormAssert(Assert):
+    """An :class:`Assert` that comes before anything is overwritten."""
+
+    holds_back = True
 
 
 def clip_grad_value(grads, value):
@@ -99,18 +105,13 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonf
     norms = norms_of(grads, norm_type)
     norm = norms if per_parameter else join_norms(norms, norm_type)
     if on_nonfinite == "raise":
-        norm = Assert("clip_grad_norm: the norm of the gradients is not finite")(
+        norm = NormAssert("clip_grad_norm: the norm of the gradients is not finite")(
             norm, pt.all(pt.isfinite(norm))
         )
     factor = pt.minimum(1.0, max_norm / (norm + 1e-6))
-    factors = [factor[i] if per_parameter else factor for i in range(len(grads))]
-    clipped = [g * _like(f, g) for g, f in zip(grads, factors, strict=True)]
-    if on_nonfinite == "skip":  # (zero times NaN would be NaN)
-        clipped = [
-            pt.switch(pt.isfinite(norm[i] if per_parameter else norm), g, _like(0.0, g))
-            for i, g in enumerate(clipped)
-        ]
-    return clipped, norm
+    if on_nonfinite == "skip":
+        factor = pt.switch(pt.isfinite(norm), factor, 0.0)
+    return scale_each(pt.atleast_1d(factor), grads), norm
 
 
 def norms_of(grads, norm_type=2):

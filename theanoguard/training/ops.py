@@ -1,15 +1,22 @@
 """Operations on many arrays at once that pass over each of them once, at memory speed."""
 
 import copy
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
+from pytensor import config
+from pytensor.compile.mode import Mode
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
 FLOATS = ("float32", "float64")
+LANES = 32
 
 
 def _look(variable, name, fail, body):
@@ -53,7 +60,10 @@ class SquaredNorms(_OverArrays):
     """
 
     def make_node(self, *arrays):
-        return Apply(self, self.as_floats(arrays), [pt.dvector()])
+        squares = pt.dvector()
+        # A square may be big or infinite where the norm is neither.
+        squares.tag.nan_guard_mode_check = False
+        return Apply(self, self.as_floats(arrays), [squares])
 
     def perform(self, node, inputs, output_storage):
         sums = [np.square(a, dtype="float64").sum() for a in inputs]
@@ -61,14 +71,14 @@ class SquaredNorms(_OverArrays):
 
     def c_code(self, node, name, inputs, outputs, sub):
         (z,) = outputs
-        # Eight sums: one would make each addition wait for the last.
         body = f"""
-        double sums[8] = {{0}};
+        // {LANES} sums: with one, each addition would wait for the last.
+        double sums[{LANES}] = {{0}};
         npy_intp i = 0;
-        for (; i + 8 <= n; i += 8)
-            for (int j = 0; j < 8; j++) sums[j] += (double)p[i + j] * (double)p[i + j];
+        for (; i + {LANES} <= n; i += {LANES})
+            for (int j = 0; j < {LANES}; j++) sums[j] += (double)p[i + j] * (double)p[i + j];
         for (; i < n; i++) sums[0] += (double)p[i] * (double)p[i];
-        for (int j = 1; j < 8; j++) sums[0] += sums[j];
+        for (int j = 1; j < {LANES}; j++) sums[0] += sums[j];
         *(npy_float64 *)PyArray_GETPTR1({z}, NUMBER) = sums[0];
         """
         make = f"""
@@ -88,7 +98,7 @@ class SquaredNorms(_OverArrays):
         return [pt.cast(2 * g[i] * x, x.type.dtype) for i, x in enumerate(inputs)]
 
     def c_code_cache_version(self):
-        return (1,)
+        return (2,)
 
 
 class FirstBad(_OverArrays):
@@ -191,5 +201,275 @@ class Keep(COp):
         return (1,)
 
 
+class ScaleEach(_OverArrays):
+    """Each array times its factor; the array itself, not copied, where the factor is one.
+
+    A factor of zero makes zeros, of NaN and Inf too.  The factors are a float64 vector with an
+    entry for each array, or one for all of them.  As the arrays go through whole, rewrites
+    cannot move the factor into what computes them, which would then be computed twice.
+    """
+
+    def __init__(self, n):
+        self.n = n
+        self.view_map = {i: [i + 1] for i in range(n)}
+
+    __props__ = ("n",)
+
+    def make_node(self, factors, *arrays):
+        arrays = self.as_floats(arrays)
+        factors = pt.as_tensor_variable(factors).astype("float64")
+        return Apply(self, [factors, *arrays], [a.type() for a in arrays])
+
+    def perform(self, node, inputs, output_storage):
+        factors, *arrays = inputs
+        factors = np.broadcast_to(factors, len(arrays))
+        for cell, array, factor in zip(output_storage, arrays, factors, strict=True):
+            if factor == 1:
+                cell[0] = array
+            elif factor == 0:
+                cell[0] = np.zeros_like(array)
+            else:
+                cell[0] = np.asarray(array * array.dtype.type(factor))
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        factors, *arrays = inputs
+        # A new reference to the input before the old output goes: they may be the same.
+        one = """
+        {{
+            const double factor = *(npy_float64 *)PyArray_GETPTR1({factors},
+                PyArray_SIZE({factors}) > 1 ? {i} : 0);
+            PyArrayObject *a = {array};
+            if (factor == 1) {{
+                Py_INCREF(a);
+            }} else {{
+                a = (PyArrayObject *)PyArray_NewCopy(a, NPY_KEEPORDER);
+                if (a == NULL) {{ {fail} }}
+                {ctype} *p = ({ctype} *)PyArray_DATA(a);
+                const npy_intp n = PyArray_SIZE(a);
+                if (factor == 0)
+                    for (npy_intp k = 0; k < n; k++) p[k] = 0;
+                else
+                    for (npy_intp k = 0; k < n; k++) p[k] *= ({ctype})factor;
+            }}
+            Py_XDECREF({out});
+            {out} = a;
+        }}
+        """
+        return "".join(
+            one.format(
+                i=i,
+                array=array,
+                factors=factors,
+                out=out,
+                ctype=f"npy_{variable.type.dtype}",
+                fail=sub["fail"],
+            )
+            for i, (array, out, variable) in enumerate(
+                zip(arrays, outputs, node.outputs, strict=True)
+            )
+        )
+
+    def grad(self, inputs, output_gradients):
+        factors, *arrays = inputs
+        flows = [
+            pt.zeros_like(a) if isinstance(g.type, DisconnectedType) else g
+            for a, g in zip(arrays, output_gradients, strict=True)
+        ]
+        each = pt.stack(
+            [(g * a).sum().astype("float64") for g, a in zip(flows, arrays, strict=True)]
+        )
+        for_factors = pt.switch(pt.eq(factors.size, 1), each.sum(), each)[: factors.size]
+        return [for_factors, *ScaleEach(self.n)(factors, *flows, return_list=True)]
+
+    def infer_shape(self, *args):
+        # PyTensor 3.0 passes the graph first, 3.3 does not.
+        _node, input_shapes = args[-2:]
+        return input_shapes[1:]
+
+    def c_code_cache_version(self):
+        return (1,)
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What there is to know of an array; all but the counts are of its finite elements.
+
+    Parameters
+    ----------
+    size : int
+        Number of elements.
+    min, max, mean : float
+        NaN where there is no finite element.
+    norm : float
+        Root of the sum of the squares, added up in float64.
+    zeros : float
+        Which part of all elements is zero, from 0 to 1.
+    n_nan, n_inf : int
+        How many elements are NaN, and infinite.
+    """
+
+    size: int
+    min: float
+    max: float
+    mean: float
+    norm: float
+    zeros: float
+    n_nan: int
+    n_inf: int
+
+
+class Summarise(_OverArrays):
+    """Size, minimum, maximum, sum, sum of squares, zeros, NaN and Inf of an array, in one pass.
+
+    The output is a float64 vector of these eight; the first two of the numbers, and the sums, are
+    of the finite elements.
+    """
+
+    def make_node(self, array):
+        return Apply(self, self.as_floats([array]), [pt.dvector()])
+
+    def perform(self, node, inputs, output_storage):
+        (a,) = inputs
+        good = a[np.isfinite(a)]
+        output_storage[0][0] = np.array(
+            [
+                a.size,
+                good.min(initial=np.inf),
+                good.max(initial=-np.inf),
+                good.sum(dtype="float64"),
+                np.square(good, dtype="float64").sum(),
+                a.size - np.count_nonzero(a),
+                np.count_nonzero(np.isnan(a)),
+                np.count_nonzero(np.isinf(a)),
+            ]
+        )
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        (z,) = outputs
+        ctype = f"npy_{node.inputs[0].type.dtype}"
+        # Blocks that the cache holds.  In those without a zero, a NaN or an Inf, as nearly all of
+        # them are, there is no branch, and everything in lanes, so that vectors can be used.
+        body = f"""
+        const {ctype} inf = ({ctype})NPY_INFINITY;
+        {ctype} low[{LANES}], high[{LANES}];
+        double sum[{LANES}] = {{0}}, squares[{LANES}] = {{0}};
+        npy_intp zeros = 0, nan = 0, infinite = 0;
+        for (int j = 0; j < {LANES}; j++) {{ low[j] = inf; high[j] = -inf; }}
+        for (npy_intp start = 0; start < n; start += 1024) {{
+            const npy_intp end = start + 1024 < n ? start + 1024 : n;
+            int some = end - start < 1024;
+            for (npy_intp i = start; i < end; i++) some |= (p[i] == 0) | !(fabs(p[i]) < inf);
+            if (!some) {{
+                for (npy_intp i = start; i < end; i += {LANES})
+                    for (int j = 0; j < {LANES}; j++) {{
+                        low[j] = p[i + j] < low[j] ? p[i + j] : low[j];
+                        high[j] = p[i + j] > high[j] ? p[i + j] : high[j];
+                    }}
+                for (npy_intp i = start; i < end; i += {LANES})
+                    for (int j = 0; j < {LANES}; j++) {{
+                        sum[j] += (double)p[i + j];
+                        squares[j] += (double)p[i + j] * (double)p[i + j];
+                    }}
+                continue;
+            }}
+            for (npy_intp i = start; i < end; i++) {{
+                const {ctype} x = p[i];
+                zeros += x == 0;
+                nan += x != x;
+                infinite += x == inf || x == -inf;
+                if (!(fabs(x) < inf)) continue;
+                const int j = i % 8;
+                low[j] = x < low[j] ? x : low[j];
+                high[j] = x > high[j] ? x : high[j];
+                sum[j] += (double)x;
+                squares[j] += (double)x * (double)x;
+            }}
+        }}
+        for (int j = 1; j < {LANES}; j++) {{
+            low[0] = low[j] < low[0] ? low[j] : low[0];
+            high[0] = high[j] > high[0] ? high[j] : high[0];
+            sum[0] += sum[j];
+            squares[0] += squares[j];
+        }}
+        const double all[8] = {{(double)n, low[0], high[0], sum[0], squares[0],
+                               (double)zeros, (double)nan, (double)infinite}};
+        for (int j = 0; j < 8; j++) *(npy_float64 *)PyArray_GETPTR1({z}, j) = all[j];
+        """
+        return f"""
+        Py_XDECREF({z});
+        npy_intp eight = 8;
+        {z} = (PyArrayObject *)PyArray_EMPTY(1, &eight, NPY_FLOAT64, 0);
+        if ({z} == NULL) {{ {sub["fail"]} }}
+        {_look(node.inputs[0], inputs[0], sub["fail"], body)}
+        """
+
+    def c_code_cache_version(self):
+        return (1,)
+
+
 squared_norms = SquaredNorms()
 keep = Keep()
+
+
+def scale_each(factors, arrays):
+    """Return the arrays, each times its factor; see :class:`ScaleEach`."""
+    return ScaleEach(len(arrays))(factors, *arrays, return_list=True)
+
+
+@cache
+def _compiled(op, dtype):
+    """Return a compiled function that applies an operation to a flat array."""
+    x = pt.vector(dtype=dtype)
+    mode = Mode("cvm" if config.cxx else "vm", None)
+    fn = pytensor.function([x], op(x), mode=mode)
+    fn.trust_input = True
+    # Its buffers belong to one caller at a time.
+    return fn, Lock()
+
+
+def _call(op, array):
+    array = np.asarray(array)
+    if array.dtype.name not in FLOATS:
+        array = array.astype("float64")
+    fn, lock = _compiled(op, array.dtype.name)
+    with lock:
+        return fn(array.ravel(order="K"))
+
+
+def summarise(array):
+    """Return the :class:`Summary` of an array, gathered in compiled code.
+
+    Parameters
+    ----------
+    array : ndarray
+        Of any shape; what is neither float32 nor float64 is read as float64.
+
+    Returns
+    -------
+    Summary
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from theanoguard.training.ops import summarise
+    >>> summarise(np.array([0.0, 3.0, -4.5, np.nan]))
+    Summary(size=4, min=-4.5, max=3.0, mean=-0.5, norm=5.40..., zeros=0.25, n_nan=1, n_inf=0)
+    """
+    size, low, high, total, squares, zeros, n_nan, n_inf = map(float, _call(Summarise(), array))
+    finite = size - n_nan - n_inf
+    nan = float("nan")
+    return Summary(
+        size=int(size),
+        min=low if finite else nan,
+        max=high if finite else nan,
+        mean=total / finite if finite else nan,
+        norm=squares**0.5,
+        zeros=zeros / size if size else nan,
+        n_nan=int(n_nan),
+        n_inf=int(n_inf),
+    )
+
+
+def all_finite(array):
+    """Whether an array holds neither NaN nor Inf, looked at in compiled code."""
+    return int(_call(FirstBad(), array)) < 0
