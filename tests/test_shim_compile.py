@@ -104,6 +104,16 @@ def test_bad_input_is_named(shim, v):
         f(1.0)
 
 
+def test_none_is_a_value(shim, T, x):
+    y = T.dscalar("y")
+    f = shim.function([x, y], T.basic.default(x, y), mode=FAST)
+    assert (f(1.0, 2.0), f(None, 2.0), f(1.0, None)) == (1.0, 2.0, 1.0)
+    with pytest.raises(TypeError, match="Missing input: y"):
+        f(None)
+    with pytest.raises(TypeError, match="Multiple values for input: x"):
+        f(None, x=1.0)
+
+
 def test_name_is_where_it_was_made(shim, x):
     f = shim.function([x], x, mode=FAST)
     assert "test_shim_compile.py:" in f.name
@@ -574,6 +584,13 @@ def test_debug_mode(shim, x, needs_cxx):
 def test_modes_by_name(shim, mode):
     found = shim.compile.get_mode(mode)
     assert isinstance(found.including("fusion").excluding("inplace"), shim.Mode)
+
+
+def test_fast_run_among_the_modes(shim):
+    from pytensor.compile.mode import get_mode
+
+    assert shim.compile.mode.predefined_modes["FAST_RUN"] is shim.compile.mode.FAST_RUN
+    assert get_mode("FAST_RUN") is shim.compile.mode.FAST_RUN
 
 
 def test_no_such_mode(shim):

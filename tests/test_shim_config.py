@@ -111,6 +111,19 @@ def test_nothing_said():
     assert shown == ["float64", linker, "cpu", "ignore", "0.9", "str", "ignore"]
 
 
+def test_without_a_compiler_reductions_are_right():
+    """What PyTensor fuses for C code gives wrong numbers in Python."""
+    vector = "theano.shared(__import__('numpy').zeros(2))"
+    expression = f"float(theano.function([], theano.tensor.exp({vector}).sum(), {{}})())"
+    shown = show(
+        expression.format("mode=None"),
+        expression.format("mode='FAST_RUN'"),
+        THEANO_FLAGS="cxx=",
+        THEANORC=os.devnull,
+    )
+    assert shown == ["2.0", "2.0"]
+
+
 def test_setting(shim):
     config = shim.config
     before = config.floatX

@@ -330,3 +330,25 @@ def test_names_resolve(place, shim):
 def test_a_missing_name_is_noticed(shim):
     with pytest.raises((AttributeError, ImportError)):
         resolve("theano.tensor.no_such_name")
+
+
+@pytest.mark.parametrize(
+    ("module", "use"),
+    [
+        ("theano.gof.sched", "io_toposort"),
+        ("theano.sandbox.fourier", "theano.tensor.fft"),
+        ("theano.scalar.basic_sympy", "theano.tensor"),
+    ],
+)
+def test_a_module_that_is_not_there_says_what_to_use(module, use, shim):
+    with pytest.raises(ImportError, match=f"^{module} does not exist on PyTensor.\n.*{use}"):
+        importlib.import_module(module)
+
+
+def test_typed_lists(shim):
+    from theano.typed_list import TypedListType, append, length
+
+    vectors = TypedListType(shim.tensor.dvector)()
+    v = shim.tensor.dvector()
+    f = shim.function([vectors, v], length(append(vectors, v)), mode="FAST_COMPILE")
+    assert f([[1.0]], [2.0, 3.0]) == 2

@@ -17,13 +17,25 @@ class NoGpuError(ImportError, unittest.SkipTest):
 
 
 NO_GPU = "There is no GPU backend.  Use what theano.tensor has under a similar name."
+CACHED_C = "PyTensor compiles C code of its own for this; there is nothing to call."
 
 # Modules that are not there, with what to use; a package stands for what is in it, too.
 MODULES = {
     "theano.compat.six": "Use the package six, which Theano had a copy of until 0.9.",
     "theano.compat.python2x": "Use collections.OrderedDict and the like.",
+    "theano.gof.callcache": "Use functools.cache.",
+    "theano.gof.cutils": CACHED_C,
+    "theano.gof.lazylinker_c": CACHED_C,
+    "theano.gof.sched": "Use theano.gof.graph.io_toposort.",
+    "theano.gof.unify": "Use theano.gof.opt.PatternSub, whose patterns hold names as strings.",
+    "theano.pathparse": "Use os.environ['PATH'].split(os.pathsep).",
     "theano.sandbox.cuda": NO_GPU,
+    "theano.sandbox.fourier": "Use theano.tensor.fft.",
     "theano.sandbox.gpuarray": NO_GPU,
+    "theano.sandbox.minimal": "It was an example of an Op that does nothing: write it yourself.",
+    "theano.scalar.basic_sympy": "Write the expression of SymPy with theano.tensor's functions.",
+    "theano.tensor.blas_headers": "Declare what C code calls of the BLAS in its c_support_code.",
+    "theano.tensor.inc_code": "Use theano.tensor.inc_subtensor.",
     "theano.tests.main": "Run Theano's own tests with pytest.",
 }
 

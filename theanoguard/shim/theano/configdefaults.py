@@ -16,6 +16,7 @@ from pytensor.configdefaults import short_platform as short_platform
 from pytensor.link.c import cmodule
 
 from theanoguard import testvalue
+from theanoguard._pytensor import VMLinker, fast_run_modes
 
 from . import _patches
 from .configparser import (
@@ -357,8 +358,32 @@ def declare():
     return ineffective
 
 
+def without_compiler():
+    """Let the modes that PyTensor made while it had a compiler choose rewrites as without one.
+
+    Some rewrites are for C code only; the reduction that one of them fuses with what it reduces
+    gives wrong numbers in Python.
+    """
+    modes = [*pytensor_mode.predefined_modes.values(), *fast_run_modes().values()]
+
+    def choose_anew():
+        for mode in modes:
+            mode.__setstate__(mode.__getstate__())
+
+    _patches.at_undo(choose_anew)
+    python = VMLinker(c_thunks=False)
+    names = ("c_thunks", "required_rewrites", "incompatible_rewrites")
+    for linker in pytensor_mode.predefined_linkers.values():
+        if isinstance(linker, VMLinker):
+            for name in names:
+                _patches.at_undo(_patches.Patch(linker, name, getattr(python, name)).apply())
+    choose_anew()
+
+
 def settle():
     """Set in PyTensor and NumPy what follows from the user's flags, or from Theano's defaults."""
+    if not pytensor.config.cxx:
+        without_compiler()
     if pytensor.config.linker == "auto":
         put(PYTENSOR["linker"], "cvm" if pytensor.config.cxx else "vm")
     if PYTENSOR["compiledir"] in _before:

@@ -161,6 +161,13 @@ class Function(PyTensorFunction):
     def __setitem__(self, item, value):
         self.value[item] = value
 
+    def _validate_inputs(self, args, kwargs):
+        # None is an argument like others: some operations take it.  PyTensor lets it through only
+        # where it is given by key, of which an index is one.
+        first = next((i for i, arg in enumerate(args) if arg is None), len(args))
+        by_key = dict(enumerate(args[first:], first))
+        super()._validate_inputs(args[:first], {**by_key, **kwargs})
+
     def _add_note_to_invalid_argument_exception(self, error, container, argument):
         # Theano puts it before the message, where PyTensor adds a note.
         index = self.input_storage.index(container)

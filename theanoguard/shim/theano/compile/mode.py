@@ -26,5 +26,11 @@ from pytensor.compile.mode import register_mode as register_mode
 from pytensor.compile.mode import register_optimizer as register_optimizer
 from pytensor.configdefaults import config
 
-# By its name it follows the flag ``linker``; the object is what that was by default.
-FAST_RUN = Mode("cvm" if config.cxx else "vm", "fast_run")
+from theanoguard._pytensor import fast_run_modes
+
+from .. import _patches
+
+# What the flag ``linker`` is now; in PyTensor the name follows it.
+FAST_RUN = fast_run_modes().get(config.linker) or Mode("cvm" if config.cxx else "vm", "fast_run")
+predefined_modes["FAST_RUN"] = FAST_RUN
+_patches.at_undo(predefined_modes.pop, "FAST_RUN")

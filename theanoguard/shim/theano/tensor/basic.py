@@ -125,7 +125,6 @@ from pytensor.tensor.math import clip as clip
 from pytensor.tensor.math import complex as complex
 from pytensor.tensor.math import complex_dtypes as complex_dtypes
 from pytensor.tensor.math import complex_from_polar as complex_from_polar
-from pytensor.tensor.math import conj as conj
 from pytensor.tensor.math import continuous_dtypes as continuous_dtypes
 from pytensor.tensor.math import cos as cos
 from pytensor.tensor.math import cosh as cosh
@@ -385,6 +384,7 @@ from .var import _tensor_py_operators as _tensor_py_operators
 scal = scalar_module
 Tensor = TensorType
 abs_ = pt_math.abs
+conj = pt_math._conj  # an operation; PyTensor's function leaves real numbers alone
 inv = pt_math.reciprocal
 sgn = pt_math.sign
 chi2sf = Elemwise(scal.chi2sf)
