@@ -31,7 +31,7 @@ LAYERS = [
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba"}
 # Imported inside a function, where they are used: the package works without them.
-OPTIONAL = {"IPython", "ipywidgets", "jax", "parameterized", "pydot"}
+OPTIONAL = {"IPython", "ipywidgets", "jax", "matplotlib", "parameterized", "pydot"}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

@@ -32,14 +32,16 @@ from theanoguard.testvalue import (
     test_values,
 )
 from theanoguard.training import (
-    GuardedUpdates,
-    UpdateError,
-    clip_grad_norm,
-    clip_grad_value,
     GradientError,
     GradientEvent,
     GradientGuard,
+    GuardedUpdates,
+    UpdateError,
+    Watch,
+    clip_grad_norm,
+    clip_grad_value,
     guarded_updates,
+    watching,
 )
 
 __all__ = [
@@ -47,13 +49,13 @@ __all__ = [
     "DetectNan",
     "EventLog",
     "Explanation",
+    "GradientError",
+    "GradientEvent",
+    "GradientGuard",
     "GuardError",
     "GuardEvent",
     "GuardMode",
     "GuardedUpdates",
-    "GradientError",
-    "GradientEvent",
-    "GradientGuard",
     "MissingTestValue",
     "MonitorMode",
     "NanGuardMode",
@@ -61,6 +63,7 @@ __all__ = [
     "Print",
     "Stepper",
     "UpdateError",
+    "Watch",
     "assert_finite",
     "assert_in_range",
     "assert_op",
@@ -92,5 +95,6 @@ __all__ = [
     "testvalue",
     "track_provenance",
     "uninstall_theano",
+    "watching",
 ]
 __version__ = "0.1.0.dev0"

@@ -43,7 +43,9 @@ class GuardEvent:
     kind : {"nan", "inf", "big"}
         What the first bad element is.
     role : {"node", "input", "shared", "constant"}
-        Whether an operation computed the value or it came in from outside.
+        Whether an operation computed the value or it came in from outside.  Events of
+        :func:`~theanoguard.watching` have "weight", "gradient", "update" or "output", those of a
+        :class:`~theanoguard.GradientGuard` "gradient norm".
     node : str or None
         The Apply node that computed the value; None unless `role` is "node".
     op : str or None
@@ -70,6 +72,9 @@ class GuardEvent:
         Which call of the function it was (from 1).
     function : str or None
         The function's name.
+    batch, epoch : int or None
+        Which batch and epoch of a training it was (from 1), where :func:`~theanoguard.watching`
+        counts them.
     """
 
     kind: str
@@ -90,6 +95,8 @@ class GuardEvent:
     path: tuple[PathStep, ...] = ()
     call: int = 1
     function: str | None = None
+    batch: int | None = None
+    epoch: int | None = None
 
     @property
     def n_bad(self):
@@ -120,7 +127,7 @@ class GuardEvent:
         ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))
         >>> line = event.to_json()
         >>> line[:40]
-        '{"schema": "theanoguard.event/1", "kind"'
+        '{"schema": "theanoguard.event/2", "kind"'
         >>> restored = GuardEvent.from_json(line)
         >>> restored.path, restored.first_index, restored.first_value
         ((PathStep(op='Scan', step=4),), (2,), nan)
@@ -158,7 +165,7 @@ class GuardEvent:
     def from_plain(cls, record):
         """Restore an event from what :meth:`to_plain` gave; raises as :meth:`from_json`."""
         schema = record.get("schema") if isinstance(record, dict) else None
-        if schema != SCHEMA:
+        if schema not in READABLE:
             raise ValueError(
                 f"not a guard event of schema {SCHEMA!r}, but {schema!r}.\n"
                 "Read it with the version of theanoguard that wrote it."
@@ -168,8 +175,14 @@ class GuardEvent:
         return from_plain(cls, record)
 
 
-SCHEMA = "theanoguard.event/1"
-"""Name and version of the JSON format of an event; the version changes with its fields."""
+SCHEMA = "theanoguard.event/2"
+"""Name and version of the JSON format of an event; the version changes with its fields.
+
+Version 2 has `batch` and `epoch`; without them it is version 1.
+"""
+
+READABLE = ("theanoguard.event/1", SCHEMA)
+"""The versions that :meth:`GuardEvent.from_json` reads."""
 
 
 @dataclass(frozen=True)

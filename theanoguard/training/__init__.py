@@ -4,6 +4,7 @@ from theanoguard.training import holding  # noqa: F401  (registers its rewrite)
 from theanoguard.training.clipping import clip_grad_norm, clip_grad_value
 from theanoguard.training.gradients import GradientError, GradientEvent, GradientGuard
 from theanoguard.training.updates import GuardedUpdates, UpdateError, guarded_updates
+from theanoguard.training.watch import Watch, watching
 
 __all__ = [
     "GradientError",
@@ -11,7 +12,9 @@ __all__ = [
     "GradientGuard",
     "GuardedUpdates",
     "UpdateError",
+    "Watch",
     "clip_grad_norm",
     "clip_grad_value",
     "guarded_updates",
+    "watching",
 ]

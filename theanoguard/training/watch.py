@@ -1,0 +1,720 @@
+"""Statistics of weights, gradients and updates, and what goes bad in them, during a training."""
+
+import csv
+import io
+import json
+import math
+import os
+import threading
+import warnings
+from collections import deque
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields, replace
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytensor
+from pytensor import config
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.type import DenseTensorType
+
+from theanoguard.explain.event import GuardEvent
+from theanoguard.guard import events
+from theanoguard.guard.policy import Policy
+from theanoguard.log import open_log
+from theanoguard.training.gradients import readable_names
+from theanoguard.training.ops import Summary, all_finite, summarise
+
+KINDS = ("weight", "gradient", "update")
+SCHEMA = "theanoguard.watch/1"
+"""Name and version of the format of the lines of :meth:`Watch.to_jsonl`."""
+
+_POLICY = Policy(nan=True, inf=True, big=False)
+_VALUES = [f.name for f in fields(Summary)]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one array was like at one step.
+
+    Parameters
+    ----------
+    step : int
+        Which step of the watch it was (from 1).
+    epoch, batch : int
+        From 1; the batch within its epoch.
+    kind : {"weight", "gradient", "update"}
+        The parameter after the step, its gradient, and by how much the step has changed it.
+    name : str
+        Of the parameter.
+    summary : Summary
+    """
+
+    step: int
+    epoch: int
+    batch: int
+    kind: str
+    name: str
+    summary: Summary
+
+    def row(self):
+        """Return the record as a flat dict."""
+        row = {k: v for k, v in vars(self).items() if k != "summary"}
+        return {**row, **asdict(self.summary)}
+
+
+@dataclass
+class Step:
+    """The step that a thread is in."""
+
+    number: int
+    epoch: int
+    batch: int
+    due: bool
+    old: list | None = None
+    gradients: list | None = None
+
+
+class Observe(Op):
+    """Lets arrays through and shows them to a :class:`Watch`."""
+
+    __props__ = ("watch", "n")
+
+    def __init__(self, watch, n):
+        self.watch = watch
+        self.n = n
+        self.view_map = {i: [i] for i in range(n)}
+
+    def __str__(self):
+        return "Watch"
+
+    def make_node(self, *arrays):
+        return Apply(self, arrays, [a.type() for a in arrays])
+
+    def perform(self, node, inputs, output_storage):
+        self.watch.take_gradients(inputs)
+        for cell, array in zip(output_storage, inputs, strict=True):
+            cell[0] = array
+
+    def connection_pattern(self, node):
+        return [[i == j for j in range(self.n)] for i in range(self.n)]
+
+    def grad(self, inputs, output_gradients):
+        return output_gradients
+
+    def infer_shape(self, *args):
+        # PyTensor 3.0 passes the graph first, 3.3 does not.
+        _node, input_shapes = args[-2:]
+        return input_shapes
+
+    def do_constant_folding(self, fgraph, node):
+        return False
+
+
+class Watch:
+    """Gather statistics of the parameters of a training, and events of what goes bad.
+
+    Each step of the training is done ``with watch.step():``, which `watching` does for a compiled
+    function by itself.  Weights are looked at for NaN and Inf after each step, statistics are
+    gathered, and gradients looked at, where they are due; all in compiled code.  Several threads
+    may train and read.
+
+    Parameters
+    ----------
+    params : sequence of SharedVariable
+        Dense arrays of floats.
+    every : int or "epoch"
+        At which steps statistics are due: the first and then each `every`-th, or the first of each
+        epoch.
+    names : sequence of str or None
+        Readable names of the parameters; None takes their own.
+    skip : sequence of str
+        Shell patterns of names that are left out, in statistics and events.
+    updates : bool
+        Whether to gather by how much a step changes each parameter, for which a due step takes a
+        copy of the parameters.
+    history : int
+        The statistics of how many due steps are kept.
+    max_events : int
+        How many events are kept.
+    batches_per_epoch : int or None
+        Begin a new epoch after so many steps; None leaves it to :meth:`next_epoch`.
+    guards : sequence of GradientGuard
+        The events of which are taken over.
+    log : str, path-like, EventLog or None
+        A file to which the events are appended, bounded as :class:`~theanoguard.EventLog` says.
+
+    Attributes
+    ----------
+    steps, epoch, batch : int
+        Number of steps begun; the current epoch and batch, from 1.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> from theanoguard import Watch
+    >>> x, w = pt.vector("x"), pytensor.shared(np.array([3.0, 0.0, -4.0]), name="w")
+    >>> watch = Watch([w])
+    >>> (g,) = watch.gradients([pytensor.grad((x * w).sum(), w)])
+    >>> train = pytensor.function([x], updates={w: w - g}, mode="CVM")
+    >>> with watch.step():
+    ...     _ = train([1.0, 0.0, 0.0])
+    >>> print(watch.table())
+    step 1, epoch 1, batch 1
+                   size          min          max         mean         norm  zeros   NaN   Inf
+    weight w          3           -4            2      -0.6667        4.472  33.3%     0     0
+    gradient w        3            0            1       0.3333            1  66.7%     0     0
+    update w          3           -1            0      -0.3333            1  66.7%     0     0
+    """
+
+    def __init__(
+        self,
+        params,
+        *,
+        every=1,
+        names=None,
+        skip=(),
+        updates=True,
+        history=1000,
+        max_events=1000,
+        batches_per_epoch=None,
+        guards=(),
+        log=None,
+    ):
+        params = list(params)
+        names = readable_names(params if names is None else list(names))
+        _check(params, names, every, history, max_events, batches_per_epoch)
+        self._skip = (skip,) if isinstance(skip, str) else tuple(skip)
+        self._params = [
+            None if self._skips(name) else p for name, p in zip(names, params, strict=True)
+        ]
+        self.names = names
+        self.every = every
+        self.batches_per_epoch = batches_per_epoch
+        self.steps = 0
+        self.epoch = 1
+        self.batch = 0
+        self._wants_updates = updates
+        self._gathered = deque(maxlen=history)
+        self._events = deque(maxlen=max_events)
+        self._log = open_log(log)
+        self._bad = set()
+        self._sources = [_Source(partial(_gradient_events, guard)) for guard in guards]
+        self._make_locks()
+
+    def _make_locks(self):
+        self._lock = threading.RLock()
+        self._local = threading.local()
+
+    def __getstate__(self):
+        left_out = ("_lock", "_local")
+        return {k: v for k, v in vars(self).items() if k not in left_out}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._make_locks()
+
+    def _skips(self, name):
+        return any(fnmatchcase(name, pattern) for pattern in self._skip)
+
+    # -- the training
+
+    def gradients(self, grads):
+        """Return the gradients, of which statistics are gathered when a step is due.
+
+        Parameters
+        ----------
+        grads : sequence of TensorVariable
+            One for each parameter.
+
+        Returns
+        -------
+        list of TensorVariable
+            To compute the updates from; unless they are used nothing is gathered.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many gradients as parameters.
+        """
+        grads = list(grads)
+        if len(grads) != len(self._params):
+            raise ValueError(
+                f"there are {len(grads)} gradients for {len(self._params)} parameters.\n"
+                "Give one for each parameter of the Watch, in the same order."
+            )
+        return Observe(self, len(grads))(*grads, return_list=True)
+
+    def next_epoch(self):
+        """Begin a new epoch: the next step is its first batch."""
+        with self._lock:
+            self.epoch += 1
+            self.batch = 0
+
+    @contextmanager
+    def step(self):
+        """Do one step of the training in a ``with`` statement.
+
+        A step that raises is counted, and its events are kept; there are no statistics of it.
+        """
+        step = self._begin()
+        outer, self._local.step = getattr(self._local, "step", None), step
+        try:
+            yield step
+        except BaseException:
+            with self._lock:
+                self._take_events(step)
+            raise
+        finally:
+            self._local.step = outer
+        with self._lock:
+            self._end(step)
+
+    def _begin(self):
+        with self._lock:
+            if self.batch == self.batches_per_epoch:
+                self.next_epoch()
+            self.steps += 1
+            self.batch += 1
+            due = self.batch == 1 if self.every == "epoch" else (self.steps - 1) % self.every == 0
+            step = Step(self.steps, self.epoch, self.batch, due)
+            if due and self._wants_updates:
+                step.old = [None if p is None else p.get_value() for p in self._params]
+            return step
+
+    def take_gradients(self, arrays):
+        """Take in the gradients of the step that the thread is in, if it is due."""
+        step = getattr(self._local, "step", None)
+        if step is None or not step.due:
+            return
+        found = []
+        for name, array in zip(self.names, arrays, strict=True):
+            if not self._skips(name):
+                found.append((name, summarise(array)))
+                self._look_at(step, "gradient", name, array)
+        step.gradients = found
+
+    def take_outputs(self, step, named):
+        """Look at what a function has returned."""
+        for name, value in named:
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not self._skips(name):
+                self._look_at(step, "output", name, value)
+
+    def _end(self, step):
+        self._take_events(step)
+        records = []
+        for i, (name, p) in enumerate(zip(self.names, self._params, strict=True)):
+            if p is None:
+                continue
+            value = p.get_value(borrow=True)
+            self._look_at(step, "weight", name, value)
+            if step.due:
+                records.append(("weight", name, summarise(value)))
+                if step.old is not None:
+                    with np.errstate(invalid="ignore", over="ignore"):
+                        update = value - step.old[i]
+                    records.append(("update", name, summarise(update)))
+        records.extend(("gradient", *found) for found in step.gradients or ())
+        if step.due:
+            records.sort(key=lambda record: KINDS.index(record[0]))
+            at = (step.number, step.epoch, step.batch)
+            self._gathered.append(tuple(Record(*at, *record) for record in records))
+
+    # -- events
+
+    def _look_at(self, step, role, name, array):
+        """Make an event when a value turns bad; the next one once it has been good again."""
+        with self._lock:
+            if all_finite(array):
+                self._bad.discard((role, name))
+            elif (role, name) not in self._bad:
+                self._bad.add((role, name))
+                self._add(_event(step, role, name, array), step)
+
+    def _take_events(self, step):
+        for source in self._sources:
+            for event in source.new():
+                if not self._skips(event.variable or ""):
+                    self._add(event, step)
+
+    def _add(self, event, step):
+        event = replace(event, batch=step.batch, epoch=step.epoch)
+        self._events.append(event)
+        if self._log is not None:
+            self._log.add(event)
+
+    @property
+    def events(self):
+        """The last events, oldest first: a list of :class:`~theanoguard.GuardEvent`."""
+        with self._lock:
+            return list(self._events)
+
+    # -- what has been gathered
+
+    @property
+    def records(self):
+        """The statistics that are kept, oldest first: a list of :class:`Record`."""
+        with self._lock:
+            return [record for records in self._gathered for record in records]
+
+    def series(self, name, kind="weight", value="norm"):
+        """Return how one number has gone.
+
+        Parameters
+        ----------
+        name : str
+            Of the parameter.
+        kind : {"weight", "gradient", "update"}
+        value : str
+            A field of :class:`Summary`: ``"norm"``, ``"min"``, ``"zeros"``...
+
+        Returns
+        -------
+        steps : list of int
+        values : list of float
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind or value.
+        KeyError
+            If there is no parameter of that name.
+        """
+        for what, given, allowed in (("kind", kind, KINDS), ("value", value, _VALUES)):
+            if given not in allowed:
+                raise ValueError(
+                    f"{what} is {given!r}.\nUse one of {', '.join(map(repr, allowed))}."
+                )
+        if name not in self.names:
+            raise KeyError(f"no parameter is called {name!r}; there are {self.names}")
+        found = [r for r in self.records if (r.name, r.kind) == (name, kind)]
+        return [r.step for r in found], [getattr(r.summary, value) for r in found]
+
+    def table(self):
+        """Return the last statistics as text.
+
+        Returns
+        -------
+        str
+        """
+        with self._lock:
+            last = self._gathered[-1] if self._gathered else ()
+        if not last:
+            return "no statistics so far"
+        labels = [f"{r.kind} {r.name}" for r in last]
+        width = max(map(len, labels))
+        title = "step {0.step}, epoch {0.epoch}, batch {0.batch}".format(last[0])
+        names = "".join(f"{name:>13}" for name in ("min", "max", "mean", "norm"))
+        lines = [title, f"{'':{width}}{'size':>9}{names}  zeros   NaN   Inf"]
+        for label, record in zip(labels, last, strict=True):
+            s = record.summary
+            numbers = "".join(f"{x:>13.4g}" for x in (s.min, s.max, s.mean, s.norm))
+            zeros = f"{s.zeros:>7.1%}"
+            lines.append(f"{label:{width}}{s.size:>9}{numbers}{zeros}{s.n_nan:>6}{s.n_inf:>6}")
+        return "\n".join(lines)
+
+    def plot(self, kind="weight", value="norm"):
+        """Draw how one number of each parameter has gone, over the steps.
+
+        Parameters
+        ----------
+        kind, value : str
+            As for :meth:`series`.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+
+        Raises
+        ------
+        ImportError
+            Without matplotlib.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as error:
+            raise ImportError(
+                "Watch.plot needs matplotlib, which is not installed.\n"
+                "Install it with: pip install theanoguard[plot]"
+            ) from error
+        figure = Figure(layout="constrained")
+        axes = figure.add_subplot(xlabel="step", ylabel=f"{value} of the {kind}")
+        for name in self.names:
+            steps, values = self.series(name, kind, value)
+            if steps:
+                # (a label that begins with "_" would be left out of the legend)
+                axes.plot(steps, values, label=f"\u200b{name}" if name[:1] == "_" else name)
+        if axes.lines:
+            axes.legend()
+        return figure
+
+    def to_jsonl(self, path):
+        """Write the statistics that are kept, one JSON object a line, in place of the file.
+
+        Each has ``"schema"``, the fields of :class:`Record` and those of :class:`Summary`; a
+        number that is not finite is null.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        lines = []
+        for record in self.records:
+            row = {k: None if _is_bad(v) else v for k, v in record.row().items()}
+            lines.append(json.dumps({"schema": SCHEMA, **row}, allow_nan=False) + "\n")
+        _write(path, "".join(lines))
+
+    def to_csv(self, path):
+        """Write the statistics that are kept as a table of comma-separated values.
+
+        Parameters
+        ----------
+        path : str or path-like
+            A file that is there is replaced.
+        """
+        names = [f.name for f in fields(Record) if f.name != "summary"] + _VALUES
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, names)
+        writer.writeheader()
+        writer.writerows(record.row() for record in self.records)
+        _write(path, text.getvalue())
+
+
+@contextmanager
+def watching(function, params=None, *, grads=None, **settings):
+    """Watch the training that a compiled function does, as it is called in a loop.
+
+    Within the ``with`` statement each call of `function` is a step of a :class:`Watch`.  The events
+    are those of the watch, for parameters and for what the function returns, and where the function
+    was compiled with a guard also the guard's, for any node; each tells batch and epoch.
+
+    Parameters
+    ----------
+    function : pytensor.compile.executor.Function
+        A compiled training step; it is left as it was at the end.
+    params : sequence of SharedVariable or None
+        None watches the arrays of floats that `function` updates.
+    grads : sequence of TensorVariable or None
+        Gradients of `params`, expressions of the inputs of `function`.  They are computed a second
+        time at the steps that are due; where that is too dear, see :meth:`Watch.gradients`.
+    **settings
+        Those of :class:`Watch`.
+
+    Yields
+    ------
+    Watch
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`Watch`, or if there is nothing to watch.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> import theanoguard
+    >>> x, w = pt.vector("x"), pytensor.shared(np.ones(2), name="w")
+    >>> train = pytensor.function([x], updates={w: w * pt.log(x)}, mode="CVM")
+    >>> with theanoguard.watching(train, batches_per_epoch=2) as watch:
+    ...     for value in (2.0, 3.0, 0.0):
+    ...         _ = train([1.0, value])
+    >>> for event in watch.events:
+    ...     print(event.kind, event.role, event.variable, event.epoch, event.batch)
+    inf weight w 2 1
+    """
+    if params is None:
+        params = [i.variable for i in function.maker.inputs if i.update is not None]
+        params = [p for p in params if _is_float_array(p)]
+        if not params:
+            raise ValueError(
+                "the function updates no array of floats.\nGive params: what is to be watched."
+            )
+    watch = Watch(params, **settings)
+    with suppress(TypeError):  # that it was not compiled with a guard
+        watch._sources.append(_Source(partial(events, function)))
+    gradients = None if grads is None else _gradient_function(function, watch.gradients(grads))
+    observer = _Observer(watch, gradients, function)
+    with _LOCK:
+        if id(function) not in _OBSERVERS:
+            _OBSERVERS[id(function)] = []
+            function.__class__ = _observed_class(type(function))
+        _OBSERVERS[id(function)].append(observer)
+    try:
+        yield watch
+    finally:
+        with _LOCK:
+            _OBSERVERS[id(function)].remove(observer)
+            if not _OBSERVERS[id(function)]:
+                del _OBSERVERS[id(function)]
+                function.__class__ = type(function).__bases__[1]
+
+
+class _Source:
+    """Where events come from: a bounded list, of which the new ones are wanted."""
+
+    def __init__(self, read):
+        self._read = read
+        self._last = self._newest(read())
+
+    @staticmethod
+    def _newest(found):
+        return found[-1] if found else None
+
+    def new(self):
+        """Return the events since the last time."""
+        found = self._read()
+        fresh = []
+        for event in reversed(found):
+            if event is self._last:
+                break
+            fresh.append(event)
+        self._last = self._newest(found)
+        return [e if isinstance(e, GuardEvent) else e.to_guard_event() for e in reversed(fresh)]
+
+
+def _gradient_events(guard):
+    return guard.events
+
+
+class _Observer:
+    """What is done around each call of a watched function."""
+
+    def __init__(self, watch, gradients, function):
+        self.watch = watch
+        self._gradients = gradients
+        outputs = function.maker.outputs
+        self._names = [o.variable.name or f"output {i}" for i, o in enumerate(outputs)]
+
+    @contextmanager
+    def around(self, args, kwargs):
+        with self.watch.step() as step:
+            if step.due and self._gradients is not None:
+                self._gradients(*args, **kwargs)
+            results = []
+            yield results
+            (result,) = results
+            values = result.values() if isinstance(result, dict) else result
+            values = values if isinstance(result, dict | list | tuple) else [result]
+            self.watch.take_outputs(step, zip(self._names, values, strict=False))
+
+
+class _Observed:
+    """Mixin of the class of a function while it is watched."""
+
+    __slots__ = ()
+
+    def __call__(self, *args, **kwargs):
+        with ExitStack() as stack:
+            observers = list(_OBSERVERS.get(id(self), ()))
+            shown = [stack.enter_context(o.around(args, kwargs)) for o in observers]
+            result = super().__call__(*args, **kwargs)
+            for results in shown:
+                results.append(result)
+            return result
+
+
+_OBSERVERS = {}
+_LOCK = threading.Lock()
+
+
+def _observed_class(kind):
+    return type(f"Observed{kind.__name__}", (_Observed, kind), {"__slots__": ()})
+
+
+def _gradient_function(function, grads):
+    """Compile gradients as a function of the inputs of another."""
+    inputs = [
+        pytensor.In(i.variable, name=i.name)
+        for i in function.maker.inputs
+        if not i.implicit and not isinstance(i.variable, SharedVariable)
+    ]
+    # Without a guard of its own: what goes wrong is told by the function itself.
+    mode = Mode("cvm" if config.cxx else "vm", "fast_run")
+    with warnings.catch_warnings():
+        # PyTensor 3.3 deprecates it; but the states of random streams must not move on here.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return pytensor.function(
+            inputs, grads, mode=mode, on_unused_input="ignore", no_default_updates=True
+        )
+
+
+def _event(step, role, name, array):
+    counts = _POLICY.count(array)
+    return GuardEvent(
+        kind=counts.kind,
+        role=role,
+        node=None,
+        op=None,
+        variable=name,
+        output=0,
+        dtype=str(array.dtype),
+        shape=tuple(array.shape),
+        size=counts.size,
+        n_nan=counts.n_nan,
+        n_posinf=counts.n_posinf,
+        n_neginf=counts.n_neginf,
+        n_big=counts.n_big,
+        first_index=counts.index,
+        first_value=counts.value,
+        call=step.number,
+    )
+
+
+def _is_float_array(variable):
+    kind = variable.type
+    return (
+        isinstance(variable, SharedVariable)
+        and isinstance(kind, DenseTensorType)
+        and np.dtype(kind.dtype).kind == "f"
+    )
+
+
+def _is_bad(value):
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _write(path, text):
+    """Write a file so that it is there whole or as it was."""
+    path = Path(path)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        scratch.write_text(text, encoding="utf-8", newline="")
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _check(params, names, every, history, max_events, batches_per_epoch):
+    for p in params:
+        if not _is_float_array(p):
+            raise TypeError(
+                f"params has {p!r}, which is no shared array of floats.\n"
+                "Give what pytensor.shared has made of a float32 or float64 array."
+            )
+    if len(names) != len(params):
+        raise ValueError(
+            f"there are {len(names)} names for {len(params)} parameters.\nGive one for each."
+        )
+    if every != "epoch" and not _is_count(every):
+        raise ValueError(f'every is {every!r}.\nUse a positive integer, or "epoch".')
+    for name, value in (("history", history), ("max_events", max_events)):
+        if not _is_count(value):
+            raise ValueError(f"{name} is {value!r}.\nUse a positive integer.")
+    if batches_per_epoch is not None and not _is_count(batches_per_epoch):
+        raise ValueError(
+            f"batches_per_epoch is {batches_per_epoch!r}.\nUse a positive integer, or None."
+        )
+
+
+def _is_count(value):
+    return isinstance(value, int) and value >= 1
