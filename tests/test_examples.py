@@ -44,6 +44,7 @@ class Example:
 
 # One line for each example that differs from Example().
 HOW = {
+    "compare_backends": Example(says="float32 parts first at exp"),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
     "monitor_every_node": Example(says="*** NaN detected ***"),
     "print_and_assert": Example(says="asked for: shares >= 0"),

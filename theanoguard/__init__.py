@@ -9,6 +9,7 @@ from theanoguard.asserts import (
     assert_op,
     assert_shape,
 )
+from theanoguard.compare import Comparison, compare
 from theanoguard.explain import (
     Explanation,
     explain_exception,
@@ -46,6 +47,7 @@ from theanoguard.training import (
 
 __all__ = [
     "Assert",
+    "Comparison",
     "DetectNan",
     "EventLog",
     "Explanation",
@@ -70,6 +72,7 @@ __all__ = [
     "assert_shape",
     "clip_grad_norm",
     "clip_grad_value",
+    "compare",
     "debugprint",
     "detect_nan",
     "eval_intermediate_values",

@@ -234,6 +234,12 @@ def inner_graph(op):
     return op.fgraph if linked is None else linked.maker.fgraph
 
 
+# The tags of the rewrites that make one loop of several nodes: without them, and without those that
+# work in place, a compiled graph keeps the values between.  (The last one is 3.3's, for Numba.)
+FUSING = ("fusion", "fuse_indexed_into_elemwise")
+IN_PLACE = ("inplace",)
+
+
 def _existing(module, *names):
     return tuple(getattr(module, name) for name in names if hasattr(module, name))
 

@@ -512,7 +512,7 @@ def get_test_value(variable):
         raise MissingTestValue(_missing_text(missing.variable)) from None
 
 
-def _arguments(fn, inputs):
+def arguments_of(fn, inputs):
     """Return the arguments of a compiled function in order, from a mapping or a sequence."""
     if not isinstance(inputs, Mapping):
         return tuple(inputs or ())
@@ -575,7 +575,7 @@ def eval_intermediate_values(outputs, inputs=None):
     """
     if isinstance(outputs, Function):
         fgraph = outputs.maker.fgraph
-        given = captured_inputs(outputs, _arguments(outputs, inputs), {})
+        given = captured_inputs(outputs, arguments_of(outputs, inputs), {})
         values = dict(zip(fgraph.inputs, given, strict=True))
         targets = fgraph.outputs
     else:

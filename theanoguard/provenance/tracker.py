@@ -177,6 +177,28 @@ class ProvenanceTracker(Feature):
             or variable in self._found
         )
 
+    def equals(self, variable):
+        """The variables of the graph before rewriting whose value `variable` has.
+
+        A rewrite that puts one variable in the place of another keeps the value, but for rounding;
+        what was made on the way has none that it stands for.
+
+        Parameters
+        ----------
+        variable : Variable
+
+        Returns
+        -------
+        list of Variable
+        """
+        self._update()
+        seen, todo = {variable}, [variable]
+        while todo:
+            older = set(self._links.get(todo.pop(), ())) - seen
+            seen |= older
+            todo += older
+        return [v for v in seen if v.owner is None or v.owner in self.original]
+
     def lookup(self, variable):
         """Provenance of a variable that is, or was at some time, in the graph.
 

@@ -1,0 +1,222 @@
+"""How far two values of the same variable are apart."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+
+from theanoguard.explain.naming import index_text
+
+RTOL = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
+"""Relative difference that rounding may make, by the narrower of two precisions."""
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far apart two elements may be.
+
+    They agree if one of the three holds; NaN agrees with NaN, an Inf with the same Inf.
+    Integers and booleans agree when they are equal.
+
+    Parameters
+    ----------
+    rtol : float or None
+        Of the larger magnitude of the two.  None takes :data:`RTOL`.
+    ulp : float
+        Units in the last place, of the narrower precision.
+    atol : float or None
+        Absolute.  None allows 16 units in the last place of the variable's largest element: what is
+        left over when terms of that size cancel.
+    """
+
+    rtol: float | None = None
+    ulp: float = 4
+    atol: float | None = None
+
+    def __post_init__(self):
+        for name in ("rtol", "ulp", "atol"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool)
+            if value is None and name != "ulp":
+                continue
+            if not (number and 0 <= value < np.inf):
+                raise ValueError(f"{name} is {value!r}.\nIt must be a finite number, at least 0.")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a value is from the one that it is compared with.
+
+    Parameters
+    ----------
+    n_parted : int
+        How many elements are farther apart than the tolerance allows; all, if the shapes differ.
+    size : int
+        How many elements there are.
+    shape, other_shape : tuple of int
+        Of the reference, and of the value compared with it.
+    dtype : str
+        In which the two were compared: the narrower one of two floating-point types.
+    max_ulp : float
+        Largest distance in units in the last place; inf where only one is a number or the shapes
+        differ.  Of integers, the largest difference.
+    max_relative : float
+        Largest difference, divided by the larger magnitude of the two.
+    index : tuple of int or None
+        The element that is farthest apart, of those beyond the tolerance if there are any; None
+        if the shapes differ or there is no element.
+    expected, found : number or None
+        That element, in the reference and in the value compared with it.
+    """
+
+    n_parted: int
+    size: int
+    shape: tuple[int, ...]
+    other_shape: tuple[int, ...]
+    dtype: str
+    max_ulp: float
+    max_relative: float
+    index: tuple[int, ...] | None
+    expected: float | int | complex | None
+    found: float | int | complex | None
+
+    @property
+    def parted(self):
+        """Whether an element is farther apart than the tolerance allows."""
+        return self.n_parted > 0
+
+    def texts(self):
+        """Return the largest distances as text, in ULP and relative."""
+        return f"{self.max_ulp:.5g}", f"{self.max_relative:.2g}"
+
+    def __str__(self):
+        if self.shape != self.other_shape:
+            return f"shape {self.other_shape}, expected {self.shape}"
+        if self.max_ulp == 0:
+            return "equal"
+        at = f" at {index_text(self.index)}" if self.index else ""
+        ulp, relative = self.texts()
+        return (
+            f"{_exact(self.found)}, expected {_exact(self.expected)}{at}: "
+            f"{ulp} ULP, relative {relative} ({self.dtype})"
+        )
+
+
+def _exact(value):
+    return str(value.item() if isinstance(value, np.generic) else value)
+
+
+def is_comparable(value):
+    """Whether a value holds numbers."""
+    return scipy.sparse.issparse(value) or np.asarray(value).dtype.kind in "biufc"
+
+
+def difference(expected, found, tolerance=Tolerance()):  # noqa: B008 (it is frozen)
+    """Compare two values of a variable.
+
+    Parameters
+    ----------
+    expected, found : array_like or sparse matrix
+    tolerance : Tolerance
+
+    Returns
+    -------
+    Difference
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> print(difference(np.array([1.0, np.nan]), np.array([1.5, np.nan])))
+    1.5, expected 1.0 at [0]: 2.2518e+15 ULP, relative 0.33 (float64)
+    >>> difference(np.float32(1), np.nextafter(np.float32(1), np.float32(2))).max_ulp
+    1.0
+    """
+    expected, found = map(_dense, (expected, found))
+    shapes = expected.shape, found.shape
+    kind = _common(expected.dtype, found.dtype)
+    if shapes[0] != shapes[1]:
+        n = max(expected.size, found.size, 1)
+        return Difference(n, n, *shapes, kind.name, np.inf, np.inf, None, None, None)
+    if not expected.size:
+        return Difference(0, 0, *shapes, kind.name, 0.0, 0.0, None, None, None)
+    with np.errstate(all="ignore"):
+        parted, ulp, relative = _distances(expected, found, kind, tolerance)
+    # Among equal relative distances, such as two infinite ones, the first.
+    worst = np.where(parted, relative, -1.0) if parted.any() else relative
+    index = tuple(map(int, np.unravel_index(np.argmax(worst), expected.shape)))
+    return Difference(
+        int(parted.sum()),
+        expected.size,
+        *shapes,
+        kind.name,
+        float(ulp.max()),
+        float(relative.max()),
+        index,
+        expected[index],
+        found[index],
+    )
+
+
+def _dense(value):
+    return value.toarray() if scipy.sparse.issparse(value) else np.asarray(value)
+
+
+def _common(one, other):
+    """The type in which two are compared: what both can be said to hold exactly."""
+    if one.kind == other.kind and one.kind in "fc":
+        return min(one, other, key=lambda dtype: dtype.itemsize)
+    return np.result_type(one, other)
+
+
+def _distances(a, b, kind, tolerance):
+    """Return, by element, whether two arrays part, their distance in ULP and the relative one."""
+    if kind.kind == "c":
+        part = np.empty(0, kind).real.dtype
+        found = [_distances(x, y, part, tolerance) for x, y in ((a.real, b.real), (a.imag, b.imag))]
+        return tuple(np.maximum(*pair) for pair in zip(*found, strict=True))
+    finite = np.isfinite(a), np.isfinite(b)  # (what is finite may not be any more when it is cast)
+    number = np.logical_and(*finite)
+    a, b = a.astype(kind), b.astype(kind)
+    same = ((a == b) | ((a != a) & (b != b))) & (finite[0] == finite[1])
+    if kind.kind in "biu":
+        # (in Python's integers, which do not overflow, where there is anything to subtract)
+        apart = np.zeros(a.shape)
+        apart[~same] = np.abs(a[~same].astype(object) - b[~same].astype(object)).astype(float)
+        size = np.maximum(np.abs(a.astype(float)), np.abs(b.astype(float)))
+        return ~same, apart, np.divide(apart, size, out=np.zeros(a.shape), where=size > 0)
+    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
+    apart = np.where(same, 0, np.abs(wide_a - wide_b))
+    size = np.maximum(np.abs(wide_a), np.abs(wide_b))
+    ulp = np.where(same, 0, np.where(number, _ulps(a, b), np.inf)).astype(float)
+    relative = np.where(number, apart / np.where(size > 0, size, 1), np.inf)
+    relative = np.where(same, 0, relative).astype(float)
+    largest = np.abs(wide_a[np.isfinite(a)]).max(initial=0)
+    atol, rtol = tolerance.atol, tolerance.rtol
+    if atol is None:
+        atol = 16 * np.finfo(a.dtype).eps * largest
+    if rtol is None:
+        rtol = RTOL.get(a.dtype.name, RTOL["float64"])
+    near = number & ((apart <= rtol * size) | (ulp <= tolerance.ulp) | (apart <= atol))
+    return ~(same | near), ulp, relative
+
+
+def _ulps(a, b):
+    """Return how many floating-point numbers lie from one to the other."""
+    if a.dtype.itemsize > 8:  # long double: no integer of that size
+        return np.abs(a - b) / np.spacing(np.maximum(np.abs(a), np.abs(b)))
+    ordered = [_in_order(x) for x in (a, b)]
+    high, low = np.maximum(*ordered), np.minimum(*ordered)
+    # The distance of two signed integers fits into an unsigned one.
+    return (high.view(_UNSIGNED[a.dtype.itemsize]) - low.view(_UNSIGNED[a.dtype.itemsize])).astype(
+        float
+    )
+
+
+_UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
+_SIGNED = {2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def _in_order(a):
+    """Return integers in the order of floating-point numbers, neighbours for neighbours."""
+    bits = np.ascontiguousarray(a).view(_SIGNED[a.dtype.itemsize])
+    return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)

@@ -1,0 +1,194 @@
+"""The same graph in another precision."""
+
+from copy import copy
+from functools import singledispatch
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import toposort
+from pytensor.scan.op import Scan
+from pytensor.sparse.basic import cast as cast_sparse
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType
+
+FAMILIES = (("float16", "float32", "float64"), ("complex64", "complex128"))
+COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex128"}
+FIELDS = ("dtype", "acc_dtype", "out_dtype")
+
+
+def other_dtype(dtype, precision):
+    """Return what a type of element becomes in a precision.
+
+    Examples
+    --------
+    >>> [other_dtype(name, "float32") for name in ("float64", "complex128", "int64")]
+    ['float32', 'complex64', 'int64']
+    """
+    floats, complexes = FAMILIES
+    if dtype in floats:
+        return precision
+    return COMPLEX[precision] if dtype in complexes else dtype
+
+
+def other_value(value, precision):
+    """Return the value of an input or a constant in a precision."""
+    dtype = getattr(value, "dtype", None)
+    wanted = dtype if dtype is None else other_dtype(str(dtype), precision)
+    return value if wanted == dtype else value.astype(wanted)
+
+
+def recast(inputs, outputs, precision):
+    """Rebuild a graph so that every floating-point variable has one precision.
+
+    Parameters
+    ----------
+    inputs, outputs : sequence of Variable
+    precision : {"float32", "float64"}
+
+    Returns
+    -------
+    dict of Variable to Variable
+        From each variable of the graph to the one that stands for it.
+    """
+    new = {v: _new_input(v, precision) for v in inputs}
+    # What PyTensor makes of integers, as in log(2), depends on the configuration.
+    with config.change_flags(floatX=precision):
+        for node in toposort(outputs, blockers=inputs):
+            for v in node.inputs:
+                if isinstance(v, Constant):
+                    new.setdefault(v, _new_constant(v, precision))
+            outs = _new_outputs(node.op, node, [new[v] for v in node.inputs], precision)
+            for old, out in zip(node.outputs, outs, strict=True):
+                new[old] = _cast(out, _dtype_in(old, precision))
+                new[old].name = old.name
+    return new
+
+
+def _dtype_in(variable, precision):
+    return other_dtype(getattr(variable.type, "dtype", None), precision)
+
+
+def _new_input(variable, precision):
+    dtype = _dtype_in(variable, precision)
+    same = dtype == getattr(variable.type, "dtype", None)
+    kind = variable.type if same else variable.type.clone(dtype=dtype)
+    return kind(name=variable.name)
+
+
+def _new_constant(constant, precision):
+    data = other_value(constant.data, precision)
+    if data is constant.data:
+        return constant
+    kind = constant.type.clone(dtype=str(data.dtype))
+    return kind.make_constant(data, name=constant.name)
+
+
+def _cast(variable, dtype):
+    if dtype is None or variable.type.dtype == dtype:
+        return variable
+    if isinstance(variable.type, SparseTensorType):
+        return cast_sparse(variable, dtype)
+    return pt.cast(variable, dtype) if isinstance(variable.type, TensorType) else variable
+
+
+@singledispatch
+def _new_outputs(op, node, inputs, precision):
+    """Return the outputs of `node` for inputs of another precision."""
+    fields = {n: d for n in FIELDS if isinstance(d := getattr(op, n, None), str)}
+    other = {n: other_dtype(d, precision) for n, d in fields.items()}
+    if other != fields:
+        op = copy(op)
+        vars(op).update(other)
+    try:
+        return op.make_node(*inputs).outputs
+    except (TypeError, ValueError, NotImplementedError):
+        # An op that insists on its types computes in them.
+        inputs = [_cast(v, getattr(old.type, "dtype", None)) for v, old in _pairs(inputs, node)]
+        return node.op.make_node(*inputs).outputs
+
+
+def _pairs(inputs, node):
+    return zip(inputs, node.inputs, strict=True)
+
+
+@_new_outputs.register
+def _(op: Elemwise, node, inputs, precision):
+    if not isinstance(op.scalar_op, ps.Composite):
+        return _applied(op.scalar_op, inputs, node.outputs, precision)
+    # Of a compiled graph: each operation inside is to round by itself.
+    return unfused(
+        op.scalar_op,
+        inputs,
+        lambda data: other_value(data, precision),
+        lambda scalar, values: _applied(scalar.op, values, scalar.outputs, precision),
+    )
+
+
+def unfused(composite, inputs, constant=lambda data: data, apply=None):
+    """Return the outputs of a fused operation, made of the operations inside.
+
+    Parameters
+    ----------
+    composite : Composite
+    inputs : sequence of TensorVariable
+    constant : callable
+        ``constant(data)`` returns what the data of a constant become.
+    apply : callable, optional
+        ``apply(scalar_node, inputs)`` returns the outputs of one operation.
+
+    Returns
+    -------
+    list of TensorVariable
+    """
+    apply = apply or (lambda scalar, values: Elemwise(scalar.op).make_node(*values).outputs)
+    inner = composite.fgraph
+    known = dict(zip(inner.inputs, inputs, strict=True))
+    for scalar in inner.toposort():
+        for v in scalar.inputs:
+            if isinstance(v, Constant):
+                known[v] = pt.as_tensor(constant(v.data))
+        outputs = apply(scalar, [known[v] for v in scalar.inputs])
+        known.update(zip(scalar.outputs, outputs, strict=True))
+    return [known[v] for v in inner.outputs]
+
+
+def _applied(scalar_op, inputs, outputs, precision):
+    if isinstance(scalar_op, ps.Cast):
+        return [_cast(inputs[0], _dtype_in(outputs[0], precision))]
+    return Elemwise(scalar_op).make_node(*inputs).outputs
+
+
+@_new_outputs.register
+def _(op: OpFromGraph, node, inputs, precision):
+    inner = recast(op.inner_inputs, op.inner_outputs, precision)
+    known = {inner[v]: new for v, new in zip(op.inner_inputs, inputs, strict=True)}
+    return clone_replace([inner[v] for v in op.inner_outputs], known)
+
+
+@_new_outputs.register
+def _(op: Scan, node, inputs, precision):
+    inner = recast(op.inner_inputs, op.inner_outputs, precision)
+    new = Scan(
+        [inner[v] for v in op.inner_inputs],
+        [inner[v] for v in op.inner_outputs],
+        op.info,
+        mode=op.mode,
+        truncate_gradient=op.truncate_gradient,
+        name=op.name,
+        allow_gc=op.allow_gc,
+    )
+    return new.make_node(*inputs).outputs
+
+
+def has_other(variables, precision):
+    """Whether a graph holds a floating-point variable that is not of this precision."""
+    return any(
+        _dtype_in(v, precision) != getattr(v.type, "dtype", None)
+        for v in variables
+        if isinstance(v, Variable)
+    )
