@@ -16,10 +16,12 @@ PACKAGE = Path(theanoguard.__file__).parent
 # From the top down.  A room imports from its own layer and from those below it.
 # "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
 LAYERS = [
-    {"shim", "cli", "__main__", "notebook"},
+    {"shim", "cli", "__main__"},
     {"doctor", "logreport", "run"},
-    {"guarded"},
     {"theanoguard"},
+    {"notebook"},
+    {"inspecting"},
+    {"guarded"},
     {"numba_ops", "monitor", "training", "compare", "lint"},
     {"guard"},
     {"log"},
@@ -31,7 +33,17 @@ LAYERS = [
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba"}
 # Imported inside a function, where they are used: the package works without them.
-OPTIONAL = {"IPython", "ipywidgets", "jax", "matplotlib", "parameterized", "pydot"}
+OPTIONAL = {
+    "IPython",
+    "anywidget",
+    "graphviz_anywidget",
+    "ipywidgets",
+    "jax",
+    "matplotlib",
+    "parameterized",
+    "pydot",
+    "traitlets",
+}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

@@ -20,9 +20,11 @@ from theanoguard.explain import (
 )
 from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
+from theanoguard.inspecting import Inspection, inspect
 from theanoguard.legacy import install_theano, uninstall_theano
 from theanoguard.log import EventLog, read_log
 from theanoguard.monitor import DetectNan, MonitorMode, Stepper, detect_nan, step, stepping
+from theanoguard.notebook import load_ipython_extension, unload_ipython_extension
 from theanoguard.printing import debugprint, min_informative_str, pp, pprint, profile, pydotprint
 from theanoguard.printops import Print
 from theanoguard.provenance import provenance, track_provenance
@@ -58,6 +60,7 @@ __all__ = [
     "GuardEvent",
     "GuardMode",
     "GuardedUpdates",
+    "Inspection",
     "MissingTestValue",
     "MonitorMode",
     "NanGuardMode",
@@ -81,7 +84,9 @@ __all__ = [
     "find_masked",
     "get_test_value",
     "guarded_updates",
+    "inspect",
     "install_theano",
+    "load_ipython_extension",
     "min_informative_str",
     "pp",
     "pprint",
@@ -98,6 +103,7 @@ __all__ = [
     "testvalue",
     "track_provenance",
     "uninstall_theano",
+    "unload_ipython_extension",
     "watching",
 ]
 __version__ = "0.1.0.dev0"

@@ -34,7 +34,8 @@ class Statistics:
     dtype : str
     shape : tuple of int
     min, max, mean : float or None
-        Over the finite elements; None where there is none, or for complex values.
+        Over the finite elements; None where there is none, or for complex values.  Only the
+        mean may be None, too: where the sum overflows.
     n_bad : int
         Number of NaN and infinite elements.
     """
@@ -49,7 +50,8 @@ class Statistics:
     def __str__(self):
         if self.min is None:
             return f"bad={self.n_bad}"
-        return f"min={self.min:.4g} max={self.max:.4g} mean={self.mean:.4g} bad={self.n_bad}"
+        mean = "?" if self.mean is None else f"{self.mean:.4g}"
+        return f"min={self.min:.4g} max={self.max:.4g} mean={mean} bad={self.n_bad}"
 
 
 def statistics(value):
@@ -324,7 +326,8 @@ def _found_events(events, order):
         if event.path:
             things = [node for node in order if str(node.op) == event.path[0].op]
         elif event.role == "node":
-            things = [node for node in order if str(node) == event.node]
+            marked = [node for node in order if str(node) == event.node]
+            things = [n if len(n.outputs) == 1 else n.outputs[event.output] for n in marked]
         else:
             things = [v for v in roots if v.name == event.variable and v.name is not None]
         at = f" at {list(event.first_index)}" if event.shape else ""

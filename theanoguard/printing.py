@@ -339,7 +339,7 @@ def pydotprint(
     outfile = default if outfile is None else Path(outfile)
     if outfile.suffix != f".{format}":
         outfile = outfile.with_name(f"{outfile.name}.{format}")
-    _write_atomically(outfile, _draw(text, format))
+    write_atomically(outfile, _draw(text, format))
     if scan_graphs:
         for node in model.in_order():
             if node.op_type != "Scan":
@@ -347,7 +347,7 @@ def pydotprint(
             name = re.sub(r"\W+", "_", model.objects[node.key].op.name or "scan")
             inner = outfile.with_name(f"{outfile.stem}_{name}_{node.order}.{format}")
             for graph in node.inner.values():
-                _write_atomically(inner, _draw(dot_text(graph, options), format))
+                write_atomically(inner, _draw(dot_text(graph, options), format))
     if print_output_file:
         print("The output file is available at", outfile)
     return None
@@ -377,7 +377,8 @@ def _draw(text, format):
     return done.stdout
 
 
-def _write_atomically(path, data):
+def write_atomically(path, data):
+    """Write the bytes of a file so that it is there whole or not at all."""
     scratch = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         scratch.write_bytes(data)
@@ -477,6 +478,7 @@ class _Dot:
             or not self.clients[key]
             or not self.picture.compact
             or shown.name is not None
+            or bool(shown.events)
         )
 
     def _color(self, name):

@@ -59,7 +59,7 @@ class Gradients:
     def __init__(self, original, outputs, traces):
         stacks = {node: traces(node.outputs[0]) for node in original}
         self._frames = {node: gradient_frame(stack) for node, stack in stacks.items()}
-        self._clones, self._originals = _copy(original)
+        self._clones, self._originals = copy_of(original)
         self._owners = {}
         # (op, inputs) -> equal nodes that grad made, to find again what a pull-back builds; the
         # first of them stands for all.
@@ -213,7 +213,7 @@ def _is_scalar_op(op, scalar_type):
     return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_type)
 
 
-def _copy(original):
+def copy_of(original):
     """Rebuild a graph as it was; return the maps node -> copy and back.
 
     The nodes themselves have been changed by rewriting since.

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from theanoguard.provenance.backward import Gradients, gradient_frame
+from theanoguard.provenance.backward import Gradients, copy_of, gradient_frame
 from theanoguard.provenance.fused import composite_of, fused_graph, mirror
 from theanoguard.provenance.records import Backward, Provenance, RewriteStep
 from theanoguard.provenance.source import source_line, stack_traces
@@ -244,6 +244,50 @@ class ProvenanceTracker(Feature):
             merged=self._merged(variable, user, earlier.source) + earlier.merged,
             inner=self._inner(variable.owner, steps) or (earlier.inner if not steps else ()),
         )
+
+    def before(self):
+        """The graph as it was before it was rewritten.
+
+        Returns
+        -------
+        outputs : list of Variable
+            Its outputs, computed by copies of its nodes.
+        copies : dict of Apply to Apply
+            The copy of each of its nodes.
+        """
+        copies, _ = copy_of(self.original)
+        outputs = [
+            v if v.owner is None else copies[v.owner].outputs[v.index]
+            for v in self.original_outputs
+        ]
+        return outputs, copies
+
+    def replaced_by(self, node):
+        """The nodes of the graph before rewriting that a node stands for.
+
+        Parameters
+        ----------
+        node : Apply
+
+        Returns
+        -------
+        list of Apply
+            Keys of the second result of :meth:`before`; several for a fused node.
+        """
+        self._update()
+        found, seen, todo = {}, set(), list(node.outputs)
+        while todo:
+            v = todo.pop()
+            if v in seen:
+                continue
+            seen.add(v)
+            if v.owner in self.original:
+                found[v.owner] = None
+                continue
+            links = [*self._links.get(v, {}).values(), self._made_for.get(v.owner)]
+            for link in filter(None, links):
+                todo += [link.old, *(o for pruned in link.pruned for o in pruned.outputs)]
+        return list(found)
 
     def _merges(self, variables):
         """The equal variables that were merged into one of these."""

@@ -1,0 +1,691 @@
+"""``theanoguard.inspect`` and the IPython extension."""
+
+import base64
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import ALL, guarded
+
+import theanoguard
+from theanoguard import GuardError, GuardMode, inspect
+from theanoguard.inspecting import page
+from theanoguard.inspecting.outline import Outline
+from theanoguard.inspecting.picture import before_rewriting, part_of
+from theanoguard.model import Statistics, graph_model
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("*.ipynb"))
+VOID = {"meta", "input", "br", "hr", "img", "link"}
+
+
+class Page(HTMLParser):
+    """Reads HTML strictly: what is opened is closed, in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes, self.deepest = [], [], set(), 0
+        self.texts, self.scripts, self.opened = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attributes}
+        if tag == "details" and ("open", None) in attributes:
+            self.opened.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+            self.deepest = max(self.deepest, len(self.open))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        inside = self.open[-1] if self.open else None
+        if inside == "script":
+            self.scripts.append(data)
+        elif inside != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self):
+        return "".join(self.texts)
+
+
+def packed(html):
+    """What the script of the page is given."""
+    [script] = Page(html).scripts
+    data = script.rsplit('"', 2)[1]
+    return json.loads(zlib.decompress(base64.b64decode(data)))
+
+
+def rows(data, graph=0):
+    """The rows of a graph with their texts, by key."""
+    words = data["words"]
+    return {
+        row["key"]: {
+            **row,
+            **{name: words[row[name]] for name in ("label", "name", "type", "line")},
+            "facts": [(words[name], words[value]) for name, value in row["facts"]],
+        }
+        for row in data["graphs"][graph]["rows"]
+    }
+
+
+def row_with(data, **wanted):
+    [found] = [r for r in rows(data).values() if all(r[k] == v for k, v in wanted.items())]
+    return found
+
+
+@pytest.fixture(scope="module")
+def graph():
+    x = pt.dvector("x")
+    w = pytensor.shared(np.ones(3), name="w")
+    p = pt.dot(x, w) - 5
+    p.name = "p"
+    return x, w, pt.log(p) * pt.exp(x).sum()
+
+
+@pytest.fixture(scope="module")
+def function(graph):
+    x, w, out = graph
+    f = guarded([x], out, updates={w: w + x})
+    f.name = "step"
+    return f
+
+
+@pytest.fixture(scope="module")
+def error(function):
+    with pytest.raises(GuardError) as caught:
+        function(np.ones(3))
+    return caught.value
+
+
+def deep(n, name="x"):
+    x = h = pt.dvector(name)
+    for _ in range(n):
+        h = pt.tanh(h)
+    return x, h
+
+
+def wide(n):
+    """A graph of about `n` nodes, which is not deep."""
+    xs = [pt.dvector(f"x{i}") for i in range(n // 6)]
+    return sum(pt.exp(x * 2.0 + 1.0) for x in xs)
+
+
+# -- what is shown
+
+
+@pytest.mark.parametrize("form", ["variable", "list", "graph", "function", "error", "event", "old"])
+def test_everything_is_well_formed(form, graph, function, error):
+    things = {
+        "variable": graph[2],
+        "list": [graph[2], graph[0]],
+        "graph": function.maker.fgraph,
+        "function": function,
+        "error": error,
+        "event": error.event,
+        "old": pickle.loads(pickle.dumps(error)),
+    }
+    html = inspect(things[form]).html()
+    found = Page(html)
+    assert found.tags.count("details") == found.tags.count("summary") >= 1
+    assert packed(html)["graphs"][0]["rows"]
+    assert not {name for name in found.attributes if name.startswith("on")}
+
+
+def test_what_has_no_graph_is_refused():
+    with pytest.raises(TypeError, match="A int has no graph"):
+        inspect(3)
+
+
+def test_it_shows_what_debugprint_shows(function, error):
+    html = inspect(function, events=error).html()
+    printed = theanoguard.debugprint(function, file="str", print_source=True, print_rewrites=True)
+    data, text = packed(html), Page(html).text
+    for row in rows(data).values():
+        assert row["label"] in printed
+        assert row["label"] in text
+        for name, fact in row["facts"]:
+            if name in ("Line", "Rewritten from"):
+                assert fact in printed
+    bad = data["graphs"][0]["rows"][data["graphs"][0]["bad"][0]]
+    assert bad["events"] == ["nan in call 1"]
+    assert "nan in call 1" in text
+    assert "test_notebook.py:" in text
+    assert row_with(data, label="x")["type"] == "Vector(float64, shape=(?,))"
+    assert ("Shape", "(?,)") in row_with(data, label="x")["facts"]
+
+
+def test_the_report_comes_first(error):
+    html = inspect(error).html()
+    text = Page(html).text
+    assert str(error).splitlines()[0] in text
+    assert text.index(str(error).splitlines()[0]) < text.index("Graph of call 1 of step")
+    assert "Traceback (most recent call last)" in text
+    assert "\x1b" not in html
+    assert repr(inspect(error)) == str(error)
+
+
+def test_the_way_from_the_input_is_open_and_marked(error):
+    html = inspect(error).html()
+    data = packed(html)
+    first = data["graphs"][0]
+    keys = [first["rows"][i]["key"] for i in first["path"]]
+    named = {rows(data)[key]["label"] for key in keys}
+    start = error.explanation.waypoints[0].name
+    assert named & {"x", "w"} == {start}
+    chain = first["bad"][:1]
+    while chain[-1] >= 0:
+        chain.append(first["rows"][chain[-1]]["up"])
+    # Open without a script: the trees' tops, the way up to an output, the way down to the input.
+    assert len(Page(html).opened) >= len({*chain[:-1]})
+
+
+def test_of_two_outputs_the_bad_one_is_marked():
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(2), name="w")
+    y = pt.log(x * w)
+    f = guarded([x], y, updates={w: w - y**2}, linker="cvm")
+    with pytest.raises(GuardError) as caught:
+        f(np.array([1.0, -1.0]))
+    data = packed(inspect(caught.value).html())
+    marked = [r for r in rows(data).values() if r["events"]]
+    assert len(marked) == 1
+    assert marked[0]["home"] == data["graphs"][0]["bad"][0]
+    inner = [r for g in range(1, len(data["graphs"])) for r in rows(data, g).values()]
+    assert [r["label"] for r in inner if r["events"]] == ["log"]
+
+
+def test_a_bad_step_of_a_scan_is_found_inside():
+    x = pt.dvector("x")
+    with theanoguard.track_provenance():
+        start = pt.constant(2.0, dtype="float64")
+        out = pytensor.scan(
+            lambda s, h: pt.log(h) + s, sequences=[x], outputs_info=[start], return_updates=False
+        )
+    f = guarded([x], out)
+    with pytest.raises(GuardError) as caught:
+        f(np.array([-3.0, 1.0]))
+    data = packed(inspect(caught.value).html())
+    marked = {
+        row["label"].lower(): graph
+        for graph in range(len(data["graphs"]))
+        for row in rows(data, graph).values()
+        if row["events"]
+    }
+    assert marked.pop("log") > 0
+    assert [name.startswith("scan") for name in marked] == [True]
+
+
+def test_an_error_without_its_function_tells_the_way(error):
+    data = packed(inspect(pickle.loads(pickle.dumps(error))).html())
+    cause = row_with(data, events=["nan at [] in call 1"])
+    assert cause["label"] == "log"
+    start = row_with(data, label=error.explanation.waypoints[0].name)
+    path = data["graphs"][0]["path"]
+    assert start["key"] in {data["graphs"][0]["rows"][i]["key"] for i in path}
+
+
+def test_an_event_alone_is_one_row(error):
+    data = packed(inspect(error.event).html())
+    assert [row["events"] for row in rows(data).values()] == [["nan at [] in call 1"]]
+
+
+def test_bad_input_is_the_marked_row(function):
+    with pytest.raises(GuardError) as caught:
+        function(np.array([1.0, np.nan, 1.0]))
+    data = packed(inspect(caught.value).html())
+    assert row_with(data, label="x")["events"] == ["nan at [1] in call 2"]
+
+
+def test_values_of_the_last_call():
+    x = pt.dvector("x")
+    f = pytensor.function([x], pt.exp(pt.dot(x, x)), mode=GuardMode(**ALL, linker="cvm_nogc"))
+    f(np.array([1.0, 2.0]))
+    shown = [r["value"] for r in rows(packed(inspect(f).html())).values()]
+    assert "min=148.4 max=148.4 mean=148.4 bad=0" in shown
+    given = inspect(f, values={f.maker.fgraph.inputs[0]: [7.0]})
+    assert "min=7 max=7 mean=7 bad=0" in Page(given.html()).text
+
+
+def test_an_overwritten_value_is_not_shown():
+    x = pt.dvector("x")
+    row = pt.cumsum(x)
+    out = pt.set_subtensor(row[0], 100.0)
+    f = pytensor.function([x], out, mode=GuardMode(**ALL, linker="cvm_nogc"))
+    f(np.array([1.0, 2.0]))
+    inplace = [n for n in f.maker.fgraph.toposort() if n.op.destroy_map]
+    assert inplace, "the graph of this test works in place"
+    data = packed(inspect(f).html())
+    found = {r["label"]: r["value"] for r in rows(data).values()}
+    overwriting = str(inplace[0].op)
+    assert found.pop(overwriting).startswith("min=3 max=100")
+    overwritten = str(inplace[0].inputs[0].owner.op)
+    assert found[overwritten] == ""
+
+
+def test_a_mean_that_overflows_has_a_text():
+    assert str(Statistics("float64", (2,), 1.0, 2.0, None, 0)) == "min=1 max=2 mean=? bad=0"
+    x = pt.dvector("x")
+    assert "mean=?" in inspect(x, values={x: [1.7e308, 1.7e308]}).html()
+
+
+# -- names and values that are up to something
+
+NASTY = [
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "\"' onmouseover='alert(1)",
+    "</style></details></div>",
+    "&lt;b&gt; \x1b[31m \x00 \u202e",
+]
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_names_stay_text(name, monkeypatch):
+    x = pt.dvector(name)
+    out = pt.log(x)
+    out.name = name
+    f = guarded([x], out)
+    f.name = name
+    honest = Page(inspect(pt.log(pt.dvector("x"))).html())
+    with pytest.raises(GuardError) as caught:
+        f(np.array([-1.0]))
+    for thing in (out, f, caught.value, pickle.loads(pickle.dumps(caught.value))):
+        found = Page(inspect(thing, values={x: [1.0]}).html())
+        assert set(found.tags) <= {*honest.tags, "p", "pre", "span", "mark", "i", "code", "details"}
+        assert found.attributes <= honest.attributes | {"open"}
+        assert found.tags.count("script") == 1
+        assert "".join(c if c.isprintable() else "\ufffd" for c in name) in found.text
+    in_file = page.document(inspect(f).html(), name)
+    assert Page(in_file).tags.count("script") == 1
+
+
+# -- size
+
+
+def test_a_thousand_nodes_fit():
+    out = wide(1000)
+    model = graph_model(out)
+    assert 950 <= len(model.nodes) <= 1050
+    html = inspect(out).html()
+    assert len(html.encode()) <= 300_000
+    assert set(rows(packed(html))) == set(Outline(model).up)
+    assert Page(html).tags.count("details") >= 0.95 * len(model.nodes)
+
+
+def test_a_large_graph_shows_what_matters_and_holds_the_rest():
+    x, h = deep(3000)
+    bad = pt.log(h)
+    out = bad + wide(4000)
+    html = inspect(out, events={bad.owner: "went bad"}).html()
+    found = Page(html)
+    assert len(found.text) < 200_000
+    assert "rows are shown, those around what matters" in found.text
+    assert "<mark>went bad</mark>" in html
+    data = packed(html)
+    assert len(rows(data)) == len(Outline(graph_model(out)).up)
+    assert row_with(data, label="x")["key"] in {
+        data["graphs"][0]["rows"][i]["key"] for i in data["graphs"][0]["path"]
+    }
+
+
+def test_deep_graphs_are_not_nested_too_deeply():
+    # (browsers cut elements that are nested more than 512 deep)
+    _, h = deep(600)
+    found = Page(inspect(h).html())
+    assert found.deepest < 300
+    continued = 600 // (page.MAX_DEPTH + 1)
+    assert found.text.count("continued below") == continued
+    assert found.tags.count("details") == 600 - continued
+
+
+def test_long_texts_are_cut():
+    x = pt.dvector("x" * 5000)
+    html = inspect(pt.log(x)).html()
+    assert len(html) < 40_000
+    assert "x" * 59 + "…" in html
+
+
+# -- files
+
+
+def test_save(tmp_path, error):
+    path = tmp_path / "trip.html"
+    inspect(error).save(path)
+    text = path.read_text(encoding="utf-8")
+    assert text == page.document(inspect(error).html(), "call 1 of step")
+    assert Page(text.removeprefix("<!DOCTYPE html>\n")).tags[:2] == ["html", "head"]
+    assert "http" not in text.replace(f"file://{path}", "")
+
+
+def test_save_is_all_or_nothing(tmp_path, graph, monkeypatch):
+    path = tmp_path / "graph.html"
+    path.write_text("before")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        inspect(graph[2]).save(path)
+    assert os.listdir(tmp_path) == ["graph.html"]
+    assert path.read_text() == "before"
+
+
+# -- before and after rewriting
+
+
+def test_what_a_node_was_rewritten_from():
+    x = pt.dvector("x")
+    f = guarded([x], pt.log(x * 2.0) + 1.0)
+    model = graph_model(f)
+    before, links = before_rewriting(f, model)
+    assert sorted(node.op for node in before.nodes.values()) == [
+        "Add",
+        "ExpandDims{axis=0}",
+        "ExpandDims{axis=0}",
+        "Log",
+        "Mul",
+    ]
+    [fused] = model.nodes
+    assert {"Add", "Log", "Mul"} <= {before.nodes[key].op for key in links["after"][fused]}
+    assert all(links["before"][key] == [fused] for key in links["after"][fused])
+
+
+def test_before_rewriting_has_to_be_recorded():
+    x = pt.dvector("x")
+    f = pytensor.function([x], x + 1, mode="FAST_COMPILE")
+    for function in (f, None):
+        with pytest.raises(ValueError, match="(?s)nothing is known .*track_provenance"):
+            before_rewriting(function, graph_model(f))
+
+
+def test_a_part_of_a_large_graph_is_drawn():
+    x, h = deep(50)
+    out = pt.log(h) + wide(100)
+    bad = h.owner.inputs[0].owner
+    model = graph_model(out, events={bad: "here"})
+    part = part_of(model, (), 10)
+    assert len(part.nodes) == 10
+    assert any(node.events for node in part.nodes.values())
+    cut = {k for n in part.nodes.values() for k in n.inputs if part.variables[k].owner is None}
+    assert any(model.variables[key].owner is not None for key in cut)
+    assert part_of(model, (), 1000) is model
+
+
+def test_the_extra_is_named_where_it_is_missing(graph, function, monkeypatch):
+    monkeypatch.setitem(sys.modules, "graphviz_anywidget", None)
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)
+    for act in (
+        lambda: inspect(graph[2]).picture(),
+        lambda: theanoguard.notebook.stepping.StepView(theanoguard.step(function, np.ones(3))),
+    ):
+        with pytest.raises(ImportError, match=r"theanoguard\[notebook\]"):
+            act()
+
+
+# -- in IPython
+
+
+@pytest.fixture
+def shell(tmp_path, monkeypatch):
+    """A session with the extension loaded."""
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    pytest.importorskip("IPython", reason="IPython is not installed")
+    from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+
+    config = Config()
+    config.HistoryManager.enabled = False
+    InteractiveShell.clear_instance()
+    hooks = sys.displayhook, sys.excepthook
+    session = InteractiveShell.instance(config=config, colors="nocolor")
+    session.run_cell("%load_ext theanoguard")
+    yield session
+    session.run_cell("%unload_ext theanoguard")
+    InteractiveShell.clear_instance()
+    sys.displayhook, sys.excepthook = hooks
+
+
+@pytest.fixture
+def run(shell):
+    """``run(cell)`` runs a cell and returns its result, its text and what it displayed."""
+    from IPython.utils.capture import capture_output
+
+    def run(cell):
+        with capture_output() as output:
+            result = shell.run_cell(cell, store_history=True)
+        result.text = output.stdout + output.stderr
+        result.shown = [each.data for each in output.outputs]
+        return result
+
+    run(
+        "import numpy as np, pytensor, pytensor.tensor as pt\nx = pt.dvector('x')\ny = pt.log(x)\n"
+        "bad = np.array([1.0, -1.0])\n"
+    )
+    return run
+
+
+def html_shown(shell, thing):
+    return shell.display_formatter.format(thing)[0].get("text/html")
+
+
+def test_rich_display(shell, graph, function, error):
+    for thing in (graph[2], function, function.maker.fgraph, error, error.event):
+        assert html_shown(shell, thing) == inspect(thing).html()
+    assert html_shown(shell, 3) is None
+
+
+def test_a_trip_shows_its_report(run):
+    run("f = pytensor.function([x], y, mode='GuardMode')")
+    result = run("\nf(bad)")
+    assert isinstance(result.error_in_exec, GuardError)
+    assert result.text == ""
+    [shown] = result.shown
+    assert shown["text/plain"] == str(result.error_in_exec)
+    text = Page(shown["text/html"]).text
+    assert text.startswith("NaN in log: log(-1.0) at element [1]")
+    assert "line 3:  y = pt.log(x)" in text
+    assert "Traceback (most recent call last)" in text
+    assert "interactiveshell.py" not in text
+    again = run("%tb")
+    assert "GuardError" in again.text
+
+
+def test_other_errors_are_shown_as_before(run):
+    result = run("1 / 0")
+    assert result.shown == []
+    assert "ZeroDivisionError: division by zero" in result.text
+
+
+def test_guard_on_and_off(run):
+    mode = pytensor.config.mode
+    assert run("%guard").text == "The guard is off.\n"
+    assert "are checked for nan,inf." in run("%guard on").text
+    run("f = pytensor.function([x], y)\ng = pytensor.function([x], y * 2, mode='FAST_RUN')")
+    for call in ("f(bad)", "g(bad)"):
+        assert isinstance(run(call).error_in_exec, GuardError)
+    run("%guard on big")
+    assert "are checked for big." in run("%guard").text
+    run("h = pytensor.function([x], y * 3)")
+    assert run("h(bad)").error_in_exec is None
+    assert isinstance(run("h(np.array([1e300]) ** 2)").error_in_exec, GuardError)
+    assert run("%guard off").text == "The guard is off.\n"
+    assert pytensor.config.mode == mode
+    run("k = pytensor.function([x], y * 4)")
+    assert run("k(bad)").error_in_exec is None
+
+
+def test_guard_in_one_cell(run, shell):
+    mode = pytensor.config.mode
+    result = run("%%guard nan\nf = pytensor.function([x], y)\nz = 1; bad.size")
+    assert result.error_in_exec is None
+    assert "2" in result.text
+    assert shell.user_ns["z"] == 1
+    assert pytensor.config.mode == mode
+    assert isinstance(run("f(bad)").error_in_exec, GuardError)
+    result = run("%%guard\ng = pytensor.function([x], y)\n\ng(bad)")
+    assert isinstance(result.error_in_exec, GuardError)
+    assert len(result.shown) == 1
+    # The lines are those of the cell as the user sees it.
+    assert ", line 4, in <module>" in Page(result.shown[0]["text/html"]).text
+    assert pytensor.config.mode == mode
+
+
+def test_a_guarded_cell_shows_other_errors_once(run):
+    result = run("%%guard\n1 / 0")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert result.text.count("division by zero") == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%guard on foo", "'foo' is no kind of bad value"),
+        ("%guard maybe", "it takes `on`"),
+        ("%guard off now", "it takes `on`"),
+        ("%step f", "it takes the call of a function"),
+        ("%step f(", "it takes the call of a function"),
+        ("%%guard foo\n1", "'foo' is no kind of bad value"),
+    ],
+)
+def test_misuse_is_told(run, cell, message):
+    result = run(cell)
+    assert result.error_in_exec is not None
+    assert message in result.text
+
+
+def test_unloading_takes_everything_back(run, shell, error):
+    run("%guard on")
+    mode = pytensor.config.mode
+    run("%unload_ext theanoguard")
+    assert pytensor.config.mode is not mode
+    assert html_shown(shell, error) is None
+    assert "UsageError" in run("%guard").text
+    run("f = pytensor.function([x], y, mode='GuardMode')")
+    result = run("f(bad)")
+    assert result.shown == []
+    assert "GuardError" in result.text
+
+
+def test_loading_without_ipython_is_not_needed():
+    """The package and ``inspect`` work where there is no IPython."""
+    code = (
+        "import sys; sys.modules.update(dict.fromkeys(('IPython', 'ipywidgets', 'traitlets')));"
+        "import theanoguard, pytensor.tensor as pt;"
+        "print(len(theanoguard.inspect(pt.log(pt.dvector('x'))).html()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 1000
+
+
+# -- widgets
+
+
+@pytest.fixture
+def widgets():
+    return pytest.importorskip("ipywidgets", reason="ipywidgets are not installed")
+
+
+def test_the_stepper_as_a_widget(widgets, run):
+    run("f = pytensor.function([x], pt.dot(y, y) + pt.dot(x, x), mode='CVM')")
+    view = run("%step f(bad)").result
+    assert [b.description for b in view.box.children[1].children] == [
+        "Back",
+        "Next",
+        "Next bad",
+        "To the end",
+    ]
+    assert "before the first of" in view.shown.value
+    assert "application/vnd.jupyter.widget-view+json" in view._repr_mimebundle_()
+    back, following, bad, end = view.box.children[1].children
+    bad.click()
+    number = view.slider.value
+    assert '<span class="tg-wrong">' in view.shown.value
+    assert "log" in view.shown.value.lower()
+    view.slider.value = view.slider.max
+    assert view.slider.value == view.slider.max > number
+    assert "output 0" in view.shown.value
+    view.slider.value = number
+    assert '<span class="tg-wrong">' in view.shown.value
+    assert "<svg" in view.shown.value
+    following.click()
+    assert view.slider.value == number + 1
+    back.click()
+    assert view.slider.value == number
+    end.click()
+    assert "The call is complete: nan" in view.shown.value
+    assert Page(view.shown.value).tags.count("script") == 0
+
+
+def test_the_stepper_runs_nothing_before_it_is_asked_to(widgets, run, shell):
+    run("w = pytensor.shared(0.0, name='<b>w</b>')")
+    run("f = pytensor.function([x], x.sum(), updates={w: w + x.sum()}, mode='CVM')")
+    view = run("%step f(np.array([1.0, 2.0]))").result
+    value = shell.user_ns["w"].get_value
+    assert value() == 0.0
+    view.slider.value = view.slider.max
+    assert value() == 0.0
+    assert "<b>w</b>" not in view.shown.value
+    assert "&lt;b&gt;w&lt;/b&gt;" in view.shown.value
+    view.box.children[1].children[3].click()
+    assert value() == 3.0
+
+
+def test_the_stepper_shows_what_a_node_raises(widgets, run):
+    run("a = pt.dvector('a')\nf = pytensor.function([x, a], x + a, mode='CVM')")
+    view = run("%step f(bad, np.ones(3))").result
+    view.slider.value = 1
+    assert '<p class="tg-wrong">ValueError:' in view.shown.value
+
+
+def test_the_picture(widgets, function, error):
+    pytest.importorskip("graphviz_anywidget", reason="graphviz-anywidget is not installed")
+    box = inspect(error).picture()
+    graph = box.children[0].children[0]
+    source = graph.children[-1].dot_source
+    assert source.startswith("digraph")
+    assert 'color="red"' in source
+    panel = box.children[1]
+    assert {"a0", "n0"} <= set(panel.facts["after"])
+    sides = inspect(function).picture(before=True)
+    assert [part._dom_classes for part in sides.children[0].children] == [
+        ("tg-before",),
+        ("tg-after",),
+    ]
+    linked = sides.children[1].links
+    assert set(linked["after"]) == set(inspect(function).model.nodes)
+
+
+# -- notebooks
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_example_notebooks_run(path, tmp_path):
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    pytest.importorskip("graphviz_anywidget", reason="graphviz-anywidget is not installed")
+    nbformat = pytest.importorskip("nbformat")
+    notebook = nbformat.read(path, as_version=4)
+    assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")
+    here = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=600, resources=here).execute()
+    nbformat.validate(notebook)
+    shown = [o for c in notebook.cells if c.cell_type == "code" for o in c.outputs]
+    assert any("text/html" in output.get("data", {}) for output in shown)
+
+
+def test_there_are_example_notebooks():
+    assert NOTEBOOKS

@@ -1,0 +1,123 @@
+"""What is told of one variable of a graph, as short texts."""
+
+from theanoguard.explain.report import printable, short_file
+
+MOST = 600
+"""Characters of one text; what is longer, such as a Composite of hundreds of nodes, is cut."""
+
+
+def cut(text, most=MOST):
+    """Return text in one line, without control characters, at most `most` characters long."""
+    text = " ".join(str(text).split())
+    text = text if text.isprintable() else printable(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def label(model, variable):
+    """Return what a row is called: the operation, or the root's own label."""
+    node = model.nodes.get(variable.owner)
+    if node is None:
+        return variable.value if variable.kind == "constant" else variable.name or variable.label
+    return node.op if len(node.outputs) == 1 else f"{node.op}.{variable.index}"
+
+
+def place(variable):
+    """Return the user's line of a row as ``model.py:12``; None where it is not known."""
+    known = variable.provenance
+    source = known.source if known is not None and variable.kind != "constant" else None
+    if source is None:
+        return None
+    if source.cell is not None:
+        return f"cell {source.cell}, line {source.line}"
+    return f"{short_file(source.file)}:{source.line}"
+
+
+def events(model, variable):
+    """Return what marks a variable or its node."""
+    node = model.nodes.get(variable.owner)
+    return [*variable.events, *(node.events if node is not None else ())]
+
+
+def rewrites(provenance):
+    """Return the rewrites that led to a node, latest first, as ``Log by FusionOptimizer``."""
+    return [f"{s.op} by {s.reason}" for s in provenance.history] if provenance is not None else []
+
+
+def facts(model, variable):
+    """Yield all that is known of a variable and of its node.
+
+    Parameters
+    ----------
+    model : GraphModel
+    variable : VariableModel
+
+    Yields
+    ------
+    (str, str)
+        What it is about, and the text.
+    """
+    node = model.nodes.get(variable.owner)
+    for label, text in (
+        *_of_variable(model, variable),
+        *_of_provenance(variable.provenance),
+        *(_of_node(model, node) if node is not None else ()),
+    ):
+        if text:
+            yield label, cut(text)
+
+
+def _of_variable(model, variable):
+    for event in events(model, variable):
+        yield "Event", event
+    yield "Name", variable.name
+    yield "Kind", ", ".join(_kinds(model, variable))
+    yield "Type", variable.type
+    if variable.shape is not None:
+        yield "Shape", _shape_text(variable.shape)
+    yield "Value", variable.value
+    if (found := variable.statistics) is not None:
+        yield "Last value", f"{found}, {found.dtype}, shape {_shape_text(found.shape)}"
+
+
+def _shape_text(shape):
+    sizes = ["?" if n is None else str(n) for n in shape]
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _kinds(model, variable):
+    yield variable.kind
+    if variable.update_of is not None:
+        old = model.variables[variable.update_of]
+        yield f"update of {old.name or old.label}"
+    elif variable.is_output:
+        yield "output"
+
+
+def _of_provenance(provenance):
+    if provenance is None:
+        return
+    if provenance.source is not None:
+        yield "Line" if provenance.own_source else "Near line", str(provenance.source)
+    for line in provenance.merged:
+        yield "Also line", str(line)
+    backward = provenance.backward
+    if backward is not None:
+        yield "Gradient of", backward.cost or "a cost"
+        yield "through", backward.forward
+        yield "at", backward.forward_source and str(backward.forward_source)
+    if provenance.name and not provenance.own_name:
+        yield "Near name", provenance.name
+    for step, text in zip(provenance.history, rewrites(provenance), strict=True):
+        yield "Rewritten from", f"{text} ({step.name})" if step.name else text
+
+
+def _of_node(model, node):
+    yield "Operation", node.op
+    yield "Class", node.op_type
+    yield "Order", f"{node.order} of {len(model.nodes)} nodes, counted from 0"
+    for word, places in (("Overwrites", node.destroy_map), ("Views", node.view_map)):
+        for output, inputs in places.items():
+            yield word, f"output {output}: input {', '.join(map(str, inputs))}"
+    if node.seconds is not None:
+        calls = f" in {node.calls} calls" if node.calls else ""
+        yield "Time", f"{node.seconds:.3g} s{calls}"
