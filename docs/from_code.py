@@ -1,0 +1,94 @@
+"""Directives that write parts of the documentation from the code, so that they cannot go stale."""
+
+import inspect
+import re
+from pathlib import Path
+
+from sphinx.util.docutils import SphinxDirective
+
+import theanoguard
+from theanoguard.guard.plan import RULES
+
+DOCS = Path(__file__).parent
+DESCRIBED = re.compile(r"^\.\. auto\w+:: theanoguard\.(\w+)$", re.MULTILINE)
+
+
+def described_elsewhere():
+    """Return the public names that a page of their own subject describes."""
+    pages = (path.read_text(encoding="utf-8") for path in DOCS.glob("*.rst"))
+    return {name for page in pages for name in DESCRIBED.findall(page)}
+
+
+def is_ours(value):
+    """Return whether it is this package's, not one of PyTensor's that is handed on."""
+    origin = getattr(value, "__module__", None) or getattr(value, "__name__", "")
+    return origin.split(".")[0] == "theanoguard"
+
+
+def summary(name):
+    """Return the first sentence of what a public name's docstring says."""
+    value = getattr(theanoguard, name)
+    is_object = not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value))
+    if is_object:
+        return f"A :py:class:`~theanoguard.{type(value).__name__}`, ready to use."
+    return inspect.getdoc(value).split("\n\n")[0].replace("\n", " ")
+
+
+def entry(name):
+    """Return the lines that describe a public name in full."""
+    value = getattr(theanoguard, name)
+    if not is_ours(value):
+        return []
+    if inspect.isclass(value):
+        return [f".. autoclass:: theanoguard.{name}", "   :members:", ""]
+    if inspect.ismodule(value):
+        return [f".. automodule:: theanoguard.{name}", ""]
+    kind = "autofunction" if inspect.isroutine(value) else "autodata"
+    return [f".. {kind}:: theanoguard.{name}", ""]
+
+
+def list_table(*rows):
+    """Return the lines of a table of two columns, the first row of which is its head."""
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for left, right in rows:
+        lines += [f"   * - {left}", f"     - {right}"]
+    return [*lines, ""]
+
+
+class FromCode(SphinxDirective):
+    """Writes what its method `lines` returns."""
+
+    def run(self):
+        return self.parse_text_to_nodes("\n".join(self.lines()), allow_section_headings=False)
+
+
+class PublicNames(FromCode):
+    """A table of all of ``theanoguard.__all__``."""
+
+    def lines(self):
+        return list_table(
+            ("name", "what it is"),
+            *((f":py:obj:`~theanoguard.{name}`", summary(name)) for name in theanoguard.__all__),
+        )
+
+
+class PublicEntries(FromCode):
+    """The public names that no other page describes, in full."""
+
+    def lines(self):
+        left = sorted({*theanoguard.__all__} - described_elsewhere())
+        return [line for name in left for line in entry(name)]
+
+
+class PlanRules(FromCode):
+    """The rules by which the guard leaves a check out, with their reasons."""
+
+    def lines(self):
+        return list_table(("rule", "reason"), *((rule.name, rule.reason) for rule in RULES))
+
+
+def setup(app):
+    app.add_directive("public-names", PublicNames)
+    app.add_directive("public-entries", PublicEntries)
+    app.add_directive("plan-rules", PlanRules)
+    return {"parallel_read_safe": True}

@@ -1,0 +1,158 @@
+"""What the documentation claims, where no other test shows it."""
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.debug.monitormode import MonitorMode, detect_nan
+from pytensor.compile.debug.nanguardmode import NanGuardMode
+from pytensor.compile.mode import Mode
+from pytensor.tensor import special
+
+import theanoguard
+from theanoguard.explain import hints
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+# ---------------------------------------------------------------- nans.rst: numerical stability
+
+UNSTABLE = re.findall(
+    r"   \* - ``(.*)``\n     - ``(\[.*\])``\n     - ``(.*)``\n",
+    (DOCS / "nans.rst").read_text(encoding="utf-8"),
+)
+IN_SPECIAL = {name: getattr(special, name) for name in ("softmax", "log_softmax", "xlogy")}
+
+
+def value_of(text, values, mode):
+    """The value of an expression in x."""
+    x = pt.dvector("x")
+    unbound = {
+        name: functools.partial(op, axis=-1) if "softmax" in name else op
+        for name, op in IN_SPECIAL.items()
+    }
+    expression = eval(text, {"pt": pt, "x": x, **unbound})
+    return pytensor.function([x], expression, mode=mode)(np.array(values, dtype="float64"))
+
+
+def test_the_table_is_read():
+    assert len(UNSTABLE) > 8
+
+
+@pytest.mark.parametrize(("unstable", "at", "stable"), UNSTABLE)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_stable_form_is_finite_where_the_other_is_not(unstable, at, stable):
+    values = eval(at)
+    as_written = Mode("py", None)  # no rewrite saves it
+    assert not np.isfinite(value_of(unstable, values, as_written)).all()
+    assert np.isfinite(value_of(stable, values, "CVM")).all()
+    good = np.full(3, -0.5 if "1 - pt.exp" in unstable else 0.5)
+    np.testing.assert_allclose(
+        value_of(unstable, good, as_written), value_of(stable, good, "CVM"), atol=1e-7
+    )
+
+
+# ---------------------------------------------------------------- what the hints tell to write
+
+
+def test_what_a_hint_names_exists():
+    texts = " ".join(rule.text for rules in hints._rules.values() for rule in rules)
+    named = re.findall(r"\b(?:pt|pytensor\.tensor)\.((?:\w+\.)*\w+)", texts)
+    assert named
+    missing = [name for name in named if not exists(name)]
+    assert not missing
+
+
+def exists(name):
+    found = pt
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is not None
+
+
+# ---------------------------------------------------------------- coming_from.rst
+
+COMING_FROM, _, _ = (
+    (DOCS / "coming_from.rst").read_text(encoding="utf-8").partition("How the tools compare")
+)
+OURS = [
+    name
+    for cell in re.findall(r"   \* - .*(?:\n       .*)*\n     - (.*(?:\n       .*)*)", COMING_FROM)
+    for name in re.findall(r"``([A-Za-z_]\w*(?:\.\w+)*)[(`]", cell)
+]
+
+
+# (PyTensor's flags are no names of a module.)
+@pytest.mark.parametrize("name", sorted({*OURS} - {"NanGuardMode__action", "PYTENSOR_FLAGS"}))
+def test_what_stands_on_the_right_exists(name):
+    found = theanoguard
+    if name.startswith("pytensor."):
+        found, name = pytensor, name.removeprefix("pytensor.")
+    for part in name.split("."):
+        found = getattr(found, part)
+
+
+def test_the_tests_that_the_pages_name_exist():
+    root = DOCS.parent
+    pages = (path.read_text(encoding="utf-8") for path in DOCS.glob("*.rst"))
+    named = {n for page in pages for n in re.findall(r"(tests/test_\w+\.py)::(test_\w+)", page)}
+    assert named
+    for file, test in named:
+        assert f"def {test}(" in (root / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+def message_of(function, *arguments):
+    with pytest.raises(AssertionError) as caught:
+        function(*arguments)
+    return str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def theirs():
+    """PyTensor's NanGuardMode."""
+    return NanGuardMode(True, True, True)
+
+
+def test_pytensors_guard_names_the_fused_node_and_not_the_line(theirs):
+    x = pt.dvector("x")
+    f = pytensor.function([x], pt.log(x - 0.5), mode=theirs)
+    message = message_of(f, np.array([1.0, 0.25]))
+    assert "Composite{log((-0.5 + i0))}" in message
+    assert Path(__file__).name not in message
+    assert "-0.25" not in message
+
+
+def test_pytensors_guard_leaves_a_weight_that_was_updated_in_place_changed(theirs):
+    w = pytensor.shared(np.array([1.0, 2.0]), name="w")
+    x = pt.dvector("x")
+    step = pytensor.function([x], updates={w: w / x}, mode=theirs)
+    message_of(step, np.array([0.5, 0.0]))
+    assert w.get_value().tolist() == [2.0, np.inf]
+
+
+def test_pytensors_guard_does_not_look_into_a_loop(theirs):
+    def step(state):
+        bad = pt.cumsum(pt.log(state))[-1]
+        return pt.switch(pt.isnan(bad), 0.5, bad) * pt.ones(2)
+
+    x = pt.dvector("x")
+    masked = pytensor.scan(step, outputs_info=[x], n_steps=2, return_updates=False)
+    values = np.array([1.0, -1.0])
+    assert pytensor.function([x], masked, mode=theirs)(values)[-1].max() < 0
+    with pytest.raises(theanoguard.GuardError):
+        pytensor.function([x], masked, mode=theanoguard.GuardMode())(values)
+
+
+def test_pytensors_detect_nan_passes_over_inf_and_goes_on(capsys):
+    x = pt.dvector("x")
+    mode = MonitorMode(post_func=detect_nan)
+    f = pytensor.function([x], pt.log(x), mode=mode)
+    assert f(np.array([0.0]))[0] == -np.inf
+    assert "NaN" not in capsys.readouterr().out
+    assert np.isnan(f(np.array([-1.0]))[0])
+    printed = capsys.readouterr().out
+    assert "*** NaN detected ***" in printed
+    assert Path(__file__).name not in printed
