@@ -22,7 +22,13 @@ from theanoguard import (
     read_log,
     watching,
 )
-from theanoguard.training.ops import all_finite, summarise
+from theanoguard.training.ops import not_finite
+from theanoguard.training.ops import summarise as summarise_all
+
+
+def summarise(array):
+    (summary,) = summarise_all([array])
+    return summary
 
 
 class Net:
@@ -122,7 +128,7 @@ def test_the_summary_is_numpys(array, random):
     found, good = summarise(array), array[np.isfinite(array)].astype("float64")
     counts = (found.size, found.n_nan, found.n_inf)
     assert counts == (array.size, np.isnan(array).sum(), np.isinf(array).sum())
-    assert all_finite(array) == (len(good) == len(array))
+    assert not_finite([array]) == ([] if len(good) == len(array) else [0])
     if len(good):
         np.testing.assert_allclose(found.mean, good.mean(), rtol=1e-9, atol=1e-9 * abs(good).max())
         np.testing.assert_allclose(found.norm, np.sqrt((good**2).sum()), rtol=1e-9)
@@ -141,6 +147,18 @@ def test_any_layout_and_other_floats():
     assert summarise(np.array(3.0)).size == 1
 
 
+def test_many_arrays_of_several_dtypes():
+    rng = np.random.default_rng(0)
+    dtypes = ["float32", "float64", "float16"]
+    arrays = [rng.normal(size=i).astype(dtypes[i % 3]) for i in range(1, 24)]
+    for i in (3, 4, 21):
+        arrays[i][i // 2] = np.inf
+    assert sorted(not_finite(arrays)) == [3, 4, 21]
+    assert summarise_all(arrays) == [summarise(array) for array in arrays]
+    assert [s.size for s in summarise_all(arrays)] == list(range(1, 24))
+    assert not_finite([]) == summarise_all([]) == []
+
+
 def test_a_loop_as_it_was(net):
     kind = type(net.train)
     with watching(net.train, batches_per_epoch=3) as watch:
@@ -156,6 +174,12 @@ def test_a_loop_as_it_was(net):
     ]
     last = watch.events[-1]
     assert (last.first_index, last.shape, last.n_nan, last.call) == ((0, 0), (1, 1), 1, 8)
+
+
+def test_weights_looked_at_where_statistics_are_due(net):
+    with watching(net.train, every=3, look_always=False, skip="cost") as watch:
+        run(net, [1.0, np.nan, 1.0, 1.0])
+    assert [(e.variable, e.batch) for e in watch.events] == [("b", 4)]
 
 
 def test_epochs_of_ones_own(net):

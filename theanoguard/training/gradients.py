@@ -1,10 +1,10 @@
 """A guard on the norms of gradients: an explosion is seen a step before the NaN."""
 
 import logging
+import math
 from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
-from statistics import fmean
 from threading import Lock
 
 import numpy as np
@@ -139,40 +139,35 @@ class RunningMedian:
     def value(self):
         """Return the median."""
         n = len(self._sorted)
-        return fmean(self._sorted[(n - 1) // 2 : n // 2 + 1])
+        return (self._sorted[(n - 1) // 2] + self._sorted[n // 2]) / 2
 
 
-@dataclass(frozen=True)
 class Bounds:
-    """An absolute bound and one relative to the median; None where there is none."""
+    """The bounds of one norm, and its median where that is asked for.
 
-    max_norm: float | None
-    factor: float | None
+    Parameters
+    ----------
+    max_norm, factor : float or None
+    window, warmup : int
+    """
 
-    def broken(self, norm, median):
-        """Return the rule that a norm breaks and its bound, or None."""
-        limits = []
-        if self.max_norm is not None:
-            limits.append((self.max_norm, "max_norm"))
-        if self.factor is not None and median:  # (of zeros only, it says nothing)
-            limits.append((self.factor * median, "factor"))
-        limits = [(limit, rule) for limit, rule in limits if norm > limit]
-        return min(limits, default=None)
+    def __init__(self, max_norm, factor, window, warmup):
+        self.max_norm = math.inf if max_norm is None else max_norm
+        self.factor = factor
+        self.warmup = warmup
+        self.norms = RunningMedian(window)
 
-
-class Norms:
-    """The last norms of one gradient, or of all, and their median where it is asked for."""
-
-    def __init__(self, name, bounds, window):
-        self.name = name
-        self.bounds = bounds
-        self.recent = deque(maxlen=max(window, N_RECENT))
-        self.median = None if bounds.factor is None else RunningMedian(window)
-
-    def add(self, norm):
-        self.recent.append(norm)
-        if self.median is not None and np.isfinite(norm):
-            self.median.add(norm)
+    def broken(self, norm):
+        """Take in a norm; return None or, of the bound it breaks, (rule, bound, median)."""
+        rule, bound, median = "max_norm", self.max_norm, None
+        if self.factor is not None:
+            if len(self.norms) >= self.warmup:
+                median = self.norms.value()
+                # (a median of zero says nothing)
+                if 0 < self.factor * median < bound:
+                    rule, bound = "factor", self.factor * median
+            self.norms.add(norm)
+        return (rule, bound, median) if norm > bound else None
 
 
 class CheckNorms(Op):
@@ -199,7 +194,7 @@ class CheckNorms(Op):
         return Apply(self, [squares], [pt.dvector()])
 
     def perform(self, node, inputs, output_storage):
-        output_storage[0][0] = self.guard.check(np.sqrt(inputs[0]))
+        output_storage[0][0] = self.guard.check(inputs[0])
 
     def connection_pattern(self, node):
         return [[False]]
@@ -313,9 +308,10 @@ class GradientGuard:
         self.warmup = warmup
         self.window = window
         self.steps = 0
-        self._bounds = Bounds(max_norm, factor), Bounds(parameter_max_norm, parameter_factor)
-        self._all = Norms(None, self._bounds[0], window)
-        self._each = None
+        self._bounds = {None: (max_norm, factor), "each": (parameter_max_norm, parameter_factor)}
+        self._names = None
+        self._judges = ()  # pairs of a position in a row of norms and its `Bounds`
+        self._rows = deque(maxlen=max(window, N_RECENT))  # the global norm, and each one
         self._events = deque(maxlen=max_events)
         self._lock = Lock()
 
@@ -345,12 +341,19 @@ class GradientGuard:
                 f"there are {len(grads)} gradients for {len(params)} parameters.\n"
                 "Give one gradient, or more, and one parameter for each."
             )
-        if self._each is not None:
+        if self._names is not None:
             raise ValueError(
                 "this GradientGuard already watches gradients, and keeps their history.\n"
                 "Make another GradientGuard for other gradients."
             )
-        self._each = [Norms(name, self._bounds[1], self.window) for name in readable_names(params)]
+        self._names = readable_names(params)
+        rows = [(0, self._bounds[None])]
+        rows += [(i + 1, self._bounds["each"]) for i in range(len(grads))]
+        self._judges = tuple(
+            (i, Bounds(*bounds, self.window, self.warmup))
+            for i, bounds in rows
+            if bounds != (None, None)
+        )
         return scale_each(CheckNorms(self)(squared_norms(*grads)), grads)
 
     def __getstate__(self):
@@ -383,18 +386,19 @@ class GradientGuard:
         KeyError
             If there is no gradient of that name.
         """
-        found = {norms.name: norms for norms in (self._all, *(self._each or ()))}
-        if parameter not in found:
-            raise KeyError(f"no gradient of {parameter!r}; there are {list(found)[1:]}")
+        names = [None, *(self._names or ())]
+        if parameter not in names:
+            raise KeyError(f"no gradient of {parameter!r}; there are {names[1:]}")
         with self._lock:
-            return list(found[parameter].recent)
+            return [row[names.index(parameter)] for row in self._rows]
 
-    def check(self, norms):
+    def check(self, squares):
         """Take in the norms of one step, and do what there is to do about them.
 
         Parameters
         ----------
-        norms : ndarray of float64, shape (number of gradients,)
+        squares : ndarray of float64, shape (number of gradients,)
+            The squared norm of each gradient.
 
         Returns
         -------
@@ -405,63 +409,56 @@ class GradientGuard:
         ------
         GradientError
         """
+        squares = squares.tolist()
+        row = (math.sqrt(sum(squares)), *map(math.sqrt, squares))
         with self._lock:
-            events = self._judge(norms)
-        for event in events:
-            action = self.on_nonfinite if event.rule == "nonfinite" else self.action
-            if action == "raise":
-                raise GradientError(
-                    f"{event}\nNo shared variable was changed. Lower the learning rate, "
-                    'or let GradientGuard(action="clip") scale the gradients.'
-                )
-            if action == "warn":
-                logger.warning("%s", event)
-        return self._factors(events, norms)
-
-    def _judge(self, norms):
-        """Return the events of one step, which are kept, as its norms are."""
-        self.steps += 1
-        total = float(np.sqrt(np.square(norms).sum()))
-        values = [total, *norms.tolist()]
-        histories = [self._all, *self._each]
-        largest = self._each[int(np.argmax(norms))].name
-        finite = np.isfinite(total)
-        events = []
-        for history, norm in zip(histories, values, strict=True):
-            median = history.median
-            known = median is not None and len(median) >= self.warmup
-            median = median.value() if known else None
-            if not finite:
-                broken = (None, "nonfinite") if not np.isfinite(norm) else None
-            else:
-                broken = history.bounds.broken(norm, median)
-            history.add(norm)
-            if broken is not None:
-                bound, rule = broken
-                recent = tuple(history.recent)[-N_RECENT:]
-                events.append(
-                    GradientEvent(
-                        self.steps, history.name, rule, norm, bound, median, recent, largest
-                    )
-                )
-        if not finite and len(events) > 1:
-            del events[0]  # those of the parameters tell more than the global one
-        self._events.extend(events)
-        return events
-
-    def _factors(self, events, norms):
-        factors = np.ones(len(norms))
-        rules = {event.rule for event in events}
-        if "nonfinite" in rules:
-            return np.zeros(len(norms)) if self.on_nonfinite == "skip" else factors
-        if self.action != "clip":
-            return factors
-        at = {norms.name: i for i, norms in enumerate(self._each)}
-        for event in events:
-            factor = event.bound / (event.norm + 1e-6)
-            where = slice(None) if event.parameter is None else at[event.parameter]
-            factors[where] = np.minimum(factors[where], factor)
+            self.steps += 1
+            self._rows.append(row)
+            broken = self._judge(row)
+            events = [self._event(i, *rest) for i, *rest in broken]
+            self._events.extend(events)
+        factors = np.ones(len(squares))
+        for (i, *_), event in zip(broken, events, strict=True):
+            self._act(i, event, factors)
         return factors
+
+    def _judge(self, row):
+        """Return the norms out of bounds: (position in the row, rule, bound, median)."""
+        if math.isfinite(row[0]):
+            found = [(i, bounds.broken(row[i])) for i, bounds in self._judges]
+            return [(i, *broken) for i, broken in found if broken is not None]
+        # The global one tells less than that of a parameter.
+        bad = [i for i, norm in enumerate(row) if not math.isfinite(norm)]
+        return [(i, "nonfinite", None, None) for i in bad[1:] or bad]
+
+    def _event(self, i, rule, bound, median):
+        row = self._rows[-1]
+        return GradientEvent(
+            step=self.steps,
+            parameter=self._names[i - 1] if i else None,
+            rule=rule,
+            norm=row[i],
+            bound=bound,
+            median=median,
+            recent=tuple(row[i] for row in self._rows)[-N_RECENT:],
+            largest=self._names[int(np.argmax(row[1:]))],
+        )
+
+    def _act(self, i, event, factors):
+        """Raise, warn, or lower the factors, for the norm at a position of the row."""
+        action = self.on_nonfinite if event.rule == "nonfinite" else self.action
+        if action == "raise":
+            raise GradientError(
+                f"{event}\nNo shared variable was changed. Lower the learning rate, "
+                'or let GradientGuard(action="clip") scale the gradients.'
+            )
+        if action == "warn":
+            logger.warning("%s", event)
+        elif action == "skip":
+            factors[:] = 0
+        elif action == "clip":
+            where = slice(i - 1, i) if i else slice(None)
+            factors[where] = np.minimum(factors[where], event.bound / (event.norm + 1e-6))
 
 
 def readable_names(params):

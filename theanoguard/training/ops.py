@@ -319,46 +319,48 @@ class Summary:
 
 
 class Summarise(_OverArrays):
-    """Size, minimum, maximum, sum, sum of squares, zeros, NaN and Inf of an array, in one pass.
+    """Size, minimum, maximum, sum, sum of squares, zeros, NaN and Inf of arrays, in one pass.
 
-    The output is a float64 vector of these eight; the first two of the numbers, and the sums, are
-    of the finite elements.
+    The output is a float64 matrix with a row of these eight for each input.  Minimum, maximum and
+    the sums are of the finite elements.
     """
 
-    def make_node(self, array):
-        return Apply(self, self.as_floats([array]), [pt.dvector()])
+    def make_node(self, *arrays):
+        return Apply(self, self.as_floats(arrays), [pt.dmatrix()])
 
     def perform(self, node, inputs, output_storage):
-        (a,) = inputs
+        output_storage[0][0] = np.array([self._row(a) for a in inputs], dtype="float64")
+
+    @staticmethod
+    def _row(a):
         good = a[np.isfinite(a)]
-        output_storage[0][0] = np.array(
-            [
-                a.size,
-                good.min(initial=np.inf),
-                good.max(initial=-np.inf),
-                good.sum(dtype="float64"),
-                np.square(good, dtype="float64").sum(),
-                a.size - np.count_nonzero(a),
-                np.count_nonzero(np.isnan(a)),
-                np.count_nonzero(np.isinf(a)),
-            ]
+        return (
+            a.size,
+            good.min(initial=np.inf),
+            good.max(initial=-np.inf),
+            good.sum(dtype="float64"),
+            np.square(good, dtype="float64").sum(),
+            a.size - np.count_nonzero(a),
+            np.count_nonzero(np.isnan(a)),
+            np.count_nonzero(np.isinf(a)),
         )
 
     def c_code(self, node, name, inputs, outputs, sub):
         (z,) = outputs
-        ctype = f"npy_{node.inputs[0].type.dtype}"
-        # Blocks that the cache holds.  In those without a zero, a NaN or an Inf, as nearly all of
-        # them are, there is no branch, and everything in lanes, so that vectors can be used.
+        # Blocks that the cache holds.  In those without a NaN or an Inf, as nearly all of them
+        # are, there is no branch, and everything in lanes, so that vectors can be used.
         body = f"""
-        const {ctype} inf = ({ctype})NPY_INFINITY;
-        {ctype} low[{LANES}], high[{LANES}];
+        const CTYPE inf = (CTYPE)NPY_INFINITY;
+        CTYPE low[{LANES}], high[{LANES}];
         double sum[{LANES}] = {{0}}, squares[{LANES}] = {{0}};
         npy_intp zeros = 0, nan = 0, infinite = 0;
         for (int j = 0; j < {LANES}; j++) {{ low[j] = inf; high[j] = -inf; }}
         for (npy_intp start = 0; start < n; start += 1024) {{
             const npy_intp end = start + 1024 < n ? start + 1024 : n;
-            int some = end - start < 1024;
-            for (npy_intp i = start; i < end; i++) some |= (p[i] == 0) | !(fabs(p[i]) < inf);
+            int some = end - start < 1024, zero = 0;
+            for (npy_intp i = start; i < end; i++) some |= !(fabs(p[i]) < inf);
+            for (npy_intp i = start; i < end; i++) zero += p[i] == 0;
+            zeros += zero;
             if (!some) {{
                 for (npy_intp i = start; i < end; i += {LANES})
                     for (int j = 0; j < {LANES}; j++) {{
@@ -373,8 +375,7 @@ class Summarise(_OverArrays):
                 continue;
             }}
             for (npy_intp i = start; i < end; i++) {{
-                const {ctype} x = p[i];
-                zeros += x == 0;
+                const CTYPE x = p[i];
                 nan += x != x;
                 infinite += x == inf || x == -inf;
                 if (!(fabs(x) < inf)) continue;
@@ -393,18 +394,27 @@ class Summarise(_OverArrays):
         }}
         const double all[8] = {{(double)n, low[0], high[0], sum[0], squares[0],
                                (double)zeros, (double)nan, (double)infinite}};
-        for (int j = 0; j < 8; j++) *(npy_float64 *)PyArray_GETPTR1({z}, j) = all[j];
+        for (int j = 0; j < 8; j++) *(npy_float64 *)PyArray_GETPTR2({z}, NUMBER, j) = all[j];
         """
+        looks = (
+            _look(
+                variable,
+                array,
+                sub["fail"],
+                body.replace("CTYPE", f"npy_{variable.type.dtype}").replace("NUMBER", str(i)),
+            )
+            for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True))
+        )
         return f"""
         Py_XDECREF({z});
-        npy_intp eight = 8;
-        {z} = (PyArrayObject *)PyArray_EMPTY(1, &eight, NPY_FLOAT64, 0);
+        npy_intp shape[2] = {{{len(inputs)}, 8}};
+        {z} = (PyArrayObject *)PyArray_EMPTY(2, shape, NPY_FLOAT64, 0);
         if ({z} == NULL) {{ {sub["fail"]} }}
-        {_look(node.inputs[0], inputs[0], sub["fail"], body)}
+        {" ".join(looks)}
         """
 
     def c_code_cache_version(self):
-        return (1,)
+        return (2,)
 
 
 squared_norms = SquaredNorms()
@@ -416,46 +426,63 @@ def scale_each(factors, arrays):
     return ScaleEach(len(arrays))(factors, *arrays, return_list=True)
 
 
+_GROUP = 8
+
+
 @cache
 def _compiled(op, dtype):
-    """Return a compiled function that applies an operation to a flat array."""
-    x = pt.vector(dtype=dtype)
+    """Return a compiled function that applies an operation to a group of flat arrays."""
+    arrays = [pt.vector(dtype=dtype) for _ in range(_GROUP)]
     mode = Mode("cvm" if config.cxx else "vm", None)
-    fn = pytensor.function([x], op(x), mode=mode)
+    fn = pytensor.function(arrays, op(*arrays), mode=mode)
     fn.trust_input = True
-    # Its buffers belong to one caller at a time.
-    return fn, Lock()
+    # Its buffers belong to one caller at a time; the array fills up a group.
+    return fn, Lock(), np.zeros(0, dtype)
 
 
-def _call(op, array):
-    array = np.asarray(array)
-    if array.dtype.name not in FLOATS:
-        array = array.astype("float64")
-    fn, lock = _compiled(op, array.dtype.name)
-    with lock:
-        return fn(array.ravel(order="K"))
+def _apply(op, arrays):
+    """Yield what an operation makes of groups of arrays, with the positions of the arrays."""
+    by_dtype = {}
+    for i, array in enumerate(arrays):
+        array = np.asarray(array)
+        if array.dtype.char not in "fd":
+            array = array.astype("float64")
+        by_dtype.setdefault(array.dtype.char, []).append((i, array.ravel(order="K")))
+    for char, members in by_dtype.items():
+        fn, lock, nothing = _compiled(op, {"f": "float32", "d": "float64"}[char])
+        for start in range(0, len(members), _GROUP):
+            positions, flat = zip(*members[start : start + _GROUP], strict=True)
+            with lock:
+                yield positions, fn(*flat, *[nothing] * (_GROUP - len(flat)))
 
 
-def summarise(array):
-    """Return the :class:`Summary` of an array, gathered in compiled code.
+def summarise(arrays):
+    """Return what there is to know of arrays, gathered in compiled code.
 
     Parameters
     ----------
-    array : ndarray
+    arrays : sequence of ndarray
         Of any shape; what is neither float32 nor float64 is read as float64.
 
     Returns
     -------
-    Summary
+    list of Summary
 
     Examples
     --------
     >>> import numpy as np
     >>> from theanoguard.training.ops import summarise
-    >>> summarise(np.array([0.0, 3.0, -4.5, np.nan]))
-    Summary(size=4, min=-4.5, max=3.0, mean=-0.5, norm=5.40..., zeros=0.25, n_nan=1, n_inf=0)
+    >>> summarise([np.array([0.0, 3.0, -4.5, np.nan])])
+    [Summary(size=4, min=-4.5, max=3.0, mean=-0.5, norm=5.40..., zeros=0.25, n_nan=1, n_inf=0)]
     """
-    size, low, high, total, squares, zeros, n_nan, n_inf = map(float, _call(Summarise(), array))
+    summaries = [None] * len(arrays)
+    for positions, rows in _apply(Summarise(), arrays):
+        for i, row in zip(positions, rows.tolist(), strict=False):
+            summaries[i] = _summary(*row)
+    return summaries
+
+
+def _summary(size, low, high, total, squares, zeros, n_nan, n_inf):
     finite = size - n_nan - n_inf
     nan = float("nan")
     return Summary(
@@ -470,6 +497,12 @@ def summarise(array):
     )
 
 
-def all_finite(array):
-    """Whether an array holds neither NaN nor Inf, looked at in compiled code."""
-    return int(_call(FirstBad(), array)) < 0
+def not_finite(arrays):
+    """Return the positions of the arrays that hold NaN or Inf, looked at in compiled code."""
+    return [
+        i
+        for positions, first in _apply(FirstBad(), arrays)
+        if first >= 0
+        for i in positions[int(first) :]
+        if not np.isfinite(arrays[i]).all()
+    ]

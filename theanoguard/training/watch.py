@@ -28,7 +28,7 @@ from theanoguard.guard import events
 from theanoguard.guard.policy import Policy
 from theanoguard.log import open_log
 from theanoguard.training.gradients import readable_names
-from theanoguard.training.ops import Summary, all_finite, summarise
+from theanoguard.training.ops import Summary, not_finite, summarise
 
 KINDS = ("weight", "gradient", "update")
 SCHEMA = "theanoguard.watch/1"
@@ -120,9 +120,9 @@ class Watch:
     """Gather statistics of the parameters of a training, and events of what goes bad.
 
     Each step of the training is done ``with watch.step():``, which `watching` does for a compiled
-    function by itself.  Weights are looked at for NaN and Inf after each step, statistics are
-    gathered, and gradients looked at, where they are due; all in compiled code.  Several threads
-    may train and read.
+    function by itself.  Statistics are gathered, and what is watched is looked at for NaN and Inf,
+    where they are due; weights are looked at after each step.  All of that is compiled code.
+    Several threads may train and read.
 
     Parameters
     ----------
@@ -138,6 +138,8 @@ class Watch:
     updates : bool
         Whether to gather by how much a step changes each parameter, for which a due step takes a
         copy of the parameters.
+    look_always : bool
+        False looks at the weights for NaN and Inf only where statistics are due.
     history : int
         The statistics of how many due steps are kept.
     max_events : int
@@ -185,6 +187,7 @@ class Watch:
         names=None,
         skip=(),
         updates=True,
+        look_always=True,
         history=1000,
         max_events=1000,
         batches_per_epoch=None,
@@ -195,8 +198,9 @@ class Watch:
         names = readable_names(params if names is None else list(names))
         _check(params, names, every, history, max_events, batches_per_epoch)
         self._skip = (skip,) if isinstance(skip, str) else tuple(skip)
+        self._n = len(params)
         self._params = [
-            None if self._skips(name) else p for name, p in zip(names, params, strict=True)
+            (name, p) for name, p in zip(names, params, strict=True) if not self._skips(name)
         ]
         self.names = names
         self.every = every
@@ -205,6 +209,7 @@ class Watch:
         self.epoch = 1
         self.batch = 0
         self._wants_updates = updates
+        self._look_always = look_always
         self._gathered = deque(maxlen=history)
         self._events = deque(maxlen=max_events)
         self._log = open_log(log)
@@ -248,9 +253,9 @@ class Watch:
             If there are not as many gradients as parameters.
         """
         grads = list(grads)
-        if len(grads) != len(self._params):
+        if len(grads) != self._n:
             raise ValueError(
-                f"there are {len(grads)} gradients for {len(self._params)} parameters.\n"
+                f"there are {len(grads)} gradients for {self._n} parameters.\n"
                 "Give one for each parameter of the Watch, in the same order."
             )
         return Observe(self, len(grads))(*grads, return_list=True)
@@ -289,7 +294,7 @@ class Watch:
             due = self.batch == 1 if self.every == "epoch" else (self.steps - 1) % self.every == 0
             step = Step(self.steps, self.epoch, self.batch, due)
             if due and self._wants_updates:
-                step.old = [None if p is None else p.get_value() for p in self._params]
+                step.old = [p.get_value() for _, p in self._params]
             return step
 
     def take_gradients(self, arrays):
@@ -297,49 +302,55 @@ class Watch:
         step = getattr(self._local, "step", None)
         if step is None or not step.due:
             return
-        found = []
-        for name, array in zip(self.names, arrays, strict=True):
-            if not self._skips(name):
-                found.append((name, summarise(array)))
-                self._look_at(step, "gradient", name, array)
-        step.gradients = found
+        named = [
+            (name, array)
+            for name, array in zip(self.names, arrays, strict=True)
+            if not self._skips(name)
+        ]
+        self._look_at(step, "gradient", named)
+        names, arrays = zip(*named, strict=True) if named else ((), ())
+        step.gradients = list(zip(names, summarise(arrays), strict=True))
 
     def take_outputs(self, step, named):
         """Look at what a function has returned."""
-        for name, value in named:
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not self._skips(name):
-                self._look_at(step, "output", name, value)
+        named = [
+            (name, value)
+            for name, value in named
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not self._skips(name)
+        ]
+        self._look_at(step, "output", named)
 
     def _end(self, step):
         self._take_events(step)
-        records = []
-        for i, (name, p) in enumerate(zip(self.names, self._params, strict=True)):
-            if p is None:
-                continue
-            value = p.get_value(borrow=True)
-            self._look_at(step, "weight", name, value)
-            if step.due:
-                records.append(("weight", name, summarise(value)))
-                if step.old is not None:
-                    with np.errstate(invalid="ignore", over="ignore"):
-                        update = value - step.old[i]
-                    records.append(("update", name, summarise(update)))
-        records.extend(("gradient", *found) for found in step.gradients or ())
-        if step.due:
-            records.sort(key=lambda record: KINDS.index(record[0]))
-            at = (step.number, step.epoch, step.batch)
-            self._gathered.append(tuple(Record(*at, *record) for record in records))
+        if not (step.due or self._look_always):
+            return
+        named = [(name, p.get_value(borrow=True)) for name, p in self._params]
+        self._look_at(step, "weight", named)
+        if not step.due:
+            return
+        names, values = zip(*named, strict=True) if named else ((), ())
+        found = {"weight": zip(names, summarise(values), strict=True)}
+        found["gradient"] = step.gradients or ()
+        if step.old is not None:
+            with np.errstate(invalid="ignore", over="ignore"):
+                moves = [new - old for new, old in zip(values, step.old, strict=True)]
+            found["update"] = zip(names, summarise(moves), strict=True)
+        at = (step.number, step.epoch, step.batch)
+        self._gathered.append(
+            tuple(Record(*at, kind, *pair) for kind, pairs in found.items() for pair in pairs)
+        )
 
     # -- events
 
-    def _look_at(self, step, role, name, array):
+    def _look_at(self, step, role, named):
         """Make an event when a value turns bad; the next one once it has been good again."""
+        bad = not_finite([array for _, array in named])
+        bad = {(role, named[i][0]): named[i][1] for i in bad}
         with self._lock:
-            if all_finite(array):
-                self._bad.discard((role, name))
-            elif (role, name) not in self._bad:
-                self._bad.add((role, name))
-                self._add(_event(step, role, name, array), step)
+            new = [key for key in bad if key not in self._bad]
+            self._bad = {key for key in self._bad if key[0] != role} | bad.keys()
+            for role, name in new:
+                self._add(_event(step, role, name, bad[role, name]), step)
 
     def _take_events(self, step):
         for source in self._sources:
