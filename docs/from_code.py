@@ -30,7 +30,7 @@ def summary(name):
     value = getattr(theanoguard, name)
     is_object = not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value))
     if is_object:
-        return f"A :py:class:`~theanoguard.{type(value).__name__}`, ready to use."
+        return f"A ``{type(value).__name__}``, ready to use."
     return inspect.getdoc(value).split("\n\n")[0].replace("\n", " ")
 
 

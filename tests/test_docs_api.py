@@ -1,0 +1,84 @@
+"""The reference has every public name, and each is shown at work in an example that is run."""
+
+import ast
+import doctest
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import theanoguard
+from theanoguard.guard.plan import RULES
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def examples_of_docstrings():
+    """(statement, what it prints) of all docstrings' examples but those that are skipped."""
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    for found in pkgutil.walk_packages(theanoguard.__path__, "theanoguard."):
+        if ".shim" in found.name or found.name.endswith(("__main__", "numba_ops")):
+            continue  # (importing them changes something)
+        module = importlib.import_module(found.name)
+        for test in finder.find(module):
+            for example in test.examples:
+                if not example.options.get(doctest.SKIP):
+                    yield example.source, example.want
+
+
+def examples_of_pages():
+    """(statement, what it prints) under ``.. doctest::`` and ``.. testcode::``."""
+    parser = doctest.DocTestParser()
+    block = re.compile(r"^\.\. (doctest|testcode)::.*\n((?:   .*\n|\n)*)", re.MULTILINE)
+    for path in DOCS.glob("*.rst"):
+        for kind, body in block.findall(path.read_text(encoding="utf-8")):
+            if kind == "testcode":
+                yield inspect.cleandoc(body), ""
+            else:
+                yield from ((e.source, e.want) for e in parser.get_examples(body))
+
+
+def names_in(source):
+    """All names and attributes that a piece of Python speaks of."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+@pytest.fixture(scope="module")
+def names_at_work():
+    """What the examples use, or what they show as a result; to import a name is not to use it."""
+    examples = [*examples_of_docstrings(), *examples_of_pages()]
+    used = {name for source, _ in examples for name in names_in(source)}
+    return used | {word for _, shown in examples for word in re.findall(r"\w+", shown)}
+
+
+@pytest.mark.parametrize("name", theanoguard.__all__)
+def test_every_public_name_is_shown_at_work(name, names_at_work):
+    assert name in names_at_work
+
+
+@pytest.mark.parametrize("name", theanoguard.__all__)
+def test_every_public_name_is_described(name):
+    value = getattr(theanoguard, name)
+    is_object = not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value))
+    assert inspect.getdoc(type(value) if is_object else value)
+
+
+def test_every_public_name_is_in_the_reference(tmp_path):
+    pytest.importorskip("sphinx")
+    pytest.importorskip("numpydoc")
+    command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "text", DOCS, tmp_path]
+    build = subprocess.run(command, capture_output=True, text=True)
+    assert build.returncode == 0, build.stderr
+    reference = (tmp_path / "api.txt").read_text(encoding="utf-8")
+    assert [name for name in theanoguard.__all__ if f'"{name}' not in reference] == []
+    guard = (tmp_path / "guard.txt").read_text(encoding="utf-8")
+    assert [rule.name for rule in RULES if rule.name not in guard] == []
