@@ -17,12 +17,12 @@ PACKAGE = Path(theanoguard.__file__).parent
 # "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
 LAYERS = [
     {"shim", "cli", "__main__"},
-    {"doctor", "logreport", "run"},
+    {"doctor", "lintscript", "logreport", "run"},
     {"theanoguard"},
     {"notebook"},
     {"inspecting"},
     {"guarded"},
-    {"numba_ops", "monitor", "training", "compare", "lint"},
+    {"numba_ops", "monitor", "training", "compare", "lint", "stable"},
     {"guard"},
     {"log"},
     {"explain"},

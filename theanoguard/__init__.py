@@ -1,6 +1,6 @@
 """theanoguard: where, why and when numbers go bad inside compiled PyTensor graphs."""
 
-from theanoguard import testvalue
+from theanoguard import stable, testvalue
 from theanoguard.asserts import (
     Assert,
     PdbBreakpoint,
@@ -22,12 +22,14 @@ from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
 from theanoguard.inspecting import Inspection, inspect
 from theanoguard.legacy import install_theano, uninstall_theano
+from theanoguard.lint import Finding, lint
 from theanoguard.log import EventLog, read_log
 from theanoguard.monitor import DetectNan, MonitorMode, Stepper, detect_nan, step, stepping
 from theanoguard.notebook import load_ipython_extension, unload_ipython_extension
 from theanoguard.printing import debugprint, min_informative_str, pp, pprint, profile, pydotprint
 from theanoguard.printops import Print
 from theanoguard.provenance import provenance, track_provenance
+from theanoguard.stable import stabilize
 from theanoguard.testvalue import (
     MissingTestValue,
     eval_intermediate_values,
@@ -53,6 +55,7 @@ __all__ = [
     "DetectNan",
     "EventLog",
     "Explanation",
+    "Finding",
     "GradientError",
     "GradientEvent",
     "GradientGuard",
@@ -86,6 +89,7 @@ __all__ = [
     "guarded_updates",
     "inspect",
     "install_theano",
+    "lint",
     "load_ipython_extension",
     "min_informative_str",
     "pp",
@@ -97,6 +101,8 @@ __all__ = [
     "register_hint",
     "render_failure",
     "render_text",
+    "stabilize",
+    "stable",
     "step",
     "stepping",
     "test_values",

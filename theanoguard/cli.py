@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from theanoguard import doctor, logreport, run
+from theanoguard import doctor, lintscript, logreport, run
 from theanoguard.environment import version_of
 
 
@@ -36,6 +36,11 @@ COMMANDS = {
         "what a bug report needs, and what would go wrong on this machine",
         doctor.add_arguments,
         doctor.run,
+    ),
+    "lint": Command(
+        "find risky patterns in the graphs that a script builds, without running the model",
+        lintscript.add_arguments,
+        lintscript.run,
     ),
     "report": Command(
         "show, filter and count the events of a log",

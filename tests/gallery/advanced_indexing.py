@@ -12,6 +12,14 @@ def model():
     return [table, rows], [pt.log(picked).sum()], []  # culprit
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    table = pt.dmatrix("table")
+    rows = pt.lvector("rows")
+    picked = pt.maximum(table[rows], 1e-6)
+    return [table, rows], [pt.log(picked).sum()], []
+
+
 def arguments():
     """Return the values of the inputs."""
     table = np.arange(12.0).reshape(4, 3) + 1.0

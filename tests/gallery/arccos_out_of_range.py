@@ -11,6 +11,13 @@ def model():
     return [u], [pt.arccos(cosine)], []  # culprit
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    u = pt.dvector("u")
+    cosine = pt.clip(u * 1.0000001, -1 + 1e-7, 1 - 1e-7)
+    return [u], [pt.arccos(cosine)], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([0.5, 1.0])]

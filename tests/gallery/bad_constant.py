@@ -11,6 +11,13 @@ def model():
     return [x], [pt.cumsum(x) * prior], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    prior = pt.constant(np.array([0.1, 0.2, 0.3]), name="prior")
+    return [x], [pt.cumsum(x) * prior], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.ones(3)]

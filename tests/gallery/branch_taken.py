@@ -13,6 +13,14 @@ def model():
     return [x], [ifelse(x.sum() > 0, root, other)], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    root = pt.sqrt(pt.maximum(x, 1e-12))
+    other = pt.log(pt.maximum(pt.cumsum(x) - 9.0, 1e-6))
+    return [x], [ifelse(x.sum() > 0, root, other)], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([4.0, 1.0, -1.0])]

@@ -13,6 +13,15 @@ def model():
     return [score, keep], [weight], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    score = pt.dmatrix("score")
+    keep = pt.bmatrix("keep")
+    masked = pt.switch(keep, score, -1e9)
+    weight = pt.special.softmax(masked, axis=1)
+    return [score, keep], [weight], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.ones((2, 2)), np.array([[1, 0], [0, 0]], dtype="int8")]

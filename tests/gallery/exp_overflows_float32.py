@@ -10,6 +10,12 @@ def model():
     return [x], [pt.exp(x * 2)], []  # culprit
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.fvector("x")
+    return [x], [pt.exp(pt.minimum(x * 2, 20))], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 50.0], dtype="float32")]

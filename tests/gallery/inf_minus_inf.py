@@ -12,6 +12,15 @@ def model():
     return [x], [a - b], []  # culprit
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    x_low = pt.minimum(x, 10.0)
+    a = pt.cumsum(pt.exp(x_low))
+    b = pt.cumsum(pt.exp(2 * x_low))
+    return [x], [a - b], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 900.0])]

@@ -12,6 +12,14 @@ def model():
     return [x], [r, pt.cumsum(r)], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    s = pt.cumsum(x)
+    r = pt.log(pt.maximum(s, 1e-6))
+    return [x], [r, pt.cumsum(r)], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, -0.5, -2.0, 4.0])]

@@ -12,6 +12,14 @@ def model():
     return [z], [r.sum()], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    z = pt.dvector("z")
+    p = pt.clip(z, 0, 1 - 1e-7)
+    r = pt.log1p(-p)
+    return [z], [r.sum()], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([0.3, 1.0])]

@@ -10,6 +10,12 @@ def model():
     return [n], [(n * pt.log(n)).sum()], []  # culprit
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    n = pt.dvector("n")
+    return [n], [(n * pt.log(pt.maximum(n, 1e-12))).sum()], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 0.0, 3.0])]

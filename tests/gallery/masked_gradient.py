@@ -13,6 +13,15 @@ def model():
     return [x, used], [pytensor.grad(y.sum(), x)], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    used = pt.bmatrix("used")
+    positive = x > 0
+    y = pt.switch(pt.eq(used, 1) & positive, pt.log(pt.switch(positive, x, 1.0)), 0.0)
+    return [x, used], [pytensor.grad(y.sum(), x)], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 2.0, 0.0]), np.array([[1, 1, 0], [0, 1, 0]], dtype="int8")]

@@ -14,6 +14,15 @@ def model():
     return [x], [loss], [(w, w - 0.1 * pytensor.grad(loss, w))]
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    w = pytensor.shared(np.zeros(3), name="w")
+    norm = pt.sqrt((w**2).sum() + 1e-12)
+    loss = (x * w).sum() + 0.1 * norm
+    return [x], [loss], [(w, w - 0.1 * pytensor.grad(loss, w))]
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.ones(3)]

@@ -15,6 +15,16 @@ def model():
     return [x], [op(x, x + pt.arange(3) - 1.0)], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    a = pt.dvector("a")
+    b = pt.dvector("b")
+    inner = pt.log(pt.maximum(a - b, 1e-6))
+    op = OpFromGraph([a, b], [inner * 2.0 + 1.0])
+    x = pt.dvector("x")
+    return [x], [op(x, x + pt.arange(3) - 1.0)], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 2.0, 3.0])]

@@ -11,6 +11,13 @@ def model():
     return [x], [y.sum()], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+    y = pt.maximum(x, 0.0) ** 1.3
+    return [x], [y.sum()], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 2.0, -0.5])]

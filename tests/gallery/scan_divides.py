@@ -16,6 +16,17 @@ def model():
     return [x], [totals], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dvector("x")
+
+    def step(x_t, total):
+        return pt.clip((total + 1.0) / pt.maximum(x_t, 1e-3), -1e6, 1e6)
+
+    totals = pytensor.scan(step, sequences=[x], outputs_info=[pt.zeros(())], return_updates=False)
+    return [x], [totals], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 2.0, 0.0, 4.0])]

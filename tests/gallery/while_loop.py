@@ -18,6 +18,18 @@ def model():
     return [x], [states], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    x = pt.dscalar("x")
+
+    def step(state):
+        grown = pt.exp(pt.minimum(state, 20.0))
+        return grown, until(grown < 0)
+
+    states = pytensor.scan(step, outputs_info=[x], n_steps=20, return_updates=False)
+    return [x], [states], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.float64(1.0)]

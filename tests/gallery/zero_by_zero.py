@@ -11,6 +11,13 @@ def model():
     return [counts], [share], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    counts = pt.dmatrix("counts")
+    share = counts / pt.maximum(counts.sum(axis=1, keepdims=True), 1.0)
+    return [counts], [share], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([[1.0, 3.0], [2.0, 2.0], [0.0, 0.0]])]

@@ -12,6 +12,14 @@ def model():
     return [mask, x], [loss.sum()], []
 
 
+def repaired():
+    """Return the same for the model with the fault repaired."""
+    mask = pt.dvector("mask")
+    x = pt.dvector("x")
+    loss = mask * pt.log(pt.maximum(x, 1e-12))
+    return [mask, x], [loss.sum()], []
+
+
 def arguments():
     """Return the values of the inputs."""
     return [np.array([1.0, 1.0, 0.0]), np.array([1.0, 2.0, 0.0])]

@@ -148,6 +148,36 @@ def hint_for(situation):
     return None
 
 
+def advice(key, op=None):
+    """Return what to write instead, from the text of a hint: all but its first sentence.
+
+    Parameters
+    ----------
+    key : str
+    op : str, optional
+        Name of the operation, where several have a hint with this key.
+
+    Returns
+    -------
+    str
+        The whole text where it has one sentence only.
+
+    Raises
+    ------
+    KeyError
+        If there is no such hint.
+
+    Examples
+    --------
+    >>> advice("division-by-zero", "true_div")
+    'Guard the divisor: x / (n + eps), or x / maximum(n, eps).'
+    """
+    texts = {hint.key: hint.text for hint in CAME_IN.values()}
+    for rules in (*_rules.values(), _rules.get(op, ())):
+        texts.update((rule.key, rule.text) for rule in rules)
+    return texts[key].partition(". ")[2] or texts[key]
+
+
 def _applies(rule, situation):
     with np.errstate(all="ignore"):
         try:
