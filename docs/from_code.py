@@ -1,5 +1,6 @@
 """Directives that write parts of the documentation from the code, so that they cannot go stale."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import theanoguard
 from theanoguard.guard.plan import RULES
 
 DOCS = Path(__file__).parent
+PACKAGE = Path(theanoguard.__file__).parent
 DESCRIBED = re.compile(r"^\.\. auto\w+:: theanoguard\.(\w+)$", re.MULTILINE)
 
 
@@ -55,6 +57,27 @@ def list_table(*rows):
     return [*lines, ""]
 
 
+def layers():
+    """Return the table of layers that the test of the architecture holds, from the top down."""
+    test = DOCS.parent / "tests" / "test_architecture.py"
+    for statement in ast.parse(test.read_text(encoding="utf-8")).body:
+        if isinstance(statement, ast.Assign) and statement.targets[0].id == "LAYERS":
+            return ast.literal_eval(statement.value)
+    raise LookupError(f"no table LAYERS in {test}")
+
+
+def first_line(room):
+    """Return the first line of a room's docstring; None where there is no such room."""
+    places = [f"{room}/__init__.py", f"{room}.py"]
+    if room == "theanoguard":
+        places = ["__init__.py"]
+    for place in places:
+        if (PACKAGE / place).exists():
+            tree = ast.parse((PACKAGE / place).read_text(encoding="utf-8"))
+            return ast.get_docstring(tree).splitlines()[0]
+    return None
+
+
 class FromCode(SphinxDirective):
     """Writes what its method `lines` returns."""
 
@@ -87,8 +110,22 @@ class PlanRules(FromCode):
         return list_table(("rule", "reason"), *((rule.name, rule.reason) for rule in RULES))
 
 
+class Rooms(FromCode):
+    """The rooms of the package, layer by layer, with what their docstrings begin with."""
+
+    def lines(self):
+        rooms = [
+            (f"{number}. ``{room}``", line)
+            for number, layer in enumerate(layers(), start=1)
+            for room in sorted(layer)
+            if (line := first_line(room)) is not None
+        ]
+        return list_table(("layer and room", "what it is"), *rooms)
+
+
 def setup(app):
     app.add_directive("public-names", PublicNames)
     app.add_directive("public-entries", PublicEntries)
     app.add_directive("plan-rules", PlanRules)
+    app.add_directive("rooms", Rooms)
     return {"parallel_read_safe": True}
