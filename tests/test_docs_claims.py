@@ -116,7 +116,7 @@ def theirs():
     return NanGuardMode(True, True, True)
 
 
-def test_pytensors_guard_names_the_fused_node_and_not_the_line(theirs):
+def test_pytensors_guard_names_the_fused_node_and_not_the_line(theirs, needs_cxx):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.log(x - 0.5), mode=theirs)
     message = message_of(f, np.array([1.0, 0.25]))
@@ -125,7 +125,7 @@ def test_pytensors_guard_names_the_fused_node_and_not_the_line(theirs):
     assert "-0.25" not in message
 
 
-def test_pytensors_guard_leaves_a_weight_that_was_updated_in_place_changed(theirs):
+def test_pytensors_guard_leaves_a_weight_that_was_updated_in_place_changed(theirs, needs_cxx):
     w = pytensor.shared(np.array([1.0, 2.0]), name="w")
     x = pt.dvector("x")
     step = pytensor.function([x], updates={w: w / x}, mode=theirs)

@@ -101,7 +101,7 @@ def commands_of(name):
     "name",
     [n for n in PAGES if any(language == "console" for language, *_ in code_blocks(n))],
 )
-def test_session(name, commands, tmp_path):
+def test_session(name, commands, tmp_path, needs_cxx):
     for language, options, text in code_blocks(name):
         if language == "yaml":
             continue

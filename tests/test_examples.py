@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Example:
 HOW = {
     "compare_backends": Example(says="float32 parts first at exp"),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
+    "gradient_guard": Example(says="batch 20 was not done"),
     "monitor_every_node": Example(says="*** NaN detected ***"),
     "print_and_assert": Example(says="asked for: shares >= 0"),
     # The examples of a repository's own tests are run without its settings.
@@ -57,10 +59,12 @@ HOW = {
     ),
     "read_a_log": Example(says="norm, call 3: nan at (0,)"),
     "save_a_reproduction": Example(says="-inf at element (0, 1)"),
+    "skip_bad_steps": Example(says="2 of 100 steps skipped"),
     "step_through": Example(says="before it: Cumsum{axis=0}"),
     "theano_script": Example(says="right: ", launcher=("-m", "theanoguard", "run")),
     "train_digits": Example(says="epoch   1", arguments=("--epochs", "1")),
     "values_while_building": Example(says="built at"),
+    "watch_weights": Example(says="nan in weight bias: epoch 3, batch 8"),
     "where_nodes_come_from": Example(says="Log: local_logsoftmax"),
 }
 
@@ -138,15 +142,15 @@ def test_a_bad_argument_is_named(option):
     assert result.stderr.endswith(f"error: {option} must be positive\n")
 
 
-def test_readme_example(tmp_path):
-    block = re.search(r"code-block:: python\n\n((?:    .*\n|\n)+)", README)[1]
-    script = tmp_path / "readme.py"
-    script.write_text(re.sub("^    ", "", block, flags=re.MULTILINE), encoding="utf-8")
-    result = run(script)
-    assert result.returncode == 0, result.stderr
-    total, *message = result.stdout.splitlines()
-    assert float(total) == pytest.approx(1.791759469228055)
-    assert message[0].startswith("Inf in ")
+def test_readme_example(tmp_path, needs_cxx):
+    script, report = (
+        textwrap.dedent(re.search(rf"{before}\n\n((?:    .*\n|\n)+)", README)[1]).strip()
+        for before in ("code-block:: python", "ends with this error, .*::")
+    )
+    (tmp_path / "step.py").write_text(script, encoding="utf-8")
+    result = run("step.py", cwd=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.strip().endswith(report)
 
 
 def test_ci_runs_the_command_of_the_readme():
