@@ -82,6 +82,7 @@ class FromCode(SphinxDirective):
     """Writes what its method `lines` returns."""
 
     def run(self):
+        self.env.note_reread()  # (the code may have changed where the page has not)
         return self.parse_text_to_nodes("\n".join(self.lines()), allow_section_headings=False)
 
 
