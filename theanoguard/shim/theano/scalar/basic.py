@@ -293,6 +293,25 @@ deg2rad = Deg2Rad(name="deg2rad")
 rad2deg = Rad2Deg(name="rad2deg")
 
 
+class ComplexFromPolar(BinaryScalarOp):
+    """The complex number that has a modulus and an angle; it has no gradient."""
+
+    output_types_preference = staticmethod(Complex.output_types_preference)
+
+    def impl(self, r, theta):
+        """Return the number; the modulus may not be negative."""
+        if r < 0:
+            raise ValueError("polar radius must be non-negative", r)
+        return builtins.complex(r * math.cos(theta), r * math.sin(theta))
+
+    def c_code(self, *args, **kwargs):
+        """Raise NotImplementedError: there is Python code only."""
+        raise NotImplementedError
+
+
+complex_from_polar = ComplexFromPolar(name="complex_from_polar")
+
+
 def int_out_nocomplex(*types):
     """Output type of a ``ScalarOp``: int64; complex numbers are refused."""
     if any(type in complex_types for type in types):

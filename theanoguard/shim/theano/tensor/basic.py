@@ -124,12 +124,10 @@ from pytensor.tensor.math import ceil_intdiv as ceil_intdiv
 from pytensor.tensor.math import clip as clip
 from pytensor.tensor.math import complex as complex
 from pytensor.tensor.math import complex_dtypes as complex_dtypes
-from pytensor.tensor.math import complex_from_polar as complex_from_polar
 from pytensor.tensor.math import continuous_dtypes as continuous_dtypes
 from pytensor.tensor.math import cos as cos
 from pytensor.tensor.math import cosh as cosh
 from pytensor.tensor.math import cov as cov
-from pytensor.tensor.math import deg2rad as deg2rad
 from pytensor.tensor.math import divmod as divmod
 from pytensor.tensor.math import dot as dot
 from pytensor.tensor.math import eq as eq
@@ -193,7 +191,6 @@ from pytensor.tensor.math import power as power
 from pytensor.tensor.math import prod as prod
 from pytensor.tensor.math import psi as psi
 from pytensor.tensor.math import ptp as ptp
-from pytensor.tensor.math import rad2deg as rad2deg
 from pytensor.tensor.math import real as real
 from pytensor.tensor.math import round as round
 from pytensor.tensor.math import round_half_away_from_zero as round_half_away_from_zero
@@ -387,6 +384,9 @@ abs_ = pt_math.abs
 conj = pt_math._conj  # an operation; PyTensor's function leaves real numbers alone
 inv = pt_math.reciprocal
 sgn = pt_math.sign
+complex_from_polar = Elemwise(scal.complex_from_polar)
+deg2rad = Elemwise(scal.deg2rad)
+rad2deg = Elemwise(scal.rad2deg)
 chi2sf = Elemwise(scal.chi2sf)
 iv = Elemwise(scal.iv)
 where = switch
