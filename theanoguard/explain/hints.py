@@ -242,7 +242,7 @@ _TABLE = [
         lambda s: _first(s) == 0 and s.made_by(0, "prod", "exp", "mul", "sigmoid", "pow"),
         "The argument has underflowed to 0: numbers this small do not exist in {dtype}."
         " Compute in logarithms: a sum of logs for a product, log_softmax or"
-        " pt.log_sigmoid for a probability, logsumexp for a sum of exps.",
+        " -softplus(-x) for log(sigmoid(x)), logsumexp for a sum of exps.",
     ),
     ("log log2 log10 sqrt", "cancellation", _cancelled, _VARIANCE),
     (
