@@ -29,7 +29,10 @@ NOT_TYPED = {
     "OMP_NUM_THREADS=1 python benchmarks/compiling.py --repeats 7 --cold 2": "takes minutes",
 }
 # Pages in which a block that is not run would be a mistake.
-PAGES = "api ci coming_from design guard nans printing quickstart stepping testvalues".split()
+PAGES = """
+    api ci coming_from design guard lint
+    nans printing quickstart stable stepping testvalues
+""".split()
 # What Sphinx runs, or shows from a file that something else runs.
 RUN_BY_SPHINX = {"doctest", "testcode", "testsetup", "testcleanup", "testoutput", "literalinclude"}
 CHECKER = doctest.OutputChecker()

@@ -48,6 +48,7 @@ HOW = {
     "compare_backends": Example(says="float32 parts first at exp"),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
     "gradient_guard": Example(says="batch 20 was not done"),
+    "lint_a_model": Example(says="after repair: []"),
     "monitor_every_node": Example(says="*** NaN detected ***"),
     "print_and_assert": Example(says="asked for: shares >= 0"),
     # The examples of a repository's own tests are run without its settings.
@@ -60,6 +61,7 @@ HOW = {
     "read_a_log": Example(says="norm, call 3: nan at (0,)"),
     "save_a_reproduction": Example(says="-inf at element (0, 1)"),
     "skip_bad_steps": Example(says="2 of 100 steps skipped"),
+    "stable_forms": Example(says="stabilized loss  500.157, gradient [[-0.5, 0.5]"),
     "step_through": Example(says="before it: Cumsum{axis=0}"),
     "theano_script": Example(says="right: ", launcher=("-m", "theanoguard", "run")),
     "train_digits": Example(says="epoch   1", arguments=("--epochs", "1")),

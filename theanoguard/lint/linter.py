@@ -31,6 +31,14 @@ class Finding:
         What may go wrong.
     write : str
         What to write instead.
+
+    Examples
+    --------
+    >>> line = SourceLine("model.py", 7, "<module>", "y = pt.log(x)")
+    >>> print(Finding("log-of-zero", line, "x must be positive", "log(x + eps)"))
+    model.py:7: log-of-zero: x must be positive
+        y = pt.log(x)
+        write: log(x + eps)
     """
 
     rule: str

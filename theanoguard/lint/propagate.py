@@ -45,13 +45,16 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     is_numeric,
 )
+from theanoguard.asserts import Assert
 from theanoguard.guard import intervals
 from theanoguard.guard.intervals import COPIES, FOLDED, RANGES, UNARY, NoProgram, registers_of
 from theanoguard.lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
+from theanoguard.printops import Print
+from theanoguard.training.ops import SquaredNorms
 
 VIEWS = (
     *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, ViewOp, DeepCopyOp, CheckAndRaise),
-    *(TensorFromScalar, ScalarFromTensor),
+    *(TensorFromScalar, ScalarFromTensor, Assert, Print),
 )
 """Operations that give their first operand, in another shape or under another name."""
 
@@ -120,7 +123,7 @@ class GraphBounds(Mapping):
     def of_node(self, node):
         """The bounds of the outputs of a node whose operands are known."""
         return [
-            bounds.rounded(output.type.dtype) if isinstance(bounds, Bounds) else Bounds()
+            bounds.rounded(output.type.dtype) if is_numeric(output.type) else Bounds()
             for bounds, output in zip(bounds_of(node.op, node, self), node.outputs, strict=True)
         ]
 
@@ -201,6 +204,7 @@ for _class in (*VIEWS, *CHOICES):
 
 
 @bounds_of.register(CheckAndRaise)
+@bounds_of.register(Assert)
 def _(op, node, bounds):
     result = bounds[node.inputs[0]]
     for condition in node.inputs[1:]:
@@ -217,6 +221,7 @@ for _class, _ends in {
     Shape_i: (1.0,),
     Eye: (0.0, 1.0),
     Argmax: (0.0,),
+    SquaredNorms: (0.0,),
     ArgSortOp: (0.0,),
     LogSoftmax: (-INF, 0.0),
 }.items():

@@ -20,7 +20,7 @@ from pytensor.tensor.special import LogSoftmax
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard.explain.hints import advice
 from theanoguard.explain.naming import INDEXING, op_name
-from theanoguard.lint.propagate import constant_number, is_softmax, scalar_class, viewed
+from theanoguard.lint.propagate import VIEWS, constant_number, is_softmax, scalar_class, viewed
 from theanoguard.training.ops import FirstBad, SquaredNorms
 
 HUGE_SUM = 2**20
@@ -351,7 +351,9 @@ _HARMLESS = (ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Second)
 
 
 def _bad_constant(node, view):
-    for v in node.inputs:
+    if isinstance(node.op, VIEWS):
+        return
+    for v in map(viewed, node.inputs):
         data = v.data if isinstance(v, Constant) else view.values.get(v)
         if data is None or not is_numeric(v.type) or np.asarray(data).dtype.kind != "f":
             continue

@@ -1,0 +1,24 @@
+"""Which of my lines may turn into NaN, before I have run anything?
+
+``lint`` carries bounds through the graph: what is guarded is left alone, what is not is named
+with its line and with what to write.  For a whole script: ``theanoguard lint my_script.py``.
+"""
+
+import pytensor.tensor as pt
+
+from theanoguard import lint
+
+x = pt.dmatrix("x")
+counts = pt.dvector("counts")
+
+share = pt.special.softmax(x, axis=1)
+loss = -pt.log(share).mean()
+rate = 1 / counts
+spread = pt.sqrt(x.var(axis=0) + 1e-8)  # guarded
+known = pt.log(counts)  # theanoguard: ignore[log-of-zero]
+
+for finding in lint([loss, rate.sum(), spread, known]):
+    print(finding, end="\n\n")
+
+better = -pt.special.log_softmax(x, axis=1).mean()
+print("after repair:", lint([better, rate.sum()], bounds={counts: (1, 1e6)}))

@@ -1,0 +1,34 @@
+"""My loss is NaN, or its gradient is, at zeros and at large scores: what do I write instead?
+
+``theanoguard.stable`` has the same functions with value and gradient finite at the edge, and
+``stabilize`` finds where an existing graph needs them.
+"""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from theanoguard import stabilize, stable
+
+scores = pt.dmatrix("scores")
+labels = pt.lvector("labels")
+data = [np.array([[0.0, 1000.0], [1.0, 2.0]]), np.array([0, 1])]
+
+
+def show(name, loss):
+    f = pytensor.function([scores, labels], [loss, pytensor.grad(loss, scores)], mode="FAST_COMPILE")
+    value, gradient = f(*data)
+    print(f"{name:10} loss {value:8.3f}, gradient {gradient.round(3).tolist()}")
+
+
+e = pt.exp(scores)
+p = e / e.sum(axis=1, keepdims=True)
+plain = -pt.log(p[pt.arange(labels.shape[0]), labels]).mean()
+show("plain", plain)
+
+show("stable", stable.categorical_crossentropy(scores, labels, from_logits=True).mean())
+
+found = stabilize(plain)
+print(found)
+(repaired,) = found.apply()
+show("stabilized", repaired)
