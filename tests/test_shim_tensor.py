@@ -58,3 +58,36 @@ def test_a_pickled_expression(shim, loaded):
     total, constant = function(value)
     np.testing.assert_allclose(total, np.tanh(value + 1).sum())
     np.testing.assert_array_equal(constant, [0, 1, 2])
+
+
+def test_join_along_an_axis_that_is_not_known(shim):
+    T = shim.tensor
+    a, b, axis = T.dmatrix("a"), T.dmatrix("b"), T.lscalar("axis")
+    joined = T.concatenate([a, b], axis=axis)
+    gradient = T.grad((joined**2).sum(), a)
+    f = shim.function([a, b, axis], [joined, gradient], mode="FAST_COMPILE")
+    one, other = np.ones((1, 3)), np.zeros((2, 3))
+    for where in (0, -2):
+        result, gradient = f(one, other, where)
+        np.testing.assert_array_equal(result, np.concatenate([one, other], where))
+        np.testing.assert_array_equal(gradient, 2 * one)
+    assert f(one, one, -1)[0].shape == (1, 6)
+    for where in (2, -3):
+        with pytest.raises(IndexError, match="out of bounds"):
+            f(one, one, where)
+
+
+def test_a_transposed_tensor_has_a_name(shim):
+    x = shim.tensor.dmatrix("x")
+    assert x.T.name == shim.tensor.transpose(x).name == "x.T"
+    assert shim.tensor.transpose(shim.tensor.dtensor3("y"), (0, 2, 1)).name is None
+    assert shim.tensor.dmatrix().T.name is None
+
+
+def test_operations_of_old(shim):
+    T = shim.tensor
+    r = T.dscalar("r")
+    f = shim.function([r], [T.complex_from_polar(r, 0.0), T.conj(r)], mode="FAST_COMPILE")
+    assert f(2.0) == [2.0 + 0j, 2.0]
+    with pytest.raises(ValueError, match="non-negative"):
+        f(-1.0)

@@ -20,7 +20,7 @@ from pytensor.gradient import _populate_var_to_app_to_idx as _populate_var_to_ap
 from pytensor.gradient import disconnected_grad as disconnected_grad
 from pytensor.gradient import disconnected_grad_ as disconnected_grad_
 from pytensor.gradient import disconnected_type as disconnected_type
-from pytensor.gradient import grad as grad
+from pytensor.gradient import grad as pt_grad
 from pytensor.gradient import grad_clip as grad_clip
 from pytensor.gradient import grad_not_implemented as grad_not_implemented
 from pytensor.gradient import grad_scale as grad_scale
@@ -36,10 +36,20 @@ from pytensor.gradient import undefined_grad_ as undefined_grad_
 from pytensor.gradient import verify_grad as pt_verify_grad
 from pytensor.gradient import zero_grad as zero_grad
 from pytensor.gradient import zero_grad_ as zero_grad_
+from pytensor.graph.basic import Variable
 
 ConsiderConstant = ZeroGrad
 consider_constant = zero_grad
 consider_constant_ = zero_grad_
+
+
+@wraps(pt_grad)
+def grad(cost, wrt, *args, **kwargs):
+    """Return the gradients of `cost`; what is no variable has none."""
+    for elem in wrt if isinstance(wrt, list | tuple) else [wrt]:
+        if not isinstance(elem, Variable):
+            raise TypeError(f"Expected Variable, got {elem} of type {type(elem)}")
+    return pt_grad(cost, wrt, *args, **kwargs)
 
 
 def Rop(f, wrt, eval_points, disconnected_outputs="raise", return_disconnected="zero"):

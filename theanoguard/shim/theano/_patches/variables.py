@@ -94,5 +94,6 @@ PATCHES = [
     Patch(_tensor_py_operators, "choose", choose),
     Patch(_tensor_py_operators, "get_scalar_constant_value", get_scalar_constant_value),
     Patch(_tensor_py_operators, "trace", trace),
+    Patch(_tensor_py_operators, "T", property(basic.transpose)),
     Patch(TensorVariable, "__init__", init_variable),
 ]

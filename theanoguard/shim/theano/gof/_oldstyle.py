@@ -135,6 +135,9 @@ def pullback_by_grad(self, inputs, outputs, gradients):
     return self.grad(inputs, gradients)
 
 
+BY_OLD_METHODS = (pullback_by_l_op, pullback_by_grad)
+
+
 def pushforward_by_r_op(self, inputs, outputs, tangents):
     points = [None if isinstance(t.type, DisconnectedType) else t for t in tangents]
     return [disconnected_type() if r is None else r for r in self.R_op(inputs, points)]

@@ -16,7 +16,7 @@ from pytensor.graph.basic import Apply as Apply
 from pytensor.graph.basic import Constant as Constant
 from pytensor.graph.basic import Variable as Variable
 from pytensor.graph.op import Op as Op
-from pytensor.raise_op import Assert
+from pytensor.raise_op import Assert, CheckAndRaise
 from pytensor.scalar.basic import int32 as int32
 from pytensor.tensor.basic import Alloc as Alloc
 from pytensor.tensor.basic import AllocDiag as AllocDiag
@@ -52,7 +52,6 @@ from pytensor.tensor.basic import _nonzero as _nonzero
 from pytensor.tensor.basic import alloc as alloc
 from pytensor.tensor.basic import arange as arange
 from pytensor.tensor.basic import cast as cast
-from pytensor.tensor.basic import concatenate as concatenate
 from pytensor.tensor.basic import constant as constant
 from pytensor.tensor.basic import diagonal as diagonal
 from pytensor.tensor.basic import discrete_dtypes as discrete_dtypes
@@ -66,7 +65,6 @@ from pytensor.tensor.basic import identity_like as identity_like
 from pytensor.tensor.basic import int_dtypes as int_dtypes
 from pytensor.tensor.basic import integer_dtypes as integer_dtypes
 from pytensor.tensor.basic import inverse_permutation as inverse_permutation
-from pytensor.tensor.basic import join as join
 from pytensor.tensor.basic import mgrid as mgrid
 from pytensor.tensor.basic import nonzero as nonzero
 from pytensor.tensor.basic import nonzero_values as nonzero_values
@@ -87,7 +85,6 @@ from pytensor.tensor.basic import switch as switch
 from pytensor.tensor.basic import tensor_copy as tensor_copy
 from pytensor.tensor.basic import tensor_from_scalar as tensor_from_scalar
 from pytensor.tensor.basic import transfer as transfer
-from pytensor.tensor.basic import transpose as transpose
 from pytensor.tensor.basic import tri as tri
 from pytensor.tensor.basic import tril as tril
 from pytensor.tensor.basic import triu as triu
@@ -360,6 +357,8 @@ from pytensor.tensor.type import ztensor6 as ztensor6
 from pytensor.tensor.type import ztensor7 as ztensor7
 from pytensor.tensor.type import zvector as zvector
 
+from theanoguard._pytensor import ifelse
+
 from .. import scalar as scalar_module
 from .._rebroadcast import Rebroadcast as Rebroadcast
 from .._rebroadcast import rebroadcast
@@ -391,6 +390,7 @@ chi2sf = Elemwise(scal.chi2sf)
 iv = Elemwise(scal.iv)
 where = switch
 assert_op = Assert()
+_checked_axis = CheckAndRaise(IndexError, "The axis is out of bounds.")
 
 
 def dtype_second(make):
@@ -533,6 +533,49 @@ def stack(*tensors, **kwargs):
             "theano.tensor.stack(tensors, axis)."
         )
     return pt_basic.stack(tensors, axis)
+
+
+def join(axis, *tensors_list):
+    """Join tensors along an axis, which may be known only when the function runs."""
+    axis = as_tensor_variable(axis)
+    try:
+        axis = int(get_scalar_constant_value(axis))
+    except NotScalarConstantError:
+        tensors = [as_tensor_variable(x) for x in tensors_list]
+    else:
+        return pt_basic.join(axis, *tensors_list)
+    ndim = tensors[0].ndim
+    if not ndim:
+        raise TypeError("Join cannot handle arguments of dimension 0.  Use stack.")
+    in_bounds = and_(ge(axis, -ndim), lt(axis, ndim))
+    which = _checked_axis(mod(axis, ndim), in_bounds)
+    # Tensors that are joined along one axis cannot always be joined along another, which a
+    # gradient might do: nothing is left of them where the axis is not the one.
+    ends = [switch(eq(which, i), np.iinfo("int64").max, 0) for i in range(ndim)]
+    ways = [
+        pt_basic.join(i, *(x[(slice(None, end),) * ndim] for x in tensors))
+        for i, end in enumerate(ends)
+    ]
+    joined = ways.pop()
+    for i, way in reversed([*enumerate(ways)]):
+        joined = ifelse(eq(which, i), way, joined)
+    return joined
+
+
+def concatenate(tensor_list, axis=0):
+    """Join the tensors of a list along an axis, which may be symbolic."""
+    if not isinstance(tensor_list, list | tuple):
+        raise TypeError("The 'tensors' argument must be either a tuple or a list.", tensor_list)
+    return join(axis, *tensor_list)
+
+
+def transpose(x, axes=None):
+    """Reorder the dimensions of `x`, or reverse them, which is told by the name."""
+    x = as_tensor_variable(x)
+    transposed = pt_basic.transpose(x, axes)
+    if x.name and (axes is None or list(axes) == list(range(x.ndim))[::-1]):
+        transposed.name = f"{x.name}.T"
+    return transposed
 
 
 def split(x, splits_size, n_splits, axis=0):
