@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pytensor.compile.mode import Mode
 
-from theanoguard import GuardMode, UpdateError, clip_grad_norm, clip_grad_value, guarded_updates
+from theanoguard import (
+    GuardError,
+    GuardMode,
+    UpdateError,
+    clip_grad_norm,
+    clip_grad_value,
+    guarded_updates,
+)
+from theanoguard.training.inplace import GatedGemm
 
 MODES = ["CVM", "NUMBA"]
 
@@ -193,6 +202,112 @@ def test_a_bad_step_changes_nothing(skipping):
     step(*data(1))
     assert (updates.skipped, updates.in_a_row) == (skipped + 3, 0)
     assert variables[2].get_value() == before[2] + 1
+
+
+# ---------------------------------------------------------------- updates by one BLAS call
+
+
+class Layer:
+    """``w``, of float32, moves by ``-rate x.T y``, which PyTensor makes one ``Gemm``; ``n`` counts.
+
+    Without settings the updates are the plain ones.
+    """
+
+    def __init__(self, mode=None, **settings):
+        x, y = pt.fmatrix("x"), pt.fmatrix("y")
+        self.w = pytensor.shared(np.zeros((3, 2), "float32"), name="w")
+        self.n = pytensor.shared(np.zeros(2), name="n")
+        step = self.w - np.float32(0.1) * pt.dot(x.T, y)
+        updates = {self.w: step, self.n: self.n + 1}
+        self.updates = guarded_updates(updates, **settings) if settings else updates
+        mode = mode or Mode("cvm" if pytensor.config.cxx else "vm", "fast_run")
+        self.step = pytensor.function([x, y], pt.dot(x, self.w), updates=self.updates, mode=mode)
+
+    def values(self):
+        return self.w.get_value(), self.n.get_value()
+
+    def in_place(self):
+        ops = [node.op for node in self.step.maker.fgraph.apply_nodes]
+        return any(isinstance(op, GatedGemm) for op in ops)
+
+
+def batch(seed, scale=1.0):
+    rng = np.random.default_rng(seed)
+    return [np.float32(scale * rng.normal(size=(5, k))) for k in (3, 2)]
+
+
+@pytest.fixture(scope="module")
+def layer():
+    layer = Layer(on_bad="skip", max_in_a_row=None)
+    assert layer.in_place()
+    return layer
+
+
+def test_blas_updates_in_place_to_the_bit(layer):
+    plain = Layer()
+    layer.w.set_value(plain.w.get_value())
+    for seed in range(4):
+        np.testing.assert_array_equal(layer.step(*batch(seed)), plain.step(*batch(seed)))
+        np.testing.assert_array_equal(layer.w.get_value(), plain.w.get_value())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_bad_operand_of_blas_changes_nothing(layer, bad, which):
+    layer.step(*batch(1))
+    before, skipped = layer.values(), layer.updates.skipped
+    operands = batch(2)
+    operands[which][1, 1] = bad
+    layer.step(*operands)
+    for value, kept in zip(layer.values(), before, strict=True):
+        np.testing.assert_array_equal(value, kept)
+    assert layer.updates.skipped == skipped + 1
+    assert layer.updates.last_bad == "the new value of w"
+
+
+def test_what_cannot_be_proved_is_computed(layer):
+    """The bound of a product of large and small elements is infinite; the product need not be."""
+    layer.w.set_value(np.zeros((3, 2), "float32"))
+    skipped = layer.updates.skipped
+    x, y = (np.zeros((5, k), "float32") for k in (3, 2))
+    x[0, 0], y[0, 0], y[1, 1] = 1e25, 1e-20, 1e25
+    layer.step(x, y)
+    assert layer.updates.skipped == skipped
+    np.testing.assert_allclose(layer.w.get_value()[0, 0], -1e4, rtol=1e-5)
+    before = layer.values()
+    y[0, 0] = 1e20
+    layer.step(x, y)
+    assert layer.updates.skipped == skipped + 1
+    np.testing.assert_array_equal(layer.w.get_value(), before[0])
+
+
+def test_raising_before_blas_overwrites():
+    layer = Layer(on_bad="raise")
+    before = layer.values()
+    with pytest.raises(UpdateError, match="the new value of w holds a bad value"):
+        layer.step(*batch(1, scale=1e30))
+    for value, kept in zip(layer.values(), before, strict=True):
+        np.testing.assert_array_equal(value, kept)
+
+
+def test_a_limit_is_held_to_the_values_themselves():
+    layer = Layer(on_bad="skip", limit=10.0)
+    assert not layer.in_place()
+    layer.step(*batch(1))
+    layer.step(*batch(1, scale=100))
+    assert layer.updates.skipped == 1
+
+
+def test_blas_updates_under_the_guard():
+    layer = Layer(mode=GuardMode(True, True, True), on_bad="skip")
+    layer.step(*batch(1))
+    before = layer.values()
+    operands = batch(2)
+    operands[0][0, 0] = 1e9
+    with pytest.raises(GuardError):
+        layer.step(operands[0], operands[1] * np.float32(1e9))
+    for value, kept in zip(layer.values(), before, strict=True):
+        np.testing.assert_array_equal(value, kept)
 
 
 def test_too_many_in_a_row():

@@ -7,8 +7,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytensor.compile.mode import Mode
 
 from theanoguard import (
     GradientError,
@@ -17,7 +18,7 @@ from theanoguard import (
     GuardMode,
     clip_grad_norm,
 )
-from theanoguard.training.gradients import RunningMedian
+from theanoguard.training.gradients import CheckNorms
 
 MODES = {"cvm": lambda: "CVM", "numba": lambda: "NUMBA", "guard": GuardMode}
 
@@ -216,6 +217,20 @@ def test_under_the_guard_only_the_norm_counts():
     assert guard.norms() == [2e5]
 
 
+@pytest.mark.parametrize("mode", ["CVM", "NUMBA"])
+def test_two_guards_of_one_gradient(mode):
+    """Each is asked, in one function and in two."""
+    g = pt.dvector("g")
+    small, large = GradientGuard(1.0, action="record"), GradientGuard(10.0, action="record")
+    both = pytensor.function([g], [*small([g]), *large([g])], mode=mode)
+    other = GradientGuard(1.0, action="clip")
+    alone = pytensor.function([g], other([g]), mode=mode)
+    for norm in (0.5, 5.0, 50.0):
+        both([norm])
+        alone([norm])
+    assert [len(guard.events) for guard in (small, large, other)] == [2, 1, 2]
+
+
 def test_guards_pickle():
     guard = GradientGuard(max_norm=10.0, factor=3.0)
     step, _ = build(guard)
@@ -244,12 +259,29 @@ def test_an_event_of_the_guard():
     assert type(event).from_json(event.to_json()) == event
 
 
-@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.integers(1, 9))
-def test_the_running_median(numbers, size):
-    median = RunningMedian(size)
-    for i, number in enumerate(numbers, 1):
-        median.add(number)
-        assert median.value() == pytest.approx(np.median(numbers[max(0, i - size) : i]))
+@given(data=st.data(), window=st.integers(1, 6), per_parameter=st.booleans())
+@settings(max_examples=30)
+def test_c_and_python_agree(data, window, per_parameter, needs_cxx):
+    """One guard is called by the compiled function, the other directly."""
+    bounds = {"parameter_factor" if per_parameter else "factor": 2.0, "max_norm": 50.0}
+    warmup = data.draw(st.integers(1, window))
+    guards = [
+        GradientGuard(**bounds, window=window, warmup=warmup, action="clip", on_nonfinite="skip")
+        for _ in range(2)
+    ]
+    squares, own = pt.dvector("squares"), pytensor.shared(np.array(0))
+    for guard in guards:
+        guard([pt.vector("g"), pt.vector("h")], ["g", "h"])
+    check = pytensor.function(
+        [squares], CheckNorms(guards[0])(squares, own), mode=Mode("cvm", None)
+    )
+    steps = st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1, 4.0, 900.0, np.nan, np.inf]), min_size=2)
+    for step in data.draw(st.lists(steps.map(lambda s: np.array(s[:2])), max_size=20)):
+        np.testing.assert_array_equal(check(step), guards[1].check(step))
+    assert guards[0].steps == guards[1].steps
+    assert str(guards[0].events) == str(guards[1].events)  # (a NaN is not equal to itself)
+    for name in (None, "g", "h"):
+        np.testing.assert_array_equal(guards[0].norms(name), guards[1].norms(name))
 
 
 @pytest.mark.parametrize(

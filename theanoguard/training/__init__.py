@@ -1,6 +1,6 @@
 """Training that notices trouble before the NaN and keeps the weights sound."""
 
-from theanoguard.training import holding  # noqa: F401  (registers its rewrite)
+from theanoguard.training import holding, inplace  # noqa: F401  (they register rewrites)
 from theanoguard.training.clipping import clip_grad_norm, clip_grad_value
 from theanoguard.training.gradients import GradientError, GradientEvent, GradientGuard
 from theanoguard.training.updates import GuardedUpdates, UpdateError, guarded_updates

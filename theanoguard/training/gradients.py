@@ -2,15 +2,16 @@
 
 import logging
 import math
-from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.link.c.op import COp
+from pytensor.link.c.type import generic
 
 from theanoguard.explain.event import GuardEvent
 from theanoguard.training.ops import scale_each, squared_norms
@@ -104,81 +105,75 @@ _RULES = {
 }
 
 
-class RunningMedian:
-    """The median of the last numbers, kept sorted.
+# The guard's `check` for a step in which all is well; else that is called.  Python by itself, in
+# caches that the step has filled, would take as long as the norms.
+_CHECK_NORMS = """
+#include <math.h>
+#include <algorithm>
+#include <vector>
 
-    Parameters
-    ----------
-    size : int
-        How many numbers count.
-
-    Examples
-    --------
-    >>> median = RunningMedian(3)
-    >>> for x in (5.0, 1.0, 2.0, 9.0):
-    ...     median.add(x)
-    >>> median.value()
-    2.0
-    """
-
-    def __init__(self, size):
-        self._last = deque()
-        self._sorted = []
-        self._size = size
-
-    def __len__(self):
-        return len(self._last)
-
-    def add(self, x):
-        """Take in a number; the oldest goes if there are too many."""
-        if len(self._last) == self._size:
-            del self._sorted[bisect_left(self._sorted, self._last.popleft())]
-        self._last.append(x)
-        insort(self._sorted, x)
-
-    def value(self):
-        """Return the median."""
-        n = len(self._sorted)
-        return (self._sorted[(n - 1) // 2] + self._sorted[n // 2]) / 2
-
-
-class Bounds:
-    """The bounds of one norm, and its median where that is asked for.
-
-    Parameters
-    ----------
-    max_norm, factor : float or None
-    window, warmup : int
-    """
-
-    def __init__(self, max_norm, factor, window, warmup):
-        self.max_norm = math.inf if max_norm is None else max_norm
-        self.factor = factor
-        self.warmup = warmup
-        self.norms = RunningMedian(window)
-
-    def broken(self, norm):
-        """Take in a norm; return None or, of the bound it breaks, (rule, bound, median)."""
-        rule, bound, median = "max_norm", self.max_norm, None
-        if self.factor is not None:
-            if len(self.norms) >= self.warmup:
-                median = self.norms.value()
-                # (a median of zero says nothing)
-                if 0 < self.factor * median < bound:
-                    rule, bound = "factor", self.factor * median
-            self.norms.add(norm)
-        return (rule, bound, median) if norm > bound else None
+static PyObject *tg_check_norms(PyObject *guard, PyArrayObject *squares_array) {
+    const npy_float64 *squares = (npy_float64 *)PyArray_DATA(squares_array);
+    npy_intp n = PyArray_SIZE(squares_array);
+    PyObject *arrays = PyObject_GetAttrString(guard, "arrays");
+    if (arrays == NULL) return NULL;
+    Py_DECREF(arrays);  // the guard holds it
+    PyArrayObject *last = (PyArrayObject *)PyTuple_GET_ITEM(arrays, 0);
+    PyArrayObject *finite = (PyArrayObject *)PyTuple_GET_ITEM(arrays, 1);
+    npy_int64 *counts = (npy_int64 *)PyArray_DATA((PyArrayObject *)PyTuple_GET_ITEM(arrays, 2));
+    const npy_float64 *bounds =
+        (npy_float64 *)PyArray_DATA((PyArrayObject *)PyTuple_GET_ITEM(arrays, 3));
+    const npy_intp window = PyArray_DIMS(finite)[0];
+    const npy_intp filled = counts[1] < window ? counts[1] : window, half = filled / 2;
+    std::vector<double> row(n + 1), column(filled);
+    for (npy_intp i = 0; i < n; i++) {
+        row[0] += squares[i];
+        row[i + 1] = sqrt(squares[i]);
+    }
+    row[0] = sqrt(row[0]);
+    bool good = row[0] < NPY_INFINITY;
+    for (npy_intp i = 0; good && i <= n; i++) {
+        double bound = bounds[2 * i];
+        const double factor = bounds[2 * i + 1];
+        if (factor < NPY_INFINITY && filled >= counts[2]) {
+            for (npy_intp j = 0; j < filled; j++)
+                column[j] = *(npy_float64 *)PyArray_GETPTR2(finite, j, i);
+            std::nth_element(column.begin(), column.begin() + half, column.end());
+            double median = column[half];
+            if (filled % 2 == 0)
+                median = (median + *std::max_element(column.begin(), column.begin() + half)) / 2;
+            if (median > 0 && factor * median < bound) bound = factor * median;
+        }
+        good = row[i] <= bound;
+    }
+    if (!good) return PyObject_CallMethod(guard, "check", "O", (PyObject *)squares_array);
+    for (npy_intp i = 0; i <= n; i++) {
+        *(npy_float64 *)PyArray_GETPTR2(last, counts[0] % PyArray_DIMS(last)[0], i) = row[i];
+        *(npy_float64 *)PyArray_GETPTR2(finite, counts[1] % window, i) = row[i];
+    }
+    counts[0]++;
+    counts[1]++;
+    PyArrayObject *factors = (PyArrayObject *)PyArray_EMPTY(1, &n, NPY_FLOAT64, 0);
+    for (npy_intp i = 0; factors != NULL && i < n; i++)
+        ((npy_float64 *)PyArray_DATA(factors))[i] = 1;
+    return (PyObject *)factors;
+}
+"""
 
 
-class CheckNorms(Op):
+class CheckNorms(COp):
     """Hand the squared norms of gradients to a guard, which gives a factor for each gradient.
+
+    The guard is no property, which would be part of the key of the compiled module: one serves
+    all.  What keeps the nodes of two guards apart is an input, a shared scalar of each guard's.
 
     Parameters
     ----------
     guard : GradientGuard
     """
 
-    __props__ = ("guard",)
+    __props__ = ()
+    params_type = generic
 
     def __init__(self, guard):
         self.guard = guard
@@ -190,17 +185,77 @@ class CheckNorms(Op):
     def holds_back(self):
         return "raise" in (self.guard.action, self.guard.on_nonfinite)
 
-    def make_node(self, squares):
-        return Apply(self, [squares], [pt.dvector()])
+    def make_node(self, squares, own):
+        return Apply(self, [squares, own], [pt.dvector()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node, inputs, output_storage, params=None):
         output_storage[0][0] = self.guard.check(inputs[0])
 
+    def get_params(self, node):
+        return self.guard
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return f"""
+        Py_XDECREF({outputs[0]});
+        {outputs[0]} = (PyArrayObject *)tg_check_norms({sub["params"]}, {inputs[0]});
+        if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
+        """
+
+    def c_support_code(self, **kwargs):
+        return _CHECK_NORMS
+
+    def c_code_cache_version(self):
+        return (1,)
+
     def connection_pattern(self, node):
-        return [[False]]
+        return [[False], [False]]
 
     def do_constant_folding(self, fgraph, node):
         return False
+
+
+class History:
+    """The norms that a guard has seen, and its bounds, where Python and C both find them.
+
+    In each row the global norm comes first, then that of each gradient.
+
+    Parameters
+    ----------
+    bounds : list of tuple
+        For each of a row, the largest norm and the largest multiple of the median, or None.
+    window, warmup : int
+    """
+
+    def __init__(self, bounds, window, warmup):
+        self.last = np.zeros((max(window, N_RECENT), len(bounds)))
+        self.finite = np.zeros((window, len(bounds)))  # rows without a NaN or an Inf
+        self.counts = np.array([0, 0, warmup], dtype="int64")  # of rows ever put into the two
+        self.bounds = np.array(
+            [[math.inf if bound is None else bound for bound in pair] for pair in bounds]
+        )
+
+    @property
+    def steps(self):
+        """How many rows have been taken in."""
+        return int(self.counts[0])
+
+    def medians(self):
+        """Return the median of each column, or None if too few rows have been seen."""
+        filled = min(int(self.counts[1]), len(self.finite))
+        return np.median(self.finite[:filled], axis=0) if filled >= self.counts[2] else None
+
+    def add(self, row):
+        """Take in a row."""
+        self.last[self.counts[0] % len(self.last)] = row
+        self.counts[0] += 1
+        if math.isfinite(row[0]):
+            self.finite[self.counts[1] % len(self.finite)] = row
+            self.counts[1] += 1
+
+    def column(self, i):
+        """Return the last numbers of a column, oldest first."""
+        steps, size = self.steps, len(self.last)
+        return [float(self.last[j % size, i]) for j in range(max(0, steps - size), steps)]
 
 
 class GradientGuard:
@@ -238,6 +293,8 @@ class GradientGuard:
         The last events, oldest first.
     steps : int
         How many steps have been checked.
+    history : History
+        The last norms; see also :meth:`norms`.
 
     Raises
     ------
@@ -307,11 +364,10 @@ class GradientGuard:
         self.on_nonfinite = on_nonfinite
         self.warmup = warmup
         self.window = window
-        self.steps = 0
         self._bounds = {None: (max_norm, factor), "each": (parameter_max_norm, parameter_factor)}
         self._names = None
-        self._judges = ()  # pairs of a position in a row of norms and its `Bounds`
-        self._rows = deque(maxlen=max(window, N_RECENT))  # the global norm, and each one
+        self.history = None  # until it has gradients
+        self.arrays = ()
         self._events = deque(maxlen=max_events)
         self._lock = Lock()
 
@@ -347,14 +403,12 @@ class GradientGuard:
                 "Make another GradientGuard for other gradients."
             )
         self._names = readable_names(params)
-        rows = [(0, self._bounds[None])]
-        rows += [(i + 1, self._bounds["each"]) for i in range(len(grads))]
-        self._judges = tuple(
-            (i, Bounds(*bounds, self.window, self.warmup))
-            for i, bounds in rows
-            if bounds != (None, None)
-        )
-        return scale_each(CheckNorms(self)(squared_norms(*grads)), grads)
+        bounds = [self._bounds[None]] + [self._bounds["each"]] * len(grads)
+        self.history = History(bounds, self.window, self.warmup)
+        h = self.history
+        self.arrays = (h.last, h.finite, h.counts, h.bounds)  # for the C code of `CheckNorms`
+        own = pytensor.shared(np.array(0), name="gradient guard")
+        return scale_each(CheckNorms(self)(squared_norms(*grads), own), grads)
 
     def __getstate__(self):
         return {k: v for k, v in vars(self).items() if k != "_lock"}
@@ -362,6 +416,11 @@ class GradientGuard:
     def __setstate__(self, state):
         vars(self).update(state)
         self._lock = Lock()
+
+    @property
+    def steps(self):
+        """How many steps have been checked."""
+        return 0 if self.history is None else self.history.steps
 
     @property
     def events(self):
@@ -390,7 +449,7 @@ class GradientGuard:
         if parameter not in names:
             raise KeyError(f"no gradient of {parameter!r}; there are {names[1:]}")
         with self._lock:
-            return [row[names.index(parameter)] for row in self._rows]
+            return [] if self.history is None else self.history.column(names.index(parameter))
 
     def check(self, squares):
         """Take in the norms of one step, and do what there is to do about them.
@@ -409,13 +468,11 @@ class GradientGuard:
         ------
         GradientError
         """
-        squares = squares.tolist()
-        row = (math.sqrt(sum(squares)), *map(math.sqrt, squares))
+        row = np.sqrt([squares.sum(), *squares])
         with self._lock:
-            self.steps += 1
-            self._rows.append(row)
             broken = self._judge(row)
-            events = [self._event(i, *rest) for i, *rest in broken]
+            self.history.add(row)
+            events = [self._event(row, *rest) for rest in broken]
             self._events.extend(events)
         factors = np.ones(len(squares))
         for (i, *_), event in zip(broken, events, strict=True):
@@ -424,23 +481,31 @@ class GradientGuard:
 
     def _judge(self, row):
         """Return the norms out of bounds: (position in the row, rule, bound, median)."""
-        if math.isfinite(row[0]):
-            found = [(i, bounds.broken(row[i])) for i, bounds in self._judges]
-            return [(i, *broken) for i, broken in found if broken is not None]
-        # The global one tells less than that of a parameter.
-        bad = [i for i, norm in enumerate(row) if not math.isfinite(norm)]
-        return [(i, "nonfinite", None, None) for i in bad[1:] or bad]
+        if not math.isfinite(row[0]):
+            # The global one tells less than that of a parameter.
+            bad = np.flatnonzero(~np.isfinite(row)).tolist()
+            return [(i, "nonfinite", None, None) for i in bad[1:] or bad]
+        medians, broken = self.history.medians(), []
+        for i, (bound, factor) in enumerate(self.history.bounds.tolist()):
+            rule, median = "max_norm", None
+            if medians is not None and factor < math.inf:
+                median = float(medians[i])
+                # (a median of zero says nothing)
+                if 0 < factor * median < bound:
+                    rule, bound = "factor", factor * median
+            if row[i] > bound:
+                broken.append((i, rule, bound, median))
+        return broken
 
-    def _event(self, i, rule, bound, median):
-        row = self._rows[-1]
+    def _event(self, row, i, rule, bound, median):
         return GradientEvent(
-            step=self.steps,
+            step=self.history.steps,
             parameter=self._names[i - 1] if i else None,
             rule=rule,
-            norm=row[i],
+            norm=float(row[i]),
             bound=bound,
             median=median,
-            recent=tuple(row[i] for row in self._rows)[-N_RECENT:],
+            recent=tuple(self.history.column(i)[-N_RECENT:]),
             largest=self._names[int(np.argmax(row[1:]))],
         )
 

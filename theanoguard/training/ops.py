@@ -16,21 +16,162 @@ from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
 FLOATS = ("float32", "float64")
-LANES = 32
+
+
+# Functions of their own: of many loops in one, compilers vectorise none.  Sums and maxima go in
+# lanes: with one, each addition would wait for the last.
+_KERNELS = """
+#include <float.h>
+#include <math.h>
+
+template <typename T> static __attribute__((noinline))
+double tg_squares(const T *p, npy_intp n) {
+    double sums[LANES] = {0};
+    npy_intp i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) sums[j] += (double)p[i + j] * (double)p[i + j];
+    for (; i < n; i++) sums[0] += (double)p[i] * (double)p[i];
+    for (int j = 1; j < LANES; j++) sums[0] += sums[j];
+    return sums[0];
+}
+
+// Blocks, since a loop that may leave at any element cannot be vectorised.
+template <typename T> static __attribute__((noinline))
+bool tg_all_within(const T *p, npy_intp n, double limit) {
+    for (npy_intp start = 0; start < n; start += 4096) {
+        const npy_intp end = start + 4096 < n ? start + 4096 : n;
+        int bad = 0;
+        for (npy_intp i = start; i < end; i++) bad |= !(fabs((double)p[i]) <= limit);
+        if (bad) return false;
+    }
+    return true;
+}
+
+template <typename T> static __attribute__((noinline))
+void tg_range(const T *p, npy_intp n, T *lowest, T *highest) {
+    T low[LANES], high[LANES];
+    for (int j = 0; j < LANES; j++) { low[j] = *lowest; high[j] = *highest; }
+    npy_intp i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) {
+            low[j] = p[i + j] < low[j] ? p[i + j] : low[j];
+            high[j] = p[i + j] > high[j] ? p[i + j] : high[j];
+        }
+    for (; i < n; i++) {
+        low[0] = p[i] < low[0] ? p[i] : low[0];
+        high[0] = p[i] > high[0] ? p[i] : high[0];
+    }
+    for (int j = 0; j < LANES; j++) {
+        *lowest = low[j] < *lowest ? low[j] : *lowest;
+        *highest = high[j] > *highest ? high[j] : *highest;
+    }
+}
+
+template <typename T> static
+double tg_largest(const T *p, npy_intp n) {
+    T low = 0, high = 0;
+    // By blocks that the cache holds, as all is read twice.
+    for (npy_intp start = 0; start < n; start += 4096) {
+        const npy_intp size = start + 4096 < n ? 4096 : n - start;
+        if (!tg_all_within(p + start, size, NPY_MAX_OF(T))) return NPY_NAN;
+        tg_range(p + start, size, &low, &high);
+    }
+    return -low > high ? -low : high;
+}
+
+template <typename T> static __attribute__((noinline))
+double tg_sum(const T *p, npy_intp n) {
+    double sums[LANES] = {0};
+    npy_intp i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) sums[j] += (double)p[i + j];
+    for (; i < n; i++) sums[0] += (double)p[i];
+    for (int j = 1; j < LANES; j++) sums[0] += sums[j];
+    return sums[0];
+}
+
+template <typename T> static __attribute__((noinline))
+npy_intp tg_zeros(const T *p, npy_intp n) {
+    int zeros = 0;
+    for (npy_intp i = 0; i < n; i++) zeros += p[i] == 0;
+    return zeros;
+}
+
+template <typename T> static
+void tg_summarise(const T *p, npy_intp n, double *row) {
+    T low = (T)NPY_INFINITY, high = (T)-NPY_INFINITY, good[4096];
+    double sum = 0, squares = 0;
+    npy_intp zeros = 0, nan = 0, infinite = 0;
+    for (npy_intp start = 0; start < n; start += 4096) {
+        const T *q = p + start;
+        npy_intp size = start + 4096 < n ? 4096 : n - start;
+        zeros += tg_zeros(q, size);
+        if (!tg_all_within(q, size, NPY_MAX_OF(T))) {  // only its finite elements count
+            npy_intp kept = 0;
+            for (npy_intp i = 0; i < size; i++) {
+                nan += q[i] != q[i];
+                infinite += q[i] == (T)NPY_INFINITY || q[i] == (T)-NPY_INFINITY;
+                if (fabs((double)q[i]) <= NPY_MAX_OF(T)) good[kept++] = q[i];
+            }
+            q = good;
+            size = kept;
+        }
+        tg_range(q, size, &low, &high);
+        sum += tg_sum(q, size);
+        squares += tg_squares(q, size);
+    }
+    const double all[8] = {(double)n, (double)low, (double)high, sum, squares,
+                           (double)zeros, (double)nan, (double)infinite};
+    for (int i = 0; i < 8; i++) row[i] = all[i];
+}
+
+template <typename T> static __attribute__((noinline))
+void tg_scale(T *p, npy_intp n, T factor) {
+    if (factor == 0)
+        for (npy_intp i = 0; i < n; i++) p[i] = 0;
+    else
+        for (npy_intp i = 0; i < n; i++) p[i] *= factor;
+}
+""".replace("LANES", "32").replace("NPY_MAX_OF(T)", "(sizeof(T) == 4 ? FLT_MAX : DBL_MAX)")
 
 
 def _look(variable, name, fail, body):
-    """C code that runs `body` on the `n` numbers `p` of an array."""
+    """C code that runs `body` on the `n` numbers `p` of an array, in the order of its memory."""
     ctype = f"npy_{variable.type.dtype}"
     return f"""
     {{
-        PyArrayObject *a = PyArray_GETCONTIGUOUS({name});
+        PyArrayObject *a = {name};
+        if (PyArray_IS_C_CONTIGUOUS(a) || PyArray_IS_F_CONTIGUOUS(a)) Py_INCREF(a);
+        else a = PyArray_GETCONTIGUOUS(a);
         if (a == NULL) {{ {fail} }}
         const {ctype} *p = (const {ctype} *)PyArray_DATA(a);
-        npy_intp n = PyArray_SIZE(a);
+        const npy_intp n = PyArray_SIZE(a);
         {body}
         Py_DECREF(a);
     }}
+    """
+
+
+def _rows(node, inputs, output, fail, width, body):
+    """C code that fills a row of a new matrix (of a vector, if `width` is None) for each input.
+
+    `body` fills ``row``.
+    """
+    looks = (
+        _look(
+            variable,
+            array,
+            fail,
+            f"npy_float64 *row = (npy_float64 *)PyArray_DATA({output}) + {i * (width or 1)};{body}",
+        )
+        for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True))
+    )
+    return f"""
+    Py_XDECREF({output});
+    npy_intp shape[2] = {{{len(inputs)}, {width or 1}}};
+    {output} = (PyArrayObject *)PyArray_EMPTY({1 if width is None else 2}, shape, NPY_FLOAT64, 0);
+    if ({output} == NULL) {{ {fail} }}
+    {" ".join(looks)}
     """
 
 
@@ -49,8 +190,11 @@ class _OverArrays(COp):
                 )
         return arrays
 
+    def c_code_cache_version(self):
+        return (5,)
+
     def c_support_code(self, **kwargs):
-        return "#include <float.h>\n#include <math.h>"
+        return _KERNELS
 
 
 class SquaredNorms(_OverArrays):
@@ -70,35 +214,11 @@ class SquaredNorms(_OverArrays):
         output_storage[0][0] = np.array(sums, dtype="float64")
 
     def c_code(self, node, name, inputs, outputs, sub):
-        (z,) = outputs
-        body = f"""
-        // {LANES} sums: with one, each addition would wait for the last.
-        double sums[{LANES}] = {{0}};
-        npy_intp i = 0;
-        for (; i + {LANES} <= n; i += {LANES})
-            for (int j = 0; j < {LANES}; j++) sums[j] += (double)p[i + j] * (double)p[i + j];
-        for (; i < n; i++) sums[0] += (double)p[i] * (double)p[i];
-        for (int j = 1; j < {LANES}; j++) sums[0] += sums[j];
-        *(npy_float64 *)PyArray_GETPTR1({z}, NUMBER) = sums[0];
-        """
-        make = f"""
-        Py_XDECREF({z});
-        npy_intp shape = {len(inputs)};
-        {z} = (PyArrayObject *)PyArray_EMPTY(1, &shape, NPY_FLOAT64, 0);
-        if ({z} == NULL) {{ {sub["fail"]} }}
-        """
-        looks = (
-            _look(variable, array, sub["fail"], body.replace("NUMBER", str(i)))
-            for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True))
-        )
-        return f"{{ {make} {' '.join(looks)} }}"
+        return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_squares(p, n);")
 
     def grad(self, inputs, output_gradients):
         (g,) = output_gradients
         return [pt.cast(2 * g[i] * x, x.type.dtype) for i, x in enumerate(inputs)]
-
-    def c_code_cache_version(self):
-        return (2,)
 
 
 class FirstBad(_OverArrays):
@@ -134,16 +254,8 @@ class FirstBad(_OverArrays):
     def c_code(self, node, name, inputs, outputs, sub):
         looks = []
         for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True)):
-            # Blocks, since a loop that may leave at any element cannot be vectorised.
-            body = f"""
-            const double limit = {float(self._largest(variable.type.dtype))!r};
-            for (npy_intp start = 0; start < n && first < 0; start += 4096) {{
-                npy_intp end = start + 4096 < n ? start + 4096 : n;
-                int bad = 0;
-                for (npy_intp i = start; i < end; i++) bad |= !(fabs((double)p[i]) <= limit);
-                if (bad) first = {i};
-            }}
-            """
+            limit = float(self._largest(variable.type.dtype))
+            body = f"if (!tg_all_within(p, n, {limit!r})) first = {i};"
             looks.append(f"if (first < 0) {_look(variable, array, sub['fail'], body)}")
         looks = "\n".join(looks)
         return f"""
@@ -161,8 +273,24 @@ class FirstBad(_OverArrays):
     def grad(self, inputs, output_gradients):
         return [disconnected_type() for _ in inputs]
 
-    def c_code_cache_version(self):
-        return (1,)
+
+class Largest(_OverArrays):
+    """The largest magnitude in each input, as a float64 vector; NaN where not all is finite."""
+
+    def make_node(self, *arrays):
+        largest = pt.dvector()
+        # The arrays are checked where they come from.
+        largest.tag.nan_guard_mode_check = False
+        return Apply(self, self.as_floats(arrays), [largest])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = np.array(
+            [np.abs(a).max(initial=0) if np.isfinite(a).all() else np.nan for a in inputs],
+            "float64",
+        )
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_largest(p, n);")
 
 
 class Keep(COp):
@@ -244,12 +372,7 @@ class ScaleEach(_OverArrays):
             }} else {{
                 a = (PyArrayObject *)PyArray_NewCopy(a, NPY_KEEPORDER);
                 if (a == NULL) {{ {fail} }}
-                {ctype} *p = ({ctype} *)PyArray_DATA(a);
-                const npy_intp n = PyArray_SIZE(a);
-                if (factor == 0)
-                    for (npy_intp k = 0; k < n; k++) p[k] = 0;
-                else
-                    for (npy_intp k = 0; k < n; k++) p[k] *= ({ctype})factor;
+                tg_scale(({ctype} *)PyArray_DATA(a), PyArray_SIZE(a), ({ctype})factor);
             }}
             Py_XDECREF({out});
             {out} = a;
@@ -285,9 +408,6 @@ class ScaleEach(_OverArrays):
         # PyTensor 3.0 passes the graph first, 3.3 does not.
         _node, input_shapes = args[-2:]
         return input_shapes[1:]
-
-    def c_code_cache_version(self):
-        return (1,)
 
 
 @dataclass(frozen=True)
@@ -346,75 +466,7 @@ class Summarise(_OverArrays):
         )
 
     def c_code(self, node, name, inputs, outputs, sub):
-        (z,) = outputs
-        # Blocks that the cache holds.  In those without a NaN or an Inf, as nearly all of them
-        # are, there is no branch, and everything in lanes, so that vectors can be used.
-        body = f"""
-        const CTYPE inf = (CTYPE)NPY_INFINITY;
-        CTYPE low[{LANES}], high[{LANES}];
-        double sum[{LANES}] = {{0}}, squares[{LANES}] = {{0}};
-        npy_intp zeros = 0, nan = 0, infinite = 0;
-        for (int j = 0; j < {LANES}; j++) {{ low[j] = inf; high[j] = -inf; }}
-        for (npy_intp start = 0; start < n; start += 1024) {{
-            const npy_intp end = start + 1024 < n ? start + 1024 : n;
-            int some = end - start < 1024, zero = 0;
-            for (npy_intp i = start; i < end; i++) some |= !(fabs(p[i]) < inf);
-            for (npy_intp i = start; i < end; i++) zero += p[i] == 0;
-            zeros += zero;
-            if (!some) {{
-                for (npy_intp i = start; i < end; i += {LANES})
-                    for (int j = 0; j < {LANES}; j++) {{
-                        low[j] = p[i + j] < low[j] ? p[i + j] : low[j];
-                        high[j] = p[i + j] > high[j] ? p[i + j] : high[j];
-                    }}
-                for (npy_intp i = start; i < end; i += {LANES})
-                    for (int j = 0; j < {LANES}; j++) {{
-                        sum[j] += (double)p[i + j];
-                        squares[j] += (double)p[i + j] * (double)p[i + j];
-                    }}
-                continue;
-            }}
-            for (npy_intp i = start; i < end; i++) {{
-                const CTYPE x = p[i];
-                nan += x != x;
-                infinite += x == inf || x == -inf;
-                if (!(fabs(x) < inf)) continue;
-                const int j = i % 8;
-                low[j] = x < low[j] ? x : low[j];
-                high[j] = x > high[j] ? x : high[j];
-                sum[j] += (double)x;
-                squares[j] += (double)x * (double)x;
-            }}
-        }}
-        for (int j = 1; j < {LANES}; j++) {{
-            low[0] = low[j] < low[0] ? low[j] : low[0];
-            high[0] = high[j] > high[0] ? high[j] : high[0];
-            sum[0] += sum[j];
-            squares[0] += squares[j];
-        }}
-        const double all[8] = {{(double)n, low[0], high[0], sum[0], squares[0],
-                               (double)zeros, (double)nan, (double)infinite}};
-        for (int j = 0; j < 8; j++) *(npy_float64 *)PyArray_GETPTR2({z}, NUMBER, j) = all[j];
-        """
-        looks = (
-            _look(
-                variable,
-                array,
-                sub["fail"],
-                body.replace("CTYPE", f"npy_{variable.type.dtype}").replace("NUMBER", str(i)),
-            )
-            for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True))
-        )
-        return f"""
-        Py_XDECREF({z});
-        npy_intp shape[2] = {{{len(inputs)}, 8}};
-        {z} = (PyArrayObject *)PyArray_EMPTY(2, shape, NPY_FLOAT64, 0);
-        if ({z} == NULL) {{ {sub["fail"]} }}
-        {" ".join(looks)}
-        """
-
-    def c_code_cache_version(self):
-        return (2,)
+        return _rows(node, inputs, outputs[0], sub["fail"], 8, "tg_summarise(p, n, row);")
 
 
 squared_norms = SquaredNorms()

@@ -5,7 +5,8 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
+from pytensor.link.c.op import COp
+from pytensor.link.c.type import generic
 from pytensor.tensor.type import TensorType
 
 from theanoguard.training.ops import FLOATS, FirstBad, keep
@@ -20,7 +21,7 @@ class UpdateError(ArithmeticError):
     """
 
 
-class StopAtBad(Op):
+class StopAtBad(COp):
     """Lets through whether the step is good, and raises where it must not go on.
 
     Parameters
@@ -32,24 +33,59 @@ class StopAtBad(Op):
     """
 
     __props__ = ("names", "allowed")
+    params_type = generic
 
     def __init__(self, names, allowed):
         self.names = names
         self.allowed = allowed
 
+    def __str__(self):
+        return "StopAtBad"
+
     def make_node(self, first_bad, in_a_row):
         return Apply(self, [first_bad, in_a_row], [pt.scalar(dtype="bool")])
 
-    def perform(self, node, inputs, output_storage):
-        first_bad, in_a_row = map(int, inputs)
-        if first_bad >= 0 and self.allowed is not None and in_a_row >= self.allowed:
-            before = f", after {in_a_row} bad steps in a row" if in_a_row else ""
-            raise UpdateError(
-                f"{self.names[first_bad]} holds a bad value{before}.\n"
-                "No shared variable was changed. Compile the function with "
-                "mode=theanoguard.GuardMode() to see where the value comes from."
-            )
+    def raise_if_too_many(self, first_bad, in_a_row):
+        """Raise the error of a bad step, unless it is let through."""
+        first_bad, in_a_row = int(first_bad), int(in_a_row)
+        if self.allowed is None or in_a_row < self.allowed:
+            return
+        before = f", after {in_a_row} bad steps in a row" if in_a_row else ""
+        raise UpdateError(
+            f"{self.names[first_bad]} holds a bad value{before}.\n"
+            "No shared variable was changed. Compile the function with "
+            "mode=theanoguard.GuardMode() to see where the value comes from."
+        )
+
+    def perform(self, node, inputs, output_storage, params=None):
+        first_bad, in_a_row = inputs
+        if first_bad >= 0:
+            self.raise_if_too_many(first_bad, in_a_row)
         output_storage[0][0] = np.array(first_bad < 0)
+
+    def get_params(self, node):
+        return self.raise_if_too_many
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        # Python is called in a bad step alone: in cold caches that takes as long as a pass over
+        # small weights.
+        first_bad, in_a_row = inputs
+        return f"""
+        const bool good = *(npy_int64 *)PyArray_DATA({first_bad}) < 0;
+        if (!good) {{
+            PyObject *none = PyObject_CallFunctionObjArgs(
+                {sub["params"]}, (PyObject *){first_bad}, (PyObject *){in_a_row}, NULL);
+            if (none == NULL) {{ {sub["fail"]} }}
+            Py_DECREF(none);
+        }}
+        Py_XDECREF({outputs[0]});
+        {outputs[0]} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_BOOL, 0);
+        if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
+        *(npy_bool *)PyArray_DATA({outputs[0]}) = good;
+        """
+
+    def c_code_cache_version(self):
+        return (1,)
 
 
 class GuardedUpdates(dict):
