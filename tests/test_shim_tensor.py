@@ -82,6 +82,8 @@ def test_a_transposed_tensor_has_a_name(shim):
     assert x.T.name == shim.tensor.transpose(x).name == "x.T"
     assert shim.tensor.transpose(shim.tensor.dtensor3("y"), (0, 2, 1)).name is None
     assert shim.tensor.dmatrix().T.name is None
+    vector = shim.tensor.dvector("v")
+    assert (vector.T.name, vector.name) == ("v.T", "v")
 
 
 def test_operations_of_old(shim):

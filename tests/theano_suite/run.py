@@ -10,8 +10,9 @@
 The tests come from Theano's source distribution, which ``--source DIR`` names where it is
 unpacked already; else pip downloads it, which takes a Python 3.7.  ``expected/<area>.txt`` lists
 the tests that do not pass under the shim, each with its reason, and the run fails if one that is
-listed passes or one that is not listed does not.  A test with a ``!`` before it takes longer than
-anyone would wait: it is not run, and counts as one that does not pass.
+listed passes or one that is not listed does not.  A line may end in a condition, as
+``if scipy<1.18``.  A test with a ``!`` before it takes longer than anyone would wait: it is not
+run, and counts as one that does not pass.
 ``passes_1_0_5/<area>.txt`` lists what passes under Theano 1.0.5 itself; ``--record-105`` writes it.
 """
 
@@ -27,7 +28,10 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
@@ -266,6 +270,12 @@ def keep_passes(area, file, found):
     write_passes(area, kept | {test for test, res in found.items() if res.outcome == "passed"})
 
 
+def holds(condition):
+    """Whether the version of a package is one of those that a condition names."""
+    requirement = Requirement(condition)
+    return requirement.specifier.contains(version(requirement.name), prereleases=True)
+
+
 def read_expected(area):
     """The patterns of tests that are expected not to pass, each with its reason."""
     path = EXPECTED / f"{area}.txt"
@@ -273,10 +283,12 @@ def read_expected(area):
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         pattern, _, comment = line.partition("#")
         comment = comment.strip()
-        if pattern.strip():
+        pattern, _, condition = pattern.strip().partition(" if ")
+        if pattern:
             if not (comment or reason):
                 sys.exit(f"{path}:{number}: no reason on the line, and none above it")
-            patterns[pattern.strip()] = comment or reason
+            if not condition or holds(condition):
+                patterns[pattern] = comment or reason
         else:
             reason = comment
     return patterns
@@ -284,7 +296,11 @@ def read_expected(area):
 
 def left_out(area):
     """The tests of an area that are not run."""
-    return [pattern[1:].strip() for pattern in read_expected(area) if pattern.startswith("!")]
+    return [
+        pattern.removeprefix("!").strip()
+        for pattern in read_expected(area)
+        if pattern.startswith("!")
+    ]
 
 
 def matches(test, pattern):

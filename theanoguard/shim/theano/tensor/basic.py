@@ -574,6 +574,8 @@ def transpose(x, axes=None):
     x = as_tensor_variable(x)
     transposed = pt_basic.transpose(x, axes)
     if x.name and (axes is None or list(axes) == list(range(x.ndim))[::-1]):
+        if transposed is x:  # a vector
+            transposed = DimShuffle(x.broadcastable, range(x.ndim))(x)
         transposed.name = f"{x.name}.T"
     return transposed
 
