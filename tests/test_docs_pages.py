@@ -27,11 +27,12 @@ NOT_TYPED = {
     "pip install . pytest": "installs from the net",
     "OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 21": "a benchmark",
     "OMP_NUM_THREADS=1 python benchmarks/compiling.py --repeats 7 --cold 2": "a benchmark",
+    "OMP_NUM_THREADS=1 python benchmarks/training.py --rounds 41": "a benchmark",
 }
 # Pages in which a block that is not run would be a mistake.
 PAGES = """
     api ci coming_from design guard lint
-    nans printing quickstart stable stepping testvalues
+    nans printing quickstart stable stepping testvalues training
 """.split()
 # What Sphinx runs, or shows from a file that something else runs.
 RUN_BY_SPHINX = {"doctest", "testcode", "testsetup", "testcleanup", "testoutput", "literalinclude"}

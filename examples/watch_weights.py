@@ -1,0 +1,43 @@
+"""What are my weights doing while the loop runs, and at which batch of which epoch did they go bad?
+
+The loop is left as it is: ``watching`` looks on at each call of the compiled step.  Every tenth
+step it gathers statistics of weights, gradients and updates; a NaN is told with batch and epoch.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from theanoguard import watching
+
+rng = np.random.default_rng(1)
+x, y = pt.dmatrix("x"), pt.dvector("y")
+weights = pytensor.shared(rng.normal(size=3), name="weights")
+bias = pytensor.shared(np.zeros(1), name="bias")
+cost = pt.sqr(pt.dot(x, weights) + bias[0] - y).mean()
+cost.name = "cost"
+grads = pytensor.grad(cost, [weights, bias])
+updates = {p: p - 0.1 * g for p, g in zip([weights, bias], grads, strict=True)}
+train = pytensor.function([x, y], cost, updates=updates, mode="CVM")
+
+with watching(train, [weights, bias], grads=grads, every=10, batches_per_epoch=25) as watch:
+    for batch in range(60):
+        inputs = rng.normal(size=(8, 3))
+        if batch == 57:
+            inputs[5, 1] = np.nan  # a missing entry in the data
+        train(inputs, inputs @ [1.0, 0.0, -2.0] + 0.5)
+
+print(watch.table(), "\n")
+for event in watch.events:
+    what = f"{event.kind} in {event.role} {event.variable}"
+    print(f"{what}: epoch {event.epoch}, batch {event.batch}")
+
+steps, norms = watch.series("weights", "gradient")
+print("\nnorm of the gradient:", *(f"{s}: {n:.3f} " for s, n in zip(steps, norms, strict=True)))
+with tempfile.TemporaryDirectory() as folder:
+    table = Path(folder) / "weights.csv"
+    watch.to_csv(table)
+    print("\n" + "\n".join(table.read_text().splitlines()[:2]))
