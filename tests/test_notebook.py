@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import zlib
@@ -657,7 +658,8 @@ def test_the_picture(widgets, function, error):
     graph = box.children[0].children[0]
     source = graph.children[-1].dot_source
     assert source.startswith("digraph")
-    assert 'color="red"' in source
+    assert 'color="#c8282f", penwidth="3"' in source
+    assert set(re.findall(r'color="([^"#]+)"', source)) == set()
     panel = box.children[1]
     assert {"a0", "n0"} <= set(panel.facts["after"])
     sides = inspect(function).picture(before=True)

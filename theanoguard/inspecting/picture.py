@@ -1,5 +1,6 @@
 """The picture of a graph that Graphviz lays out in the browser (extra ``notebook``)."""
 
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -130,6 +131,42 @@ def part_of(model, wanted, most):
     return GraphModel(inputs, outputs, variables, nodes, model.name, model.objects)
 
 
+# To dim what is not chosen the widget computes with colours, and it knows no names of them.
+_COLORS = {
+    "black": "#000000",
+    "blue": "#0757ba",
+    "brown": "#c8a27c",
+    "cyan": "#9be7e7",
+    "green": "#98dc98",
+    "grey": "#d0d0d0",
+    "lightblue": "#add8e6",
+    "magenta": "#f2a6f2",
+    "red": "#c8282f",
+    "white": "#ffffff",
+    "yellow": "#fff59d",
+}
+_DEFAULTS = (
+    '  node [style="filled", fillcolor="white", color="black"];\n  edge [color="black"];\n  node ['
+)
+
+
+def dot_source(model):
+    """Return the text of a graph in DOT, with every colour as a number.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> 'fillcolor="#98dc98"' in dot_source(graph_model(pt.log(pt.dscalar("x"))))
+    True
+    """
+    text = dot_text(model).replace("  node [", _DEFAULTS, 1)
+    return re.sub(
+        r'\b((?:fill)?color)="(\w+)"',
+        lambda found: f'{found[1]}="{_COLORS.get(found[2], found[2])}"',
+        text,
+    )
+
+
 def panel_facts(model):
     """Return what the panel shows of each node and variable, by key."""
     found = {key: list(facts(model, variable)) for key, variable in model.variables.items()}
@@ -151,8 +188,9 @@ def _widget(models, links, wanted, most):
     for side, model in models.items():
         drawn = part_of(model, wanted, most)
         told[side] = panel_facts(drawn)
-        part = graphviz_anywidget.graphviz_widget(dot_text(drawn))
+        part = graphviz_anywidget.graphviz_widget(dot_source(drawn))
         part.layout.width = f"{100 // len(models)}%"
+        part.children[0].layout.flex_flow = "row wrap"
         part.add_class(f"tg-{side}")
         title = f"{side} rewriting: " if len(models) > 1 else ""
         some = f"{len(drawn.nodes)} of " if drawn is not model else ""

@@ -1,0 +1,453 @@
+"""What a person sees and does: saved pages and a real JupyterLab, in headless Chromium.
+
+Without a browser the tests are skipped, or fail where THEANOGUARD_NEEDS_BROWSER is set, as in
+continuous integration.  Screenshots go to the directory THEANOGUARD_SCREENSHOTS, by default a
+temporary one; with ``--update-golden`` those of the documentation are written anew.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import guarded
+
+from theanoguard import GuardError, inspect
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = ROOT / "examples" / "notebooks"
+IMAGES = ROOT / "docs" / "images"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+NASTY = "</script><img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
+
+
+def missing():
+    """What the tests need and do not find; empty if there is everything."""
+    if not find_spec("selenium"):
+        return "selenium is not installed"
+    if not any(map(shutil.which, CHROMIUM)):
+        return "there is no Chromium"
+    return "" if shutil.which("chromedriver") else "there is no chromedriver"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if reason := missing():
+        if os.environ.get("THEANOGUARD_NEEDS_BROWSER"):
+            pytest.fail(f"{reason}, and THEANOGUARD_NEEDS_BROWSER is set")
+        pytest.skip(reason)
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = next(filter(None, map(shutil.which, CHROMIUM)))
+    for argument in ("--headless=new", "--no-sandbox", "--window-size=1280,1000"):
+        options.add_argument(argument)
+    service = webdriver.ChromeService(shutil.which("chromedriver"))
+    driver = webdriver.Chrome(options=options, service=service)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def look(browser, screenshot):
+    return Looking(browser, screenshot)
+
+
+@pytest.fixture(scope="module")
+def screenshot(browser, request, tmp_path_factory):
+    """``screenshot(name, element)`` keeps what is seen when an element is at the top."""
+    kept = os.environ.get("THEANOGUARD_SCREENSHOTS")
+    directory = Path(kept) if kept else tmp_path_factory.mktemp("screenshots")
+    directory.mkdir(parents=True, exist_ok=True)
+
+    def take(name, element=None):
+        path = directory / f"{name}.png"
+        if element is not None:
+            browser.execute_script("arguments[0].scrollIntoView()", element)
+        browser.save_screenshot(str(path))
+        if request.config.getoption("--update-golden") and name in ("trip", "stepper"):
+            IMAGES.mkdir(exist_ok=True)
+            shutil.copy(path, IMAGES / f"{name}.png")
+
+    return take
+
+
+class Looking:
+    """Waiting, finding and pressing keys."""
+
+    def __init__(self, browser, screenshot):
+        self.browser = browser
+        self.screenshot = screenshot
+
+    def wait(self, condition, what, seconds=60):
+        """Return the first true result of `condition()`."""
+        from selenium.common.exceptions import WebDriverException
+
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                if found := condition():
+                    return found
+            except WebDriverException:  # what is being drawn comes and goes
+                if time.monotonic() > end:
+                    raise
+            if time.monotonic() > end:
+                self.screenshot("failure")
+                pytest.fail(f"waited in vain for {what}")
+            time.sleep(0.2)
+
+    def all(self, css):
+        return self.browser.find_elements("css selector", css)
+
+    def one(self, css, text=""):
+        """The first element shown that has this text."""
+
+        def find():
+            return next((e for e in self.all(css) if text in e.text and e.is_displayed()), None)
+
+        return self.wait(find, f"{css} with {text!r}")
+
+    def keys(self, *keys):
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.browser).send_keys(*keys).perform()
+
+    def slide(self, share):
+        """Drag the handle of the slider to a share of its way."""
+        from selenium.webdriver import ActionChains
+
+        handle, way = self.one(".widget-slider .noUi-handle"), self.one(".noUi-target").rect
+        self.run("arguments[0].scrollIntoView({block: 'center'})", handle)
+        at = handle.rect["x"] + handle.rect["width"] / 2
+        by = round(way["x"] + share * way["width"] - at)
+        ActionChains(self.browser).drag_and_drop_by_offset(handle, by, 0).perform()
+
+    def focused(self):
+        return self.browser.switch_to.active_element
+
+    def run(self, script, *arguments):
+        return self.browser.execute_script(script, *arguments)
+
+    def row(self, label):
+        """The row of a tree whose label is this."""
+
+        def find():
+            rows = self.all("[role=treeitem]")
+            return next((r for r in rows if r.text.split("\n")[0].startswith(label)), None)
+
+        return self.wait(find, f"a row {label}")
+
+
+@pytest.fixture(scope="module")
+def error():
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(2), name=NASTY)
+    out = pt.log(pt.dot(x, w) - 5)
+    out.name = NASTY
+    f = guarded([x], [out, pt.tanh(x)])
+    f.name = NASTY
+    with pytest.raises(GuardError) as caught:
+        f(np.ones(2))
+    return caught.value
+
+
+@pytest.fixture
+def saved(browser, look, error, tmp_path):
+    """The saved page of a trip, opened, its graph unfolded."""
+    path = tmp_path / "trip.html"
+    inspect(error).save(path)
+    browser.get(path.as_uri())
+    look.one("summary", "Graph of").click()
+    look.one("[role=tree]")
+
+
+# -- a saved page
+
+
+def test_the_bad_node_is_chosen_and_the_way_to_it_open(saved, look):
+    chosen = look.one("[role=treeitem][aria-selected=true]")
+    assert "nan" in chosen.text
+    assert "log" in look.one(".tg-panel").text.lower()
+    levels = [int(row.get_attribute("aria-level")) for row in look.all("[role=treeitem]")]
+    assert max(levels) >= 2
+    assert any(look.all(".tg-path"))
+
+
+def test_names_are_only_text(saved, look):
+    assert look.run("return window.hacked") is None
+    assert look.all("img") == []
+    assert "<" not in look.one("[role=tree]").get_attribute("aria-label")
+    look.row(NASTY).click()
+    assert NASTY in look.one(".tg-panel").text
+    assert look.run("return window.hacked") is None
+
+
+def test_the_tree_is_used_by_keyboard(saved, look):
+    from selenium.webdriver.common.keys import Keys
+
+    rows = look.all("[role=treeitem]")
+    assert [row.get_attribute("tabindex") for row in rows].count("0") == 1
+    look.one("[role=treeitem][aria-selected=true]").click()
+    look.keys(Keys.HOME)
+    first = look.focused()
+    assert first == look.all("[role=treeitem]")[0]
+    assert first.get_attribute("aria-level") == "1"
+    assert first.get_attribute("aria-posinset") == "1"
+    assert first.get_attribute("aria-setsize") == "2"
+    if first.get_attribute("aria-expanded") == "true":
+        look.keys(Keys.LEFT)
+    assert first.get_attribute("aria-expanded") == "false"
+    closed = len(look.all("[role=treeitem]"))
+    look.keys(Keys.RIGHT)
+    assert first.get_attribute("aria-expanded") == "true"
+    assert len(look.all("[role=treeitem]")) > closed
+    look.keys(Keys.RIGHT)
+    assert look.focused().get_attribute("aria-level") == "2"
+    if look.focused().get_attribute("aria-expanded") == "true":
+        look.keys(Keys.LEFT)
+    look.keys(Keys.LEFT)
+    assert look.focused() == first
+    look.keys(Keys.END)
+    assert look.focused() == look.all("[role=treeitem]")[-1]
+    look.keys(Keys.UP, Keys.UP, Keys.DOWN)
+    assert look.focused() == look.all("[role=treeitem]")[-2]
+    look.keys("t")
+    assert look.focused().text.startswith("Tanh")
+    assert look.focused().get_attribute("aria-selected") == "true"
+    assert "Tanh" in look.one(".tg-panel").text
+
+
+def test_search_opens_what_it_finds(saved, look):
+    from selenium.webdriver.common.keys import Keys
+
+    look.one("button", "Fold").click()
+    few = len(look.all("[role=treeitem]"))
+    search = look.one("input[type=search]")
+    search.send_keys("onerror")
+    assert "1 of" in look.one("output").text
+    assert NASTY in look.one("[role=treeitem][aria-selected=true]").text
+    assert len(look.all("[role=treeitem]")) >= few
+    search.send_keys(Keys.ENTER)
+    assert "2 of" in look.one("output").text
+    search.clear()
+    search.send_keys("no such thing")
+    assert look.one("output").text == "0 found"
+    look.one("button", "Bad node").click()
+    assert "nan" in look.one("[role=treeitem][aria-selected=true]").text
+
+
+def background(look):
+    color = look.run("return getComputedStyle(document.querySelector('.tg-tree')).backgroundColor")
+    return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]
+
+
+def test_light_and_dark(saved, browser, look):
+    def prefer(scheme):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+    try:
+        prefer("dark")
+        assert max(background(look)) < 60
+        look.run("document.body.dataset.jpThemeLight = 'true'")
+        assert min(background(look)) > 200
+        prefer("light")
+        look.run("document.body.dataset.jpThemeLight = 'false'")
+        assert max(background(look)) < 60
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_it_reads_without_script_and_style(browser, look, error, tmp_path):
+    html = inspect(error).html()
+    for tag in ("script", "style"):
+        while f"<{tag}>" in html:
+            start, end = html.index(f"<{tag}>"), html.index(f"</{tag}>")
+            html = html[:start] + html[end + len(tag) + 3 :]
+    path = tmp_path / "stripped.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{html}", encoding="utf-8")
+    browser.get(path.as_uri())
+    assert "NaN in log" in look.one("pre").text
+    look.one("summary", "Graph of").click()
+    assert "nan" in look.one("mark").text
+    assert NASTY in look.one("body").text
+    closed = look.one("summary", "inner graph") if look.all("mark") else None
+    assert closed is not None
+    shown = len([e for e in look.all("li") if e.is_displayed()])
+    closed.click()
+    assert len([e for e in look.all("li") if e.is_displayed()]) != shown
+
+
+def test_a_large_graph_is_loaded_on_demand(browser, look, tmp_path):
+    h = pt.dvector("start")
+    for _ in range(3000):
+        h = pt.tanh(h)
+    inspect(h).save(tmp_path / "large.html")
+    browser.get((tmp_path / "large.html").as_uri())
+    look.one("[role=tree]")
+    assert len(look.all("[role=treeitem]")) < 10
+    look.one("input[type=search]").send_keys("start")
+    assert look.one("[role=treeitem][aria-selected=true]").text.startswith("start")
+    assert len(look.all("[role=treeitem]")) == 3001
+
+
+# -- JupyterLab
+
+
+@pytest.fixture(scope="module")
+def lab(browser, tmp_path_factory):
+    """``lab(name)`` is the address of a copy of an example notebook in a running JupyterLab."""
+    for package in ("jupyterlab", "ipykernel", "ipywidgets", "graphviz_anywidget"):
+        if not find_spec(package):
+            if os.environ.get("THEANOGUARD_NEEDS_BROWSER"):
+                pytest.fail(f"{package} is not installed, and THEANOGUARD_NEEDS_BROWSER is set")
+            pytest.skip(f"{package} is not installed")
+    home = tmp_path_factory.mktemp("lab")
+    shutil.copytree(NOTEBOOKS, home / "notebooks")
+    settings = home / "settings" / "@jupyterlab"
+    # Cells that are not in view stay in the page; no news are asked for.
+    for name, wish in {
+        "notebook-extension/tracker": {"windowingMode": "none"},
+        "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    }.items():
+        path = settings / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps(wish))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    token = secrets.token_hex()
+    places = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
+    environment = {
+        **os.environ,
+        **{f"JUPYTER_{place}": str(home / place) for place in places},
+        "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+        "IPYTHONDIR": str(home / "ipython"),
+        "JUPYTER_TOKEN": token,
+    }
+    options = {
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.root_dir": home / "notebooks",
+        "ServerApp.allow_root": True,
+        "ServerApp.open_browser": False,
+    }
+    log = home / "lab.log"
+    with log.open("wb") as written:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *(f"--{k}={v}" for k, v in options.items())],
+            cwd=home,
+            env=environment,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        end = time.monotonic() + 120
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            assert server.poll() is None and time.monotonic() < end, log.read_text()
+            time.sleep(0.3)
+        # (a workspace of its own for each, or the last one's tabs come again)
+        yield (
+            lambda name: (
+                f"http://127.0.0.1:{port}/lab/workspaces/{name}/tree/{name}.ipynb?token={token}"
+            )
+        )
+    finally:
+        server.terminate()
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:  # it waits for its kernels, which end without it
+            server.kill()
+            server.wait()
+
+
+def run_all(look, address):
+    """Open a notebook and run its cells one by one, by Shift-Enter."""
+    from selenium.webdriver import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    look.browser.get(address)
+    look.one(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    # (the notebook is drawn anew while the page settles)
+    look.wait(lambda: look.one(".jp-Notebook .jp-Cell").click() is None, "a first click")
+    cells, prompts = len(look.all(".jp-Notebook .jp-Cell")), len(look.run(PROMPTS))
+    for number in range(cells):
+        look.wait(
+            lambda n=number: look.run(ACTIVE) == n, f"cell {number} to be the one that is run"
+        )
+        ActionChains(look.browser).key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(
+            Keys.SHIFT
+        ).perform()
+    # (running the last one has added a cell)
+    look.wait(lambda: all(map(str.isdigit, look.run(PROMPTS)[:prompts])), "all cells to end")
+
+
+ACTIVE = """
+const cells = [...document.querySelectorAll(".jp-Notebook .jp-Cell")];
+return cells.findIndex((cell) => cell.classList.contains("jp-mod-active"));
+"""
+PROMPTS = """
+const prompts = document.querySelectorAll(".jp-Notebook .jp-CodeCell .jp-InputPrompt");
+return [...prompts].map((prompt) => prompt.textContent.replace(/[^\\d*]/g, ""));
+"""
+
+
+def test_a_trip_in_jupyterlab(lab, look, screenshot):
+    from selenium.webdriver.common.keys import Keys
+
+    run_all(look, lab("find_a_nan"))
+    cells = len(look.all(".jp-Notebook .jp-Cell"))
+
+    # The report, not a traceback.
+    report = look.one(".tg-report")
+    assert report.text.startswith("NaN in log: log(-0.284) at element [1]")
+    assert "loss = -pt.log(p).sum()" in report.text
+    assert look.all(".jp-RenderedText[data-mime-type='application/vnd.jupyter.error']") == []
+    assert not look.one("summary", "Traceback").find_element("xpath", "..").get_attribute("open")
+
+    # The tree, opened at the bad node.
+    look.one("summary", "Graph of call 2 of step").click()
+    chosen = look.one("[role=treeitem][aria-selected=true]")
+    assert "nan: log(-0.284)" in chosen.text
+    look.row("x").find_element("css selector", ".tg-label").click()
+    panel = look.one(".tg-panel")
+    assert 'x = pt.dvector("x")' in panel.text
+    assert "cell 2, line 5" in panel.text
+    screenshot("trip", look.all(".jp-Cell")[4])
+
+    # Letters are the tree's, and no commands of the notebook's.
+    look.keys("b", "a", "x", Keys.ARROW_UP)
+    assert len(look.all(".jp-Notebook .jp-Cell")) == cells
+    assert look.focused().get_attribute("role") == "treeitem"
+
+    # The stepper.
+    assert "before the first of" in look.one(".tg-step").text
+    look.slide(1.0)
+    assert "output 0" in look.one(".tg-step", "Step 3,").text
+    assert look.one(".tg-step .tg-wrong")
+    look.slide(1 / 3)
+    assert "loss = -pt.log(p).sum()" in look.one(".tg-step", "Step 1,").text
+    assert look.all(".tg-step svg rect")
+    screenshot("stepper", look.all(".jp-Cell")[7])
+
+
+def test_the_picture_in_jupyterlab(lab, look, screenshot):
+    run_all(look, lab("look_into_a_graph"))
+    assert len(look.all(".tg-tree [role=tree]")) == 2
+    after = look.one(".tg-after g.node", "Dot")
+    look.run("arguments[0].scrollIntoView({block: 'center'})", after)
+    look.one(".tg-before g.node")
+    after.click()
+    panel = look.one(".tg-picture .tg-panel", "Dot")
+    assert "hidden = pt.tanh(pt.dot(x, w))" in panel.text
+    look.wait(lambda: look.all(".tg-before g.node.tg-linked"), "what the node was before")
+    screenshot("picture", look.one(".tg-picture"))
