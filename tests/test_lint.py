@@ -323,6 +323,14 @@ def test_masked_gradient_speaks_for_the_log():
     assert rules([pt.switch(POSITIVE, log, 0), log]) == ["log-of-zero"]
 
 
+def test_values_behind_a_switch():
+    log = pt.log(X) * 2
+    assert rules(pt.switch(POSITIVE, log, 0), gradient=False) == []
+    assert rules(pt.switch(X <= 0, 0, log), gradient=False) == []
+    for condition in (USED, X <= 0, Y > 0):
+        assert rules(pt.switch(condition, log, 0), gradient=False) == ["log-of-zero"]
+
+
 STABLE_FORMS = [
     stable.log(X),
     stable.sqrt(X),

@@ -7,6 +7,7 @@ import traceback
 from contextlib import redirect_stdout
 from functools import partial, wraps
 
+from pytensor.graph.traversal import toposort
 from pytensor.link.basic import Container, PerformLinker
 from pytensor.link.utils import map_storage
 
@@ -14,6 +15,7 @@ from theanoguard import run as programs
 from theanoguard._pytensor import FunctionMaker, Mode, Variable, is_numeric
 from theanoguard.legacy import install_theano
 from theanoguard.lint import RULES, lint_values
+from theanoguard.lint.view import is_backward
 from theanoguard.plain import to_plain
 from theanoguard.provenance import is_user_file, track_provenance
 
@@ -76,7 +78,10 @@ class LintedRun:
         values = {i.variable: _shared_value(i) for i in inputs if is_numeric(i.variable.type)}
         values = {v: value for v, value in values.items() if value is not None}
         self.functions += 1
-        for finding in lint_values(outputs, updates, values, **self.settings):
+        # No gradient can be taken of a function: what it has none of, it will have none of.
+        nodes = toposort([*outputs, *updates.values()])
+        gradient = None if any(map(is_backward, nodes)) else False
+        for finding in lint_values(outputs, updates, values, gradient=gradient, **self.settings):
             self.findings[finding] = None  # (a set that keeps its order)
 
     def start(self):

@@ -103,16 +103,21 @@ class GraphBounds(Mapping):
 
     def __getitem__(self, variable):
         if variable not in self._bounds:
-            # Deep graphs would exhaust the stack if each node asked for its operands.
-            for node in toposort([variable], blockers=list(self._bounds)):
-                self._bounds.update(
-                    (output, bounds)
-                    for output, bounds in zip(node.outputs, self.of_node(node), strict=True)
-                    if output not in self._bounds
-                )
+            for node in self._missing(variable):
+                found = zip(node.outputs, self.of_node(node), strict=True)
+                self._bounds.update((v, b) for v, b in found if v not in self._bounds)
         if variable not in self._bounds:
             self._bounds[variable] = of_root(variable)
         return self._bounds[variable]
+
+    def _missing(self, variable):
+        """The nodes to work out before a variable, in order: asking would exhaust the stack."""
+        if variable.owner is None:
+            return []
+        inputs = variable.owner.inputs
+        if all(v.owner is None or v in self._bounds for v in inputs):
+            return [variable.owner]
+        return toposort([variable], blockers=list(self._bounds))
 
     def __iter__(self):
         return iter(self._bounds)

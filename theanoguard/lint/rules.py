@@ -20,7 +20,14 @@ from pytensor.tensor.special import LogSoftmax
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard.explain.hints import advice
 from theanoguard.explain.naming import INDEXING, op_name
-from theanoguard.lint.propagate import VIEWS, constant_number, is_softmax, scalar_class, viewed
+from theanoguard.lint.propagate import (
+    VIEWS,
+    constant_number,
+    implied,
+    is_softmax,
+    scalar_class,
+    viewed,
+)
 from theanoguard.training.ops import FirstBad, SquaredNorms
 
 HUGE_SUM = 2**20
@@ -253,8 +260,8 @@ def _out_of_domain(rule):
         if risk is None or risk[0].rule != rule:
             return
         domain, only_gradient = risk
-        if node in view.hidden and view.is_differentiated(node):
-            return  # `masked-gradient` speaks of it
+        if node in view.hidden and (view.is_differentiated(node) or _is_never_seen(node, view)):
+            return  # (`masked-gradient` speaks of the gradient)
         if _softmax_of(node) is not None:
             return  # `log-of-softmax` does
         operand = node.inputs[domain.operand]
@@ -270,15 +277,25 @@ def _out_of_domain(rule):
     return check
 
 
+def _is_never_seen(node, view):
+    """Whether the condition of the switch that hides a node keeps its operand in the domain."""
+    switch, position = view.hidden[node]
+    domain = DOMAINS[scalar_class(node.outputs[0])]
+    operand = node.inputs[domain.operand]
+    told = implied(switch.inputs[0], position == 1, operand, view.bounds)
+    return domain.holds(view.bounds[operand].intersect(told), node)
+
+
 def _masked_gradient(node, view):
     """A function that a switch hides where it is bad: its gradient is bad all the same."""
     risk = _risk(node, view)
     if risk is None or node not in view.hidden or not view.is_differentiated(node):
         return
     domain, _ = risk
+    switch, _ = view.hidden[node]
     name = view.name(node.inputs[domain.operand])
     yield Found(
-        view.hidden[node].outputs[0],
+        switch.outputs[0],
         f"switch hides {view.name(node.outputs[0])} where {name} is bad, but the gradient"
         f" through it is 0 times what is not finite: NaN",
         advice("masked-gradient"),
@@ -516,8 +533,8 @@ def _parameters(wanted, why, write):
 
     def check(view):
         outputs = [*view.outputs, *view.updates.values()]
-        used = set(ancestors(view.outputs))
-        reached = set().union(*map(_gradient_ancestors, view.outputs))
+        used = set(ancestors(view.outputs)) if view.params else set()
+        reached = set().union(*map(_gradient_ancestors, view.outputs)) if view.params else set()
         for v in view.params:
             state = (
                 "disconnected" if v in used - reached else "connected" if v in used else "unused"

@@ -14,6 +14,11 @@ from theanoguard.provenance import stack_traces
 from theanoguard.provenance.backward import gradient_frame
 
 
+def is_backward(node):
+    """Whether ``grad`` has built a node."""
+    return gradient_frame(stack_traces(node.outputs[0])) is not None
+
+
 class GraphView:
     """A graph with the bounds of its variables.
 
@@ -55,9 +60,7 @@ class GraphView:
         self.values = values or {}
         self.results = [*self.outputs, *self.updates.values()]
         self.nodes = list(toposort(self.results))
-        self.backward = {
-            made for made in self.nodes if gradient_frame(stack_traces(made.outputs[0]))
-        }
+        self.backward = set(filter(is_backward, self.nodes))
         self.clients = defaultdict(list)
         for client in self.nodes:
             for position, variable in enumerate(client.inputs):
@@ -116,7 +119,7 @@ class GraphView:
     def hidden(self):
         """Nodes of which every result is only seen through a branch of a ``switch``.
 
-        A dictionary from such nodes to one of those switches.
+        A dictionary from such nodes to one of those switches and the position of the branch.
         """
         found = {}
         for node in reversed(self.nodes):
@@ -136,4 +139,4 @@ class GraphView:
 
     def _hiding(self, client, position, found):
         is_branch = position > 0 and scalar_class(client.outputs[0]) is ps.Switch
-        return client if is_branch else found.get(client)
+        return (client, position) if is_branch else found.get(client)
