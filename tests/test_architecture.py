@@ -27,7 +27,7 @@ LAYERS = [
     {"log"},
     {"explain"},
     {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
-    {"environment", "legacy", "numpy_compat", "python_compat", "ondemand", "plain"},
+    {"environment", "legacy", "numpy_compat", "python_compat", "ondemand", "plain", "worker"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.

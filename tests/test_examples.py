@@ -46,6 +46,7 @@ class Example:
 # One line for each example that differs from Example().
 HOW = {
     "compare_backends": Example(says="float32 parts first at exp"),
+    "dask_guard": Example(says=", task chain-1", needs=("distributed",)),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
     "gradient_guard": Example(says="batch 20 was not done"),
     "lint_a_model": Example(says="after repair: []"),

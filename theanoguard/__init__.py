@@ -48,6 +48,7 @@ from theanoguard.training import (
     guarded_updates,
     watching,
 )
+from theanoguard.worker import task
 
 __all__ = [
     "Assert",
@@ -105,6 +106,7 @@ __all__ = [
     "stable",
     "step",
     "stepping",
+    "task",
     "test_values",
     "testvalue",
     "track_provenance",

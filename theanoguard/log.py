@@ -8,6 +8,9 @@ A line that starts a section of a log is a header, ``{"schema": "theanoguard.log
 explanation tells which event it is of; its line comes later, so that the event is safe before
 anything is found out about it.  The id is a digest of the header, so that one log may hold
 events of several runs and modes.
+
+A line also has ``"worker"`` and ``"task"``, the names of :func:`~theanoguard.worker.whereabouts`,
+where there are such names.
 """
 
 import hashlib
@@ -23,6 +26,7 @@ from pathlib import Path
 from theanoguard.environment import environment
 from theanoguard.explain import Explanation
 from theanoguard.explain.event import GuardEvent
+from theanoguard.worker import whereabouts
 
 try:
     import fcntl
@@ -293,7 +297,7 @@ def header_json(key, content):
 def line_of(header, event=None, explanation=None):
     """Return the line of what happens now, under the header with this id."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    record = {"time": time, "process": os.getpid(), "header": header}
+    record = {"time": time, "process": os.getpid(), **whereabouts(), "header": header}
     return f"{_entry_json(record, event, explanation)}\n".encode()
 
 
@@ -330,6 +334,11 @@ class LogEntry:
         Key of :attr:`Log.headers`: what it ran on.
     explanation : Explanation or None
         Where one was logged.
+    worker : str or None
+        Name of the worker that logged it: a Dask worker's, or that of a process that is not the
+        main one.
+    task : str or None
+        What it was working on: a Dask task's key, or what :func:`theanoguard.task` was told.
     """
 
     event: GuardEvent
@@ -337,10 +346,14 @@ class LogEntry:
     process: int
     header: str
     explanation: Explanation | None = None
+    worker: str | None = None
+    task: str | None = None
 
     def to_json(self):
         """Return the entry as one line of a log, without its end."""
-        record = {"time": self.time, "process": self.process, "header": self.header}
+        names = {"worker": self.worker, "task": self.task}
+        names = {what: name for what, name in names.items() if name is not None}
+        record = {"time": self.time, "process": self.process, **names, "header": self.header}
         return _entry_json(record, self.event, self.explanation)
 
 
@@ -426,7 +439,8 @@ def _take(record, log):
         explanation = None if explanation is None else Explanation.from_plain(explanation)
         event = GuardEvent.from_plain(record["event"]) if "event" in record else explanation.event
         time, process, header = str(record["time"]), int(record["process"]), str(record["header"])
-        log.entries.append(LogEntry(event, time, process, header, explanation))
+        names = {what: str(record[what]) for what in ("worker", "task") if what in record}
+        log.entries.append(LogEntry(event, time, process, header, explanation, **names))
     elif record.get("schema") == SCHEMA:
         content = {"environment": record["environment"], "mode": record["mode"]}
         if header_id(content) != record["header"]:
@@ -440,7 +454,7 @@ def _joined(entries):
     """Put explanations to the events that they are of."""
     joined, waiting = [], {}
     for entry in entries:
-        key = entry.process, entry.header, entry.event
+        key = entry.process, entry.worker, entry.task, entry.header, entry.event
         if entry.explanation is None:
             waiting[key] = len(joined)
         elif key in waiting:
@@ -458,7 +472,7 @@ def _first_line(error):
 
 
 def read_logs(paths):
-    """Read several files, such as a log and those that it was rotated to, as one.
+    """Read several files as one: those that a log was rotated to, or those of many workers.
 
     Parameters
     ----------

@@ -111,6 +111,25 @@ def is_wanted(event, line=None, kinds=None, node=None, variable=None, calls=None
     )
 
 
+def is_of(entry, worker=None, task=None):
+    """Whether an entry is of a worker and a task whose names fit two shell patterns.
+
+    Parameters
+    ----------
+    entry : LogEntry
+    worker, task : str or None
+        None for any, also for one without a name.
+
+    Returns
+    -------
+    bool
+    """
+    return all(
+        pattern is None or fnmatchcase(name or "", pattern)
+        for name, pattern in ((entry.worker, worker), (entry.task, task))
+    )
+
+
 # -- the renderings
 
 
@@ -161,7 +180,12 @@ def render_entry(entry, line=None, short=False, color=False):
     """
     event = entry.event
     of = f" of {event.function}" if event.function else ""
-    head = f"{entry.time}  call {event.call}{of}, process {entry.process}, under {entry.header}"
+    worker = f", worker {entry.worker}" if entry.worker else ""
+    task = f", task {entry.task}" if entry.task else ""
+    head = (
+        f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}, "
+        f"under {entry.header}"
+    )
     if entry.explanation is not None and not short:
         # (escapes everything that it takes from the log, but must keep its own colours)
         report = render_text(event, entry.explanation, color)
@@ -238,7 +262,11 @@ def render_counts(counts):
 
 def add_arguments(parser):
     """Add the arguments of ``theanoguard report`` to its parser."""
-    parser.add_argument("log", nargs="+", help="file that GuardMode(log=...) has written")
+    parser.add_argument(
+        "log",
+        nargs="+",
+        help="file that GuardMode(log=...) has written; several are merged in the order of time",
+    )
     parser.add_argument(
         "--kind", choices=KINDS, action="append", help="only events of this kind (repeatable)"
     )
@@ -258,6 +286,12 @@ def add_arguments(parser):
         metavar="PATTERN",
         help="only this line of the code, as 'train.py:12' or 'in loss'; needs an explanation",
     )
+    for what in ("worker", "task"):
+        parser.add_argument(
+            f"--{what}",
+            metavar="PATTERN",
+            help=f"only events of a {what} whose name fits this shell pattern",
+        )
     parser.add_argument(
         "--count", action="store_true", help="count them by kind, node, variable and line"
     )
@@ -279,7 +313,10 @@ def run(arguments):
     )
     lines = lines_of(log.entries)
     entries = [
-        entry for entry in log.entries if is_wanted(entry.event, line_of(entry, lines), *chosen)
+        entry
+        for entry in log.entries
+        if is_of(entry, arguments.worker, arguments.task)
+        and is_wanted(entry.event, line_of(entry, lines), *chosen)
     ]
     used = {entry.header for entry in entries}
     headers = {key: header for key, header in log.headers.items() if key in used}

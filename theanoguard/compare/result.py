@@ -118,6 +118,15 @@ class Comparison:
         Their values, computed node by node in Python.
     notes : tuple of str
         What has to be known of the comparison as a whole.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import Comparison, compare
+    >>> x = pt.dscalar("x")
+    >>> found = compare(x + 1, {x: 1.0}, ["fast_compile"])
+    >>> isinstance(found, Comparison), found.agree, found.outputs
+    (True, True, ['output 0'])
     """
 
     modes: dict[str, ModeResult]

@@ -1,0 +1,64 @@
+"""Which worker this is, and its task: the names by which a log tells many processes apart."""
+
+import multiprocessing
+import sys
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+MAX_NAME = 200
+"""Characters that a name may have in a log."""
+
+_task = ContextVar("theanoguard_task", default=None)
+
+
+@contextmanager
+def task(name):
+    """Give what happens inside a name, which the log of a guard writes beside its events.
+
+    It holds for the thread that enters it.  On Dask a task has the name of its key without this.
+
+    Parameters
+    ----------
+    name : str
+        Cut after 200 characters in the log.
+
+    Examples
+    --------
+    >>> from theanoguard import task
+    >>> with task("fold 3"):
+    ...     whereabouts()["task"]
+    'fold 3'
+    """
+    token = _task.set(str(name))
+    try:
+        yield
+    finally:
+        _task.reset(token)
+
+
+def whereabouts():
+    """Return the names of this worker and of its task.
+
+    Returns
+    -------
+    dict of str to str
+        With the keys ``worker``, on Dask the worker's name and else that of the process, which is
+        missing in a main process, and ``task``, which is missing where there is none.
+    """
+    worker, key = _dask_worker()
+    process = multiprocessing.current_process().name
+    worker = worker or (None if process == "MainProcess" else process)
+    names = {"worker": worker, "task": _task.get() or key}
+    return {what: name[:MAX_NAME] for what, name in names.items() if name}
+
+
+def _dask_worker():
+    """Return the name of the Dask worker whose task runs in this thread, and the task's key."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None, None
+    try:
+        worker = distributed.get_worker()
+    except (ValueError, AttributeError):  # not on a worker; still being imported
+        return None, None
+    return str(worker.name), str(worker.get_current_task())
