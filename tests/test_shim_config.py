@@ -122,6 +122,8 @@ def test_without_a_compiler_reductions_are_right():
         THEANORC=os.devnull,
     )
     assert shown == ["2.0", "2.0"]
+    change = "setattr(theano.config, 'cxx', '')"
+    assert show(change, expression.format("mode=None"), THEANORC=os.devnull) == ["None", "2.0"]
 
 
 def test_setting(shim):

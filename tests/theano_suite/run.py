@@ -83,27 +83,6 @@ AREAS = {
             "vm",
         ]
     ],
-    "tensor": [
-        f"tensor/tests/test_{name}.py"
-        for name in [
-            "casting",
-            "complex",
-            "elemwise",
-            "extra_ops",
-            "inc_subtensor",
-            "io",
-            "keepdims",
-            "misc",
-            "nlinalg",
-            "slinalg",
-            "sort",
-            "subtensor",
-            "type_other",
-            "utils",
-            "var",
-            "xlogx",
-        ]
-    ],
 }
 
 

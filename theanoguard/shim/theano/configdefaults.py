@@ -53,6 +53,28 @@ def remember(param):
     _before.setdefault(param, dict(vars(param)))
 
 
+def without_compiler():
+    """Let the modes that PyTensor made while it had a compiler choose rewrites as without one.
+
+    Some rewrites are for C code only; the reduction that one of them fuses with what it reduces
+    gives wrong numbers in Python.
+    """
+    modes = [*pytensor_mode.predefined_modes.values(), *fast_run_modes().values()]
+
+    def choose_anew():
+        for mode in modes:
+            mode.__setstate__(mode.__getstate__())
+
+    _patches.at_undo(choose_anew)
+    python = VMLinker(c_thunks=False)
+    names = ("c_thunks", "required_rewrites", "incompatible_rewrites")
+    for linker in pytensor_mode.predefined_linkers.values():
+        if isinstance(linker, VMLinker):
+            for name in names:
+                _patches.at_undo(_patches.Patch(linker, name, getattr(python, name)).apply())
+    choose_anew()
+
+
 def put(param, value):
     """Set one of PyTensor's variables, even one that may not be changed once PyTensor runs."""
     remember(param)
@@ -63,6 +85,8 @@ def put(param, value):
         # The directory that was computed from it is computed anew.
         remember(PYTENSOR["compiledir"])
         vars(PYTENSOR["compiledir"]).pop("val", None)
+    if param.name == "cxx" and not applied:
+        without_compiler()
     # Modes that are made from the configuration.
     pytensor_mode._CACHED_RUNTIME_MODES.clear()
 
@@ -358,32 +382,8 @@ def declare():
     return ineffective
 
 
-def without_compiler():
-    """Let the modes that PyTensor made while it had a compiler choose rewrites as without one.
-
-    Some rewrites are for C code only; the reduction that one of them fuses with what it reduces
-    gives wrong numbers in Python.
-    """
-    modes = [*pytensor_mode.predefined_modes.values(), *fast_run_modes().values()]
-
-    def choose_anew():
-        for mode in modes:
-            mode.__setstate__(mode.__getstate__())
-
-    _patches.at_undo(choose_anew)
-    python = VMLinker(c_thunks=False)
-    names = ("c_thunks", "required_rewrites", "incompatible_rewrites")
-    for linker in pytensor_mode.predefined_linkers.values():
-        if isinstance(linker, VMLinker):
-            for name in names:
-                _patches.at_undo(_patches.Patch(linker, name, getattr(python, name)).apply())
-    choose_anew()
-
-
 def settle():
     """Set in PyTensor and NumPy what follows from the user's flags, or from Theano's defaults."""
-    if not pytensor.config.cxx:
-        without_compiler()
     if pytensor.config.linker == "auto":
         put(PYTENSOR["linker"], "cvm" if pytensor.config.cxx else "vm")
     if PYTENSOR["compiledir"] in _before:
