@@ -223,12 +223,14 @@ def test_two_guards_of_one_gradient(mode):
     g = pt.dvector("g")
     small, large = GradientGuard(1.0, action="record"), GradientGuard(10.0, action="record")
     both = pytensor.function([g], [*small([g]), *large([g])], mode=mode)
-    other = GradientGuard(1.0, action="clip")
-    alone = pytensor.function([g], other([g]), mode=mode)
     for norm in (0.5, 5.0, 50.0):
         both([norm])
-        alone([norm])
-    assert [len(guard.events) for guard in (small, large, other)] == [2, 1, 2]
+    assert [len(guard.events) for guard in (small, large)] == [2, 1]
+    del small, large, both
+    for bound in (1.0, 10.0):  # one after the other
+        guard = GradientGuard(bound, action="record")
+        pytensor.function([g], guard([g]), mode=mode)([5.0])
+        assert len(guard.events) == (bound < 5)
 
 
 def test_guards_pickle():
@@ -269,12 +271,10 @@ def test_c_and_python_agree(data, window, per_parameter, needs_cxx):
         GradientGuard(**bounds, window=window, warmup=warmup, action="clip", on_nonfinite="skip")
         for _ in range(2)
     ]
-    squares, own = pt.dvector("squares"), pytensor.shared(np.array(0))
+    squares = pt.dvector("squares")
     for guard in guards:
         guard([pt.vector("g"), pt.vector("h")], ["g", "h"])
-    check = pytensor.function(
-        [squares], CheckNorms(guards[0])(squares, own), mode=Mode("cvm", None)
-    )
+    check = pytensor.function([squares], CheckNorms(guards[0])(squares), mode=Mode("cvm", None))
     steps = st.lists(st.sampled_from([0.0, 0.3, 1.0, 1.1, 4.0, 900.0, np.nan, np.inf]), min_size=2)
     for step in data.draw(st.lists(steps.map(lambda s: np.array(s[:2])), max_size=20)):
         np.testing.assert_array_equal(check(step), guards[1].check(step))

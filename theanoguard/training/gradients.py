@@ -1,13 +1,14 @@
 """A guard on the norms of gradients: an explosion is seen a step before the NaN."""
 
+import itertools
 import logging
 import math
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from threading import Lock
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.link.c.op import COp
@@ -164,19 +165,20 @@ static PyObject *tg_check_norms(PyObject *guard, PyArrayObject *squares_array) {
 class CheckNorms(COp):
     """Hand the squared norms of gradients to a guard, which gives a factor for each gradient.
 
-    The guard is no property, which would be part of the key of the compiled module: one serves
-    all.  What keeps the nodes of two guards apart is an input, a shared scalar of each guard's.
+    What tells the operations of two guards apart is a number, the smallest that no living guard
+    has: it is part of the key of the compiled module, of which there should not be many.
 
     Parameters
     ----------
     guard : GradientGuard
     """
 
-    __props__ = ()
+    __props__ = ("number",)
     params_type = generic
 
     def __init__(self, guard):
         self.guard = guard
+        self.number = _number_of(guard)
 
     def __str__(self):
         return "GradientGuard"
@@ -185,8 +187,8 @@ class CheckNorms(COp):
     def holds_back(self):
         return "raise" in (self.guard.action, self.guard.on_nonfinite)
 
-    def make_node(self, squares, own):
-        return Apply(self, [squares, own], [pt.dvector()])
+    def make_node(self, squares):
+        return Apply(self, [squares], [pt.dvector()])
 
     def perform(self, node, inputs, output_storage, params=None):
         output_storage[0][0] = self.guard.check(inputs[0])
@@ -208,10 +210,21 @@ class CheckNorms(COp):
         return (1,)
 
     def connection_pattern(self, node):
-        return [[False], [False]]
+        return [[False]]
 
     def do_constant_folding(self, fgraph, node):
         return False
+
+
+_NUMBERED = weakref.WeakValueDictionary()
+_NUMBERING = Lock()
+
+
+def _number_of(guard):
+    with _NUMBERING:
+        number = next(i for i in itertools.count() if i not in _NUMBERED)
+        _NUMBERED[number] = guard
+    return number
 
 
 class History:
@@ -407,8 +420,7 @@ class GradientGuard:
         self.history = History(bounds, self.window, self.warmup)
         h = self.history
         self.arrays = (h.last, h.finite, h.counts, h.bounds)  # for the C code of `CheckNorms`
-        own = pytensor.shared(np.array(0), name="gradient guard")
-        return scale_each(CheckNorms(self)(squared_norms(*grads), own), grads)
+        return scale_each(CheckNorms(self)(squared_norms(*grads)), grads)
 
     def __getstate__(self):
         return {k: v for k, v in vars(self).items() if k != "_lock"}
