@@ -22,7 +22,7 @@ LAYERS = [
     {"notebook"},
     {"inspecting"},
     {"guarded"},
-    {"numba_ops", "monitor", "training", "compare", "lint", "stable"},
+    {"numba_ops", "monitor", "training", "compare", "lint", "pymc", "stable"},
     {"guard"},
     {"log"},
     {"explain"},
@@ -42,6 +42,7 @@ OPTIONAL = {
     "matplotlib",
     "parameterized",
     "pydot",
+    "pymc",
     "traitlets",
 }
 

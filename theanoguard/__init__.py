@@ -1,6 +1,6 @@
 """theanoguard: where, why and when numbers go bad inside compiled PyTensor graphs."""
 
-from theanoguard import stable, testvalue
+from theanoguard import pymc, stable, testvalue
 from theanoguard.asserts import (
     Assert,
     PdbBreakpoint,
@@ -98,6 +98,7 @@ __all__ = [
     "profile",
     "provenance",
     "pydotprint",
+    "pymc",
     "read_log",
     "register_hint",
     "render_failure",

@@ -63,10 +63,12 @@ _LIBRARY = _library_prefixes()
 # functools' dispatch and contextlib stand between PyTensor's own frames.
 _STDLIB = tuple({sysconfig.get_path(k).replace("\\", "/") + "/" for k in ("stdlib", "platstdlib")})
 _SITE = ("site-packages/", "dist-packages/")
+# Libraries whose functions stand between PyTensor and the lines of a model, as installed.
+_BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
 
 
 def is_user_file(file):
-    """Whether `file` is neither PyTensor's, theanoguard's nor the standard library's.
+    """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
 
     Parameters
     ----------
@@ -84,6 +86,8 @@ def is_user_file(file):
     """
     file = file.replace("\\", "/")
     if file.startswith(_LIBRARY) or file.startswith("<frozen "):
+        return False
+    if any(package in file for package in _BETWEEN):
         return False
     for prefix in _STDLIB:
         if file.startswith(prefix):

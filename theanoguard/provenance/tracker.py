@@ -406,7 +406,8 @@ class ProvenanceTracker(Feature):
                 own[inner_node] = replace(fallback, inner=(), op=str(inner_node.op))
             else:
                 own[inner_node] = self._of_cursor(outer)
-        return tuple(own.values())
+        # (a frozen graph of 3.0 may list a node twice)
+        return tuple(own[inner_node] for inner_node in fused.toposort())
 
     def _of_cursor(self, cursor):
         holder, inner_node, variable = cursor

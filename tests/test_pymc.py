@@ -1,0 +1,232 @@
+"""The guard under PyMC; run by ``tox -e pymc30,pymc`` with the release that fits each PyTensor."""
+
+import importlib.util
+import inspect
+import pickle
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+import theanoguard.pymc
+from theanoguard import GuardError, GuardMode, events, read_log
+
+HAS_PYMC = importlib.util.find_spec("pymc") is not None
+needs_pymc = pytest.mark.skipif(not HAS_PYMC, reason="PyMC is not installed (tox -e pymc)")
+if HAS_PYMC:
+    import pymc as pm
+
+
+@pytest.mark.skipif(HAS_PYMC, reason="PyMC is installed")
+def test_without_pymc_the_error_says_how_to_get_it():
+    with pytest.raises(ImportError, match=r"not installed\.\npip install \"theanoguard\[pymc\]\""):
+        theanoguard.pymc.explain(None)
+
+
+def test_importing_it_does_not_import_pymc():
+    code = "import sys, theanoguard.pymc; print('pymc' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout == "False\n", result.stderr
+
+
+@pytest.fixture(scope="module")
+def model():
+    if not HAS_PYMC:
+        pytest.skip("PyMC is not installed (tox -e pymc)")
+    first = inspect.currentframe().f_lineno + 2
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, shape=2)
+        s = pm.HalfNormal("s", 1)
+        mu = pm.Deterministic("mu", pt.log(a[0]) + a[1])
+        pm.Potential("pot", -pt.sqrt(a[1]))
+        pm.Normal("y", mu, s, observed=[1.0, 2.0])
+    model.lines = {"a": first, "s": first + 1, "pot": first + 3, "y": first + 4}
+    return model
+
+
+# -- explain
+
+
+def test_a_sound_point(model):
+    point = {"a": [1.0, 2.0]}
+    found = theanoguard.pymc.explain(model, point)
+    assert found.ok
+    assert found.bad == ()
+    whole = {**model.initial_point(), "a": np.array([1.0, 2.0])}
+    assert sum(found.terms.values()) == pytest.approx(float(model.compile_logp()(whole)))
+    assert list(found.terms) == ["a", "s", "y", "pot"]
+    gradient = np.concatenate(
+        [np.ravel(found.gradient[v.name]) for v in model.continuous_value_vars]
+    )
+    np.testing.assert_allclose(gradient, model.compile_dlogp()(whole))
+    assert str(found).startswith("The log-density is ")
+
+
+def test_a_bad_term_by_name_and_line(model):
+    found = theanoguard.pymc.explain(model, {"a": [-1.0, 1.0]})
+    assert not found.ok
+    bad = found.bad[0]
+    assert (bad.term, bad.by, bad.event.kind) == ("y", None, "nan")
+    assert (bad.source.file, bad.source.line) == (__file__, model.lines["y"])
+    assert bad.explanation.cause.expression == "log(-1.0)"
+    assert [(b.term, b.by) for b in found.bad] == [("y", None), ("y", "a"), ("y", "s_log__")]
+    assert np.isnan(found.terms["y"])
+    assert np.isfinite(found.terms["pot"])
+    text = str(found)
+    assert text.startswith("3 bad at this point: y is nan at element [0], ")
+    assert f"test_pymc.py:{model.lines['y']} in model:" in text
+    assert text.count("What to do") == 1  # the gradients are bad by the same value
+
+
+def test_a_bad_gradient_of_a_sound_term(model):
+    found = theanoguard.pymc.explain(model, {"a": [1.0, 0.0]})
+    [bad] = found.bad
+    assert (bad.term, bad.by, bad.event.first_index) == ("pot", "a", (1,))
+    assert bad.source.line == model.lines["pot"]
+    assert bad.title == "the gradient of pot by a is -inf at element [1]"
+    assert bad.explanation.cause.op == "true_div"
+    assert np.isfinite(list(found.terms.values())).all()
+    assert found.table().splitlines()[-2].split() == ["a", "inf"]
+
+
+def test_the_initial_point_is_the_default(model):
+    found = theanoguard.pymc.explain(model)
+    assert found.bad[0].term == "y"  # log(0)
+    assert found.point.keys() == {"a", "s_log__"}
+
+
+@needs_pymc
+def test_a_condition_on_the_parameters():
+    with pm.Model() as model:
+        d = pm.Normal("d", 0, 1)
+        pm.Gamma("obs", 2, d, observed=[1.0])
+        pm.Uniform("u", 0, 1, default_transform=None)
+    found = theanoguard.pymc.explain(model, {"d": -1.0, "u": 2.0})
+    outside, checked = found.bad
+    assert checked.term == "obs"
+    assert "beta > 0" in " ".join(checked.checks)
+    assert "the parameters must satisfy: " in str(checked)
+    assert (outside.term, outside.checks) == ("u", ())
+    assert outside.explanation.cause.op == "switch"
+
+
+@needs_pymc
+def test_a_term_that_cannot_be_computed():
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, shape=3)
+        data = pm.Data("data", np.ones(2))
+        pm.Potential("sum\x1b[31m", a + pt.specify_shape(data, (pt.as_tensor(a.shape[0]),)))
+    found = theanoguard.pymc.explain(model)
+    [bad] = found.bad
+    assert bad.term == "sum\x1b[31m"
+    assert bad.error.startswith("AssertionError") or bad.error.startswith("ValueError")
+    assert np.isfinite(found.terms["a"])
+    assert found.gradient == {}
+    assert "\x1b" not in str(found)
+
+
+@needs_pymc
+def test_a_result_is_plain_data():
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1)
+        pm.Potential("p", pt.log(a))
+    found = theanoguard.pymc.explain(model, {"a": -1.0})
+    again = pickle.loads(pickle.dumps(found))
+    assert str(again) == str(found)
+
+
+def test_bad_arguments_are_named(model):
+    with pytest.raises(TypeError, match="model is 3"):
+        theanoguard.pymc.explain(3)
+    with pytest.raises(
+        ValueError, match="no value variable of the model: s.\nIts value variables are a, s_log__"
+    ):
+        theanoguard.pymc.explain(model, {"s": 1.0})
+    with pytest.raises(TypeError, match="point is"):
+        theanoguard.pymc.explain(model, [1.0])
+
+
+# -- GuardMode as the mode of a model's functions
+
+
+def test_functions_of_a_model_are_guarded(model):
+    mode = GuardMode(big_is_error=False)
+    with theanoguard.pymc.model_lines():
+        logp = model.compile_logp(mode=mode)
+        dlogp = model.compile_dlogp(mode=mode)
+    sound = {"a": np.array([1.0, 1.0]), "s_log__": np.array(0.0)}
+    assert float(logp(sound)) == pytest.approx(float(model.compile_logp()(sound)))
+    with pytest.raises(GuardError) as caught:
+        logp({**sound, "a": np.array([-1.0, 1.0])})
+    assert caught.value.explanation.cause.expression == "log(-1.0)"
+    assert f"test_pymc.py:{model.lines['y']} in model:" in str(caught.value)
+    with pytest.raises(GuardError) as caught:
+        dlogp({**sound, "a": np.array([1.0, 0.0])})
+    assert f"test_pymc.py:{model.lines['pot']} in model:" in str(caught.value)
+    assert len(events(logp.f)) == 1
+    assert len(mode.events) == 2
+
+
+SAMPLING = """
+import pymc as pm, pytensor.tensor as pt, sys, theanoguard
+from theanoguard import GuardMode
+from theanoguard.pymc import model_lines
+
+def main(shift, start_method, log):
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, initval=0.5)
+        pm.Potential("pot", pt.log(a + shift))
+        pm.Normal("y", a, 1.0, observed=[1.0, 2.0])
+    mode = GuardMode(big_is_error=False, log=log)
+    try:
+        with model, model_lines():
+            trace = pm.sample(
+                draws=20, tune=20, chains=2, cores=2, mp_ctx=start_method, random_seed=1,
+                nuts_sampler="pymc", progressbar=False, compile_kwargs={"mode": mode},
+            )
+        print("sampled", trace.posterior["a"].shape)
+    except Exception as error:
+        cause = error.__cause__
+        print(type(error).__name__, type(cause).__name__, cause.event.kind)
+        print(cause)
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), *sys.argv[2:])
+"""
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """Sample in a program of its own: its processes are spawned from its file."""
+    if not HAS_PYMC:
+        pytest.skip("PyMC is not installed (tox -e pymc)")
+    folder = tmp_path_factory.mktemp("sampling")
+    (folder / "program.py").write_text(textwrap.dedent(SAMPLING), encoding="utf-8")
+
+    def run(*arguments):
+        command = [sys.executable, folder / "program.py", *arguments]
+        result = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    return run
+
+
+def test_sampling_in_several_processes(sample, tmp_path):
+    assert sample(20, "spawn", tmp_path / "log") == "sampled (2, 20)\n"
+    assert read_log(tmp_path / "log").events == []
+
+
+@pytest.mark.parametrize("start_method", ["spawn", "forkserver"])
+def test_a_trip_in_another_process_arrives_whole(sample, tmp_path, start_method):
+    kind, *report = sample(0, start_method, tmp_path / "log").splitlines()
+    assert kind == "ParallelSamplingError GuardError nan"
+    assert report[0].startswith("NaN in log: log(-")
+    assert report[1].startswith("  program.py:9 in main:  pm.Potential(")
+    entry = read_log(tmp_path / "log").entries[0]
+    assert entry.event.kind == "nan"
+    assert entry.explanation is not None
+    assert entry.worker  # PyMC names its processes after their chains
