@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -669,6 +670,66 @@ def test_the_picture(widgets, function, error):
     ]
     linked = sides.children[1].links
     assert set(linked["after"]) == set(inspect(function).model.nodes)
+
+
+# -- the plot of a watch
+
+
+@pytest.fixture
+def training():
+    """A watch, and a step of a training whose weights grow with each."""
+    w = pytensor.shared(np.array([1.0, -1.0]), name="<w>")
+    x = pt.dscalar("x")
+    watch = theanoguard.Watch([w], batches_per_epoch=3)
+    (g,) = watch.gradients([pytensor.grad((x * w).sum(), w)])
+    f = pytensor.function([x], updates={w: w * 2.0 + g}, mode="CVM")
+
+    def step(value=1.0):
+        with watch.step():
+            f(value)
+
+    return watch, step
+
+
+def test_a_watch_is_a_plot(shell, training):
+    watch, step = training
+    assert "Norms of weights: nothing yet." in html_shown(shell, watch)
+    for _ in range(4):
+        step()
+    found = Page(html_shown(shell, watch))
+    assert found.tags.count("polyline") == 2
+    assert "line" not in found.tags
+    assert "<w>" in found.text
+    step(np.nan)
+    found = Page(html_shown(shell, watch))
+    assert found.tags.count("line") == 2 * len(watch.events) > 0
+    assert "nan in <w>, epoch 2, batch 2" in found.text
+    # The lines break where there is no norm.
+    assert found.tags.count("polyline") == 2
+
+
+def test_the_plot_follows_the_training(widgets, shell, training):
+    from theanoguard.notebook.plotting import WatchPlot
+
+    watch, step = training
+    plot = WatchPlot(watch, seconds=0.01)
+    step()
+    step()
+    end = time.monotonic() + 60
+    while "<polyline" not in plot.shown.value and time.monotonic() < end:
+        time.sleep(0.01)
+    plot.stop()
+    drawn = plot.shown.value
+    assert "<polyline" in drawn
+    step()
+    assert plot.shown.value == drawn
+
+
+def test_the_magic_shows_the_plot_at_once(widgets, run, shell, training):
+    shell.user_ns["watched"] = training[0]
+    result = run("%watch watched\nprint('then')")
+    assert ["application/vnd.jupyter.widget-view+json" in data for data in result.shown] == [True]
+    assert "it takes a theanoguard.Watch" in run("%watch x").text
 
 
 # -- notebooks

@@ -9,13 +9,19 @@ from pytensor.graph.fg import FunctionGraph
 from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError
 from theanoguard.inspecting import inspect
-
-SHOWN = (Variable, Function, FunctionGraph, GuardError, GuardEvent)
+from theanoguard.notebook.plotting import plot_html
+from theanoguard.training import Watch
 
 
 def html_of(thing):
-    """Return the HTML that a notebook shows of a thing."""
+    """Return the HTML that a notebook shows of a graph or a trip."""
     return inspect(thing).html()
+
+
+SHOWN = {
+    **dict.fromkeys((Variable, Function, FunctionGraph, GuardError, GuardEvent), html_of),
+    Watch: plot_html,
+}
 
 
 class Display:
@@ -32,7 +38,7 @@ class Display:
     def start(self):
         """Begin."""
         formatter = self.shell.display_formatter.formatters["text/html"]
-        self._before = {kind: formatter.for_type(kind, html_of) for kind in SHOWN}
+        self._before = {kind: formatter.for_type(kind, show) for kind, show in SHOWN.items()}
         self._handled, self._handler = self.shell.custom_exceptions, self.shell.CustomTB
         self.shell.set_custom_exc((*self._handled, GuardError), self._show)
 

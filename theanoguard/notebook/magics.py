@@ -1,11 +1,13 @@
-"""``%guard``, ``%%guard`` and ``%step``."""
+"""``%guard``, ``%%guard``, ``%step`` and ``%watch``."""
 
 import ast
 
 from theanoguard.guard import GuardMode
 from theanoguard.guarded import GuardedRun, kinds
 from theanoguard.monitor import step
+from theanoguard.notebook.plotting import WatchPlot
 from theanoguard.notebook.stepping import StepView
+from theanoguard.training import Watch
 
 DEFAULT_KINDS = "nan,inf"
 
@@ -29,17 +31,23 @@ class Magics:
         self.shell = shell
         self._kinds = None
         self._end = None
+        self._plots = []
 
     def start(self):
         """Register them."""
         self.shell.register_magic_function(self.guard, "line_cell", "guard")
         self.shell.register_magic_function(self.step, "line", "step")
+        self.shell.register_magic_function(self.watch, "line", "watch")
 
     def stop(self):
         """Take them away again, and the guard."""
         self._off()
-        for kind, name in (("line", "guard"), ("cell", "guard"), ("line", "step")):
-            self.shell.magics_manager.magics[kind].pop(name, None)
+        for plot in self._plots:
+            plot.stop()
+        magics = self.shell.magics_manager.magics
+        magics["cell"].pop("guard", None)
+        for name in ("guard", "step", "watch"):
+            magics["line"].pop(name, None)
 
     def guard(self, line, cell=None):
         """Guard every function that is compiled from here on, or in one cell.
@@ -110,6 +118,16 @@ class Magics:
         call.func = ast.copy_location(ast.Name("%step", ast.Load()), call)
         stepper = eval(compile(tree, "%step", "eval"), self.shell.user_ns, {"%step": step})
         return StepView(stepper)
+
+    def watch(self, line):
+        """Plot the norms of a watch while the training goes on: ``%watch watch``."""
+        watch = eval(line.strip() or "None", self.shell.user_ns)
+        if not isinstance(watch, Watch):
+            raise _usage_error(f"%watch {line.strip()}: it takes a theanoguard.Watch.")
+        plot = WatchPlot(watch)
+        self._plots.append(plot)
+        # Now, not at the end of the cell: the training may stand in the same one.
+        self.shell.display_pub.publish(plot._repr_mimebundle_())
 
 
 def _usage_error(message):
