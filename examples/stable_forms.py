@@ -16,7 +16,9 @@ data = [np.array([[0.0, 1000.0], [1.0, 2.0]]), np.array([0, 1])]
 
 
 def show(name, loss):
-    f = pytensor.function([scores, labels], [loss, pytensor.grad(loss, scores)], mode="FAST_COMPILE")
+    f = pytensor.function(
+        [scores, labels], [loss, pytensor.grad(loss, scores)], mode="FAST_COMPILE"
+    )
     value, gradient = f(*data)
     print(f"{name:10} loss {value:8.3f}, gradient {gradient.round(3).tolist()}")
 

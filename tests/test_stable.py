@@ -392,7 +392,7 @@ def test_integers_become_floats():
 
 @pytest.fixture(scope="module")
 def everything():
-    """All forms and the gradient of their sum, of a matrix and a vector of class numbers, and values."""
+    """All forms and the gradient of their sum, of a matrix and class numbers, and values."""
     x, t = pt.fmatrix("x"), pt.lvector("t")
     outputs = [stable.log(x), stable.sqrt(x), stable.divide(x + 1, x), norm_of_rows(x)]
     outputs += [form(x) for form in FORMS.values()]
