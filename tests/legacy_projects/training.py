@@ -4,10 +4,15 @@
 ``-p theanoguard.shim.pytest_plugin --numpy-compat``; nothing in them is changed.
 """
 
+import downhill
+import lasagne
 import numpy as np
+import pyfms
 import pytest
+import theanets
 import theano
 import theano.tensor as T
+from scipy import sparse
 
 floatX = theano.config.floatX
 
@@ -23,7 +28,6 @@ def points():
 
 @pytest.mark.parametrize("algorithm", ["sgd", "nag", "rmsprop", "rprop", "adam", "esgd"])
 def test_downhill_factorizes_a_matrix(algorithm):
-    downhill = pytest.importorskip("downhill")
     rng = np.random.RandomState(1)
     wanted = (rng.randn(20, 3) @ rng.randn(3, 10)).astype(floatX)
     u = theano.shared(rng.randn(20, 3).astype(floatX), name="u")
@@ -41,7 +45,6 @@ def test_downhill_factorizes_a_matrix(algorithm):
 
 
 def test_theanets_classifies(points):
-    theanets = pytest.importorskip("theanets")
     values, labels = points
     network = theanets.Classifier([2, (8, "relu"), 2], rng=1)
     steps = network.itertrain([values, labels], algo="rmsprop", learning_rate=0.02, max_updates=10)
@@ -50,7 +53,6 @@ def test_theanets_classifies(points):
 
 
 def test_theanets_remembers():
-    theanets = pytest.importorskip("theanets")
     rng = np.random.RandomState(2)
     inputs = rng.randn(16, 6, 1).astype(floatX)
     outputs = np.cumsum(inputs, axis=1).astype(floatX)
@@ -66,8 +68,6 @@ def test_theanets_remembers():
 
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_pyfms_classifies(points, form):
-    pyfms = pytest.importorskip("pyfms")
-    sparse = pytest.importorskip("scipy.sparse")
     values, labels = points
     np.random.seed(3)
     machine = pyfms.Classifier(2, k=2, X_format=form)
@@ -77,7 +77,6 @@ def test_pyfms_classifies(points, form):
 
 
 def test_pyfms_regresses():
-    pyfms = pytest.importorskip("pyfms")
     rng = np.random.RandomState(4)
     x = rng.randn(300, 3)
     y = 1 + x @ [1.0, -2.0, 0.5] + 0.5 * x[:, 0] * x[:, 1]
@@ -87,7 +86,6 @@ def test_pyfms_regresses():
 
 
 def test_lasagne_trains_a_convolutional_network():
-    lasagne = pytest.importorskip("lasagne")
     rng = np.random.RandomState(5)
     lasagne.random.set_rng(rng)
     labels = rng.randint(0, 2, 64).astype("int32")
