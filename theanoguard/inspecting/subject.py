@@ -167,68 +167,66 @@ def _model_of(event, explanation):
     """Return the graph that an explanation tells of: the way from an input to the cause."""
     variables, nodes = {}, {}
 
-    def add(name, op, inputs, kind, **known):
-        owner = None
-        key = f"n{len(variables)}"
+    def add(op, inputs, name, **known):
+        """Add a variable, and the node that computes it if there is an operation."""
+        key, owner = f"n{len(variables)}", None
         if op is not None:
             owner = f"a{len(nodes)}"
-            nodes[owner] = NodeModel(owner, op, op, inputs, [key], len(nodes))
-            nodes[owner].provenance = known.get("provenance")
-        known.setdefault("dtype", None)
-        known.setdefault("type", known["dtype"] or "")
+            provenance = known.get("provenance")
+            nodes[owner] = NodeModel(
+                owner, op, op, inputs, [key], len(nodes), provenance=provenance
+            )
+            known["kind"] = "computed"
+        dtype = known.setdefault("dtype", None)
+        label = name or op or known["kind"]
         variables[key] = VariableModel(
-            key, "computed" if op else kind, name, name or op or kind, owner=owner, **known
+            key=key, name=name, label=label, type=dtype or "", owner=owner, **known
         )
         return key
 
     way = []
     for point in explanation.waypoints if explanation is not None else ():
+        made = point.kind == "node"
         index = f"[{', '.join(map(str, point.index))}]" if point.index else ""
-        text = f"{point.name}{index} = {point.value}"
-        kind = point.kind if point.kind in ("shared", "constant") else "input"
-        found = add(
-            point.name if point.kind != "node" else None,
-            point.op or point.name if point.kind == "node" else None,
+        key = add(
+            (point.op or point.name) if made else None,
             way,
-            kind,
+            None if made else point.name,
+            kind=point.kind if point.kind in ("shared", "constant") else "input",
             shape=list(point.shape),
-            value=text,
-            provenance=Provenance(point.source) if point.source is not None else None,
+            value=f"{point.name}{index} = {point.value}",
+            provenance=point.source and Provenance(point.source),
         )
-        way = [found]
-    cause = explanation.cause if explanation is not None else event
-    for operand in explanation.cause.operands if explanation is not None else ():
-        known = {variables[key].name for key in way}
-        if operand.name not in known and not operand.computed:
-            found = Statistics(
-                operand.dtype, operand.shape, operand.minimum, operand.maximum, None, 0
-            )
-            kind = "constant" if operand.constant else "input"
-            shape = list(operand.shape)
-            way.append(
-                add(
-                    operand.name,
-                    None,
-                    [],
-                    kind,
-                    dtype=operand.dtype,
-                    shape=shape,
-                    statistics=found if operand.minimum is not None else None,
-                )
-            )
-    name = explanation.cause.name if explanation is not None else event.variable
+        way = [key]
+    cause = event if explanation is None else explanation.cause
+    for operand in () if explanation is None else cause.operands:
+        if operand.computed or operand.name in {variables[key].name for key in way}:
+            continue
+        low, high = operand.minimum, operand.maximum
+        known = Statistics(operand.dtype, operand.shape, low, high, None, 0)
+        key = add(
+            None,
+            [],
+            operand.name,
+            kind="constant" if operand.constant else "input",
+            dtype=operand.dtype,
+            shape=list(operand.shape),
+            value=operand.name if operand.constant else None,
+            statistics=None if low is None else known,
+        )
+        way = [*way, key]
     bad = add(
-        name,
         cause.op if cause.role == "node" else None,
         way,
-        cause.role,
+        event.variable if explanation is None else cause.name,
+        kind=cause.role,
         dtype=cause.dtype,
         shape=list(cause.shape),
-        provenance=explanation.cause.provenance if explanation is not None else None,
+        is_output=True,
+        provenance=None if explanation is None else cause.provenance,
     )
-    text = f"{event.kind} at {list(event.first_index)} in call {event.call}"
     owner = variables[bad].owner
-    (variables[bad] if owner is None else nodes[owner]).events.append(text)
-    variables[bad].is_output = True
-    roots = [key for key, v in variables.items() if v.owner is None]
+    marked = variables[bad] if owner is None else nodes[owner]
+    marked.events.append(f"{event.kind} at {list(event.first_index)} in call {event.call}")
+    roots = [key for key, variable in variables.items() if variable.owner is None]
     return GraphModel(roots, [bad], variables, nodes, event.function)
