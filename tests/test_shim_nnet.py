@@ -244,3 +244,14 @@ def test_a_nan_in_a_softmax_is_explained(shim):
     function = shim.function([x], T.nnet.softmax(x), mode=mode)
     with pytest.raises(GuardError, match="Softmax"):
         function([[np.inf, 0.0]])
+
+
+def test_gradient_of_the_patches_of_one_image(shim):
+    from theano.tensor.nnet.neighbours import neibs2images
+
+    T = shim.tensor
+    neibs = T.dmatrix("neibs")
+    images = neibs2images(neibs, (2, 2), (1, 1, 4, 4))
+    gradient = T.grad((images * np.arange(16.0).reshape(4, 4)).sum(), neibs)
+    f = shim.function([neibs], gradient, mode="FAST_COMPILE")
+    np.testing.assert_array_equal(f(np.ones((4, 4)))[0], [0.0, 1.0, 4.0, 5.0])

@@ -11,6 +11,7 @@ from pytensor.tensor.subtensor import set_subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.utils import hash_from_code
 
+from ..._rebroadcast import rebroadcast
 from ...gof.op import Op
 from .._headers import headers
 
@@ -147,7 +148,9 @@ class Images2Neibs(Op):
                 hasattr(neib_shape, "equals") and neib_shape.equals(neib_step)
             )
             if same:
-                return [neibs2images(gz, neib_shape, x.shape, mode=self.mode), *undefined]
+                images = neibs2images(gz, neib_shape, x.shape, mode=self.mode)
+                pattern = dict(enumerate(x.type.broadcastable))
+                return [rebroadcast(images, pattern), *undefined]
         if self.mode == "valid":
             return [neibs_gradient(x, gz, neib_shape, neib_step), *undefined]
         return [grad_not_implemented(self, 0, x), *undefined]
