@@ -6,7 +6,7 @@ reported is the median of the paired ratios.  Guarded and unguarded start each r
 the same values of the shared variables.  An A/A line (two unguarded copies) says what the
 machine can resolve.
 
-    OMP_NUM_THREADS=1 python benchmarks/overhead.py [--rounds 60] [--json overhead.json]
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
 """
 
 import argparse
@@ -28,12 +28,21 @@ import theanoguard
 # ---------------------------------------------------------------- measuring
 
 
-def modes():
+LINKERS = {"c": "cvm", "numba": "numba"}
+
+
+def modes(backend):
+    """Return what is compared, by name: functions that make a mode."""
+    linker = LINKERS[backend]
+
+    def guard(*kinds):
+        return theanoguard.GuardMode(*kinds, optimizer="fast_run", backend=backend)
+
     return {
-        "plain": lambda: Mode("cvm", "fast_run"),
-        "plain again": lambda: Mode("cvm", "fast_run"),
-        "guard": lambda: theanoguard.GuardMode(True, True, True, optimizer="fast_run"),
-        "guard nan+inf": lambda: theanoguard.GuardMode(True, True, False, optimizer="fast_run"),
+        "plain": lambda: Mode(linker, "fast_run"),
+        "plain again": lambda: Mode(linker, "fast_run"),
+        "guard": lambda: guard(True, True, True),
+        "guard nan+inf": lambda: guard(True, True, False),
         "NanGuardMode": lambda: NanGuardMode(True, True, True, optimizer="fast_run"),
     }
 
@@ -82,25 +91,25 @@ def measure(variants, rounds, budget):
     return times
 
 
-def run(selected, dtypes, rounds, budget):
+def run(makers, selected, dtypes, rounds, budget):
     rows = []
     for title in selected:
         for dtype in dtypes:
             workload = WORKLOADS[title]
-            variants = {name: build(workload, dtype, make()) for name, make in modes().items()}
+            variants = {name: build(workload, dtype, make()) for name, make in makers.items()}
             times = measure(variants, rounds, budget)
             row = {"workload": title, "dtype": dtype}
             row["seconds"] = statistics.median(times["plain"])
-            for name in list(modes())[1:]:
+            for name in list(makers)[1:]:
                 pairs = zip(times[name], times["plain"], strict=True)
                 row[name] = statistics.median(a / b for a, b in pairs)
             rows.append(row)
-            print(format_row(row), flush=True)
+            print(format_row(row, list(makers)[1:]), flush=True)
     return rows
 
 
-def format_row(row):
-    cells = "".join(f"{row[name]:>15.3f}" for name in list(modes())[1:])
+def format_row(row, names):
+    cells = "".join(f"{row[name]:>15.3f}" for name in names)
     return f"{row['workload']:<24}{row['dtype']:<9}{row['seconds'] * 1e3:>10.3f}{cells}"
 
 
@@ -110,19 +119,22 @@ def main():
     parser.add_argument("--budget", type=float, default=0.02, help="seconds per variant and round")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS))
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"])
+    parser.add_argument("--backend", choices=list(LINKERS), default="c")
     parser.add_argument("--json")
     args = parser.parse_args()
     selected = args.only or list(WORKLOADS)
     dtypes = args.dtype or ["float32", "float64"]
-    names = list(modes())[1:]
+    makers = modes(args.backend)
+    names = list(makers)[1:]
     print(f"PyTensor {pytensor.__version__}, NumPy {np.__version__}, {platform.machine()}")
     print(f"{'workload':<24}{'dtype':<9}{'ms/call':>10}" + "".join(f"{n:>15}" for n in names))
-    rows = run(selected, dtypes, args.rounds, args.budget)
+    rows = run(makers, selected, dtypes, args.rounds, args.budget)
     means = {name: geometric_mean(row[name] for row in rows) for name in names}
     print(f"{'geometric mean':<43}" + "".join(f"{means[name]:>15.3f}" for name in names))
     result = {
         "pytensor": pytensor.__version__,
         "numpy": np.__version__,
+        "backend": args.backend,
         "blas": pytensor.config.blas__ldflags,
         "rows": rows,
         "geometric mean": means,

@@ -18,6 +18,22 @@ def pytest_addoption(parser):
         action="store_true",
         help="write the texts under tests/golden anew instead of comparing with them",
     )
+    parser.addoption(
+        "--backend",
+        default="c",
+        help="what GuardMode takes when a test does not say it: one suite for all backends",
+    )
+
+
+def pytest_configure(config):
+    theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = config.getoption("--backend")
+
+
+@pytest.fixture
+def c_backend(request):
+    """Skip the test, which is about the C backend, where another one is asked for."""
+    if request.config.getoption("--backend") != "c":
+        pytest.skip("is about the C backend")
 
 
 @pytest.fixture

@@ -220,7 +220,7 @@ def test_saved_reproductions_run_in_a_fresh_interpreter(tmp_path):
         assert "at element" in run.stdout
 
 
-def test_report_as_it_was(case, golden):
+def test_report_as_it_was(c_backend, case, golden):
     path, _, error = case
     if path.stem in GOLDEN:
         golden(f"report_{path.stem}", f"{error}\n")

@@ -4,6 +4,7 @@ Everything that differs between the supported releases (3.0 to 3.3), or that is 
 internal which may move, is reached through here.
 """
 
+import dataclasses
 import importlib
 import os
 import sys
@@ -13,10 +14,13 @@ from functools import wraps
 
 import pytensor
 from pytensor.compile import function
+from pytensor.compile.aliasing import Supervisor, add_supervisor_to_fgraph, insert_deepcopy
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.compilelock import lock_ctx as compile_lock
+from pytensor.compile.io import In, Out
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import (
+    NUMBA,
     Mode,
     fast_run_linkers_to_mode,
     get_mode,
@@ -26,6 +30,7 @@ from pytensor.compile.mode import (
 from pytensor.configdefaults import config
 from pytensor.configparser import config_files_from_pytensorrc
 from pytensor.graph.basic import Apply, NominalVariable, Variable
+from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
@@ -33,6 +38,7 @@ from pytensor.graph.utils import simple_extract_stack
 from pytensor.link.c import cmodule
 from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
+from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType
@@ -48,14 +54,33 @@ try:  # 3.3 moved it
 except ImportError:
     from pytensor.ifelse import IfElse, ifelse
 
+try:  # 3.3 compiles the branches of an IfElse for Numba and JAX as functions
+    from pytensor.conditional.op import LazyIfElse
+except ImportError:
+
+    class LazyIfElse(Op):
+        """What no graph of 3.0 holds."""
+
+
+try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner graph
+    from pytensor.compile.builders import FinalizedOpFromGraph
+except ImportError:
+
+    class FinalizedOpFromGraph(OpFromGraph):
+        """What no graph of 3.0 holds."""
+
+
 try:  # 3.3 links inner functions through this base class
     from pytensor.compile.inner_function import link_only_mode
 except ImportError:
     link_only_mode = None
 
 __all__ = [
+    "FinalizedOpFromGraph",
     "IfElse",
+    "LazyIfElse",
     "Mode",
+    "NumbaLinker",
     "OpFromGraph",
     "Scan",
     "VMLinker",
@@ -83,6 +108,11 @@ def is_numeric(kind):
     element = getattr(kind, "ttype", None)  # of a typed list
     if element is not None:
         return is_numeric(element)
+    return is_sparse(kind)
+
+
+def is_sparse(kind):
+    """Whether values of this Type are sparse matrices."""
     return type(kind).__name__ == "SparseTensorType"  # its module is slow to import
 
 
@@ -518,12 +548,6 @@ def sort_axis(op, inputs):
     return op.axis if hasattr(op, "axis") else int(inputs[1])
 
 
-try:  # 3.3 fuses indexing and reductions too, for Numba, into an op with an inner graph
-    from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise as fused_elemwise_class
-except ImportError:
-    fused_elemwise_class = None
-
-
 def register_rewrite(database, name, rewriter, *tags, **settings):
     """Register a rewrite and return a function that takes it out of the database again.
 
@@ -568,3 +592,133 @@ def name_rewrites(database, alias, name):
     """
     database.__db__[alias] = copy(database.__db__[name])
     return lambda: database.__db__.pop(alias)
+
+
+def protect(fgraph, variables):
+    """Let no rewrite put an operation into a graph that overwrites one of these inputs.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Before it is rewritten.
+    variables : iterable of Variable
+    """
+    known = getattr(fgraph, "_supervisor", None)
+    if known is None:
+        fgraph.attach_feature(Supervisor(list(variables)))
+    else:
+        known.protected = list(dict.fromkeys([*known.protected, *variables]))
+
+
+class CheckedBody(OpFromGraph):
+    """An ``OpFromGraph`` whose graph is compiled as it stands."""
+
+
+class _Rewritten(Mode):
+    """A mode that rewrites nothing, and stays so."""
+
+    def including(self, *tags):
+        return self
+
+    excluding = including
+
+    @property
+    def optimizer(self):
+        return lambda fgraph: None
+
+
+def inner_graphs_for_numba(node):
+    """Return the graphs that Numba compiles for a node as functions of their own.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for Numba.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be compiled; none for other ops.
+    """
+    op = node.op
+    if isinstance(op, LazyIfElse):
+        return [op.true_branch.fgraph, op.false_branch.fgraph]
+    if not isinstance(op, Scan | OpFromGraph):
+        return []
+    if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
+        return [op.fgraph]
+    return [_rewritten_scan_3_0(node) if isinstance(op, Scan) else _rewritten_body_3_0(node)]
+
+
+def _rewritten_scan_3_0(node):
+    """Do what ``numba_funcify`` of a Scan does before it compiles the inner graph."""
+    op = node.op
+    fgraph = op.fgraph.clone(clone_inner_graphs=True)
+    info = op.info
+    destroyable = set(op.inner_untraced_sit_sot(fgraph.inputs))
+    for outer, inner in zip(
+        op.outer_sitsot(node.inputs), op.inner_sitsot(fgraph.inputs), strict=True
+    ):
+        if outer.type.shape[0] == 1:
+            destroyable.add(inner)
+    for outer, inner, taps in zip(
+        op.outer_mitsot(node.inputs),
+        op.oldest_inner_mitsot(fgraph.inputs),
+        info.mit_sot_in_slices,
+        strict=True,
+    ):
+        if outer.type.shape[0] == abs(min(taps)):
+            destroyable.add(inner)
+    specs = [In(v, borrow=True, mutable=v in destroyable) for v in fgraph.inputs]
+    add_supervisor_to_fgraph(fgraph=fgraph, input_specs=specs, accept_inplace=True)
+    mode = get_mode(op.mode).including("numba").excluding(*NUMBA._optimizer.exclude)
+    mode.optimizer(fgraph)
+    kept = set(op.inner_untraced_sit_sot_outs(fgraph.outputs))
+    outs = [Out(v, borrow=v in kept) for v in fgraph.outputs]
+    insert_deepcopy(fgraph, wrapped_inputs=specs, wrapped_outputs=outs)
+    return fgraph
+
+
+def _rewritten_body_3_0(node):
+    """Do what ``numba_funcify`` of an OpFromGraph does before it compiles the inner graph."""
+    fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
+    specs = [In(v, borrow=True, mutable=False) for v in fgraph.inputs]
+    add_supervisor_to_fgraph(fgraph=fgraph, input_specs=specs, accept_inplace=True)
+    NUMBA.excluding("symbolic_op_recognition").optimizer(fgraph)
+    outs = [Out(v, borrow=False) for v in fgraph.outputs]
+    insert_deepcopy(fgraph, wrapped_inputs=specs, wrapped_outputs=outs)
+    return fgraph
+
+
+def with_inner_graphs(op, graphs):
+    """Return a copy of `op` that Numba compiles with other inner graphs.
+
+    Parameters
+    ----------
+    op : Scan, OpFromGraph or LazyIfElse
+    graphs : list of FunctionGraph
+        In the place of those of :func:`inner_graphs_for_numba`, with one input more at the end,
+        which the op then takes as well.
+
+    Returns
+    -------
+    Op
+    """
+    new = copy(op)
+    if isinstance(op, LazyIfElse):
+        branches = (op.true_branch, op.false_branch)
+        new.true_branch, new.false_branch = (
+            with_inner_graphs(branch, [graph])
+            for branch, graph in zip(branches, graphs, strict=True)
+        )
+        return new
+    [new.fgraph] = graphs
+    new._fn = None
+    if isinstance(op, OpFromGraph):
+        new.__class__ = CheckedBody
+        return new
+    new.info = dataclasses.replace(op.info, n_non_seqs=op.info.n_non_seqs + 1)
+    if link_only_mode is None:
+        new.mode = _Rewritten()
+        new.fgraph.attach_feature(DestroyHandler())
+    return new

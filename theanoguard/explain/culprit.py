@@ -20,7 +20,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from theanoguard._pytensor import IfElse
+from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
 from theanoguard.explain.event import PathStep
 from theanoguard.explain.regions import extreme_element, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
@@ -62,6 +62,8 @@ class Scope:
         """Inner graphs entered, outermost first, as in a GuardEvent."""
         if self.parent is None:
             return ()
+        if isinstance(self.node.op, FinalizedOpFromGraph):  # a fused node, no graph of the user's
+            return self.parent.path
         return (*self.parent.path, PathStep(str(self.node.op), self.step))
 
     def inner(self, node, step=None, fgraph=None):
@@ -360,8 +362,9 @@ def enter(op, place):
     return None
 
 
-@enter.register
-def _(op: OpFromGraph, place):
+@enter.register(OpFromGraph)
+@enter.register(LazyIfElse)
+def _(op, place):
     node = place.variable.owner
     scope = place.scope.inner(node)
     return Place(scope, scope.fgraph.outputs[node.outputs.index(place.variable)], place.index)
@@ -433,7 +436,8 @@ def leave(place):
 
 @singledispatch
 def _leave(op, place, position):
-    return Place(place.scope.parent, place.scope.node.inputs[position], place.index)
+    ran = place.scope.parent.replay.inner(place.scope.node)
+    return Place(place.scope.parent, ran.outer_input(position), place.index)
 
 
 @_leave.register

@@ -101,9 +101,8 @@ def _live_cause(trip):
     event, node = trip.event, trip.variable.owner
     fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
     provenance = lookup(fgraph, trip.variable)
-    array = np.asarray(culprit.dense(trip.value))
-    numeric = is_numeric(array)
-    low, high = finite_range(array) if numeric else (None, None)
+    array = np.asarray(culprit.dense(trip.value))  # (holds None where no value was kept)
+    low, high = finite_range(array) if is_numeric(array) else (None, None)
     own_name = bool(provenance.own_name and provenance.name)
     name = provenance.name if own_name else name_of(trip.variable)
     operands = tuple(

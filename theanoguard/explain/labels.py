@@ -7,6 +7,7 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from theanoguard._pytensor import FinalizedOpFromGraph
 from theanoguard.explain.naming import ALIASES, INDEXING, name_of, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.provenance import lookup, lookup_inner
@@ -30,6 +31,10 @@ def lookup_in(scope, variable):
     """Return the provenance of a variable of a scope's graph, which may be an inner one."""
     if scope.parent is None:
         return lookup(scope.fgraph, variable)
+    if isinstance(scope.node.op, FinalizedOpFromGraph) and variable.owner is not None:
+        fused = lookup_in(scope.parent, scope.node.outputs[0]).inner
+        if fused:
+            return fused[scope.fgraph.toposort().index(variable.owner)]
     return lookup_inner(scope.node.op, scope.fgraph, variable)
 
 

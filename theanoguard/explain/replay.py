@@ -16,7 +16,7 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
 
-from theanoguard._pytensor import IfElse, default_impl, inner_graph
+from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
 
 MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps; what is dropped is computed again."""
@@ -163,7 +163,7 @@ class Replay:
         `fgraph` is that graph as it was linked, where it is at hand.
         """
         if node not in self._inner:
-            self._inner[node] = make_inner(node.op, node, self, fgraph or inner_graph(node.op))
+            self._inner[node] = make_inner(node.op, node, self, fgraph)
         return self._inner[node]
 
     def compute(self, node):
@@ -233,38 +233,47 @@ def _(op: IfElse, node, replay):
 
 @compute.register(Scan)
 @compute.register(OpFromGraph)
+@compute.register(LazyIfElse)
 def _(op, node, replay):
     return replay.inner(node).outer_outputs()
 
 
 @singledispatch
 def make_inner(op, node, replay, fgraph):
-    """Return the replay of the inner graph of `node`."""
+    """Return the replay of the inner graph of `node`; `fgraph` as for :meth:`Replay.inner`."""
     raise TypeError(f"{op} has no inner graph that a replay can step into")
 
 
 @make_inner.register
 def _(op: OpFromGraph, node, replay, fgraph):
-    return GraphReplay(node, replay, fgraph)
+    return GraphReplay(node, replay, fgraph or inner_graph(op), node.inputs)
+
+
+@make_inner.register
+def _(op: LazyIfElse, node, replay, fgraph):
+    condition, *inputs = node.inputs
+    branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
+    return GraphReplay(node, replay, inner_graph(branch), inputs)
 
 
 @make_inner.register
 def _(op: Scan, node, replay, fgraph):
-    return ScanReplay(node, replay, fgraph)
+    return ScanReplay(node, replay, fgraph or inner_graph(op))
 
 
 class GraphReplay:
-    """What ran inside an ``OpFromGraph`` node."""
+    """What ran inside a node that runs an inner graph once, on some of its inputs."""
 
-    def __init__(self, node, replay, fgraph):
+    def __init__(self, node, replay, fgraph, inputs):
         self.node = node
         self.fgraph = fgraph
+        self._inputs = inputs
         self._outer = replay
         self._replay = None
 
     def inner_inputs(self, step=None):
         """Return the values of the inner graph's inputs."""
-        return [self._outer.value(v) for v in self.node.inputs]
+        return [self._outer.value(v) for v in self._inputs]
 
     def at(self, step=None):
         """Return the :class:`Replay` of the inner graph."""
@@ -275,7 +284,7 @@ class GraphReplay:
 
     def outer_input(self, position):
         """Return the node's input that an inner input is, or None for a state."""
-        return self.node.inputs[position]
+        return self._inputs[position]
 
     def outer_outputs(self):
         """Return the values of the node's outputs."""

@@ -2,11 +2,8 @@
 
 import copy
 import logging
-import pdb
-import sys
 import threading
 import weakref
-from collections import deque
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -22,54 +19,17 @@ from theanoguard._pytensor import (
     link_inner,
     raise_with_op,
 )
-from theanoguard.explain import explain, explain_exception, render_failure, render_text
-from theanoguard.explain.color import wants_color
-from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
+from theanoguard.explain import explain_exception, render_failure
+from theanoguard.explain.event import Frame, Trip
 from theanoguard.guard import kernel, numpy_kernel
-from theanoguard.guard.errors import GuardError
 from theanoguard.guard.plan import Plan
+from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
 from theanoguard.guard.watching import WatchedMode
 from theanoguard.provenance import watch_rewriting
 
 logger = logging.getLogger("theanoguard")
 
 BAD_INPUT = -2  # the kernel's number for the first input; the others follow downwards
-
-
-class Tripped(Exception):
-    """Stops a virtual machine; the outermost guard turns it into a :class:`GuardError`."""
-
-
-class Recorder:
-    """A bounded buffer of events that several functions and threads may write to.
-
-    Parameters
-    ----------
-    size : int
-        How many events are kept; older ones are dropped.
-    log : EventLog or None
-        Where each event goes as well.
-    """
-
-    def __init__(self, size, log=None):
-        self.events = deque(maxlen=size)
-        self.log = log
-
-    def start(self):
-        """A function that reports here has been compiled."""
-        if self.log is not None:
-            self.log.start()
-
-    def add(self, event):
-        """Append an event; a deque with a bound does so atomically."""
-        self.events.append(event)
-        if self.log is not None:
-            self.log.add(event)
-
-    def explain(self, explanation):
-        """An event that was added has been explained."""
-        if self.log is not None:
-            self.log.explain(explanation)
 
 
 class TailLast(Feature):
@@ -156,7 +116,7 @@ class Parent:
         self._runtime = weakref.ref(runtime)
 
 
-class GuardRuntime:
+class GuardRuntime(Reporter):
     """The guard of one linked graph: its kernel, the call in progress, its events.
 
     Parameters
@@ -167,21 +127,11 @@ class GuardRuntime:
     """
 
     def __init__(self, linker, plan, storage_map):
-        self.policy = linker.policy
-        self.plan = plan
-        self.fgraph = plan.fgraph
-        self.storage_map = storage_map
-        self.recorder = linker.recorder
-        self.own = Recorder(linker.recorder.events.maxlen)
         self.parent = linker.parent
-        if self.parent is None:
-            self.recorder.start()
-        self.calls = 0
+        super().__init__(linker.policy, linker.recorder, plan, self.parent is not None)
+        self.storage_map = storage_map
         self.step = 0
-        self.pending = None  # the trip, or the error of an action, on its way out
         self.told = None  # what is known of any other error on its way out
-        self.logged = set()  # what the log has an explanation of, with actions that make none
-        self.bad_nodes = set()  # in this call, for actions that go on
         self.may_wait = any(node_plan.entering for node_plan in plan.nodes.values())
         self.index = {node: i for i, node in enumerate(plan.order)}
         self.module = kernel.load() or numpy_kernel
@@ -283,11 +233,6 @@ class GuardRuntime:
         for variable in self.plan.bad_constants:
             self.report(variable, variable.data, "constant")
 
-    @staticmethod
-    def role(variable):
-        """Return whether an input of the graph is the caller's or a shared variable."""
-        return "shared" if isinstance(variable, SharedVariable) else "input"
-
     def check_lazy(self, node):
         """Check the outputs of a lazy node that has just finished."""
         for i in self.plan.nodes[node].checks:
@@ -312,27 +257,15 @@ class GuardRuntime:
         self.bad_nodes.add(node)
         self.report(variable, self.storage_map[variable][0], "node", output)
 
-    def follows_bad(self, node):
-        """Whether something that has been reported lies upstream of `node`."""
-        todo, seen = [node], set()
-        while todo:
-            current = todo.pop()
-            if current in self.bad_nodes:
-                return True
-            for variable in current.inputs:
-                if variable in self.bad_nodes:
-                    return True
-                if variable.owner is not None and variable.owner not in seen:
-                    seen.add(variable.owner)
-                    todo.append(variable.owner)
-        return False
-
     def report(self, variable, value, role, output=0, frames=()):
         """Build the trip and act on it; passes it outwards from an inner graph."""
         if role != "node":
             self.bad_nodes.add(variable)
         if self.parent is None:
-            self.act(self.make_trip(variable, value, role, output, frames))
+            counts = self.policy.count(value)
+            dtype = str(getattr(value, "dtype", type(value).__name__))
+            shape = tuple(getattr(value, "shape", ()))
+            self.act(self.make_trip(counts, variable, value, dtype, shape, role, output, frames))
             return
         outside, node = self.parent.runtime, self.parent.node
         if self.policy.action != "raise" and outside.follows_bad(node):
@@ -346,39 +279,6 @@ class GuardRuntime:
         step = max(self.step - 1, 0) if isinstance(node.op, Scan) else None
         return Frame(node, self.fgraph, step)
 
-    def make_trip(self, variable, value, role, output, frames):
-        counts = self.policy.count(value)
-        node = variable.owner
-        event = GuardEvent(
-            kind=counts.kind,
-            role=role,
-            node=None if node is None else str(node),
-            op=None if node is None else str(node.op),
-            variable=variable.name,
-            output=output,
-            dtype=str(getattr(value, "dtype", type(value).__name__)),
-            shape=tuple(getattr(value, "shape", ())),
-            size=counts.size,
-            n_nan=counts.n_nan,
-            n_posinf=counts.n_posinf,
-            n_neginf=counts.n_neginf,
-            n_big=counts.n_big,
-            first_index=counts.index,
-            first_value=counts.value,
-            path=tuple(PathStep(str(frame.node.op), frame.step) for frame in frames),
-            call=self.calls,
-            function=self.fgraph.name,
-        )
-        return Trip(
-            event=event,
-            fgraph=self.fgraph,
-            inputs=self.values_before(),
-            variable=variable,
-            value=value,
-            is_bad=self.policy.mask,
-            frames=list(frames),
-        )
-
     def values_before(self):
         """Return the values of the inputs as they were when the call began."""
         kept = {
@@ -390,56 +290,6 @@ class GuardRuntime:
             variable: kept.get(id(value), value)
             for variable, value in zip(self.fgraph.inputs, values, strict=True)
         }
-
-    def act(self, trip):
-        """Do what the policy says about a trip of the outermost graph."""
-        event = trip.event
-        self.own.add(event)
-        self.recorder.add(event)
-        action = self.policy.action
-        # One record per trip.  Only "warn" has no other way to the user: what is raised,
-        # kept or handed on is not told a second time unless INFO is asked for.
-        if action == "warn":
-            logger.warning("%s", self.explained(trip), extra={"event": event})
-        else:
-            logger.info("%s", GuardError(event), extra={"event": event})
-            if action != "raise":
-                self.explain_once(trip)
-        if action == "raise":
-            self.pending = trip
-            raise Tripped
-        if callable(action):
-            try:
-                action(event)
-            except BaseException as error:
-                self.pending = error
-                raise
-        elif action == "pdb":
-            found = self.explained(trip)
-            color = wants_color(sys.stderr)
-            print(render_text(event, found.explanation, color=color), file=sys.stderr)
-            pdb.set_trace()
-
-    def explained(self, trip):
-        """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
-
-        A trip is never lost to a fault of the explanation, which is reported beside it.
-        """
-        error = GuardError(trip.event)
-        try:
-            error = GuardError(trip.event, explain(trip, masked=self.policy.fate))
-            self.recorder.explain(error.explanation)
-        except Exception:
-            logger.exception("theanoguard: the trip could not be explained; please report this")
-        return error
-
-    def explain_once(self, trip):
-        """Explain the first trip of each node for the log, where the action asks for none."""
-        event = trip.event
-        key = (event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path))
-        if self.recorder.log is not None and key not in self.logged:
-            self.logged.add(key)
-            self.explained(trip)
 
     def outermost(self):
         return self if self.parent is None else self.parent.runtime.outermost()
@@ -499,49 +349,6 @@ class GuardRuntime:
             return render_failure(explain_exception(error, runtime.fgraph, node, values, frames))
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
-
-
-# How the state of a random generator is read and set; to copy one takes much longer.
-_RANDOM_STATES = {
-    np.random.Generator: (
-        lambda generator: generator.bit_generator.state,
-        lambda generator, state: setattr(generator.bit_generator, "state", state),
-    ),
-    np.random.RandomState: (
-        lambda generator: generator.get_state(legacy=False),
-        np.random.RandomState.set_state,
-    ),
-}
-
-
-class Snapshot:
-    """The value of a storage cell that is no array, as it was; calling it puts it back.
-
-    Parameters
-    ----------
-    cell : list
-    """
-
-    def __init__(self, cell):
-        self._cell = cell
-        self.value = cell[0]
-        read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
-        self._before = read(self.value)
-
-    def old(self):
-        """Return a value equal to the one that was there."""
-        if self._set_state is None:
-            return self._before
-        value = copy.deepcopy(self.value)
-        self._set_state(value, self._before)
-        return value
-
-    def __call__(self):
-        if self._set_state is None:
-            self._cell[0] = self._before
-        else:
-            self._set_state(self.value, self._before)
-            self._cell[0] = self.value
 
 
 class GuardedVM(VM):

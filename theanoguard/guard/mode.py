@@ -1,35 +1,92 @@
 """The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._pytensor import VMLinker, predefined_linkers
-from theanoguard.guard.linker import GuardLinker, Recorder
+from theanoguard._pytensor import NumbaLinker, VMLinker, get_mode, predefined_linkers
+from theanoguard.guard.linker import GuardLinker
+from theanoguard.guard.numba import NumbaGuardLinker
 from theanoguard.guard.policy import make_policy
+from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.watching import WatchedMode
 from theanoguard.log import open_log
 
-LINKERS = ("cvm", "cvm_nogc", "vm", "vm_nogc")
-LINKER_SETTINGS = ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval")
+
+@dataclass(frozen=True)
+class Backend:
+    """What can be guarded.
+
+    Parameters
+    ----------
+    linkers : tuple of str
+        The first is the default.
+    cls : type
+        Of what these names stand for.
+    like : callable
+        ``like(linker, policy, recorder)`` returns a guarded linker with the same settings.
+    settings : tuple of str
+        Arguments of `cls` that are kept.
+    """
+
+    linkers: tuple[str, ...]
+    cls: type
+    like: Callable
+    settings: tuple[str, ...]
 
 
-def _vm_linker(linker):
-    """Return the ``VMLinker`` that an argument stands for.
+BACKENDS = {
+    "c": Backend(
+        ("cvm", "cvm_nogc", "vm", "vm_nogc"),
+        VMLinker,
+        GuardLinker.like,
+        ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval"),
+    ),
+    "numba": Backend(
+        ("numba",),
+        NumbaLinker,
+        lambda linker, policy, recorder: NumbaGuardLinker(policy, recorder, linker.allow_gc),
+        ("allow_gc",),
+    ),
+}
+
+
+def _backend_of(linker):
+    return next((name for name, b in BACKENDS.items() if isinstance(linker, b.cls)), None)
+
+
+def _linker(backend, linker):
+    """Return the linker that the arguments stand for.
 
     Raises
     ------
     ValueError
-        For linkers whose thunks cannot be wrapped.
+        For an unknown backend, and for linkers that cannot be guarded.
     """
+    if backend == "auto":
+        backend = _backend_of(get_mode(None).linker) or "c"
+    if backend not in BACKENDS:
+        allowed = ", ".join(repr(name) for name in (*BACKENDS, "auto"))
+        raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
+    known = BACKENDS[backend]
     if linker is None or (isinstance(linker, str) and linker == "auto"):
-        linker = "cvm"
+        linker = known.linkers[0]
     found = predefined_linkers.get(linker) if isinstance(linker, str) else linker
-    if not isinstance(found, VMLinker) or found.callback or found.callback_input:
-        allowed = ", ".join(repr(name) for name in LINKERS)
+    has_callback = getattr(found, "callback", None) or getattr(found, "callback_input", None)
+    if _backend_of(found) != backend or has_callback:
+        allowed = ", ".join(repr(name) for name in known.linkers)
+        other = _backend_of(found)
+        instead = f", or choose backend={other!r}" if other and not has_callback else ""
         raise ValueError(
-            f"linker {linker!r} cannot be guarded.\n"
-            f"Use one of {allowed}, or a VMLinker without callbacks."
+            f"linker {linker!r} cannot be guarded on the backend {backend!r}.\n"
+            f"Use one of {allowed}, or a {known.cls.__name__} without callbacks{instead}."
         )
     return found
+
+
+def _settings_of(linker):
+    return {name: getattr(linker, name) for name in BACKENDS[_backend_of(linker)].settings}
 
 
 class GuardMode(WatchedMode):
@@ -46,8 +103,8 @@ class GuardMode(WatchedMode):
         ``NanGuardMode__nan_is_error`` and so on.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
-    linker : str, VMLinker or None
-        "cvm" (the default), "cvm_nogc", "vm" or "vm_nogc".
+    linker : str, Linker or None
+        Of the backend; for the C backend "cvm" (the default), "cvm_nogc", "vm" or "vm_nogc".
     db : RewriteDatabase or None
         As for ``Mode``.
     big_threshold : float
@@ -77,6 +134,9 @@ class GuardMode(WatchedMode):
         Whether the report also tells if the bad value reaches an output or an update of the
         function, or is masked on the way, as by a ``switch``: the rest of the call is computed
         for that, after the trip.
+    backend : {"c", "numba", "auto"}
+        What compiles the function, checks included; "auto" takes the one that PyTensor's
+        configuration would have taken without a mode.
 
     Raises
     ------
@@ -113,6 +173,7 @@ class GuardMode(WatchedMode):
         max_events=100,
         log=None,
         tell_fate=False,
+        backend="c",
     ):
         policy = make_policy(
             nan_is_error,
@@ -128,12 +189,13 @@ class GuardMode(WatchedMode):
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         recorder = Recorder(max_events, open_log(log))
-        self._set_up(policy, recorder, _vm_linker(linker), optimizer, db)
+        self._set_up(policy, recorder, _linker(backend, linker), optimizer, db)
 
     def _set_up(self, policy, recorder, linker, optimizer, db):
         self.policy = policy
         self.recorder = recorder
-        super().__init__(GuardLinker.like(linker, policy, recorder), optimizer, db)
+        like = BACKENDS[_backend_of(linker)].like
+        super().__init__(like(linker, policy, recorder), optimizer, db)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 
@@ -155,13 +217,14 @@ class GuardMode(WatchedMode):
             else action,
             "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
             "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,
-            "linker": {name: getattr(linker, name) for name in LINKER_SETTINGS},
+            "backend": _backend_of(linker),
+            "linker": _settings_of(linker),
         }
 
     def __setstate__(self, state):
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
             recorder = Recorder(state["max_events"], state["log"])
-            linker = VMLinker(**state["linker"])
+            linker = BACKENDS[state["backend"]].cls(**state["linker"])
             self._set_up(state["policy"], recorder, linker, state["optimizer"], None)
         else:
             super().__setstate__(state)
@@ -171,7 +234,8 @@ class GuardMode(WatchedMode):
             "policy": self.policy,
             "max_events": self.recorder.events.maxlen,
             "log": self.recorder.log,
-            "linker": {name: getattr(self.linker, name) for name in LINKER_SETTINGS},
+            "backend": _backend_of(self.linker),
+            "linker": _settings_of(self.linker),
             "optimizer": self.provided_optimizer,
         }
 

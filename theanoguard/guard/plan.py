@@ -309,6 +309,8 @@ class Plan:
         For an inner graph: whether what enters it has been checked outside.
     is_inner : bool
         Inner graphs do not check their inputs.
+    proofs : bool
+        Whether the backend proves outputs clean by intervals, and checks inputs in blocks.
 
     Attributes
     ----------
@@ -322,7 +324,15 @@ class Plan:
     """
 
     def __init__(
-        self, fgraph, order, policy, updated=(), guarded_inner=(), clean_inputs=True, is_inner=False
+        self,
+        fgraph,
+        order,
+        policy,
+        updated=(),
+        guarded_inner=(),
+        clean_inputs=True,
+        is_inner=False,
+        proofs=True,
     ):
         self.fgraph = fgraph
         self.order = list(order)
@@ -340,8 +350,9 @@ class Plan:
         for node in self.order:
             self._plan_outputs(node)
         self._plan_overwrites(set(updated))
-        self._plan_programs()
-        self._plan_entering()
+        if proofs:
+            self._plan_programs()
+            self._plan_entering()
 
     # -- values
 

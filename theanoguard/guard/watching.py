@@ -2,7 +2,7 @@
 
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from theanoguard._pytensor import Mode
+from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
 from theanoguard.guard.policy import Exemptions
 from theanoguard.provenance import attach, leave_origins, watch_rewriting
 
@@ -10,12 +10,16 @@ from theanoguard.provenance import attach, leave_origins, watch_rewriting
 class Watched(GraphRewriter):
     """A rewriter during which provenance and exemptions are followed."""
 
-    def __init__(self, rewriter):
+    def __init__(self, rewriter, keeps_inputs):
         self.rewriter = rewriter
+        self.keeps_inputs = keeps_inputs
 
     def add_requirements(self, fgraph):
         attach(fgraph)
         fgraph.attach_feature(Exemptions())
+        if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
+            arrays = [v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)]
+            protect(fgraph, arrays)
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):
@@ -35,4 +39,5 @@ class WatchedMode(Mode):
 
     @property
     def optimizer(self):
-        return Watched(super().optimizer)
+        # A jitted function cannot put back what it has overwritten when a check stops it.
+        return Watched(super().optimizer, isinstance(self.linker, NumbaLinker))

@@ -74,14 +74,15 @@ def lookup_inner(op, fgraph, variable):
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
     found = lookup(fgraph, variable)
-    if found.source is not None or fgraph is op.fgraph:
+    held_graph = getattr(op, "fgraph", fgraph)  # (a LazyIfElse has those of its branches)
+    if found.source is not None or fgraph is held_graph:
         return found
     seen = set()
-    todo = list(zip(fgraph.outputs, op.fgraph.outputs, strict=False))
+    todo = list(zip(fgraph.outputs, held_graph.outputs, strict=False))
     while todo:
         linked, held = todo.pop()
         if linked is variable:
-            return lookup(op.fgraph, held)
+            return lookup(held_graph, held)
         same = linked.owner and held.owner and linked.owner.op == held.owner.op
         if same and linked.owner not in seen:
             seen.add(linked.owner)

@@ -1,9 +1,13 @@
 """Fused nodes: what each node of their inner graph was before."""
 
 from pytensor.scalar.basic import Composite
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from theanoguard._pytensor import fused_elemwise_class
+from theanoguard._pytensor import FinalizedOpFromGraph
+
+# From an array without dimensions to a number, and back.
+BETWEEN = (ScalarFromTensor, TensorFromScalar)
 
 
 def composite_of(node):
@@ -17,8 +21,8 @@ def fused_graph(node):
     composite = composite_of(node)
     if composite is not None:
         return composite.fgraph
-    fused = fused_elemwise_class is not None and node is not None
-    return node.op.fgraph if fused and isinstance(node.op, fused_elemwise_class) else None
+    fused = node is not None and isinstance(node.op, FinalizedOpFromGraph)
+    return node.op.fgraph if fused else None
 
 
 def mirror(inner, cursor, pairs):
@@ -35,18 +39,20 @@ def mirror(inner, cursor, pairs):
             if variable in env:
                 (variable, env), holder = env[variable]
                 continue
-            composite = composite_of(variable.owner)
-            if composite is None or inner.owner is None or isinstance(variable.owner.op, CAReduce):
-                break
-            if inner.owner.op == variable.owner.op:
-                break
             node = variable.owner
+            if inner.owner is None or (node is not None and inner.owner.op == node.op):
+                break
+            if isinstance(inner.owner.op, BETWEEN):  # put there when the node was fused
+                inner = inner.owner.inputs[0]
+                continue
+            graph = None if node is None or isinstance(node.op, CAReduce) else fused_graph(node)
+            if graph is None:
+                break
             entered = {
-                i: ((o, env), holder)
-                for i, o in zip(composite.fgraph.inputs, node.inputs, strict=True)
+                i: ((o, env), holder) for i, o in zip(graph.inputs, node.inputs, strict=True)
             }
             holder = node if holder is None else holder
-            variable, env = composite.fgraph.outputs[variable.index], entered
+            variable, env = graph.outputs[variable.index], entered
         if inner.owner is None or variable.owner is None or inner.owner in pairs:
             continue
         op = variable.owner.op

@@ -12,7 +12,7 @@ from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard.provenance.backward import Gradients, copy_of, gradient_frame
-from theanoguard.provenance.fused import composite_of, fused_graph, mirror
+from theanoguard.provenance.fused import fused_graph, mirror
 from theanoguard.provenance.records import Backward, Provenance, RewriteStep
 from theanoguard.provenance.source import source_line, stack_traces
 
@@ -413,7 +413,7 @@ class ProvenanceTracker(Feature):
         holder, inner_node, variable = cursor
         if holder is None:
             return self.lookup(variable)
-        nodes = list(composite_of(holder).fgraph.toposort())
+        nodes = list(fused_graph(holder).toposort())
         inner = self.lookup(holder.outputs[0]).inner
         return inner[nodes.index(inner_node)] if inner else self.lookup(holder.outputs[0])
 

@@ -1,0 +1,186 @@
+"""The guard on the Numba backend: a part of what the whole suite holds with ``--backend numba``."""
+
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import ALL, trip
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+
+from theanoguard import GuardError, GuardMode, events
+from theanoguard._pytensor import ifelse
+
+ONES = np.ones(3)
+
+
+def numba_guard(**settings):
+    return GuardMode(**{**ALL, **settings}, backend="numba", optimizer="fast_run")
+
+
+@pytest.fixture(scope="module")
+def step():
+    """A step with an update, guarded and not; return both, with their weights."""
+
+    def build(mode):
+        x = pt.dvector("x")
+        w = pytensor.shared(np.ones(3), name="w")
+        rng = pytensor.shared(np.random.default_rng(3), name="rng")
+        next_rng, noise = pt.random.normal(size=(3,), rng=rng).owner.outputs
+        cost = (pt.log(w) * x).sum() + 0.0 * noise.sum()
+        updates = {w: w - 0.01 * pytensor.grad(cost, w), rng: next_rng}
+        fn = pytensor.function([x], [cost, noise], updates=updates, mode=mode)
+        return fn, w, rng
+
+    return build(numba_guard()), build(Mode("numba", "fast_run"))
+
+
+def test_results_are_those_of_the_same_graph_without_a_guard(step):
+    (guarded, w, rng), (plain, v, other) = step
+    for value in (0.1, 0.2, 0.3):
+        for ours, theirs in zip(guarded(value * ONES), plain(value * ONES), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(w.get_value(), v.get_value())
+    state = rng.get_value().bit_generator.state
+    assert state == other.get_value().bit_generator.state
+
+
+def test_a_trip_loses_nothing(step):
+    guarded, w, rng = step[0]
+    before, state = w.get_value(), rng.get_value().bit_generator.state
+    w.set_value(np.array([1.0, -1.0, 1.0]))
+    event = trip(guarded, ONES)
+    assert (event.kind, event.role) == ("nan", "node")
+    np.testing.assert_array_equal(w.get_value(), [1.0, -1.0, 1.0])
+    assert rng.get_value().bit_generator.state == state
+    w.set_value(before)
+    guarded(ONES)
+
+
+def test_a_bad_shared_variable_is_reported_as_such(step):
+    guarded, w, _ = step[0]
+    before = w.get_value()
+    w.set_value(np.array([1.0, np.inf, 1.0]))
+    for _ in range(2):  # it is not taken for one that was checked
+        event = trip(guarded, ONES)
+        assert (event.role, event.variable, event.n_posinf) == ("shared", "w", 1)
+    w.set_value(before)
+    guarded(ONES)
+    assert trip(guarded, np.array([1.0, 1.0, np.nan])).role == "input"
+
+
+def test_an_explanation():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(pt.log(x - 1.0) * 2.0), mode=numba_guard())
+    np.testing.assert_array_equal(fn(np.array([2.0, 2.0])), [1.0, 1.0])
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([2.0, 0.5]))
+    report = str(caught.value)
+    assert report.startswith("NaN in log: log(-0.5) at element [1]")
+    assert "test_guard_numba.py" in report
+    assert "x[1] = 0.5" in report
+
+
+def test_the_step_of_a_loop():
+    x, start = pt.dvector("x"), pt.dscalar("start")
+    states = pytensor.scan(
+        lambda v, state: pt.log(state + v), x, outputs_info=[start], return_updates=False
+    )
+    fn = pytensor.function([x, start], states, mode=numba_guard())
+    fn(3 * ONES, 1.0)
+    event = trip(fn, np.array([3.0, 3.0, -9.0]), 1.0)
+    assert [step.step for step in event.path] == [2]
+    assert trip(fn, np.array([-9.0, 3.0, 3.0]), 1.0).path[0].step == 0  # it counts anew
+
+
+def test_a_loop_in_a_loop():
+    m = pt.dmatrix("m")
+
+    def row_sum(row, total):
+        def add(v, s):
+            return s + pt.log(v + s)
+
+        sums = pytensor.scan(
+            add, row, outputs_info=[pt.constant(np.float64(0.5))], return_updates=False
+        )
+        return total + sums[-1]
+
+    totals = pytensor.scan(
+        row_sum, m, outputs_info=[pt.constant(np.float64(0))], return_updates=False
+    )
+    fn = pytensor.function([m], totals, mode=numba_guard())
+    good = np.full((3, 2), 2.0)
+    fn(good)
+    bad = good.copy()
+    bad[2, 1] = -50.0
+    assert [step.step for step in trip(fn, bad).path] == [2, 1]
+
+
+def test_the_body_of_an_op_from_graph():
+    x, y = pt.dvectors("x", "y")
+    op = OpFromGraph([x, y], [pt.log(x) * y, x / y])
+    fn = pytensor.function([x, y], op(x, y), mode=numba_guard())
+    fn(ONES, ONES)
+    event = trip(fn, ONES, np.array([1.0, 0.0, 1.0]))
+    assert (event.kind, len(event.path)) == ("inf", 1)
+
+
+def test_only_the_branch_that_was_chosen():
+    c, x = pt.dscalar("c"), pt.dvector("x")
+    chosen = ifelse(c > 0, pt.log(x), pt.sqrt(x + 2.0))
+    fn = pytensor.function([c, x], chosen, mode=numba_guard())
+    np.testing.assert_array_equal(fn(0.0, -ONES), ONES)
+    assert trip(fn, 1.0, -ONES).kind == "nan"
+
+
+@pytest.mark.parametrize("action", ["warn", "record"])
+def test_actions_that_go_on_report_the_first(action):
+    x, y = pt.dvectors("x", "y")
+    outputs = [pt.cumsum(pt.cumsum(pt.log(x))), pt.cumsum(pt.exp(y))]
+    fn = pytensor.function([x, y], outputs, mode=numba_guard(action=action))
+    result, _ = fn(np.array([0.0, 1.0, 1.0]), ONES)
+    assert np.isinf(result).all()
+    assert [event.kind for event in events(fn)] == ["inf"]  # what follows is not told
+    fn(-ONES, 800.0 * ONES)
+    assert {event.kind for event in events(fn)[1:]} == {"nan", "inf"}  # two that are independent
+
+
+def test_numbers_of_all_kinds():
+    x, n = pt.zmatrix("x"), pt.tensor("n", dtype="uint64", shape=(None,))
+    mode = numba_guard(check_integers=True, big_threshold=float(2**63))
+    fn = pytensor.function([x, n], [x * 1, n.sum()], mode=mode)
+    whole = np.arange(3).astype("uint64")
+    fn(np.ones((2, 3), complex), whole)
+    event = trip(fn, np.array([[1.0, 1.0], [complex(2, np.nan), 1.0]]).T, whole)
+    assert (event.shape, event.first_index, event.n_nan) == ((2, 2), (0, 1), 1)
+    whole[2] = 2**64 - 1
+    event = trip(fn, np.ones((1, 1), complex), whole)
+    assert (event.kind, event.first_value, event.first_index) == ("big", 2**64 - 1, (2,))
+
+
+def test_a_pickled_function_and_a_copy(step):
+    guarded = step[0][0]
+    for fn in (pickle.loads(pickle.dumps(guarded)), guarded.copy()):
+        fn(ONES)
+        assert trip(fn, np.array([1.0, np.inf, 1.0])).role == "input"
+    assert pickle.loads(pickle.dumps(numba_guard(action="warn"))).policy.action == "warn"
+
+
+def test_backends_to_choose_from():
+    with pytensor.config.change_flags(mode=Mode("numba", "fast_run")):
+        assert "NumbaGuardLinker" in repr(GuardMode(backend="auto").linker)
+    with pytensor.config.change_flags(mode=Mode("cvm", "fast_run")):
+        assert "NumbaGuardLinker" not in repr(GuardMode(backend="auto").linker)
+    with pytest.raises(ValueError, match="backend must be one of 'c', 'numba', 'auto', not 'gpu'"):
+        GuardMode(backend="gpu")
+    with pytest.raises(ValueError, match="choose backend='numba'"):
+        GuardMode(linker="numba")
+
+
+def test_any_other_error_is_raised_as_it_is():
+    x, y = pt.dvectors("x", "y")
+    fn = pytensor.function([x, y], pt.log(x) + y, mode=numba_guard())
+    with pytest.raises(ValueError, match="(?i)shape|broadcast|dimension"):
+        fn(ONES, np.ones(2))

@@ -1,0 +1,350 @@
+"""The checks as operations of a graph, for backends that compile a whole graph at once.
+
+After all rewriting, a :class:`Check` is put behind every output that the plan keeps.  Nothing
+reads its output, so that no reference to an array is passed on: the order of the graph is all
+that places it.  What it finds goes into the *ledger*, a matrix of float64 with one row per
+check; which row is carried as data, so that a check is compiled once for each kind of array, not
+for each place.  ``numba_code.py`` has what Numba compiles for these operations.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import ScalarConstant, int64
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
+from theanoguard.explain.event import Frame
+from theanoguard.guard.plan import Plan
+
+LEDGER = TensorType("float64", (None, None))
+
+# Columns of the first row: how many checks have found something, and whether the first stops.
+FOUND, RAISING = 0, 1
+# Columns of a check's row.  After them stand the rows of the loops around it, their steps, and
+# the shape of the value.
+ORDER, SIZE, N_NAN, N_POSINF, N_NEGINF, N_BIG, INDEX, REAL, IMAG, NDIM, N_LOOPS = range(11)
+COLUMNS = 11
+# Column of a loop's row: how many steps it has begun.
+STEP = 1
+
+
+class Check(Op):
+    """Notes in the ledger when a value is bad.
+
+    Parameters
+    ----------
+    nan, inf, big : bool
+    limit : float
+        As in :class:`~theanoguard.guard.policy.Policy`.
+    """
+
+    __props__ = ("nan", "inf", "big", "limit")
+
+    def __init__(self, nan, inf, big, limit):
+        self.nan = nan
+        self.inf = inf
+        self.big = big
+        self.limit = limit
+
+    def make_node(self, value, ledger, row):
+        return Apply(self, [value, ledger, row], [int64()])
+
+    def perform(self, node, inputs, output_storage):
+        raise NotImplementedError("a Check is compiled, never run in Python")
+
+
+class CountStep(Op):
+    """Counts in the ledger that a loop begins: anew (`first`), or its next step.
+
+    Parameters
+    ----------
+    first : bool
+    """
+
+    __props__ = ("first",)
+    view_map = {0: [0]}
+
+    def __init__(self, first):
+        self.first = first
+
+    def make_node(self, ledger, row):
+        return Apply(self, [ledger, row], [ledger.type()])
+
+    def perform(self, node, inputs, output_storage):
+        raise NotImplementedError("a CountStep is compiled, never run in Python")
+
+
+def number(row):
+    """Return the constant that names a row."""
+    return ScalarConstant(int64, row)
+
+
+class CheckedGraph(FunctionGraph):
+    """A graph with checks, which keeps the order in which it was written.
+
+    The order of the graph without checks is that of its in-place operations.
+
+    Parameters
+    ----------
+    inputs, outputs : list of Variable
+    order : list of Apply
+    """
+
+    def __init__(self, inputs, outputs, order):
+        super().__init__(inputs, outputs, clone=False)
+        self.order = order
+
+    def toposort(self):
+        """Return the nodes in the order in which they run."""
+        return list(self.order)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a check stands.
+
+    Parameters
+    ----------
+    variable : Variable
+        What is checked, in the graph without checks.
+    frames : tuple of Frame
+        The inner graphs around it, outermost first, without their steps.
+    output : int
+        Which output of its node.
+    loops : tuple of int
+        Rows of the loops among the frames, outermost first.
+    """
+
+    variable: object
+    frames: tuple = ()
+    output: int = 0
+    loops: tuple = ()
+
+    def frames_at(self, steps):
+        """Return the frames with the steps that their loops were at."""
+        steps = iter(steps)
+        return [
+            Frame(f.node, f.fgraph, next(steps) if isinstance(f.node.op, Scan) else None)
+            for f in self.frames
+        ]
+
+
+class Checks:
+    """The graph of a function with its checks, and where each of them stands.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        As it was rewritten; it is left as it is.
+    order : list of Apply
+        In which its nodes run.
+    policy : Policy
+    inner_graphs : callable
+        ``inner_graphs(node)`` returns those that the backend compiles on their own.
+
+    Attributes
+    ----------
+    graph : CheckedGraph
+        Takes the ledger as its last input.
+    plan : Plan
+    stored : dict of Variable to (int or None)
+        Shared variables that are not checked here but by whoever calls the graph, since a value
+        that has been checked need not be checked again; and which output becomes its value.
+    places : list of Place or None
+        By row of the ledger; None for loops, and for the first row.
+    width : int
+        Columns of the ledger.
+    """
+
+    def __init__(self, fgraph, order, policy, inner_graphs):
+        self.policy = policy
+        self._inner_graphs = inner_graphs
+        self.places = [None]
+        self.op = Check(policy.nan, policy.inf, policy.big, policy.limit)
+        ledger = LEDGER("ledger")
+        self.plan, self.graph, _ = self._checked(fgraph, order, ledger, (), (), clean_inputs=True)
+        known = [place for place in self.places if place is not None]
+        depth = max((len(place.loops) for place in known), default=0)
+        ndim = max((getattr(place.variable.type, "ndim", 0) for place in known), default=0)
+        self.width = COLUMNS + 2 * depth + ndim
+
+    def new_ledger(self):
+        """Return an empty ledger."""
+        ledger = np.zeros((len(self.places), self.width))
+        ledger[0, RAISING] = self.policy.action == "raise"
+        for row, place in enumerate(self.places):
+            if place is not None:
+                ledger[row, N_LOOPS] = len(place.loops)
+                ledger[row, COLUMNS : COLUMNS + len(place.loops)] = place.loops
+        return ledger
+
+    def add_row(self, place=None):
+        """Add a row to the ledger and return its number."""
+        self.places.append(place)
+        return len(self.places) - 1
+
+    def _checked(self, fgraph, order, ledger, frames, loops, clean_inputs):
+        """Return the plan of a graph, the graph with checks, and whether it has any."""
+        inner = {node: graphs for node in order if (graphs := self._inner_graphs(node))}
+        plan = Plan(
+            fgraph,
+            order,
+            self.policy,
+            updated=() if frames else fgraph.inputs,
+            guarded_inner=inner,
+            clean_inputs=clean_inputs,
+            is_inner=bool(frames),
+            proofs=False,
+        )
+        check_chosen_only(plan)
+        writer = _Writer(self, fgraph, ledger, frames, loops)
+        if frames and isinstance(frames[-1].node.op, Scan):
+            writer.count_step(loops[-1], first=False)
+        if not frames:
+            self.stored = stored_clean(plan)
+        for variable in plan.inputs:
+            if variable not in self.stored:
+                writer.check(variable)
+        rows = len(self.places)
+        for node in order:
+            op, ledger_needed = node.op, False
+            if node in inner:
+                clean = all(plan.is_clean(v) or v in plan.unwritten for v in node.inputs)
+                op, loop = self._checked_op(node, inner[node], frames, loops, clean)
+                ledger_needed = op is not node.op
+                if ledger_needed and loop is not None:
+                    writer.count_step(loop, first=True)
+            writer.write(node, op, ledger_needed)
+            for i, variable in plan.nodes[node].checked():
+                if not hasattr(variable.type, "ttype"):  # (what is in a list has been checked)
+                    writer.check(variable, i)
+        return plan, writer.graph(), len(self.places) > rows
+
+    def _checked_op(self, node, graphs, frames, loops, clean_inputs):
+        """Return the op with checks in its inner graphs, and the row that counts its steps.
+
+        The op itself where there is nothing to check inside.
+        """
+        rows = len(self.places)
+        loop = None
+        if isinstance(node.op, Scan):
+            loop = self.add_row()
+            loops = (*loops, loop)
+        checked, needed = [], False
+        for graph in graphs:
+            inside = (*frames, Frame(node, graph, None))
+            _, new_graph, has_checks = self._checked(
+                graph, graph.toposort(), LEDGER(), inside, loops, clean_inputs
+            )
+            checked.append(new_graph)
+            needed |= has_checks
+        if not needed:
+            del self.places[rows:]
+            return node.op, None
+        return with_inner_graphs(node.op, checked), loop
+
+
+class _Writer:
+    """Writes a graph with checks, node by node.
+
+    Parameters
+    ----------
+    checks : Checks
+    fgraph : FunctionGraph
+        The graph without checks.
+    ledger : Variable
+        Its further input.
+    frames, loops : tuple
+        As in :class:`Place`.
+    """
+
+    def __init__(self, checks, fgraph, ledger, frames, loops):
+        self._checks = checks
+        self._fgraph = fgraph
+        self._inputs = [*fgraph.inputs, ledger]
+        self._ledger = ledger  # what the next check writes into
+        self._frames = frames
+        self._loops = loops
+        self._order = []
+        self._new = {variable: variable for variable in fgraph.inputs}
+
+    def _get(self, variable):
+        return variable if isinstance(variable, Constant) else self._new[variable]
+
+    def _append(self, node):
+        self._order.append(node)
+        return node.outputs
+
+    def count_step(self, row, first):
+        """Count a step of the loop with this row, or let it begin."""
+        [self._ledger] = self._append(CountStep(first).make_node(self._ledger, number(row)))
+
+    def write(self, node, op, with_ledger):
+        """Write a node, with another op that may take the ledger too."""
+        inputs = [self._get(v) for v in node.inputs]
+        if with_ledger:
+            inputs.append(self._ledger)
+        outputs = self._append(Apply(op, inputs, [v.clone() for v in node.outputs]))
+        self._new.update(zip(node.outputs, outputs, strict=True))
+
+    def check(self, variable, output=0):
+        """Put a check behind a variable that has been written."""
+        row = self._checks.add_row(Place(variable, self._frames, output, self._loops))
+        self._append(self._checks.op.make_node(self._new[variable], self._ledger, number(row)))
+
+    def graph(self):
+        """Return what has been written."""
+        outputs = [self._get(v) for v in self._fgraph.outputs]
+        return CheckedGraph(self._inputs, outputs, self._order)
+
+
+def stored_clean(plan):
+    """Return the shared inputs whose value stays, or becomes an output that is checked.
+
+    Returns
+    -------
+    dict of Variable to (int or None)
+        Which output it becomes.
+    """
+    fgraph = plan.fgraph
+    updates = getattr(fgraph, "update_mapping", None) or {}
+    becomes = {fgraph.inputs[i]: output for output, i in updates.items()}
+    found = {}
+    for variable in plan.inputs:
+        output = becomes.get(variable)
+        kept = output is None or plan.is_clean(fgraph.outputs[output])
+        if isinstance(variable, SharedVariable) and kept:
+            found[variable] = output
+    return found
+
+
+def check_chosen_only(plan):
+    """Let what only an ``IfElse`` may choose be checked once it has been chosen.
+
+    These backends compute both branches where they have not been made graphs of their own.
+
+    Parameters
+    ----------
+    plan : Plan
+        Changed in place.
+    """
+    if not any(isinstance(node.op, IfElse) for node in plan.order):
+        return
+    needed = {v.owner for v in plan.fgraph.outputs}
+    for node in reversed(plan.order):
+        if node in needed:
+            certain = node.inputs[:1] if isinstance(node.op, IfElse) else node.inputs
+            needed.update(v.owner for v in certain)
+    for node in plan.order:
+        node_plan = plan.nodes[node]
+        if node not in needed:
+            node_plan.checks = []
+        elif isinstance(node.op, IfElse):
+            node_plan.checks = [
+                i for i, v in enumerate(node.outputs) if plan.dropped.get(v) in (None, "branch")
+            ]
