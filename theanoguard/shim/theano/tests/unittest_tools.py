@@ -1,6 +1,7 @@
 """Theano's ``theano.tests.unittest_tools``: helpers for tests of Ops."""
 
 import logging
+import re
 import sys
 import unittest
 from copy import copy, deepcopy
@@ -35,7 +36,7 @@ def attr(*tags, **values):
 def custom_name_func(testcase_func, param_num, param):
     """Return a name for one case of a parameterized test."""
     words = "_".join(str(x) for x in param.args)
-    return f"{testcase_func.__name__}_{''.join(c if c.isalnum() else '_' for c in words)}"
+    return f"{testcase_func.__name__}_{re.sub('[^a-zA-Z0-9_]+', '_', words)}"
 
 
 def fetch_seed(pseed=None):
