@@ -148,6 +148,11 @@ class Function(PyTensorFunction):
     def _check_for_aliased_inputs(self):
         return any(not spec.shared and (spec.borrow or spec.mutable) for spec in self.maker.inputs)
 
+    @_check_for_aliased_inputs.setter
+    def _check_for_aliased_inputs(self, check):
+        if not check:
+            self._potential_aliased_input_groups = ()
+
     @property
     def nodes_with_inner_function(self):
         return [node.op for node in self._nodes_with_inner_function]
