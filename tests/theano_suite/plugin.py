@@ -9,6 +9,8 @@ environment:
     The directory that holds Theano's package ``theano``.
 ``THEANO_SUITE_RESULTS``
     A file to which one JSON record is added when a test starts and one when it ends.
+``THEANO_SUITE_DESELECTED``
+    The tests that are not run, one a line.  (What pytest deselects begins with a name.)
 ``THEANO_SUITE_SHIM``
     Whether ``import theano`` is to give the shim.
 ``THEANO_SUITE_SECONDS``
@@ -33,6 +35,7 @@ import pytest
 
 SOURCE = Path(os.environ["THEANO_SUITE_SOURCE"]).resolve()
 RESULTS = os.environ["THEANO_SUITE_RESULTS"]
+DESELECTED = os.environ.get("THEANO_SUITE_DESELECTED", "").splitlines()
 SECONDS = int(os.environ["THEANO_SUITE_SECONDS"])
 UNDER_SHIM = os.environ.get("THEANO_SUITE_SHIM") == "1"
 
@@ -225,6 +228,10 @@ if UNDER_SHIM:
 
     def pytest_pycollect_makemodule(module_path, parent):
         return TheanoModule.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if test_id(item) not in DESELECTED]
 
 
 def pytest_configure(config):
