@@ -29,7 +29,7 @@ def pytest_configure(config):
     theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = config.getoption("--backend")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def c_backend(request):
     """Skip the test, which is about the C backend, where another one is asked for."""
     if request.config.getoption("--backend") != "c":

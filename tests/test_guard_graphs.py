@@ -518,7 +518,7 @@ def test_left_out_by_scalar_class_inside_a_fused_node():
     assert list(fn([0.0])) == [-np.inf]
 
 
-def test_what_is_left_out_still_spoils_what_follows():
+def test_what_is_left_out_still_spoils_what_follows(c_backend):
     x = pt.dvector("x")
     y = CountedIdentity()(pt.log(x))
     for action in ("raise", "record"):
@@ -560,7 +560,7 @@ NAMELESS = pytest.mark.xfail(
     ],
     ids=str,
 )
-def test_left_out_inside_a_loop(exempt, tracked):
+def test_left_out_inside_a_loop(c_backend, exempt, tracked):
     x = pt.dvector("x")
 
     def step(v, s):

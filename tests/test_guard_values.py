@@ -20,12 +20,19 @@ INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uin
 KINDS = ["nan", "inf", "big"]
 
 
+def skip_missing(dtype, request):
+    """Skip the test of a dtype that the backend does not have."""
+    if dtype == "float16" and request.config.getoption("--backend") == "numba":
+        pytest.skip("Numba has no float16")
+
+
 @pytest.fixture(scope="module")
-def functions():
+def functions(request):
     """``functions(dtype, ndim, **settings)``: checks its input only, which is any array."""
     made = {}
 
     def function(dtype, ndim, **settings):
+        skip_missing(dtype, request)
         key = dtype, ndim, *sorted(settings.items())
         if key not in made:
             x = pt.TensorType(dtype, (None,) * ndim)("x")
@@ -37,11 +44,12 @@ def functions():
 
 
 @pytest.fixture(scope="module")
-def through_a_node():
+def through_a_node(request):
     """``through_a_node(dtype, ndim)``: the bad value is the output of an op in Python."""
     made = {}
 
     def function(dtype, ndim):
+        skip_missing(dtype, request)
         if (dtype, ndim) not in made:
             x = pt.TensorType(dtype, (None,) * ndim)("x")
             made[dtype, ndim] = guarded([x], CountedIdentity()(x), check_inputs=False)
@@ -275,7 +283,7 @@ STEPS = st.sampled_from([1, 2, 3, -1, -2])
 
 
 @given(FAR_ARRAYS, BAD, st.data())
-def test_any_view_against_numpy(functions, array, bad, data):
+def test_any_view_against_numpy(c_backend, functions, array, bad, data):
     """The first bad element of a random view is where NumPy finds it."""
     if bad is not None and array.size:
         at = data.draw(st.integers(0, array.size - 1))
@@ -335,7 +343,7 @@ def test_what_a_sparse_matrix_makes_of_a_dense_one():
     assert (event.kind, event.role) == ("big", "node")
 
 
-def test_typed_lists():
+def test_typed_lists(c_backend):
     kind = pytensor.typed_list.TypedListType(pt.dvector)
     items = kind("items")
     one = pt.dvector("one")
@@ -348,7 +356,7 @@ def test_typed_lists():
     fn([], np.ones(1))
 
 
-def test_generators_slices_and_none_are_left_alone():
+def test_generators_slices_and_none_are_left_alone(c_backend):
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     x, stop = pt.dvector("x"), pt.lscalar("stop")
     draw = pt.random.normal(x, 1.0, rng=rng)

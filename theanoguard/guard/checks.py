@@ -79,6 +79,11 @@ class CountStep(Op):
         raise NotImplementedError("a CountStep is compiled, never run in Python")
 
 
+def has_elements(variable):
+    """Whether values can be looked at: no booleans, and no lists of arrays."""
+    return getattr(variable.type, "dtype", "bool") != "bool"
+
+
 def number(row):
     """Return the constant that names a row."""
     return ScalarConstant(int64, row)
@@ -208,7 +213,7 @@ class Checks:
         if not frames:
             self.stored = stored_clean(plan)
         for variable in plan.inputs:
-            if variable not in self.stored:
+            if variable not in self.stored and has_elements(variable):
                 writer.check(variable)
         rows = len(self.places)
         for node in order:
@@ -221,7 +226,7 @@ class Checks:
                     writer.count_step(loop, first=True)
             writer.write(node, op, ledger_needed)
             for i, variable in plan.nodes[node].checked():
-                if not hasattr(variable.type, "ttype"):  # (what is in a list has been checked)
+                if has_elements(variable):
                     writer.check(variable, i)
         return plan, writer.graph(), len(self.places) > rows
 
