@@ -21,6 +21,11 @@ from pytensor.tensor.special import softmax
 
 from theanoguard import GuardError, GuardMode
 
+try:
+    from tqdm import tqdm
+except ImportError:
+    tqdm = None
+
 DATA = Path(__file__).with_name("digits.csv")
 N_PIXELS, N_HIDDEN, N_CLASSES = 64, 64, 10
 N_VALIDATION, N_TEST = 297, 300
@@ -38,7 +43,10 @@ def parse_arguments():
     parser.add_argument(
         "--seed", type=int, default=0, help="for the split, the weights and the order"
     )
+    parser.add_argument("--progress", action="store_true", help="show a bar (needs tqdm)")
     arguments = parser.parse_args()
+    if arguments.progress and tqdm is None:
+        parser.error("--progress needs tqdm; install it with: pip install tqdm")
     for name in ("learning_rate", "epochs", "batch_size"):
         if not getattr(arguments, name) > 0:
             parser.error(f"--{name.replace('_', '-')} must be positive")
@@ -94,14 +102,19 @@ def build(rng, learning_rate):
 def train(step, score, training, validation, arguments, rng):
     """Minibatch gradient descent; prints the mean loss and the accuracy of every epoch."""
     images, labels = training
-    for epoch in range(1, arguments.epochs + 1):
+    epochs = range(1, arguments.epochs + 1)
+    tell = print
+    if arguments.progress:
+        epochs = tqdm(epochs, unit="epoch")  # on standard error, below what is printed
+        tell = tqdm.write
+    for epoch in epochs:
         order = rng.permutation(len(labels))
         batches = [
             order[start : start + arguments.batch_size]
             for start in range(0, len(order), arguments.batch_size)
         ]
         loss = np.mean([step(images[batch], labels[batch]) for batch in batches])
-        print(f"epoch {epoch:3d}  loss {loss:.4f}  validation accuracy {score(*validation):.4f}")
+        tell(f"epoch {epoch:3d}  loss {loss:.4f}  validation accuracy {score(*validation):.4f}")
 
 
 def report_weights(parameters):

@@ -139,6 +139,14 @@ def test_divergence_is_stopped():
     assert "test accuracy" not in result.stdout
 
 
+def test_a_progress_bar_fits_in():
+    pytest.importorskip("tqdm")
+    plain, barred = (train_digits("--epochs", "1", *extra) for extra in ((), ("--progress",)))
+    assert barred.returncode == 0, barred.stderr
+    assert "1/1" in barred.stderr
+    assert barred.stdout.split() == plain.stdout.split()
+
+
 @pytest.mark.parametrize("option", ["--learning-rate", "--epochs", "--batch-size"])
 def test_a_bad_argument_is_named(option):
     result = train_digits(option, "0")
