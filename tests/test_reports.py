@@ -164,7 +164,7 @@ def test_the_log_explains_what_trips(action, tmp_path):
 
 
 def test_without_a_log_nothing_is_explained_that_nobody_reads(monkeypatch):
-    monkeypatch.setattr("theanoguard.guard.linker.explain", pytest.fail)
+    monkeypatch.setattr("theanoguard.guard.reporting.explain", pytest.fail)
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
     fn(np.array([-1.0]))

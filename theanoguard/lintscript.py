@@ -219,6 +219,7 @@ def lint_program(program, linted, as_json=False):
         for finding in findings:
             print(finding)
         print(f"{_count(findings, 'finding')} in {_count(linted.functions, 'function')}")
+    sys.stdout.flush()  # what is said of the run comes after the findings, in a pipe too
     if called:
         message = f"stopped at {called}, where a function is called; --run lints what comes after"
         print(f"theanoguard lint: {message}", file=sys.stderr)
