@@ -236,7 +236,7 @@ class NumbaGuardLinker(NumbaLinker):
         code = importlib.import_module("theanoguard.guard.numba_code")
         with watch_rewriting():
             checks = Checks(fgraph, order, self.policy, code.inner_graphs)
-        converted = self.fgraph_convert(checks.graph, order=checks.graph.toposort())
+        converted = self.fgraph_convert(checks.graph)
         owners = [v.owner for v in fgraph.outputs if v.owner is not None][:1]
 
         def raise_other(error):

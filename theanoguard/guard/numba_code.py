@@ -118,42 +118,6 @@ def numba_funcify_check(op, node, **kwargs):
     ORDER, SIZE, NAN, POSINF, NEGINF, BIG, INDEX, REAL, IMAG, NDIM, N_LOOPS = range(checks.COLUMNS)
     COLUMNS, FOUND, RAISING, STEP = checks.COLUMNS, checks.FOUND, checks.RAISING, checks.STEP
 
-    if is_scalar:
-        bad = bad_one
-    elif ndim == 0:  # Numba's `flat` of an array without dimensions may have no element
-
-        @numba_njit
-        def bad(value):
-            return bad_one(value[()])
-    elif sparse:
-
-        @numba_njit
-        def bad(value):
-            found = False
-            for v in value.data.flat:
-                found |= bad_one(v)
-            return found
-    elif ndim == 1:
-
-        @numba_njit
-        def bad(value):
-            found = False
-            for v in value.flat:  # no way out: the loop is vectorised
-                found |= bad_one(v)
-            return found
-    else:
-
-        @numba_njit
-        def bad(value):
-            found = False
-            if value.flags.f_contiguous:
-                for v in value.T.flat:
-                    found |= bad_one(v)
-            else:
-                for v in value.flat:
-                    found |= bad_one(v)
-            return found
-
     halves = parts_of(dtype)
 
     @numba_njit
@@ -172,19 +136,26 @@ def numba_funcify_check(op, node, **kwargs):
             row[INDEX] = position
             row[REAL], row[IMAG] = halves(v)
 
-    if is_scalar:
+    if ndim == 0:
+        # Numba's `flat` of an array without dimensions may have no element.
+        one = numba_njit((lambda value: value) if is_scalar else (lambda value: value[()]))
+
+        @numba_njit
+        def bad(value):
+            return bad_one(one(value))
 
         @numba_njit
         def describe(value, row, first):
             row[SIZE] = 1
-            count(value, row, 0)
-    elif ndim == 0:
-
-        @numba_njit
-        def describe(value, row, first):
-            row[SIZE] = 1
-            count(value[()], row, 0)
+            count(one(value), row, 0)
     elif sparse:
+
+        @numba_njit
+        def bad(value):
+            found = False
+            for v in value.data.flat:
+                found |= bad_one(v)
+            return found
 
         @numba_njit
         def describe(value, row, first):
@@ -197,6 +168,17 @@ def numba_funcify_check(op, node, **kwargs):
             row[INDEX] = along * value.shape[1] + across
             row[first], row[first + 1] = value.shape
     else:
+
+        @numba_njit
+        def bad(value):
+            found = False
+            if value.flags.f_contiguous:  # (no way out of a loop: it is vectorised)
+                for v in value.T.flat:
+                    found |= bad_one(v)
+            else:
+                for v in value.flat:
+                    found |= bad_one(v)
+            return found
 
         @numba_njit
         def describe(value, row, first):
