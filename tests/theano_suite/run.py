@@ -5,6 +5,8 @@
     python tests/theano_suite/run.py                         # all areas
     python tests/theano_suite/run.py signal ifelse           # these areas
     python tests/theano_suite/run.py tensor/tests/test_basic.py -k stack
+    python tests/theano_suite/run.py --resume                # only what has not passed yet
+    python tests/theano_suite/run.py --table WORK ...        # what is known, as in the docs
     python tests/theano_suite/run.py --record-105 --python37 python3.7 signal
 
 The tests come from Theano's source distribution, which ``--source DIR`` names where it is
@@ -14,6 +16,10 @@ listed passes or one that is not listed does not.  A line may end in a condition
 ``if scipy<1.18``.  A test with a ``!`` before it takes longer than anyone would wait: it is not
 run, and counts as one that does not pass.
 ``passes_1_0_5/<area>.txt`` lists what passes under Theano 1.0.5 itself; ``--record-105`` writes it.
+
+How each test ended is kept in the work directory, a file for each version of PyTensor and each
+part.  ``--resume`` takes from there what passed or was skipped, so that a run of hours may be
+stopped at any time, or be done again after a fault is mended.
 """
 
 import argparse
@@ -24,7 +30,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -162,53 +168,94 @@ def environment(arguments, source, results, deselected):
     }
 
 
+def results_file(part, arguments):
+    """Where the results of a file, a class or a test are kept, those of a selection by itself."""
+    judge = "theano-1.0.5" if arguments.record_105 else f"pytensor-{version('pytensor')}"
+    name = re.sub(r"[^\w.]+", "-", " ".join([part, *arguments.pytest]))
+    return arguments.work / "results" / judge / f"{name}.jsonl"
+
+
 def read_results(path):
-    """The results in a file, and the test that was running when it ended."""
-    results, running = {}, None
+    """The results in a file, the tests that are done, and the one that was running at its end."""
+    results, done, running = {}, set(), None
     for line in path.read_text().splitlines() if path.exists() else []:
         entry = json.loads(line)
         if entry["event"] == "start":
             running = entry["id"]
             continue
+        # (A test that yields others ends itself after they have.)
         if entry["id"] == running:
             running = None
+            done.add(entry["id"])
         if entry["event"] != "end":
             results[entry["id"]] = Result(entry["event"], entry["reason"])
-    return results, running
+    return results, done, running
+
+
+def write_result(path, test, event, reason=""):
+    """Add an event to those in a file."""
+    with path.open("a") as file:
+        file.write(json.dumps({"id": test, "event": event, "reason": reason}) + "\n")
+
+
+def passed_before(path):
+    """The tests that need not be run again; those that yield others, if all of these passed."""
+    results, done, _ = read_results(path)
+    again = {
+        re.sub(r"\[\d+\]$", "", test)
+        for test, result in results.items()
+        if result.outcome not in ("passed", "skipped")
+    }
+    return done - again
+
+
+def run_pytest(command, path, arguments, **settings):
+    """Run pytest as long as it has something to tell; how it ended."""
+    output = None if arguments.verbose else subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=output, stderr=output, **settings)
+    # The plugin stops a test that takes too long, but not one that is stuck in C.
+    patience = 2 * arguments.test_seconds
+    while True:
+        try:
+            return f"the process ended with status {process.wait(timeout=10)}"
+        except subprocess.TimeoutExpired:
+            if time.time() - path.stat().st_mtime > patience:
+                process.kill()
+                process.wait()
+                return f"nothing happened for {patience} s"
+        except BaseException:
+            process.kill()
+            raise
 
 
 def run_part(part, source, arguments):
     """The results of a file or a class; a crash ends a test and not the run."""
-    results, deselected = {}, []
+    path = results_file(part, arguments)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not arguments.resume:
+        path.unlink(missing_ok=True)
+    deselected = [*passed_before(path)]
     if not arguments.record_105:
         deselected += left_out(area_of(part))
+    command = [str(arguments.python), "-m", "pytest", "-p", "plugin", "-p", "no:nose"]
+    command += ["-p", "no:cacheprovider", "-p", "no:doctest", "-q", "--tb=short"]
+    command += ["-W", "ignore", "-c", os.devnull, "--rootdir", str(source)]
+    command += [f"theano/{part}", *arguments.pytest]
     while True:
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "results.jsonl"
-            command = [str(arguments.python), "-m", "pytest", "-p", "plugin", "-p", "no:nose"]
-            command += ["-p", "no:cacheprovider", "-p", "no:doctest", "-q", "--tb=short"]
-            command += ["-W", "ignore", "-c", os.devnull, "--rootdir", str(source)]
-            command += [f"theano/{part}", *arguments.pytest]
-            ended = "crashed"
-            try:
-                done = subprocess.run(
-                    command,
-                    cwd=source,
-                    env=environment(arguments, source, path, deselected),
-                    timeout=arguments.file_seconds,
-                    stdout=None if arguments.verbose else subprocess.DEVNULL,
-                    stderr=None if arguments.verbose else subprocess.DEVNULL,
-                )
-                ended = f"the process ended with status {done.returncode}"
-            except subprocess.TimeoutExpired:
-                ended = f"the file took longer than {arguments.file_seconds} s"
-            found, running = read_results(path)
-        results |= found
+        write_result(path, None, "start")  # and whatever ran when an earlier run was stopped ended
+        ended = run_pytest(
+            command,
+            path,
+            arguments,
+            cwd=source,
+            env=environment(arguments, source, path, deselected),
+        )
+        results, _, running = read_results(path)
         if running is None:
             if not results and ended != "the process ended with status 5":
                 results[part] = Result("crashed", ended)
             return results
-        results[running] = Result("crashed", ended)
+        write_result(path, running, "crashed", ended)
         deselected.append(running)
 
 
@@ -322,8 +369,9 @@ def parse_arguments(argv):
     parser.add_argument("--work", type=Path, default=HERE.parents[1] / ".tox" / "theano-suite-work")
     parser.add_argument("--python37", help="a Python 3.7")
     parser.add_argument("--record-105", action="store_true", help="run under Theano 1.0.5 itself")
-    parser.add_argument("--test-seconds", type=int, default=600, help="how long a test may take")
-    parser.add_argument("--file-seconds", type=int, default=7200, help="how long a file may take")
+    parser.add_argument("--test-seconds", type=int, default=3600, help="how long a test may take")
+    parser.add_argument("--resume", action="store_true", help="run what has not passed yet")
+    parser.add_argument("--table", action="store_true", help="show the results in directories WORK")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
     arguments, arguments.pytest = parser.parse_known_args(argv)
     if arguments.k:
@@ -335,12 +383,47 @@ def parse_arguments(argv):
     return arguments
 
 
-def share(part, whole):
-    return f"{100 * part / whole:.1f} %" if whole else "-"
+def passing(judged, results):
+    """How many of the tests passed, and their share."""
+    good = sum(results[test].outcome == "passed" for test in judged & results.keys())
+    return good, f"{100 * good / len(judged):.1f} %" if judged else "-"
+
+
+def show_table(head, rows):
+    """A table, as reStructuredText has it."""
+    widths = [20] + [max(9, len(name)) for name in head[1:]]
+    rule = "  ".join("=" * width for width in widths)
+    print(rule)
+    for number, (name, *figures) in enumerate([head, *rows]):
+        cells = [f"{figure:>{width}}" for figure, width in zip(figures, widths[1:], strict=True)]
+        print(f"{name:{widths[0]}}", *cells, sep="  ")
+        if number == 0:
+            print(rule)
+    print(rule)
+
+
+def show_kept(works):
+    """The table of all areas, from the results that are kept in work directories."""
+    columns = {}
+    for directory in sorted(place for work in works for place in Path(work).glob("results/*")):
+        found = columns.setdefault(directory.name.replace("-", " "), {})
+        for path in sorted(directory.glob("*.jsonl"), key=lambda path: path.stat().st_mtime):
+            found |= read_results(path)[0]
+    rows = []
+    for area in AREAS:
+        passes = read_passes(area)
+        shares = [figure for found in columns.values() for figure in passing(passes, found)]
+        rows.append([area, len(passes), *shares])
+    show_table(
+        ["area", "in 1.0.5", *(name for judge in columns for name in (judge, "share"))], rows
+    )
 
 
 def main(argv=None):
     arguments = parse_arguments(argv)
+    if arguments.table:
+        show_kept(arguments.parts)
+        return 0
     source = get_source(arguments)
     selected = arguments.parts or list(AREAS)
     parts = [part for name in selected for part in AREAS.get(name, [name])]
@@ -364,13 +447,11 @@ def main(argv=None):
         passes = read_passes(area)
         complaints += compare(area, found, passes, whole)
         judged = passes if whole else passes & found.keys()
-        good = sum(found[test].outcome == "passed" for test in judged & found.keys())
-        rows.append([area, str(len(judged)), str(good), share(good, len(judged))])
+        rows.append([area, len(judged), *passing(judged, found)])
     if complaints:
         print("\nNot as expected:", *sorted(complaints), sep="\n")
-    print(f"\n{'area':20} {'in 1.0.5':>9} {'here':>9} {'share':>9}")
-    for area, *figures in rows:
-        print(f"{area:20}", *(f"{figure:>9}" for figure in figures))
+    print()
+    show_table(["area", "in 1.0.5", "here", "share"], rows)
     return bool(complaints)
 
 
