@@ -93,3 +93,28 @@ def test_operations_of_old(shim):
     assert f(2.0) == [2.0 + 0j, 2.0]
     with pytest.raises(ValueError, match="non-negative"):
         f(-1.0)
+
+
+@pytest.mark.parametrize("linker", ["py", "c"])
+def test_a_specified_shape_is_checked(shim, linker):
+    x, shape = shim.tensor.matrix(), shim.tensor.ivector()
+    specified = shim.tensor.specify_shape(x, shape)
+    assert specified.type == x.type
+    function = shim.function([x, shape], specified, mode=shim.Mode(linker, "fast_run"))
+    value = np.ones((2, 3), x.dtype)
+    np.testing.assert_array_equal(function(value, [2, 3]), value)
+    with pytest.raises(AssertionError, match="expected"):
+        function(value, [2, 2])
+    for wrong in ([2], [2, 3, 1]):
+        with pytest.raises(AssertionError, match=f"has {len(wrong)} elements"):
+            function(value, wrong)
+        with pytest.raises(AssertionError, match=f"has {len(wrong)} elements"):
+            shim.tensor.SpecifyShape()(x, wrong)
+
+
+def test_a_specified_shape_is_taken_for_granted(shim):
+    x = shim.tensor.matrix()
+    specified = shim.tensor.specify_shape(x, (2, 3))
+    function = shim.function([x], [specified.shape, shim.grad(specified.sum(), x)])
+    length, _ = function(np.zeros((4, 5), x.dtype))
+    np.testing.assert_array_equal(length, [2, 3])

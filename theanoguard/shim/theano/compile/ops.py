@@ -3,6 +3,7 @@
 import importlib
 import pickle
 
+import numpy as np
 from pytensor.compile.debug.debugmode import OutputGuard as OutputGuard
 from pytensor.compile.ops import DeepCopyOp as DeepCopyOp
 from pytensor.compile.ops import ViewOp as ViewOp
@@ -10,15 +11,18 @@ from pytensor.compile.ops import deep_copy_op as deep_copy_op
 from pytensor.compile.ops import register_deep_copy_op_c_code as register_deep_copy_op_c_code
 from pytensor.compile.ops import register_view_op_c_code as register_view_op_c_code
 from pytensor.compile.ops import view_op as view_op
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.type import Type
+from pytensor.tensor.basic import as_tensor_variable, get_scalar_constant_value
+from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.shape import Shape as Shape
 from pytensor.tensor.shape import Shape_i as Shape_i
-from pytensor.tensor.shape import SpecifyShape as SpecifyShape
 from pytensor.tensor.shape import register_shape_c_code as register_shape_c_code
 from pytensor.tensor.shape import register_shape_i_c_code as register_shape_i_c_code
 from pytensor.tensor.shape import shape as shape
 from pytensor.tensor.shape import shape_i as shape_i
-from pytensor.tensor.shape import specify_shape as specify_shape
+from pytensor.tensor.type import DenseTensorType
 
 from .._rebroadcast import Rebroadcast as Rebroadcast
 from ..gof.op import Op
@@ -36,6 +40,102 @@ def shape_i_op(i):
 def load_back(mod, name):
     """Return an object by its module and name."""
     return getattr(importlib.import_module(mod), name)
+
+
+class SpecifyShape(Op):
+    """Check the shape of a tensor, and let rewrites take it for granted.
+
+    PyTensor's operation takes the lengths one by one, gives its result a static shape, and refuses
+    a wrong number of them by a ValueError.
+    """
+
+    view_map = {0: [0]}
+    __props__ = ()
+
+    def make_node(self, x, shape):
+        """Take a tensor, and its shape as a vector or what can be made one."""
+        x = x if isinstance(x, Variable) else as_tensor_variable(x)
+        shape = as_tensor_variable(shape)
+        assert shape.ndim == 1, f"a shape is a vector, and not of {shape.ndim} dimensions"
+        assert np.issubdtype(shape.dtype, np.integer), f"a shape of {shape.dtype}"
+        if isinstance(shape, Constant):
+            self._check_rank(shape.data, x.ndim)
+        return Apply(self, [x, shape], [x.type()])
+
+    def _check_rank(self, shape, ndim):
+        if len(shape) != ndim:
+            raise AssertionError(
+                f"SpecifyShape: vector of shape has {len(shape)} elements, but the input has "
+                f"{ndim} dimensions."
+            )
+
+    def perform(self, node, inputs, outputs):
+        """Check the shape and pass the tensor on."""
+        x, shape = inputs
+        self._check_rank(shape, x.ndim)
+        if not np.array_equal(x.shape, shape):
+            raise AssertionError(
+                f"SpecifyShape: Got shape {x.shape}, expected {tuple(shape.tolist())}."
+            )
+        outputs[0][0] = x
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        """Check the shape and pass the tensor on."""
+        if not isinstance(node.inputs[0].type, DenseTensorType):
+            raise NotImplementedError("C code for dense tensors only")
+        (x, shape), (out,) = inputs, outputs
+        return f"""
+            if (PyArray_DIMS({shape})[0] != PyArray_NDIM({x})) {{
+                PyErr_Format(PyExc_AssertionError, "SpecifyShape: vector of shape has %lld"
+                    " elements, but the input has %d dimensions.",
+                    (long long)PyArray_DIMS({shape})[0], PyArray_NDIM({x}));
+                {sub["fail"]}
+            }}
+            for (int i = 0; i < PyArray_NDIM({x}); i++) {{
+                long long length = *(dtype_{shape}*)PyArray_GETPTR1({shape}, i);
+                if (PyArray_DIMS({x})[i] != length) {{
+                    PyErr_Format(PyExc_AssertionError,
+                        "SpecifyShape: dim %d of input has shape %lld, expected %lld.",
+                        i, (long long)PyArray_DIMS({x})[i], length);
+                    {sub["fail"]}
+                }}
+            }}
+            Py_XDECREF({out});
+            {out} = {x};
+            Py_INCREF({out});
+        """
+
+    def c_code_cache_version(self):
+        """Return the version of the C code."""
+        return (1,)
+
+    def infer_shape(self, *args):
+        """Return the shape that is specified."""
+        node = args[-2]  # PyTensor 3.0 passes the graph before it.
+        lengths = [node.inputs[1][i] for i in range(node.inputs[0].ndim)]
+        for i, length in enumerate(lengths):
+            try:
+                lengths[i] = as_tensor_variable(get_scalar_constant_value(length))
+            except NotScalarConstantError:
+                continue
+        return [lengths]
+
+    def connection_pattern(self, node):
+        """Tell that the shape has no gradient."""
+        return [[True], [False]]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Return the gradient as it is."""
+        return [cotangents[0], DisconnectedType()()]
+
+    def pushforward(self, inputs, outputs, tangents):
+        """Specify the shape of the tangent, too."""
+        if isinstance(tangents[0].type, DisconnectedType):
+            return [tangents[0]]
+        return [self(tangents[0], inputs[1])]
+
+
+specify_shape = SpecifyShape()
 
 
 class FromFunctionOp(Op):

@@ -1,8 +1,7 @@
 """Theano's ``theano.tensor``."""
 
-from pytensor.tensor.shape import SpecifyShape as SpecifyShape
-from pytensor.tensor.shape import specify_shape as specify_shape
-
+from ..compile.ops import SpecifyShape as SpecifyShape
+from ..compile.ops import specify_shape as specify_shape
 from ..gof.utils import hashtype as hashtype
 from ..gradient import Lop as Lop
 from ..gradient import Rop as Rop
