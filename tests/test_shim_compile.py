@@ -302,6 +302,19 @@ def test_operation_of_old(shim, T, v, triple):
     )
 
 
+def test_the_shape_by_the_class_above(shim, T, v):
+    class Second(T.Elemwise):
+        def infer_shape(self, node, shapes):
+            self.asked = len(shapes)
+            return super().infer_shape(node, shapes)
+
+    op = Second(shim.scalar.second)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert list(shim.function([v], op(v, 1.0).shape)([1.0, 2.0])) == [2]
+    assert op.asked == 2
+
+
 def test_any_operation_is_an_op(shim, T, x):
     assert isinstance(T.exp, shim.Op)
     assert isinstance(T.exp(x).owner.op, shim.gof.PureOp)

@@ -53,7 +53,27 @@ def grad(self, inputs, output_grads):
     return _grad(self, inputs, output_grads)
 
 
+def all_subclasses(cls):
+    """Return the classes below one, each once."""
+    return {sub for direct in cls.__subclasses__() for sub in (direct, *all_subclasses(direct))}
+
+
+def without_graph(infer_shape):
+    """``super().infer_shape(node, shapes)``, where PyTensor 3.0 takes the graph before these."""
+
+    @_oldstyle.wraps(infer_shape)
+    def adapted(self, *args):
+        return infer_shape(self, *(args if len(args) == 3 else (None, *args)))
+
+    return adapted
+
+
 PATCHES = [
+    *(
+        Patch(cls, "infer_shape", without_graph(vars(cls)["infer_shape"]))
+        for cls in all_subclasses(graph_op.Op)
+        if "infer_shape" in vars(cls) and _oldstyle._positional(cls.infer_shape) == 4
+    ),
     Patch(compile_mode, "fast_run_linkers_to_mode", fast_run_modes()),
     adapting(graph_op.Op),
     adapting(CLinkerObject),
