@@ -241,15 +241,23 @@ def run_part(part, source, arguments):
     command += ["-p", "no:cacheprovider", "-p", "no:doctest", "-q", "--tb=short"]
     command += ["-W", "ignore", "-c", os.devnull, "--rootdir", str(source)]
     command += [f"theano/{part}", *arguments.pytest]
+
+    def environment_without(deselected):
+        return environment(arguments, source, path, deselected)
+
+    return run_to_the_end(part, command, path, arguments, source, deselected, environment_without)
+
+
+def run_to_the_end(part, command, path, arguments, cwd, deselected, environment_without):
+    """Run pytest again and again, without the tests that end it; the results by test.
+
+    `environment_without(deselected)` returns the variables that the plugin reads.
+    """
+    deselected = [*deselected]
     while True:
         write_result(path, None, "start")  # and whatever ran when an earlier run was stopped ended
-        ended = run_pytest(
-            command,
-            path,
-            arguments,
-            cwd=source,
-            env=environment(arguments, source, path, deselected),
-        )
+        environment = environment_without(deselected)
+        ended = run_pytest(command, path, arguments, cwd=cwd, env=environment)
         results, _, running = read_results(path)
         if running is None:
             if not results and ended != "the process ended with status 5":
@@ -304,7 +312,11 @@ def holds(condition):
 
 def read_expected(area):
     """The patterns of tests that are expected not to pass, each with its reason."""
-    path = EXPECTED / f"{area}.txt"
+    return read_list(EXPECTED / f"{area}.txt")
+
+
+def read_list(path):
+    """The patterns of tests in a file, each with its reason; those whose condition holds."""
     patterns, reason = {}, ""
     for number, line in enumerate(path.read_text().splitlines() if path.exists() else [], 1):
         pattern, _, comment = line.partition("#")
