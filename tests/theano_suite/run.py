@@ -130,18 +130,23 @@ def find_python37(python37):
     sys.exit("No Python 3.7 found, which Theano 1.0.5 needs.  Name one with --python37.")
 
 
+def unpack(package, release, work, python):
+    """Let pip download a source distribution; the directory into which it is unpacked."""
+    work.mkdir(parents=True, exist_ok=True)
+    pip = [python, "-m", "pip", "download", "--no-deps", "--no-binary", package]
+    subprocess.run([*pip, "--dest", str(work), f"{package}=={release}"], check=True)
+    with tarfile.open(work / f"{package}-{release}.tar.gz") as archive:
+        archive.extractall(work, filter="data")
+    return work / f"{package}-{release}"
+
+
 def get_source(arguments):
     """The directory with Theano's package; downloads and unpacks it where there is none."""
     if arguments.source:
         return arguments.source.resolve()
     source = arguments.work / "Theano-1.0.5"
     if not source.exists():
-        arguments.work.mkdir(parents=True, exist_ok=True)
-        pip = [find_python37(arguments.python37), "-m", "pip", "download", "--no-deps"]
-        pip += ["--no-binary", ":all:", "--dest", str(arguments.work), "Theano==1.0.5"]
-        subprocess.run(pip, check=True)
-        with tarfile.open(arguments.work / "Theano-1.0.5.tar.gz") as archive:
-            archive.extractall(arguments.work, filter="data")
+        unpack("Theano", "1.0.5", arguments.work, find_python37(arguments.python37))
     return source
 
 
