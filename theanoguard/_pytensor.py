@@ -20,6 +20,7 @@ from pytensor.compile.compilelock import lock_ctx as compile_lock
 from pytensor.compile.io import In, Out
 from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import (
+    JAX,
     NUMBA,
     Mode,
     fast_run_linkers_to_mode,
@@ -38,6 +39,7 @@ from pytensor.graph.utils import simple_extract_stack
 from pytensor.link.c import cmodule
 from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
+from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
@@ -78,6 +80,7 @@ except ImportError:
 __all__ = [
     "FinalizedOpFromGraph",
     "IfElse",
+    "JAXLinker",
     "LazyIfElse",
     "Mode",
     "NumbaLinker",
@@ -614,6 +617,10 @@ class CheckedBody(OpFromGraph):
     """An ``OpFromGraph`` whose graph is compiled as it stands."""
 
 
+class CheckedIfElse(LazyIfElse):
+    """A ``LazyIfElse`` whose branches have checks for JAX."""
+
+
 class _Rewritten(Mode):
     """A mode that rewrites nothing, and stays so."""
 
@@ -688,6 +695,70 @@ def _rewritten_body_3_0(node):
     outs = [Out(v, borrow=False) for v in fgraph.outputs]
     insert_deepcopy(fgraph, wrapped_inputs=specs, wrapped_outputs=outs)
     return fgraph
+
+
+def inner_graphs_for_jax(node):
+    """Return the graphs that JAX traces for a node as functions of their own.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for JAX.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be traced; none for other ops.
+    """
+    op = node.op
+    if isinstance(op, LazyIfElse):
+        return [op.true_branch.fgraph, op.false_branch.fgraph]
+    if not isinstance(op, Scan | OpFromGraph):
+        return []
+    if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
+        return [op.fgraph]
+    fgraph = op.fgraph.clone(clone_inner_graphs=True)
+    if isinstance(op, Scan):  # what ``jax_funcify`` does to the graph of the op itself
+        mode = get_mode(op.mode).including("jax").excluding("numba", *JAX._optimizer.exclude)
+        mode.optimizer(fgraph)
+    else:
+        JAX.optimizer(fgraph)
+    return [fgraph]
+
+
+def with_status(op, graphs):
+    """Return a copy of `op` that JAX traces with other inner graphs.
+
+    Parameters
+    ----------
+    op : Scan, OpFromGraph or LazyIfElse
+    graphs : list of FunctionGraph
+        In the place of those of :func:`inner_graphs_for_jax`, with one output more at the end,
+        which the op then gives as well.  That of a Scan also takes what it gave at the step
+        before, as an input before those that do not change.
+
+    Returns
+    -------
+    Op
+    """
+    new = copy(op)
+    if isinstance(op, LazyIfElse):
+        branches = (op.true_branch, op.false_branch)
+        new.true_branch, new.false_branch = (
+            with_status(branch, [graph]) for branch, graph in zip(branches, graphs, strict=True)
+        )
+        new.__class__ = CheckedIfElse
+        return new
+    [new.fgraph] = graphs
+    new._fn = None
+    if isinstance(op, OpFromGraph):
+        new.__class__ = CheckedBody
+        return new
+    n_carried = op.info.n_untraced_sit_sot + 1
+    new.info = dataclasses.replace(op.info, n_untraced_sit_sot=n_carried)
+    if link_only_mode is None:
+        new.mode = _Rewritten()
+    return new
 
 
 def with_inner_graphs(op, graphs):

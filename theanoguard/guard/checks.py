@@ -130,6 +130,11 @@ class Place:
     output: int = 0
     loops: tuple = ()
 
+    @property
+    def node(self):
+        """The node of the function's own graph in which the check stands; None for an input."""
+        return self.frames[0].node if self.frames else self.variable.owner
+
     def frames_at(self, steps):
         """Return the frames with the steps that their loops were at."""
         steps = iter(steps)
@@ -193,6 +198,17 @@ class Checks:
         self.places.append(place)
         return len(self.places) - 1
 
+    def new_writer(self, fgraph, ledger, frames, loops):
+        """Return what writes a graph with checks."""
+        return Writer(self, fgraph, ledger, frames, loops)
+
+    def rebuilt(self, op, graphs, loop):
+        """Return an op like `op` with these inner graphs, which have checks.
+
+        Its loop, if it is one, has the row `loop`.
+        """
+        return with_inner_graphs(op, graphs)
+
     def _checked(self, fgraph, order, ledger, frames, loops, clean_inputs):
         """Return the plan of a graph, the graph with checks, and whether it has any."""
         inner = {node: graphs for node in order if (graphs := self._inner_graphs(node))}
@@ -207,7 +223,7 @@ class Checks:
             proofs=False,
         )
         check_chosen_only(plan)
-        writer = _Writer(self, fgraph, ledger, frames, loops)
+        writer = self.new_writer(fgraph, ledger, frames, loops)
         if frames and isinstance(frames[-1].node.op, Scan):
             writer.count_step(loops[-1], first=False)
         if not frames:
@@ -251,10 +267,10 @@ class Checks:
         if not needed:
             del self.places[rows:]
             return node.op, None
-        return with_inner_graphs(node.op, checked), loop
+        return self.rebuilt(node.op, checked, loop), loop
 
 
-class _Writer:
+class Writer:
     """Writes a graph with checks, node by node.
 
     Parameters

@@ -68,14 +68,18 @@ class JittedRuntime(Reporter):
     def report(self, place, counts, shape, steps, role, value=None):
         """Act on a bad value, unless it follows from one that has been reported."""
         variable = place.variable
-        node = place.frames[0].node if place.frames else variable.owner
-        if self.policy.action != "raise" and node is not None and self.follows_bad(node):
+        if self.follows(place):
             return
-        self.bad_nodes.add(variable if node is None else node)
+        self.bad_nodes.add(place.node or variable)
         dtype = variable.type.dtype
         frames = place.frames_at(steps)
         trip = self.make_trip(counts, variable, value, dtype, shape, role, place.output, frames)
         self.act(trip)
+
+    def follows(self, place):
+        """Whether a bad value there follows from one that has been reported in this call."""
+        node = place.node
+        return self.policy.action != "raise" and node is not None and self.follows_bad(node)
 
     def values_before(self):
         """Return the values of the inputs as they were when the call began."""

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._pytensor import NumbaLinker, VMLinker, get_mode, predefined_linkers
+from theanoguard._pytensor import JAXLinker, NumbaLinker, VMLinker, get_mode, predefined_linkers
+from theanoguard.guard.jax import JaxGuardLinker
 from theanoguard.guard.linker import GuardLinker
 from theanoguard.guard.numba import NumbaGuardLinker
 from theanoguard.guard.policy import make_policy
@@ -47,6 +48,12 @@ BACKENDS = {
         ("numba",),
         NumbaLinker,
         lambda linker, policy, recorder: NumbaGuardLinker(policy, recorder, linker.allow_gc),
+        ("allow_gc",),
+    ),
+    "jax": Backend(
+        ("jax",),
+        JAXLinker,
+        lambda linker, policy, recorder: JaxGuardLinker(policy, recorder, linker.allow_gc),
         ("allow_gc",),
     ),
 }
@@ -134,7 +141,7 @@ class GuardMode(WatchedMode):
         Whether the report also tells if the bad value reaches an output or an update of the
         function, or is masked on the way, as by a ``switch``: the rest of the call is computed
         for that, after the trip.
-    backend : {"c", "numba", "auto"}
+    backend : {"c", "numba", "jax", "auto"}
         What compiles the function, checks included; "auto" takes the one that PyTensor's
         configuration would have taken without a mode.
 

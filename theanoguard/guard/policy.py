@@ -198,6 +198,8 @@ def arrays_in(value):
     elif isinstance(value, list):
         for item in value:
             yield from arrays_in(item)
+    elif hasattr(value, "__array__"):  # JAX's
+        yield from arrays_in(np.asarray(value))
 
 
 def make_policy(
