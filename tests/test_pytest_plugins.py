@@ -145,3 +145,11 @@ def test_old_numpy_names(run_pytest, arguments, outcome):
     plugin = ["-p", "theanoguard.shim.pytest_plugin"]
     outcomes, _ = run_pytest(WITH_OLD_NUMPY, *plugin, *arguments)
     assert outcomes == {"test_old_name": outcome}
+
+
+def test_a_conftest_finds_the_old_names(run_pytest, tmp_path):
+    conftest = "from collections import Iterable\nimport numpy\nnumpy.int\n"
+    (tmp_path / "conftest.py").write_text(conftest)
+    plugin = ["-p", "theanoguard.shim.pytest_plugin"]
+    outcomes, _ = run_pytest(WITH_OLD_NUMPY, *plugin, "--numpy-compat", "--python-compat")
+    assert outcomes == {"test_old_name": "PASSED"}

@@ -3,6 +3,8 @@
 Importing this package makes ``import theano`` work, before pytest collects anything.
 """
 
+import pytest
+
 from theanoguard import numpy_compat, python_compat
 
 COMPAT = {
@@ -21,11 +23,22 @@ def pytest_addoption(parser):
         group.addoption(option, action="store_true", help=text)
 
 
-def pytest_configure(config):
+def give_old_names(config, options):
     """Give NumPy and Python's library their old names, where that is asked for."""
     for option, (compat, _) in COMPAT.items():
-        if config.getoption(option):
+        if getattr(options, option.strip("-").replace("-", "_")):
             config.add_cleanup(compat.install())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config):
+    """Give the names before any ``conftest.py`` imports the code that wants them."""
+    give_old_names(early_config, early_config.known_args_namespace)
+
+
+def pytest_configure(config):
+    """Give the names where it is a ``conftest.py`` that asks for this plugin."""
+    give_old_names(config, config.option)
 
 
 def pytest_report_header():

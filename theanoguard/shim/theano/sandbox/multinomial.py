@@ -143,6 +143,7 @@ class MultinomialFromUniform(COp):
 
     def perform(self, node, inputs, outputs):
         pvals, unis, n = _three(inputs)
+        n = int(n)  # a constant is of int8, in which the lengths below are too long
         rows = len(pvals)
         _check_lengths(pvals, unis, n)
         counts = np.zeros(pvals.shape, dtype=node.outputs[0].dtype)
@@ -202,6 +203,7 @@ class ChoiceFromUniform(MultinomialFromUniform):
 
     def perform(self, node, inputs, outputs):
         pvals, unis, n = inputs
+        n = int(n)
         rows, columns = pvals.shape
         if n > columns:
             raise ValueError(
