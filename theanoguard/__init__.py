@@ -19,7 +19,7 @@ from theanoguard.explain import (
     render_text,
 )
 from theanoguard.explain.event import GuardEvent
-from theanoguard.guard import GuardError, GuardMode, NanGuardMode, events
+from theanoguard.guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events
 from theanoguard.inspecting import Inspection, inspect
 from theanoguard.legacy import install_theano, uninstall_theano
 from theanoguard.lint import Finding, lint
@@ -63,6 +63,7 @@ __all__ = [
     "GuardError",
     "GuardEvent",
     "GuardMode",
+    "GuardSummary",
     "GuardedUpdates",
     "Inspection",
     "MissingTestValue",

@@ -3,8 +3,9 @@
 from theanoguard._pytensor import predefined_modes
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.mode import GuardMode, NanGuardMode, events
+from theanoguard.guard.summary import GuardSummary
 
-__all__ = ["GuardError", "GuardMode", "NanGuardMode", "events"]
+__all__ = ["GuardError", "GuardMode", "GuardSummary", "NanGuardMode", "events"]
 
 # The one thing that importing this package changes in PyTensor: mode="GuardMode" works.
 predefined_modes.setdefault("GUARDMODE", GuardMode(True, True, True))

@@ -10,7 +10,6 @@ for each place.  ``numba_code.py`` has what Numba compiles for these operations.
 from dataclasses import dataclass
 
 import numpy as np
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -162,6 +161,8 @@ class Checks:
     graph : CheckedGraph
         Takes the ledger as its last input.
     plan : Plan
+    plans : list of Plan
+        Of this graph and of those inside of it.
     stored : dict of Variable to (int or None)
         Shared variables that are not checked here but by whoever calls the graph, since a value
         that has been checked need not be checked again; and which output becomes its value.
@@ -175,6 +176,7 @@ class Checks:
         self.policy = policy
         self._inner_graphs = inner_graphs
         self.places = [None]
+        self.plans = []
         self.op = Check(policy.nan, policy.inf, policy.big, policy.limit)
         ledger = LEDGER("ledger")
         self.plan, self.graph, _ = self._checked(fgraph, order, ledger, (), (), clean_inputs=True)
@@ -223,11 +225,12 @@ class Checks:
             proofs=False,
         )
         check_chosen_only(plan)
+        self.plans.append(plan)
         writer = self.new_writer(fgraph, ledger, frames, loops)
         if frames and isinstance(frames[-1].node.op, Scan):
             writer.count_step(loops[-1], first=False)
         if not frames:
-            self.stored = stored_clean(plan)
+            self.stored = plan.kept
         for variable in plan.inputs:
             if variable not in self.stored and has_elements(variable):
                 writer.check(variable)
@@ -235,7 +238,7 @@ class Checks:
         for node in order:
             op, ledger_needed = node.op, False
             if node in inner:
-                clean = all(plan.is_clean(v) or v in plan.unwritten for v in node.inputs)
+                clean = all(map(plan.holds_clean, node.inputs))
                 op, loop = self._checked_op(node, inner[node], frames, loops, clean)
                 ledger_needed = op is not node.op
                 if ledger_needed and loop is not None:
@@ -322,26 +325,6 @@ class Writer:
         """Return what has been written."""
         outputs = [self._get(v) for v in self._fgraph.outputs]
         return CheckedGraph(self._inputs, outputs, self._order)
-
-
-def stored_clean(plan):
-    """Return the shared inputs whose value stays, or becomes an output that is checked.
-
-    Returns
-    -------
-    dict of Variable to (int or None)
-        Which output it becomes.
-    """
-    fgraph = plan.fgraph
-    updates = getattr(fgraph, "update_mapping", None) or {}
-    becomes = {fgraph.inputs[i]: output for output, i in updates.items()}
-    found = {}
-    for variable in plan.inputs:
-        output = becomes.get(variable)
-        kept = output is None or plan.is_clean(fgraph.outputs[output])
-        if isinstance(variable, SharedVariable) and kept:
-            found[variable] = output
-    return found
 
 
 def check_chosen_only(plan):

@@ -152,8 +152,12 @@ def scalar_registers(program, op, operands, inputs, outputs):
         return [program.emit("UNION", operands[1], operands[2])]
     if kind is ps.Clip:
         return [program.emit("MIN", program.emit("MAX", operands[0], operands[1]), operands[2])]
-    if not all(_is_float(v) or isinstance(v, Constant) for v in inputs):
-        raise NoProgram
+    operands = list(operands)
+    for i, variable in enumerate(inputs):
+        if variable.type.dtype == "bool":
+            operands[i] = program.emit("CONST", k=0.0, k2=1.0)
+        elif not (_is_float(variable) or isinstance(variable, Constant)):
+            raise NoProgram
     if kind is ps.Cast:
         return [operands[0]]
     if kind in COPIES:
@@ -205,6 +209,8 @@ def _(op, node, program):
 
 @registers_of.register(CAReduce)
 def _(op, node, program):
+    if isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
+        return [program.emit("UNION", 0, 0)]
     if not isinstance(op.scalar_op, ps.Add):
         raise NoProgram
     axes = range(node.inputs[0].type.ndim) if op.axis is None else op.axis

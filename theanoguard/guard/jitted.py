@@ -26,6 +26,7 @@ class JittedRuntime(Reporter):
     def __init__(self, policy, recorder, checks, storage_map):
         super().__init__(policy, recorder, checks.plan)
         self.places = checks.places
+        self._plans = checks.plans
         self.ledger = checks.new_ledger()
         self.cells = {v: storage_map[v] for v in self.fgraph.inputs}
         nodes = self.plan.nodes.values()
@@ -34,6 +35,14 @@ class JittedRuntime(Reporter):
         self.snapshots = {}
         self.stored = [(v, storage_map[v], output) for v, output in checks.stored.items()]
         self.seen = {}  # the values of shared variables that have been checked
+
+    def plans(self):
+        """Return the plans of all graphs of the function."""
+        return self._plans
+
+    def counters(self):
+        """Return nothing: what is compiled with the function is not counted."""
+        return {}
 
     def begin(self):
         """Start a call of the function."""

@@ -11,9 +11,11 @@
  * - by a scan: one pass over the bits of the array.  It also yields the interval from
  *   which later proofs start.
  *
- * What enters a call is scanned before it starts, but for large arrays that an elementwise
- * node reads first: they wait for it.  It is run block by block, and each block is scanned
- * while the processor's cache still holds it; so memory is read once, not twice.
+ * What enters a call is scanned before it starts, with two exceptions.  A large array that an
+ * elementwise node reads first waits for it: the node is run block by block, and each block is
+ * scanned while the processor's cache still holds it; so memory is read once, not twice.  And
+ * a shared variable that holds what the last call has left there is not scanned again in most
+ * calls (see Kept).
  *
  * Nodes that overwrite a shared variable are run last (the tail).  If proofs cover the
  * whole tail, nothing after the first overwrite can trip; otherwise what is about to be
@@ -27,6 +29,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 #include <numpy/arrayobject.h>
 
 /* ------------------------------------------------------------------ intervals */
@@ -220,13 +223,39 @@ enum { TAIL_OPEN, TAIL_PROVED, TAIL_COPIED };
 
 struct Node;
 
+/* What is known of the value that a call has left in a shared variable.
+ *
+ * It is scanned again when the variable holds another array, when one of PROBES elements of
+ * it has changed, and in every RESCAN-th call; so only a change of single elements, made
+ * through a reference to the array (borrow=True), can go unseen, and for a few calls.
+ */
+typedef struct {
+  int eligible;      /* a shared variable whose new value, if it gets one, has been checked */
+  int becomes;       /* the slot of the new value; -1 if it has none, STAYS if there is no update */
+  int age;           /* calls since the last scan */
+  PyObject *array;   /* a weak reference, or NULL */
+  uint64_t print;    /* of the elements that are probed */
+  Interval interval; /* of the new value */
+} Kept;
+
+enum { STAYS = -2 };
+
+#define KEPT_SIZE 4096 /* bytes: to scan less costs no more than to probe it */
+#define PROBES 64
+#define RESCAN 16
+
 typedef struct {
   PyObject *cell; /* the storage: a list of one */
   int slot;       /* where the interval of its value is kept, or -1 */
   int output;     /* which output of the node */
   int deferred;   /* an input of the function that a node scans block by block, if it is large */
-  int pending;    /* it has not been scanned yet in this call */
+  int pending;    /* one of the following */
+  Kept kept;
 } Check;
+
+/* Of an input: has been scanned in this call; waits for its node, which must find it scanned;
+ * holds what an earlier call has seen, and is scanned only to know whether it comes first. */
+enum { SCANNED, WAITS, UNCHANGED };
 
 typedef struct {
   PyObject *value;   /* the array that is about to be overwritten, or a Snapshot: it restores */
@@ -235,7 +264,7 @@ typedef struct {
 
 typedef struct {
   PyObject_HEAD
-  int nan, inf, big, ints, raising;
+  int nan, inf, big, ints, raising, looking;
   double limit;
   int32_t stop16, stop32, stop64; /* words above this one deserve a closer look */
   int32_t cstop32, cstop64;       /* the same for the parts of complex numbers */
@@ -245,7 +274,8 @@ typedef struct {
   struct Node **tail_nodes;
   Undo *undo;
   int node, output; /* the last trip */
-  unsigned long long scans, proofs; /* counters since begin() was first called */
+  unsigned long long scans, proofs, bytes; /* counters since begin() was first called */
+  unsigned long long memory, copied;       /* bytes: allocated here, copied in the last call */
   PyObject *report, *is_bad, *snapshot, *trip_type;
 } Guard;
 
@@ -390,6 +420,7 @@ static int scan_value(Guard *g, PyObject *value, Interval *interval) {
     return 0;
   }
   Words w = {0, 0};
+  g->bytes += (unsigned long long)PyArray_NBYTES(a);
   scan_array(a, layout, &w);
   return judge(g, a, layout, &w, interval);
 }
@@ -399,18 +430,85 @@ static inline PyObject *cell_value(PyObject *cell) { return PyList_GET_ITEM(cell
 /* ------------------------------------------------------------------ what enters a call */
 
 static int scan_check(Guard *g, Check *c) {
-  c->pending = 0;
+  c->pending = SCANNED;
+  c->kept.age = 0;
   return scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
 }
 
-/* The first of the inputs before `end` that wait and are bad; -1 if none, -2 with an exception. */
-static int bad_pending(Guard *g, int end) {
+/* The first of the inputs before `end` that wait and are bad; -1 if none, -2 with an exception.
+ * With `all`, those are scanned too that have not changed. */
+static int bad_pending(Guard *g, int end, int all) {
   for (int i = 0; i < end; i++) {
-    if (!g->inputs[i].pending) continue;
+    if (g->inputs[i].pending == SCANNED || (g->inputs[i].pending == UNCHANGED && !all)) continue;
     int bad = scan_check(g, &g->inputs[i]);
     if (bad) return bad < 0 ? -2 : i;
   }
   return -1;
+}
+
+static uint64_t fingerprint(PyArrayObject *a) {
+  const npy_intp words = PyArray_NBYTES(a) / 8, step = words / PROBES;
+  const char *p = PyArray_BYTES(a);
+  uint64_t print = 0, word;
+  for (int i = 0; i < PROBES; i++) {
+    memcpy(&word, p + 8 * (i * step + i % step), 8);
+    print = (print << 7 | print >> 57) ^ word;
+  }
+  return print * 31 + (uint64_t)words;
+}
+
+static int is_kept(const Check *c, PyObject *value) {
+  if (c->kept.array == NULL) return 0;
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject *array;
+  if (PyWeakref_GetRef(c->kept.array, &array) < 0) PyErr_Clear();
+  Py_XDECREF(array); /* the storage holds another reference, if it is the same */
+  return array == value && value != NULL;
+#else
+  return PyWeakref_GetObject(c->kept.array) == value && value != NULL;
+#endif
+}
+
+/* Whether the variable holds what the last call has left there, as far as is looked at. */
+static int is_unchanged(Guard *g, Check *c) {
+  PyObject *value = cell_value(c->cell);
+  if (!is_kept(c, value) || c->kept.age + 1 >= RESCAN) return 0;
+  if (c->slot >= 0 && !(g->slots[c->slot].hi < INFINITY)) return 0; /* proofs want its bounds */
+  if (fingerprint((PyArrayObject *)value) != c->kept.print) return 0;
+  c->kept.age++;
+  return 1;
+}
+
+/* Remember what a call leaves in its shared variables. */
+static int keep_values(Guard *g) {
+  for (int i = 0; i < g->n_inputs; i++) { /* variables may exchange their values */
+    Kept *k = &g->inputs[i].kept;
+    if (k->eligible && k->becomes != STAYS)
+      k->interval = k->becomes < 0 ? UNKNOWN : g->slots[k->becomes];
+  }
+  for (int i = 0; i < g->n_inputs; i++) {
+    Check *c = &g->inputs[i];
+    Kept *k = &c->kept;
+    if (!k->eligible || (k->becomes == STAYS && c->pending == UNCHANGED)) continue;
+    PyObject *value = cell_value(c->cell);
+    PyArrayObject *a = (PyArrayObject *)value;
+    if (value == NULL || !PyArray_CheckExact(value) || PyArray_NBYTES(a) < KEPT_SIZE ||
+        !(PyArray_IS_C_CONTIGUOUS(a) || PyArray_IS_F_CONTIGUOUS(a))) {
+      Py_CLEAR(k->array);
+      continue;
+    }
+    if (k->becomes != STAYS && c->slot >= 0) g->slots[c->slot] = k->interval;
+    if (!is_kept(c, value)) {
+      Py_XSETREF(k->array, PyWeakref_NewRef(value, NULL));
+      if (k->array == NULL) return -1;
+    }
+    k->print = fingerprint(a);
+  }
+  return 0;
+}
+
+static void forget_values(Guard *g) {
+  for (int i = 0; i < g->n_inputs; i++) Py_CLEAR(g->inputs[i].kept.array);
 }
 
 /* ------------------------------------------------------------------ proofs */
@@ -571,6 +669,7 @@ static int push_undo(Guard *g, PyObject *cell) {
   if (PyArray_Check(value)) {
     copy = PyArray_NewCopy((PyArrayObject *)value, NPY_KEEPORDER);
     if (copy == NULL) return -1;
+    g->copied += (unsigned long long)PyArray_NBYTES((PyArrayObject *)copy);
     Py_INCREF(value);
   } else {
     value = PyObject_CallFunctionObjArgs(g->snapshot, cell, NULL);
@@ -629,11 +728,11 @@ static int report(Node *n, int node, int output) {
   return 0;
 }
 
-/* Scan what still waits: inputs are reported before any node. */
-static int settle(Node *n) {
+/* Scan what still waits, or `all` that has not been: inputs are reported before any node. */
+static int settle(Node *n, int all) {
   Guard *g = n->guard;
   for (;;) {
-    int i = bad_pending(g, g->n_inputs);
+    int i = bad_pending(g, g->n_inputs, all);
     if (i == -1) return 0;
     if (i < 0) return pending_error(n);
     if (report(n, BAD_INPUT - i, 0)) return -1;
@@ -641,7 +740,7 @@ static int settle(Node *n) {
 }
 
 static int found_bad(Node *n, int output) {
-  if (settle(n)) return -1;
+  if (settle(n, 1)) return -1;
   return report(n, n->index, output);
 }
 
@@ -703,7 +802,7 @@ static PyObject *cut_cell(const Node *n, int i) {
 /* The check of a cut input if it waits for this node, or NULL. */
 static Check *waiting_check(const Node *n, int i) {
   Check *c = n->entering[i] < 0 ? NULL : &n->guard->inputs[n->entering[i]];
-  return c != NULL && c->pending ? c : NULL;
+  return c != NULL && c->pending == WAITS ? c : NULL;
 }
 
 /* Run an elementwise node block by block, and scan the inputs that wait for it.
@@ -764,11 +863,13 @@ static int run_blocks(Node *n) {
     Interval seen = UNKNOWN;
     if (c == NULL) continue;
     g->scans++;
+    g->bytes += (unsigned long long)PyArray_NBYTES(whole[i]);
     int bad = judge(g, whole[i], layout_of(PyArray_TYPE(whole[i])), &words[i], &seen);
     if (bad) {
-      status = bad < 0 ? pending_error(n) : settle(n); /* which goes in the order of the inputs */
+      status = bad < 0 ? pending_error(n) : settle(n, 1); /* which goes in the order of the inputs */
     } else {
-      c->pending = 0;
+      c->pending = SCANNED;
+      c->kept.age = 0;
       if (c->slot >= 0) g->slots[c->slot] = seen;
     }
   }
@@ -812,9 +913,9 @@ static int check_outputs(Node *n) {
  */
 static int simple_run(void *p) {
   Node *n = (Node *)p;
-  int failed = n->run(n->context);
-  if (failed) return failed;
   Guard *g = n->guard;
+  int failed = n->run(n->context);
+  if (failed || !g->looking) return failed;
   PyObject *value = cell_value(n->checks[0].cell);
   if (value != NULL && PyArray_CheckExact(value)) {
     PyArrayObject *a = (PyArrayObject *)value;
@@ -828,6 +929,7 @@ static int simple_run(void *p) {
       scan_few(PyArray_BYTES(a), size, is_double, &w);
       if (w.max <= (is_double ? g->stop64 : g->stop32)) {
         g->scans++;
+        g->bytes += (unsigned long long)(layout.width * size);
         if (slot >= 0) bound(a, layout, &w, &g->slots[slot]);
         return 0;
       }
@@ -836,29 +938,34 @@ static int simple_run(void *p) {
   return check_outputs(n);
 }
 
+static int run_unguarded(Node *n) {
+  if (n->run) return n->run(n->context);
+  PyObject *r = PyObject_CallNoArgs(n->thunk);
+  if (r == NULL) return pending_error(n);
+  Py_DECREF(r);
+  return 0;
+}
+
 static int guarded_run(void *p) {
   Node *n = (Node *)p;
   Guard *g = n->guard;
+  if (!g->looking) return run_unguarded(n);
   if (n->n_saves) {
-    if (settle(n)) return -1;
+    if (settle(n, 0)) return -1;
     if (n->tail && g->tail == TAIL_OPEN) g->tail = prove_tail(g);
-    if (!(n->tail && g->tail == TAIL_PROVED))
+    if (!(n->tail && g->tail == TAIL_PROVED)) {
+      if (settle(n, 1)) return -1; /* later it would show what has been written into it */
       for (int i = 0; i < n->n_saves; i++)
         if (push_undo(g, n->saves[i])) return pending_error(n);
+    }
   }
   int failed = NOT_RUN;
   if (n->n_sliced) {
     failed = run_blocks(n);
-    if (failed == NOT_RUN && settle(n)) return -1;
+    if (failed == NOT_RUN && settle(n, 0)) return -1;
   }
-  if (failed == NOT_RUN && n->run) failed = n->run(n->context);
-  if (failed == NOT_RUN) {
-    PyObject *r = PyObject_CallNoArgs(n->thunk);
-    if (r == NULL) return pending_error(n);
-    Py_DECREF(r);
-  } else if (failed) {
-    return failed;
-  }
+  if (failed == NOT_RUN) failed = run_unguarded(n);
+  if (failed) return failed;
   if (n->tail && g->tail == TAIL_PROVED) return 0;
   return check_outputs(n);
 }
@@ -923,8 +1030,9 @@ static int read_checks(PyObject *seq, Check **out, int *n) {
   for (Py_ssize_t i = 0; i < size; i++) {
     PyObject *item = PySequence_GetItem(seq, i);
     Check *c = &(*out)[i];
-    int ok = item && PyArg_ParseTuple(item, "O!ii", &PyList_Type, &c->cell, &c->output, &c->slot);
-    c->deferred = c->pending = 0;
+    c->kept.becomes = STAYS;
+    int ok = item && PyArg_ParseTuple(item, "O!ii|pi", &PyList_Type, &c->cell, &c->output, &c->slot,
+                                      &c->kept.eligible, &c->kept.becomes);
     if (ok) {
       Py_INCREF(c->cell);
       ++*n;
@@ -935,9 +1043,11 @@ static int read_checks(PyObject *seq, Check **out, int *n) {
   return 0;
 }
 
+/* add_inputs(list of (cell, 0, slot, eligible, becomes)): see Kept for the last two */
 static PyObject *guard_add_inputs(PyObject *self, PyObject *seq) {
   Guard *g = (Guard *)self;
   if (read_checks(seq, &g->inputs, &g->n_inputs)) return NULL;
+  g->memory += g->n_inputs * sizeof(Check);
   Py_RETURN_NONE;
 }
 
@@ -969,8 +1079,11 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
                         &program, &blocks))
     return NULL;
   Node *n = (Node *)calloc(1, sizeof(Node));
+  /* (outputs without a check have intervals, too, which must not be those of another call) */
+  int one_interval = program == Py_None || (PyTuple_Check(program) && PyTuple_Size(program) == 6 &&
+                                            PySequence_Size(PyTuple_GET_ITEM(program, 2)) == 1);
   int simple = cthunk != Py_None && !tail && blocks == Py_None && PySequence_Size(checks) == 1 &&
-               PySequence_Size(saves) == 0;
+               PySequence_Size(saves) == 0 && one_interval;
   PyObject *capsule = PyCapsule_New((void *)(simple ? simple_run : guarded_run), NULL, node_free);
   if (n == NULL || capsule == NULL || PyCapsule_SetContext(capsule, n)) {
     free(n);
@@ -1026,6 +1139,10 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
     }
   }
   if (blocks != Py_None && read_blocks(g, n, blocks)) goto fail;
+  g->memory += sizeof(Node) + n->n_checks * sizeof(Check) +
+               (n->n_cells + n->n_saves + n->n_sliced + n->n_made) * sizeof(PyObject *) +
+               (n->n_inputs + 2 * n->n_outputs + n->n_sliced + n->n_made) * sizeof(int) +
+               (n->n_instr > 0 ? n->n_instr * sizeof(Instr) : 0);
   if (tail) {
     struct Node **more =
         (struct Node **)realloc(g->tail_nodes, (g->n_tail + 1) * sizeof(struct Node *));
@@ -1059,17 +1176,23 @@ static PyObject *guard_begin(PyObject *self, PyObject *arg) {
     clear_undo(g);
     g->tail = TAIL_OPEN;
     g->node = -1;
+    g->copied = 0;
+    for (int j = 0; j < g->n_inputs; j++) g->inputs[j].pending = SCANNED;
   }
-  for (; i < g->n_inputs; i++) {
+  for (; g->looking && i < g->n_inputs; i++) {
     Check *c = &g->inputs[i];
+    if (is_unchanged(g, c)) {
+      c->pending = UNCHANGED;
+      continue;
+    }
     if (may_wait(c)) {
-      c->pending = 1;
+      c->pending = WAITS;
       if (c->slot >= 0) g->slots[c->slot] = UNKNOWN;
       continue;
     }
     int bad = scan_check(g, c);
     if (bad > 0) {
-      int before = bad_pending(g, (int)i);
+      int before = bad_pending(g, (int)i, 1);
       if (before == -2) bad = -1;
       else if (before >= 0) i = before;
     }
@@ -1079,15 +1202,19 @@ static PyObject *guard_begin(PyObject *self, PyObject *arg) {
   return PyLong_FromLong(-1);
 }
 
-/* bad_input() -> index of the first bad input that has not been scanned yet, or -1 */
-static PyObject *guard_bad_input(PyObject *self, PyObject *unused) {
+/* bad_input(all) -> index of the first bad input that waits, or has not been scanned; or -1 */
+static PyObject *guard_bad_input(PyObject *self, PyObject *all) {
   Guard *g = (Guard *)self;
-  int i = bad_pending(g, g->n_inputs);
+  int i = bad_pending(g, g->n_inputs, PyObject_IsTrue(all));
   return i == -2 ? NULL : PyLong_FromLong(i);
 }
 
-static PyObject *guard_commit(PyObject *self, PyObject *unused) {
-  clear_undo((Guard *)self);
+/* commit(clean): the call has ended; `clean` says that nothing has been reported */
+static PyObject *guard_commit(PyObject *self, PyObject *clean) {
+  Guard *g = (Guard *)self;
+  clear_undo(g);
+  if (!PyObject_IsTrue(clean)) forget_values(g);
+  else if (keep_values(g)) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -1121,6 +1248,7 @@ static PyObject *guard_rollback(PyObject *self, PyObject *unused) {
     }
   }
   clear_undo(g);
+  forget_values(g);
   if (failed) return NULL;
   Py_RETURN_NONE;
 }
@@ -1131,6 +1259,20 @@ static PyObject *guard_scan(PyObject *self, PyObject *value) {
   int bad = scan_value(g, value, &seen);
   if (bad < 0) return NULL;
   return Py_BuildValue("Odd", bad ? Py_True : Py_False, seen.lo, seen.hi);
+}
+
+/* clock(value, n) -> seconds that one scan of it takes, over n of them */
+static PyObject *guard_clock(PyObject *self, PyObject *args) {
+  PyObject *value;
+  int n;
+  if (!PyArg_ParseTuple(args, "Oi", &value, &n)) return NULL;
+  struct timespec before, after;
+  clock_gettime(CLOCK_MONOTONIC, &before);
+  for (int i = 0; i < n; i++)
+    if (scan_value((Guard *)self, value, NULL) < 0) return NULL;
+  clock_gettime(CLOCK_MONOTONIC, &after);
+  double seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec);
+  return PyFloat_FromDouble(seconds / n);
 }
 
 static PyObject *guard_set_interval(PyObject *self, PyObject *args) {
@@ -1186,6 +1328,7 @@ static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
   Py_INCREF(g->trip_type);
   g->slots = (Interval *)malloc((g->n_slots + 1) * sizeof(Interval));
   for (int i = 0; i < g->n_slots; i++) g->slots[i] = UNKNOWN;
+  g->memory = sizeof(Guard) + g->n_slots * sizeof(Interval);
   if (g->big) {
     g->stop16 = 0x7bff; /* float16 ends at 65504 */
     if (g->limit < 65504.0) g->stop16 = -1;
@@ -1203,12 +1346,14 @@ static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
     g->stop64 = g->cstop64 = 0x7fefffff;
   }
   g->node = -1;
+  g->looking = 1;
   return 0;
 }
 
 static void guard_dealloc(PyObject *self) {
   Guard *g = (Guard *)self;
   clear_undo(g);
+  forget_values(g);
   for (int i = 0; i < g->n_inputs; i++) Py_XDECREF(g->inputs[i].cell);
   free(g->inputs);
   free(g->slots);
@@ -1221,10 +1366,16 @@ static void guard_dealloc(PyObject *self) {
   Py_TYPE(self)->tp_free(self);
 }
 
+static PyObject *guard_look(PyObject *self, PyObject *looking) {
+  ((Guard *)self)->looking = PyObject_IsTrue(looking);
+  Py_RETURN_NONE;
+}
+
 static PyObject *guard_counters(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
-  return Py_BuildValue("{s:K,s:K,s:i,s:i}", "scans", g->scans, "proofs", g->proofs, "tail", g->tail,
-                       "copies", g->n_undo);
+  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:i,s:i}", "scans", g->scans, "bytes", g->bytes,
+                       "proofs", g->proofs, "memory", g->memory, "copied", g->copied, "tail",
+                       g->tail, "copies", g->n_undo);
 }
 
 static PyObject *guard_trip(PyObject *self, PyObject *unused) {
@@ -1236,11 +1387,13 @@ static PyMethodDef guard_methods[] = {
     {"add_inputs", guard_add_inputs, METH_O, "Checks of the function's inputs."},
     {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
     {"begin", guard_begin, METH_O, "Start a call: check the inputs."},
-    {"bad_input", guard_bad_input, METH_NOARGS, "Check the inputs that wait for their node."},
-    {"commit", guard_commit, METH_NOARGS, "Forget what rollback would restore."},
+    {"look", guard_look, METH_O, "Whether to look at what follows."},
+    {"bad_input", guard_bad_input, METH_O, "Check the inputs that have not been checked."},
+    {"commit", guard_commit, METH_O, "Forget what rollback would restore."},
     {"rollback", guard_rollback, METH_NOARGS, "Restore overwritten shared variables."},
     {"saved", guard_saved, METH_NOARGS, "What rollback would restore."},
     {"scan", guard_scan, METH_O, "(bad, lo, hi) of one value."},
+    {"clock", guard_clock, METH_VARARGS, "Seconds that a scan of one value takes."},
     {"set_interval", guard_set_interval, METH_VARARGS, "Set the interval of a constant."},
     {"interval", guard_interval, METH_O, "(lo, hi) held in one slot."},
     {"counters", guard_counters, METH_NOARGS, "What has been done so far."},

@@ -4,6 +4,7 @@ import copy
 import logging
 import threading
 import weakref
+from collections import Counter
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -132,6 +133,8 @@ class GuardRuntime(Reporter):
         self.storage_map = storage_map
         self.step = 0
         self.told = None  # what is known of any other error on its way out
+        self.looking = True
+        self.bodies = []  # the guards of inner graphs
         self.may_wait = any(node_plan.entering for node_plan in plan.nodes.values())
         self.index = {node: i for i, node in enumerate(plan.order)}
         self.module = kernel.load() or numpy_kernel
@@ -150,7 +153,7 @@ class GuardRuntime(Reporter):
             snapshot=Snapshot,
             trip_type=Tripped,
         )
-        self.kernel.add_inputs([(storage_map[v], 0, plan.slots.get(v, -1)) for v in plan.inputs])
+        self.kernel.add_inputs([(storage_map[v], *plan.entry(v)) for v in plan.inputs])
         for variable, slot in plan.slots.items():
             if isinstance(variable, Constant) and np.size(variable.data):
                 data = np.asarray(variable.data)
@@ -208,21 +211,48 @@ class GuardRuntime(Reporter):
             [np.dtype(v.type.dtype).num for v in node.outputs],
         )
 
+    # -- what is told of it
+
+    def plans(self):
+        """Return the plans of all graphs of the function."""
+        return [self.plan, *(plan for body in self.bodies for plan in body.plans())]
+
+    def counters(self):
+        """Return what the kernels have counted, of all graphs of the function together."""
+        total = Counter(self.kernel.counters())
+        for body in self.bodies:
+            total.update(body.counters())
+        return dict(total)
+
     # -- a call
 
     def begin(self):
         """Start a call of the function: check what enters."""
+        looking = self.calls % self.policy.every == 0
         self.calls += 1
         self.pending = self.told = None
-        self.start()
+        if looking != self.looking:
+            self.look(looking)
+        if looking:
+            self.start()
         index = self.kernel.begin(0)
         while index >= 0:
             self.report_input(index)
             index = self.kernel.begin(index + 1)
 
-    def check_waiting(self):
-        """Check the inputs that were to be checked by a node that did not run."""
-        while (index := self.kernel.bad_input()) >= 0:
+    def look(self, looking):
+        """Look at what follows, or do not."""
+        self.looking = looking
+        self.kernel.look(looking)
+        for body in self.bodies:
+            body.look(looking)
+
+    def check_waiting(self, everything=False):
+        """Check the inputs that were to be checked by a node that did not run.
+
+        With `everything`, also those that have not been checked since they did not change.
+        """
+        while (index := self.kernel.bad_input(everything)) >= 0:
             self.report_input(index)
 
     def start(self):
@@ -230,12 +260,14 @@ class GuardRuntime(Reporter):
         self.step = 0
         if self.bad_nodes:
             self.bad_nodes = set()
+        if not self.looking:
+            return
         for variable in self.plan.bad_constants:
             self.report(variable, variable.data, "constant")
 
     def check_lazy(self, node):
         """Check the outputs of a lazy node that has just finished."""
-        for i in self.plan.nodes[node].checks:
+        for i in self.plan.nodes[node].checks if self.looking else ():
             value = self.storage_map[node.outputs[i]][0]
             if value is not None and self.policy.is_bad(value):
                 self.report_node(self.index[node], i)
@@ -299,7 +331,7 @@ class GuardRuntime(Reporter):
         try:
             try:
                 if not isinstance(error, Tripped):
-                    self.check_waiting()
+                    self.check_waiting(everything=True)
                 elif self.outermost().pending is None:
                     self.report_node(*self.kernel.trip())
             except Tripped as trip:
@@ -382,7 +414,7 @@ class OuterVM(GuardedVM):
                 guard.check_waiting()
         except BaseException as error:
             guard.failed(self, error)
-        guard.kernel.commit()
+        guard.kernel.commit(guard.looking and not guard.bad_nodes)
         return result
 
 
@@ -476,8 +508,9 @@ class GuardLinker(VMLinker):
                 op = self.link_body(node)
             if op is not None:
                 ops[node] = op
-        if len(ops) < len(owners):  # some cannot be guarded: their outputs must be checked
-            self.plan = self.make_plan(order, set(ops))
+        whole = {node for node in ops if self.is_whole(node)}
+        if whole or len(ops) < len(owners):  # (what cannot be guarded is checked from outside)
+            self.plan = self.make_plan(order, set(ops), whole)
         feature = TailLast(self.plan.tail_orderings())
         fgraph.attach_feature(feature)
         originals = {node: node.op for node in ops}
@@ -491,13 +524,21 @@ class GuardLinker(VMLinker):
                 node.op = op
             fgraph.remove_feature(feature)
 
-    def make_plan(self, order, guarded_inner):
+    def is_whole(self, node):
+        """Whether the inner graph of a node checks all that it gives."""
+        if isinstance(node.op, Scan) and node.op.info.as_while:
+            return False  # what is left of its buffers is unwritten
+        plan = self.bodies[node].plan
+        return all(map(plan.is_clean, plan.fgraph.outputs))
+
+    def make_plan(self, order, guarded_inner, whole_inner=()):
         return Plan(
             self.fgraph,
             order,
             self.policy,
             updated=self.updated_inputs(),
             guarded_inner=guarded_inner,
+            whole_inner=whole_inner,
             clean_inputs=self.clean_inputs,
             is_inner=self.parent is not None,
         )
@@ -513,7 +554,7 @@ class GuardLinker(VMLinker):
     def link_body(self, node):
         """Return a copy of the node's op with a guarded inner function, or None."""
         parent = Parent(node)
-        clean = all(self.plan.is_clean(v) or v in self.plan.unwritten for v in node.inputs)
+        clean = all(map(self.plan.holds_clean, node.inputs))
         op = link_inner(
             node.op,
             None if self.c_thunks else "py",
@@ -527,6 +568,7 @@ class GuardLinker(VMLinker):
 
     def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
         runtime = GuardRuntime(self, self.plan, storage_map)
+        runtime.bodies = list(self.bodies.values())
         for parent in self.parents:
             parent.runtime = runtime
         for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):

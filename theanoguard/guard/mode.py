@@ -11,6 +11,7 @@ from theanoguard.guard.linker import GuardLinker
 from theanoguard.guard.numba import NumbaGuardLinker
 from theanoguard.guard.policy import make_policy
 from theanoguard.guard.reporting import Recorder
+from theanoguard.guard.summary import summarize
 from theanoguard.guard.watching import WatchedMode
 from theanoguard.log import open_log
 
@@ -128,8 +129,10 @@ class GuardMode(WatchedMode):
     exempt : variable, str, type, or list of them
         What is left out: variables, shell patterns of variables' names, classes of
         operations (also scalar ones).
-    check_inputs : bool
-        Whether inputs, shared variables and constants are checked where they enter.
+    check_inputs : bool or "always"
+        Whether inputs, shared variables and constants are checked where they enter.  A shared
+        variable that did not change since the last call is not read again in most calls, and
+        in all if "always".
     check_integers : bool
         Whether integers may be big, too.
     max_events : int
@@ -141,6 +144,10 @@ class GuardMode(WatchedMode):
         Whether the report also tells if the bad value reaches an output or an update of the
         function, or is masked on the way, as by a ``switch``: the rest of the call is computed
         for that, after the trip.
+    every : int
+        One call in so many is looked at: the first, and every `every`-th after it.  The others
+        run at the speed of an unguarded function; what they make is seen only if it is still
+        there, in a shared variable or as an input, when a call is looked at.
     backend : {"c", "numba", "jax", "auto"}
         What compiles the function, checks included; "auto" takes the one that PyTensor's
         configuration would have taken without a mode.
@@ -180,6 +187,7 @@ class GuardMode(WatchedMode):
         max_events=100,
         log=None,
         tell_fate=False,
+        every=1,
         backend="c",
     ):
         policy = make_policy(
@@ -192,11 +200,18 @@ class GuardMode(WatchedMode):
             action=action,
             exempt=exempt,
             fate=tell_fate,
+            every=every,
         )
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
+        linker = _linker(backend, linker)
+        if every > 1 and _backend_of(linker) != "c":
+            raise ValueError(
+                f"every={every} needs the C backend; others compile the checks in.\n"
+                'Use backend="c", or leave `every` out.'
+            )
         recorder = Recorder(max_events, open_log(log))
-        self._set_up(policy, recorder, _linker(backend, linker), optimizer, db)
+        self._set_up(policy, recorder, linker, optimizer, db)
 
     def _set_up(self, policy, recorder, linker, optimizer, db):
         self.policy = policy
@@ -217,7 +232,8 @@ class GuardMode(WatchedMode):
             "class": type(self).__name__,
             "checks": [name for name in ("nan", "inf", "big") if getattr(policy, name)],
             "big_threshold": policy.limit,
-            "check_inputs": policy.inputs,
+            "check_inputs": "always" if policy.always else policy.inputs,
+            "every": policy.every,
             "check_integers": policy.integers,
             "action": getattr(action, "__qualname__", type(action).__name__)
             if callable(action)
@@ -266,7 +282,7 @@ class GuardMode(WatchedMode):
 
     @staticmethod
     def summary(fn):
-        """Return how the outputs in a guarded function are treated.
+        """Return how the outputs in a guarded function are treated, and what that costs.
 
         Parameters
         ----------
@@ -274,16 +290,25 @@ class GuardMode(WatchedMode):
 
         Returns
         -------
-        dict of str to int
-            Number of outputs of all nodes, of those checked (and of these, how many may be
-            proved clean instead of being scanned), and of those dropped by each rule.
+        GuardSummary
+            Printed, it is a short text; its figures are attributes.
 
         Raises
         ------
         TypeError
             If `fn` was not compiled with a guard.
+
+        Examples
+        --------
+        >>> import numpy as np, pytensor, pytensor.tensor as pt
+        >>> from theanoguard import GuardMode
+        >>> x = pt.matrix("x", dtype="float64")
+        >>> f = pytensor.function([x], pt.log(x.T).sum(), mode=GuardMode())
+        >>> summary = GuardMode.summary(f)
+        >>> summary.dropped["view"]
+        1
         """
-        return _guard_of(fn).plan.summary()
+        return summarize(_guard_of(fn), _backend_of(fn.maker.mode.linker))
 
 
 class NanGuardMode(GuardMode):

@@ -33,15 +33,25 @@ class Guard:
         self._inputs = []
         self._undo = []
         self._trip = (-1, -1)
+        self._looking = True
+
+    def look(self, looking):
+        self._looking = looking
 
     def add_inputs(self, checks):
         self._inputs = list(checks)
+
+    def counters(self):
+        return {}
 
     def set_interval(self, slot, lo, hi):
         pass  # nothing is proved
 
     def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program, blocks):
         def run():
+            if not self._looking:
+                thunk()
+                return
             for cell in saves:
                 self._save(cell)
             thunk()
@@ -68,15 +78,16 @@ class Guard:
         if start == 0:
             self._undo.clear()
             self._trip = (-1, -1)
-        for i in range(start, len(self._inputs)):
-            if self._is_bad(self._inputs[i][0][0]):
+        for i in range(start, len(self._inputs) if self._looking else start):
+            cell, *_others = self._inputs[i]
+            if self._is_bad(cell[0]):
                 return i
         return -1
 
-    def bad_input(self):
+    def bad_input(self, everything):
         return -1  # none waits
 
-    def commit(self):
+    def commit(self, clean):
         self._undo.clear()
 
     def rollback(self):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
@@ -238,13 +239,18 @@ RULES = (
     ),
     Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax),
     Rule(
+        "whole inner graph",
+        "every value was checked inside, when it was made, and nothing is left unwritten",
+        lambda plan, node, i: node in plan.whole_inner and all(map(plan.holds_clean, node.inputs)),
+    ),
+    Rule(
         "inner graph",
         "every value was checked inside, when it was made",
         lambda plan, node, i: (
             node in plan.guarded_inner
             and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
         ),
-        clean=False,  # a Scan that stops early leaves the rest of its buffers unwritten
+        clean=False,  # it may have been left out inside, or a loop have stopped early
     ),
     Rule(
         "branch",
@@ -305,6 +311,8 @@ class Plan:
         Inputs with an update, which a failed call must leave as they were.
     guarded_inner : collection of Apply
         Nodes with an inner graph that is guarded itself.
+    whole_inner : collection of Apply
+        Those of them whose outputs are clean if their inputs are.
     clean_inputs : bool
         For an inner graph: whether what enters it has been checked outside.
     is_inner : bool
@@ -321,6 +329,8 @@ class Plan:
         Constants that are bad whatever is passed in.
     dropped : dict of Variable to str
         Outputs without a check, and the rule.
+    kept : dict of Variable to (int or None)
+        Shared inputs whose value after a call is known to be clean, and which output it is.
     """
 
     def __init__(
@@ -330,6 +340,7 @@ class Plan:
         policy,
         updated=(),
         guarded_inner=(),
+        whole_inner=(),
         clean_inputs=True,
         is_inner=False,
         proofs=True,
@@ -338,9 +349,11 @@ class Plan:
         self.order = list(order)
         self.policy = policy
         self.guarded_inner = set(guarded_inner)
+        self.whole_inner = set(whole_inner)
         self.clean_inputs = clean_inputs
         self.dropped = {}
         self.unwritten = set()
+        self._written_clean = set()  # of these, those into which nothing bad has been written
         self._clean = set()
         self._alias = {}
         self.inputs = []
@@ -350,6 +363,7 @@ class Plan:
         for node in self.order:
             self._plan_outputs(node)
         self._plan_overwrites(set(updated))
+        self.kept = {} if is_inner else self._kept_values()
         if proofs:
             self._plan_programs()
             self._plan_entering()
@@ -359,6 +373,10 @@ class Plan:
     def is_clean(self, variable):
         """Whether no bad element can be in `variable` when it is read."""
         return variable in self._clean or not is_numeric(variable.type)
+
+    def holds_clean(self, variable):
+        """Whether no bad element has been written into `variable`, as far as it is written."""
+        return self.is_clean(variable) or variable in self._written_clean
 
     def source(self, variable):
         """Return the variable whose elements `variable` shows or copies."""
@@ -411,6 +429,8 @@ class Plan:
                 self._clean.add(variable)
             if rule.name == "uninitialised":
                 self.unwritten.add(variable)
+                if all(map(self.holds_clean, node.inputs)):
+                    self._written_clean.add(variable)
             elif rule.name == "view":
                 self._alias[variable] = _viewed(node, index)
             elif rule.name == "copy" and isinstance(node.op, COPYING_FIRST):
@@ -446,6 +466,36 @@ class Plan:
         for node in self.tail:
             self.nodes[node].tail = True
 
+    def _kept_values(self):
+        """Return the shared inputs whose value stays, or becomes an output that is checked."""
+        updates = getattr(self.fgraph, "update_mapping", None) or {}
+        becomes = {self.fgraph.inputs[i]: output for output, i in updates.items()}
+        # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
+        destroyed = {root for node_plan in self.nodes.values() for root in node_plan.destroys}
+        found = {}
+        for variable in () if self.policy.always else self.inputs:
+            output = becomes.get(variable)
+            if output is None:
+                is_known = variable not in destroyed
+            else:
+                is_known = self.is_clean(self.fgraph.outputs[output])
+            if isinstance(variable, SharedVariable) and is_known:
+                found[variable] = output
+        return found
+
+    def entry(self, variable):
+        """Return what the kernel has to know of an input.
+
+        Returns
+        -------
+        tuple of (int, int, bool, int)
+            Output number (0), its slot or -1, whether its value is known from one call to the
+            next, and the slot of the value that it then has (-1 for none, -2 if it stays).
+        """
+        output = self.kept.get(variable)
+        becomes = -2 if output is None else self.slot(self.fgraph.outputs[output])
+        return 0, self.slots.get(variable, -1), variable in self.kept, becomes
+
     def tail_orderings(self):
         """Return which nodes must have run before each node of the tail.
 
@@ -479,6 +529,9 @@ class Plan:
             if found and not _reads_size_of(found[0], node, tail_outputs):
                 programs[node] = found  # (sizes in the tail are not known when it is proved)
         read = set()
+        for variable, output in self.kept.items():
+            if output is not None and _has_intervals(variable):
+                read.add(self.source(self.fgraph.outputs[output]))
         for node in reversed(self.order):
             found = programs.get(node)
             if found is None:
@@ -518,18 +571,6 @@ class Plan:
     def slot(self, variable):
         """Return the slot that holds the interval of `variable`, or -1."""
         return self.slots.get(self.source(variable), -1)
-
-    def summary(self):
-        """Return how many outputs are checked, and how many are dropped by which rule."""
-        counts = {"outputs": 0, "checked": 0, "with a proof": 0}
-        for node_plan in self.nodes.values():
-            counts["outputs"] += len(node_plan.node.outputs)
-            counts["checked"] += len(node_plan.checks)
-            if node_plan.program is not None:
-                counts["with a proof"] += len(node_plan.checks)
-        for rule in RULES:
-            counts[rule.name] = sum(name == rule.name for name in self.dropped.values())
-        return counts
 
 
 def _ordered(variables, plan):

@@ -59,6 +59,10 @@ class Policy:
         Whether integers may be big, too.
     inputs : bool
         Whether inputs, shared variables and constants are checked where they enter.
+    always : bool
+        Whether shared variables are checked in calls before which they did not change, too.
+    every : int
+        One call in so many is looked at.
     action : str or callable
         One of `ACTIONS`, or a callable that receives the event.
     names : tuple of str
@@ -78,6 +82,8 @@ class Policy:
     limit: float = 1e10
     integers: bool = False
     inputs: bool = True
+    always: bool = False
+    every: int = 1
     action: str | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
@@ -203,7 +209,17 @@ def arrays_in(value):
 
 
 def make_policy(
-    nan_is_error, inf_is_error, big_is_error, *, big, integers, inputs, action, exempt, fate=False
+    nan_is_error,
+    inf_is_error,
+    big_is_error,
+    *,
+    big,
+    integers,
+    inputs,
+    action,
+    exempt,
+    fate=False,
+    every=1,
 ):
     """Check the arguments of a mode and return its :class:`Policy`.
 
@@ -234,6 +250,10 @@ def make_policy(
         raise TypeError(f"big_threshold must be a positive number, not {big!r}") from None
     if not limit > 0 or np.isinf(limit):
         raise ValueError(f"big_threshold must be positive and finite, not {big!r}")
+    if not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a positive number of calls, not {every!r}")
+    if isinstance(inputs, str) and inputs != "always":
+        raise ValueError(f"check_inputs must be True, False or 'always', not {inputs!r}")
     if action is None:
         action = config.NanGuardMode__action
     if not callable(action) and action not in ACTIONS:
@@ -247,6 +267,8 @@ def make_policy(
         limit=float(limit),
         integers=bool(integers),
         inputs=bool(inputs),
+        always=inputs == "always",
+        every=every,
         action=action,
         names=names,
         ops=ops,

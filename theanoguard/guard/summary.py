@@ -1,0 +1,157 @@
+"""What a guard does in a function, in numbers."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from theanoguard.guard import kernel
+from theanoguard.guard.plan import RULES
+
+
+@dataclass(frozen=True)
+class GuardSummary:
+    """How the outputs in a guarded function are treated, and what that costs.
+
+    Parameters
+    ----------
+    backend : str
+    inner_graphs : int
+        Graphs inside of the function's own that are guarded; all figures count them, too.
+    outputs : int
+        Of all nodes.
+    checked : int
+        Of these; the others are `dropped`.
+    provable : int
+        Outputs of those checked that may be shown to be clean by bounds instead of being read.
+    inputs : int
+        Inputs and shared variables that are checked.
+    dropped : dict of str to int
+        Outputs without a check, by rule.
+    memory : int or None
+        Bytes that the guard keeps, beside what the last call copied of shared variables.
+    copied : int or None
+        Bytes of shared variables that were copied in the last call, to be put back after a trip.
+    calls : int
+        That were looked at so far.
+    scans, proofs, bytes_read : float or None
+        Per call: arrays that were read, outputs that were proved instead, bytes read.
+    seconds : float or None
+        What checks and reading take in a call, from the figures above and the speed of this
+        machine, without the fixed cost of a call.
+
+    What only the compiled checks of the C backend count is None elsewhere, and before the first
+    call.
+    """
+
+    backend: str
+    inner_graphs: int
+    outputs: int
+    checked: int
+    provable: int
+    inputs: int
+    dropped: dict
+    memory: int | None = None
+    copied: int | None = None
+    calls: int = 0
+    scans: float | None = None
+    proofs: float | None = None
+    bytes_read: float | None = None
+    seconds: float | None = None
+
+    def __str__(self):
+        lines = [
+            f"{self.outputs} outputs of nodes, {self.inner_graphs} inner graphs",
+            f"  {self.checked} checked, of which {self.provable} may be proved clean",
+            *(f"  {count} not checked: {rule}" for rule, count in self.dropped.items() if count),
+            f"{self.inputs} inputs and shared variables checked",
+        ]
+        if self.scans is not None:
+            lines += [
+                f"in a call, over {self.calls}: {self.scans:.4g} arrays read "
+                f"({_size(self.bytes_read)}), {self.proofs:.4g} outputs proved",
+                f"expected to take {1e6 * self.seconds:.3g} µs of each call on this machine",
+            ]
+        if self.memory is not None:
+            lines.append(f"{_size(self.memory)} kept, {_size(self.copied)} copied in the last call")
+        return "\n".join(lines)
+
+    def as_dict(self):
+        """Return the fields by name."""
+        return asdict(self)
+
+
+def _size(n_bytes):
+    units = ["bytes", "kB", "MB", "GB", "TB"]
+    while n_bytes >= 1000:
+        n_bytes /= 1000
+        units.pop(0)
+    return f"{n_bytes:.3g} {units[0]}"
+
+
+def summarize(guard, backend):
+    """Return the :class:`GuardSummary` of the guard of a function.
+
+    Parameters
+    ----------
+    guard : Reporter
+        Of the outermost graph.
+    backend : str
+    """
+    plans = guard.plans()
+    nodes = [node_plan for plan in plans for node_plan in plan.nodes.values()]
+    rules = Counter(rule for plan in plans for rule in plan.dropped.values())
+    looked_at = -(-guard.calls // guard.policy.every)
+    counts = guard.counters()
+    if counts:
+        per_call = {k: counts[k] / max(looked_at, 1) for k in ("scans", "proofs", "bytes")}
+        per_check, per_byte = speed()
+        seconds = (per_call["scans"] + per_call["proofs"]) * per_check
+        measured = {
+            "memory": counts["memory"],
+            "copied": counts["copied"],
+            "scans": per_call["scans"],
+            "proofs": per_call["proofs"],
+            "bytes_read": per_call["bytes"],
+            "seconds": seconds + per_call["bytes"] * per_byte,
+        }
+    return GuardSummary(
+        backend=backend,
+        inner_graphs=len(plans) - 1,
+        outputs=sum(len(node_plan.node.outputs) for node_plan in nodes),
+        checked=sum(len(node_plan.checks) for node_plan in nodes),
+        provable=sum(len(node_plan.checks) for node_plan in nodes if node_plan.program),
+        inputs=len(guard.plan.inputs),
+        dropped={rule.name: rules[rule.name] for rule in RULES},
+        calls=looked_at,
+        **(measured if counts and looked_at else {}),
+    )
+
+
+@lru_cache(maxsize=1)
+def speed():
+    """Return how long the compiled check takes, measured once in a process.
+
+    Returns
+    -------
+    (float, float)
+        Seconds for one small array, and for each further byte of one that a cache holds.
+    """
+    guard = kernel.load().Guard(
+        nan=True,
+        inf=True,
+        big=True,
+        ints=False,
+        limit=1e10,
+        raising=True,
+        n_slots=0,
+        report=None,
+        is_bad=None,
+        snapshot=None,
+        trip_type=None,
+    )
+    small, large = np.ones(4), np.ones(32_768)
+    per_check = min(guard.clock(small, 2000) for _ in range(5))
+    per_array = min(guard.clock(large, 50) for _ in range(5))
+    return per_check, max(per_array - per_check, 0.0) / large.nbytes
