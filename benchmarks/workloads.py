@@ -34,7 +34,7 @@ def mlp(dtype, rng):
     return [x, y], cost, updates, values
 
 
-def rnn(dtype, rng):
+def rnn(dtype, rng, mode=None):
     """Training step of a recurrent network: scan over 64 steps, hidden 128, batch 32."""
     x, t = pt.tensor3("x", dtype=dtype), pt.matrix("t", dtype=dtype)
     w_in = shared((rng.normal(size=(32, 128)) / 6).astype(dtype), "w_in")
@@ -47,6 +47,7 @@ def rnn(dtype, rng):
         outputs_info=[h0],
         non_sequences=[w_in, w],
         return_updates=False,
+        mode=mode,
     )
     cost = ((pt.dot(h[-1], w_out) - t) ** 2).mean()
     params = [w_in, w, w_out]
