@@ -186,6 +186,16 @@ def test_choosing_more_than_there_are(shim):
         shim.function([], draws)()
 
 
+def test_drawing_many_in_python_code(shim):
+    weights = np.ones((200, 3)) / 3
+    draws = mrg_streams(shim)(5).choice(size=3, p=weights, replace=False)
+    in_c = shim.function([], draws, mode=shim.Mode("cvm"))()
+    draws = mrg_streams(shim)(5).choice(size=3, p=weights, replace=False)
+    in_python = shim.function([], draws, mode=shim.Mode("py"))()
+    assert in_c.shape == (200, 3)
+    np.testing.assert_array_equal(in_python, in_c)
+
+
 # Streams of either kind
 
 
