@@ -128,20 +128,25 @@ static void scan_words(const char *p, npy_intp nwords, int stride64, Words *w) {
 /* Read as they were written, one by one: a vector would have to wait for the stores. */
 static inline void scan_few(const char *p, npy_intp n, int is_double, Words *w) {
   const int32_t keep = 0x7fffffff;
-  int32_t m0 = 0, m1 = 0, bits = 0, x, y;
   const int step = is_double ? 8 : 4;
+  int32_t m0 = 0, m1 = 0, bits = 0, x, y, z, t;
   p += is_double ? 4 : 0;
-  npy_intp i = 0;
-  for (; i + 2 <= n; i += 2, p += 2 * step) {
+  for (; n >= 4; n -= 4, p += 4 * step) {
     memcpy(&x, p, 4);
     memcpy(&y, p + step, 4);
-    bits |= x | y;
+    memcpy(&z, p + 2 * step, 4);
+    memcpy(&t, p + 3 * step, 4);
+    bits |= x | y | z | t;
     x &= keep;
     y &= keep;
+    z &= keep;
+    t &= keep;
     m0 = x > m0 ? x : m0;
     m1 = y > m1 ? y : m1;
+    m0 = z > m0 ? z : m0;
+    m1 = t > m1 ? t : m1;
   }
-  if (i < n) {
+  for (; n > 0; n--, p += step) {
     memcpy(&x, p, 4);
     bits |= x;
     x &= keep;
@@ -248,10 +253,16 @@ typedef struct {
   PyObject *cell; /* the storage: a list of one */
   int slot;       /* where the interval of its value is kept, or -1 */
   int output;     /* which output of the node */
-  int deferred;   /* an input of the function that a node scans block by block, if it is large */
-  int pending;    /* one of the following */
-  Kept kept;
 } Check;
+
+/* The check of an input of the function. */
+typedef struct {
+  PyObject *cell;
+  int slot;
+  int deferred; /* a node scans it block by block, if it is large */
+  int pending;  /* one of the following */
+  Kept kept;
+} Input;
 
 /* Of an input: has been scanned in this call; waits for its node, which must find it scanned;
  * holds what an earlier call has seen, and is scanned only to know whether it comes first. */
@@ -270,7 +281,7 @@ typedef struct {
   int32_t cstop32, cstop64;       /* the same for the parts of complex numbers */
   int n_slots, n_inputs, n_tail, n_undo, undo_size, tail;
   Interval *slots;
-  Check *inputs;
+  Input *inputs;
   struct Node **tail_nodes;
   Undo *undo;
   int node, output; /* the last trip */
@@ -283,9 +294,11 @@ typedef struct Node {
   PyObject *error; /* must be first: the virtual machine reads the exception here */
   int (*run)(void *);
   void *context;
-  PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   Guard *guard;    /* borrowed: the thunk object keeps it alive */
+  PyObject *cell;  /* of the first check, if any: up to here, all that most nodes need */
+  int slot;
   int index, tail;
+  PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   int n_checks, n_instr, n_inputs, n_outputs, n_cells, n_saves;
   double cap, eps; /* largest intermediate, and rounding, of the program */
   Check *checks;
@@ -360,10 +373,11 @@ static int scan_ints(Guard *g, PyArrayObject *a) {
   return bad;
 }
 
-/* The interval of an array of floats or doubles, from its words. */
-static inline void bound(PyArrayObject *a, Layout layout, const Words *w, Interval *interval) {
+/* The interval of `size` floats or doubles, from their words. */
+static inline void bound(const char *data, npy_intp size, int is_double, const Words *w,
+                         Interval *interval) {
   double m;
-  if (layout.width == 4) {
+  if (!is_double) {
     float f;
     memcpy(&f, &w->max, 4);
     m = f;
@@ -377,10 +391,15 @@ static inline void bound(PyArrayObject *a, Layout layout, const Words *w, Interv
   interval->lo = w->neg ? -m : 0.0;
   interval->hi = m;
   interval->exact = 1;
-  if (PyArray_SIZE(a) == 1 && m < INFINITY) {
+  if (size == 1 && m < INFINITY) {
     double x;
-    if (layout.width == 4) { float f; memcpy(&f, PyArray_DATA(a), 4); x = f; }
-    else memcpy(&x, PyArray_DATA(a), 8);
+    if (is_double) {
+      memcpy(&x, data, 8);
+    } else {
+      float f;
+      memcpy(&f, data, 4);
+      x = f;
+    }
     interval->lo = interval->hi = x;
   }
 }
@@ -394,7 +413,8 @@ static int judge(Guard *g, PyArrayObject *a, Layout layout, const Words *w, Inte
     int bad = closer_look(g, a);
     if (bad) return bad;
   }
-  if (layout.reals == 1 && layout.width >= 4) bound(a, layout, w, interval);
+  if (layout.reals == 1 && layout.width >= 4)
+    bound(PyArray_BYTES(a), PyArray_SIZE(a), layout.width == 8, w, interval);
   return 0;
 }
 
@@ -429,7 +449,7 @@ static inline PyObject *cell_value(PyObject *cell) { return PyList_GET_ITEM(cell
 
 /* ------------------------------------------------------------------ what enters a call */
 
-static int scan_check(Guard *g, Check *c) {
+static int scan_input(Guard *g, Input *c) {
   c->pending = SCANNED;
   c->kept.age = 0;
   return scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
@@ -440,7 +460,7 @@ static int scan_check(Guard *g, Check *c) {
 static int bad_pending(Guard *g, int end, int all) {
   for (int i = 0; i < end; i++) {
     if (g->inputs[i].pending == SCANNED || (g->inputs[i].pending == UNCHANGED && !all)) continue;
-    int bad = scan_check(g, &g->inputs[i]);
+    int bad = scan_input(g, &g->inputs[i]);
     if (bad) return bad < 0 ? -2 : i;
   }
   return -1;
@@ -457,7 +477,7 @@ static uint64_t fingerprint(PyArrayObject *a) {
   return print * 31 + (uint64_t)words;
 }
 
-static int is_kept(const Check *c, PyObject *value) {
+static int is_kept(const Input *c, PyObject *value) {
   if (c->kept.array == NULL) return 0;
 #if PY_VERSION_HEX >= 0x030D0000
   PyObject *array;
@@ -470,7 +490,7 @@ static int is_kept(const Check *c, PyObject *value) {
 }
 
 /* Whether the variable holds what the last call has left there, as far as is looked at. */
-static int is_unchanged(Guard *g, Check *c) {
+static int is_unchanged(Guard *g, Input *c) {
   PyObject *value = cell_value(c->cell);
   if (!is_kept(c, value) || c->kept.age + 1 >= RESCAN) return 0;
   if (c->slot >= 0 && !(g->slots[c->slot].hi < INFINITY)) return 0; /* proofs want its bounds */
@@ -487,7 +507,7 @@ static int keep_values(Guard *g) {
       k->interval = k->becomes < 0 ? UNKNOWN : g->slots[k->becomes];
   }
   for (int i = 0; i < g->n_inputs; i++) {
-    Check *c = &g->inputs[i];
+    Input *c = &g->inputs[i];
     Kept *k = &c->kept;
     if (!k->eligible || (k->becomes == STAYS && c->pending == UNCHANGED)) continue;
     PyObject *value = cell_value(c->cell);
@@ -799,9 +819,9 @@ static PyObject *cut_cell(const Node *n, int i) {
   return i < n->n_sliced ? n->sliced[i] : n->made[i - n->n_sliced];
 }
 
-/* The check of a cut input if it waits for this node, or NULL. */
-static Check *waiting_check(const Node *n, int i) {
-  Check *c = n->entering[i] < 0 ? NULL : &n->guard->inputs[n->entering[i]];
+/* A cut input if it waits for this node, or NULL. */
+static Input *waiting_input(const Node *n, int i) {
+  Input *c = n->entering[i] < 0 ? NULL : &n->guard->inputs[n->entering[i]];
   return c != NULL && c->pending == WAITS ? c : NULL;
 }
 
@@ -821,7 +841,7 @@ static int run_blocks(Node *n) {
   npy_intp item_bytes = 0;
   int waiting = 0, status = NOT_RUN;
   for (int i = 0; i < n->n_sliced; i++)
-    waiting |= waiting_check(n, i) != NULL;
+    waiting |= waiting_input(n, i) != NULL;
   if (!waiting) return NOT_RUN;
   for (int i = 0; i < n_all; i++) {
     if (i < n->n_sliced) {
@@ -852,14 +872,14 @@ static int run_blocks(Node *n) {
         if (status == 0 && cell_value(n->made[i]) != (PyObject *)window[n->n_sliced + i])
           status = NOT_RUN;
       for (int i = 0; i < n->n_sliced && status == 0; i++)
-        if (waiting_check(n, i) != NULL)
+        if (waiting_input(n, i) != NULL)
           scan_run(PyArray_BYTES(window[i]), PyArray_SIZE(window[i]),
                    layout_of(PyArray_TYPE(window[i])), &words[i]);
     }
     for (int i = 0; i < n_all; i++) put(cut_cell(n, i), whole[i]);
   }
   for (int i = 0; i < n->n_sliced && status == 0; i++) {
-    Check *c = waiting_check(n, i);
+    Input *c = waiting_input(n, i);
     Interval seen = UNKNOWN;
     if (c == NULL) continue;
     g->scans++;
@@ -916,21 +936,20 @@ static int simple_run(void *p) {
   Guard *g = n->guard;
   int failed = n->run(n->context);
   if (failed || !g->looking) return failed;
-  PyObject *value = cell_value(n->checks[0].cell);
+  PyObject *value = cell_value(n->cell);
   if (value != NULL && PyArray_CheckExact(value)) {
     PyArrayObject *a = (PyArrayObject *)value;
-    int nd = PyArray_NDIM(a), type_num = PyArray_TYPE(a), slot = n->checks[0].slot;
+    int nd = PyArray_NDIM(a), type_num = PyArray_TYPE(a), slot = n->slot;
     npy_intp size = nd == 0 ? 1 : PyArray_DIM(a, 0);
     if (nd <= 1 && size <= SMALL && (type_num == NPY_DOUBLE || type_num == NPY_FLOAT) &&
         PyArray_IS_C_CONTIGUOUS(a)) {
       const int is_double = type_num == NPY_DOUBLE;
-      Layout layout = {is_double ? 8 : 4, 1};
       Words w = {0, 0};
       scan_few(PyArray_BYTES(a), size, is_double, &w);
       if (w.max <= (is_double ? g->stop64 : g->stop32)) {
         g->scans++;
-        g->bytes += (unsigned long long)(layout.width * size);
-        if (slot >= 0) bound(a, layout, &w, &g->slots[slot]);
+        g->bytes += (unsigned long long)(is_double ? 8 * size : 4 * size);
+        if (slot >= 0) bound(PyArray_BYTES(a), size, is_double, &w, &g->slots[slot]);
         return 0;
       }
     }
@@ -1030,9 +1049,7 @@ static int read_checks(PyObject *seq, Check **out, int *n) {
   for (Py_ssize_t i = 0; i < size; i++) {
     PyObject *item = PySequence_GetItem(seq, i);
     Check *c = &(*out)[i];
-    c->kept.becomes = STAYS;
-    int ok = item && PyArg_ParseTuple(item, "O!ii|pi", &PyList_Type, &c->cell, &c->output, &c->slot,
-                                      &c->kept.eligible, &c->kept.becomes);
+    int ok = item && PyArg_ParseTuple(item, "O!ii", &PyList_Type, &c->cell, &c->output, &c->slot);
     if (ok) {
       Py_INCREF(c->cell);
       ++*n;
@@ -1043,11 +1060,25 @@ static int read_checks(PyObject *seq, Check **out, int *n) {
   return 0;
 }
 
-/* add_inputs(list of (cell, 0, slot, eligible, becomes)): see Kept for the last two */
+/* add_inputs(list of (cell, slot, eligible, becomes)): see Kept for the last two */
 static PyObject *guard_add_inputs(PyObject *self, PyObject *seq) {
   Guard *g = (Guard *)self;
-  if (read_checks(seq, &g->inputs, &g->n_inputs)) return NULL;
-  g->memory += g->n_inputs * sizeof(Check);
+  Py_ssize_t size = PyList_Check(seq) ? PyList_GET_SIZE(seq) : -1;
+  if (size < 0 || g->inputs != NULL) {
+    PyErr_SetString(PyExc_TypeError, "add_inputs takes a list, and is called once");
+    return NULL;
+  }
+  g->inputs = (Input *)calloc(size + 1, sizeof(Input));
+  if (g->inputs == NULL) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < size; i++) {
+    Input *c = &g->inputs[i];
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(seq, i), "O!ipi", &PyList_Type, &c->cell, &c->slot,
+                          &c->kept.eligible, &c->kept.becomes))
+      return NULL;
+    Py_INCREF(c->cell);
+    g->n_inputs++;
+  }
+  g->memory += g->n_inputs * sizeof(Input);
   Py_RETURN_NONE;
 }
 
@@ -1107,6 +1138,10 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
     if (n->error == NULL) goto fail;
   }
   if (read_checks(checks, &n->checks, &n->n_checks)) goto fail;
+  if (n->n_checks > 0) {
+    n->cell = n->checks[0].cell;
+    n->slot = n->checks[0].slot;
+  }
   if (read_cells(saves, &n->saves, &n->n_saves)) goto fail;
   if (read_cells(cells, &n->cells, &n->n_cells)) goto fail;
   if (program != Py_None) {
@@ -1160,7 +1195,7 @@ fail:
   return NULL;
 }
 
-static int may_wait(const Check *c) {
+static int may_wait(const Input *c) {
   PyObject *value = cell_value(c->cell);
   return c->deferred && value != NULL && PyArray_Check(value) &&
          PyArray_SIZE((PyArrayObject *)value) >= LARGE &&
@@ -1180,7 +1215,7 @@ static PyObject *guard_begin(PyObject *self, PyObject *arg) {
     for (int j = 0; j < g->n_inputs; j++) g->inputs[j].pending = SCANNED;
   }
   for (; g->looking && i < g->n_inputs; i++) {
-    Check *c = &g->inputs[i];
+    Input *c = &g->inputs[i];
     if (is_unchanged(g, c)) {
       c->pending = UNCHANGED;
       continue;
@@ -1190,7 +1225,7 @@ static PyObject *guard_begin(PyObject *self, PyObject *arg) {
       if (c->slot >= 0) g->slots[c->slot] = UNKNOWN;
       continue;
     }
-    int bad = scan_check(g, c);
+    int bad = scan_input(g, c);
     if (bad > 0) {
       int before = bad_pending(g, (int)i, 1);
       if (before == -2) bad = -1;

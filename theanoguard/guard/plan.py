@@ -488,13 +488,13 @@ class Plan:
 
         Returns
         -------
-        tuple of (int, int, bool, int)
-            Output number (0), its slot or -1, whether its value is known from one call to the
+        tuple of (int, bool, int)
+            Its slot or -1, whether its value is known from one call to the
             next, and the slot of the value that it then has (-1 for none, -2 if it stays).
         """
         output = self.kept.get(variable)
         becomes = -2 if output is None else self.slot(self.fgraph.outputs[output])
-        return 0, self.slots.get(variable, -1), variable in self.kept, becomes
+        return self.slots.get(variable, -1), variable in self.kept, becomes
 
     def tail_orderings(self):
         """Return which nodes must have run before each node of the tail.
