@@ -4,8 +4,14 @@ from hashlib import sha256
 from importlib import resources
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
     numba_funcify_and_cache_key,
+    numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
     register_funcify_default_op_cache_key,
@@ -15,6 +21,7 @@ from pytensor.scalar.basic import ScalarType
 from theanoguard._pytensor import CheckedBody, OpFromGraph, inner_graphs_for_numba, is_sparse
 from theanoguard.guard import checks
 from theanoguard.guard.checks import Check, CountStep
+from theanoguard.guard.numba import CheckIf, InBlocks, Stop, Until
 from theanoguard.guard.reporting import Tripped
 
 # Part of the key of what Numba keeps on disk: another source is another check.
@@ -94,6 +101,197 @@ def bad_element(op, dtype):
     return numba_njit(lambda v: v == v and size(v) > limit)
 
 
+VECTOR = 64  # bytes that are looked at in one step; LLVM splits them as the processor needs
+
+
+def excess(builder, op, bits, size):
+    """Return a number, or vector, that is negative where the bits of a float are a bad value.
+
+    Without their sign the bits of floats are ordered as their magnitudes, NaN above Inf, so that
+    integers are compared: no options for fast arithmetic can remove that.
+    """
+    real = np.dtype(f"float{size}").type
+    integer = bits.type.element if isinstance(bits.type, ir.VectorType) else bits.type
+
+    def constant(number):
+        one = ir.Constant(integer, int(number))
+        if bits.type is integer:
+            return one
+        return ir.Constant(bits.type, [one] * bits.type.count)
+
+    def bits_of(number):
+        return np.array(number, real).view(f"int{size}").item()
+
+    infinity = bits_of(np.inf)
+    if not (op.inf or op.big):
+        limit = infinity
+    else:
+        limit = bits_of(floor_to(op.limit, real) if op.big else np.finfo(real).max)
+    magnitude = builder.and_(bits, constant(2 ** (size - 1) - 1))
+    found = builder.sub(constant(limit), magnitude)
+    if not op.nan:
+        found = builder.and_(found, builder.not_(builder.sub(constant(infinity), magnitude)))
+    return found
+
+
+def scan_function(module, op, size):
+    """Return the LLVM function that tells whether any of `n` floats in a row is bad."""
+    count = VECTOR * 8 // size
+    integer, index, flag = ir.IntType(size), ir.IntType(64), ir.IntType(1)
+    vector = ir.VectorType(integer, count)
+    settings = (op.nan, op.inf, op.big, op.limit, size)
+    name = "theanoguard_scan_" + sha256(str(settings).encode()).hexdigest()[:16]
+    if name in module.globals:
+        return module.globals[name]
+    kind = ir.FunctionType(flag, [integer.as_pointer(), index])
+    function = ir.Function(module, kind, name)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    data, n = function.args
+    zero, one, step = (ir.Constant(index, k) for k in (0, 1, count))
+    entry, long, body, last, short, single, done = (
+        function.append_basic_block(block)
+        for block in ("entry", "long", "body", "last", "short", "single", "done")
+    )
+
+    def look(builder, at, kind):
+        place = builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
+        return excess(builder, op, builder.load(place, align=1), size)
+
+    builder = ir.IRBuilder(entry)
+    builder.cbranch(builder.icmp_unsigned("<", n, step), short, long)
+
+    # whole vectors, and the last ones again as a vector
+    builder.position_at_end(long)
+    end = builder.sub(n, step)
+    builder.branch(body)
+    builder.position_at_end(body)
+    at, found = builder.phi(index), builder.phi(vector)
+    new = builder.or_(found, look(builder, at, vector))
+    at.add_incoming(zero, long)
+    nothing = ir.Constant(vector, [ir.Constant(integer, 0)] * count)
+    found.add_incoming(nothing, long)
+    after = builder.add(at, step)
+    at.add_incoming(after, body)
+    found.add_incoming(new, body)
+    builder.cbranch(builder.icmp_unsigned("<", after, end), body, last)
+    builder.position_at_end(last)
+    every = builder.or_(new, look(builder, end, vector))
+    negative = builder.icmp_signed(
+        "<", every, ir.Constant(vector, [ir.Constant(integer, 0)] * count)
+    )
+    mask = builder.bitcast(negative, ir.IntType(count))
+    any_of_vector = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(count), 0))
+    builder.branch(done)
+
+    # fewer than one vector, one by one
+    builder.position_at_end(short)
+    builder.cbranch(builder.icmp_unsigned("==", n, zero), done, single)
+    builder.position_at_end(single)
+    at, found = builder.phi(index), builder.phi(integer)
+    new = builder.or_(found, look(builder, at, integer))
+    after = builder.add(at, one)
+    at.add_incoming(zero, short)
+    at.add_incoming(after, single)
+    found.add_incoming(ir.Constant(integer, 0), short)
+    found.add_incoming(new, single)
+    any_single = builder.icmp_signed("<", new, ir.Constant(integer, 0))
+    builder.cbranch(builder.icmp_unsigned("<", after, n), single, done)
+
+    builder.position_at_end(done)
+    result = builder.phi(flag)
+    result.add_incoming(any_of_vector, last)
+    result.add_incoming(ir.Constant(flag, 0), short)
+    result.add_incoming(any_single, single)
+    builder.ret(result)
+    return function
+
+
+def look(context, builder, op, kind, value, fallback):
+    """Write code that tells whether a value is bad; return the flag.
+
+    Parameters
+    ----------
+    context, builder
+        Numba's.
+    op : Check
+    kind : numba.types.Type
+        Of the value.
+    value : llvmlite.ir.Value
+    fallback : callable
+        ``fallback(builder, value)`` writes such code for any array of this kind.
+    """
+    is_array = isinstance(kind, types.Array)
+    dtype = kind.dtype if is_array else kind
+    if not isinstance(dtype, types.Float) or (is_array and kind.layout not in "CF"):
+        return builder.icmp_unsigned("!=", fallback(builder, value), ir.Constant(ir.IntType(1), 0))
+    size = dtype.bitwidth
+    integer = ir.IntType(size)
+    if not is_array:
+        bits = builder.bitcast(value, integer)
+    else:
+        array = make_array(kind)(context, builder, value)
+        data = builder.bitcast(array.data, integer.as_pointer())
+        if kind.ndim:
+            return builder.call(scan_function(builder.module, op, size), [data, array.nitems])
+        bits = builder.load(data)
+    return builder.icmp_signed("<", excess(builder, op, bits, size), ir.Constant(integer, 0))
+
+
+def called(context, typingctx, function, *kinds):
+    """Return what writes a call of a function that Numba compiles, and that raises nothing.
+
+    Numba would keep references to its arguments, for what follows an error.
+    """
+    signature = typingctx.resolve_function_type(function, kinds, {})
+    compiled = function.dispatcher.get_compile_result(signature)
+
+    def write(builder, *args):
+        context.active_code_library.add_linking_library(compiled.library)
+        _, result = context.call_internal_no_propagate(builder, compiled.fndesc, signature, args)
+        return result
+
+    return write
+
+
+def looking(op):
+    """Return ``is_bad(value, any_array)``, which Numba writes in its place.
+
+    `any_array` does the same for arrays of any layout.  An intrinsic, since a function of Numba's
+    own counts references to what it is passed, which takes longer than to look at a small array.
+    """
+
+    @intrinsic
+    def is_bad(typingctx, value, any_array):
+        def codegen(context, builder, signature, args):
+            fallback = called(context, typingctx, any_array, value)
+            return look(context, builder, op, value, args[0], fallback)
+
+        return types.boolean(value, any_array), codegen
+
+    return is_bad
+
+
+def checking(op, is_conditional):
+    """Return ``check(value, ledger, place, condition, any_array, note)``, likewise."""
+
+    @intrinsic
+    def check_value(typingctx, value, ledger, place, condition, any_array, note):
+        def codegen(context, builder, signature, args):
+            fallback = called(context, typingctx, any_array, value)
+            write_note = called(context, typingctx, note, value, ledger, place)
+            wanted = args[3] if is_conditional else ir.Constant(ir.IntType(1), 1)
+            with builder.if_then(wanted, likely=not is_conditional):
+                found = look(context, builder, op, value, args[0], fallback)
+                with builder.if_then(found, likely=False):
+                    write_note(builder, *args[:3])
+            return context.get_constant(types.int64, 0)
+
+        return types.int64(value, ledger, place, condition, any_array, note), codegen
+
+    return check_value
+
+
 def parts_of(dtype):
     """Return a function that splits a number into two that a float64 holds exactly."""
     kind = np.dtype(dtype).kind
@@ -106,6 +304,31 @@ def parts_of(dtype):
     return numba_njit(lambda v: (v, 0.0))
 
 
+def looker(op, value_type):
+    """Return the function that tells whether a value of any layout is bad."""
+    bad_one = bad_element(op, value_type.dtype)
+    if isinstance(value_type, ScalarType):
+        return numba_njit(lambda value: bad_one(value))
+
+    @numba_njit
+    def any_in(elements):
+        found = False
+        for v in elements:  # (no way out of a loop: it is vectorised)
+            found |= bad_one(v)
+        return found
+
+    if is_sparse(value_type):
+        return numba_njit(lambda value: any_in(value.data.flat))
+    if value_type.ndim == 0:  # Numba's `flat` of an array without dimensions may have no element.
+        return numba_njit(lambda value: bad_one(value[()]))
+
+    @numba_njit
+    def any_bad(value):
+        return any_in(value.T.flat) if value.flags.f_contiguous else any_in(value.flat)
+
+    return any_bad
+
+
 @register_funcify_and_cache_key(Check)
 def numba_funcify_check(op, node, **kwargs):
     """One compiled check for each kind of array; which place it is, is data."""
@@ -114,11 +337,9 @@ def numba_funcify_check(op, node, **kwargs):
     is_scalar = isinstance(value_type, ScalarType)
     sparse = is_sparse(value_type)
     by_row = sparse and value_type.format == "csr"
-    bad_one = bad_element(op, dtype)
+    bad_one, any_bad, halves = bad_element(op, dtype), looker(op, value_type), parts_of(dtype)
     ORDER, SIZE, NAN, POSINF, NEGINF, BIG, INDEX, REAL, IMAG, NDIM, N_LOOPS = range(checks.COLUMNS)
-    COLUMNS, FOUND, RAISING, STEP = checks.COLUMNS, checks.FOUND, checks.RAISING, checks.STEP
-
-    halves = parts_of(dtype)
+    COLUMNS, FOUND, STEP = checks.COLUMNS, checks.FOUND, checks.STEP
 
     @numba_njit
     def count(v, row, position):
@@ -137,25 +358,13 @@ def numba_funcify_check(op, node, **kwargs):
             row[REAL], row[IMAG] = halves(v)
 
     if ndim == 0:
-        # Numba's `flat` of an array without dimensions may have no element.
         one = numba_njit((lambda value: value) if is_scalar else (lambda value: value[()]))
-
-        @numba_njit
-        def bad(value):
-            return bad_one(one(value))
 
         @numba_njit
         def describe(value, row, first):
             row[SIZE] = 1
             count(one(value), row, 0)
     elif sparse:
-
-        @numba_njit
-        def bad(value):
-            found = False
-            for v in value.data.flat:
-                found |= bad_one(v)
-            return found
 
         @numba_njit
         def describe(value, row, first):
@@ -168,17 +377,6 @@ def numba_funcify_check(op, node, **kwargs):
             row[INDEX] = along * value.shape[1] + across
             row[first], row[first + 1] = value.shape
     else:
-
-        @numba_njit
-        def bad(value):
-            found = False
-            if value.flags.f_contiguous:  # (no way out of a loop: it is vectorised)
-                for v in value.T.flat:
-                    found |= bad_one(v)
-            else:
-                for v in value.flat:
-                    found |= bad_one(v)
-            return found
 
         @numba_njit
         def describe(value, row, first):
@@ -202,13 +400,94 @@ def numba_funcify_check(op, node, **kwargs):
                 row[i + n_loops] = ledger[int(row[i]), STEP]
             describe(value, row, COLUMNS + 2 * n_loops)
 
+    is_conditional = isinstance(op, CheckIf)
+    check_value = checking(op, is_conditional)
+    if is_conditional:
+
+        @numba_njit
+        def check(value, ledger, place, condition):
+            return check_value(value, ledger, place, condition, any_bad, note)
+    else:
+
+        @numba_njit
+        def check(value, ledger, place):
+            return check_value(value, ledger, place, True, any_bad, note)
+
+    settings = (type(op), op._props_dict(), dtype, ndim, is_scalar, sparse and value_type.format)
+    return check, sha256(str((SOURCE, *settings)).encode()).hexdigest()
+
+
+@register_funcify_default_op_cache_key(Stop)
+def numba_funcify_stop(op, **kwargs):
+    found = checks.FOUND
+
     @numba_njit
-    def check(value, ledger, place):
-        if bad(value):
-            note(value, ledger, place)
-            if ledger[0, RAISING] != 0.0:
-                raise Tripped
+    def stop(ledger):
+        if ledger[0, found] != 0.0:
+            raise Tripped
         return 0
 
-    parts = (SOURCE, op._props_dict(), dtype, ndim, is_scalar, sparse and value_type.format)
-    return check, sha256(str(parts).encode()).hexdigest()
+    return stop
+
+
+@register_funcify_default_op_cache_key(Until)
+def numba_funcify_until(op, **kwargs):
+    found = checks.FOUND
+
+    @numba_njit
+    def until(condition, ledger):
+        return np.array(condition.item() or ledger[0, found] != 0.0)
+
+    return until
+
+
+BLOCK = 16384  # bytes of each operand, so that some of them fit into the first cache
+
+
+@register_funcify_and_cache_key(InBlocks)
+def numba_funcify_in_blocks(op, node, **kwargs):
+    """Write the loop over blocks; the operation itself is compiled as any other."""
+    into_node = op.into(node)
+    into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
+    *results, _ = node.outputs
+    inputs = [f"i{k}" for k in range(len(node.inputs))]
+    outputs = [f"o{k}" for k in range(len(results))]
+    dtypes = ["bool_" if v.type.dtype == "bool" else v.type.dtype for v in results]
+    cut = [i for i, v in zip(inputs, node.inputs, strict=True) if not all(v.type.broadcastable)]
+    looked_at = {f"i{k}": node.inputs[k] for k in op.inputs}
+    looked_at |= {f"o{k}": results[k] for k in op.outputs}
+    first = cut[0]
+
+    def statements(suffix):
+        def block(name):
+            return name + suffix if name in cut or name in outputs else name
+
+        operands = ", ".join(map(block, [*inputs, *outputs]))
+        found = " | ".join(f"is_bad({block(v)}, any_{v})" for v in looked_at)
+        return f"into({operands})", found
+
+    whole, whole_found = statements("")
+    part, part_found = statements("_part")
+    contiguous = " and ".join(f"{v}.flags.c_contiguous and {v}.shape == shape" for v in cut)
+    lines = [
+        f"def in_blocks({', '.join(inputs)}):",
+        f"    shape = {first}.shape",
+        *(f"    {o} = np.empty(shape, np.{d})" for o, d in zip(outputs, dtypes, strict=True)),
+        f"    n, size = shape[0], {first}.size * {first}.itemsize",
+        f"    if size <= BLOCK or not ({contiguous}):",
+        f"        {whole}",
+        f"        return {', '.join(outputs)}, {whole_found}",
+        "    found = False",
+        "    rows = max(1, n * BLOCK // size)",
+        "    for start in range(0, n, rows):",
+        *(f"        {v}_part = {v}[start : start + rows]" for v in (*cut, *outputs)),
+        f"        {part}",
+        f"        found |= {part_found}",
+        f"    return {', '.join(outputs)}, found",
+    ]
+    names = {f"any_{name}": looker(op.check, v.type) for name, v in looked_at.items()}
+    names |= {"np": np, "BLOCK": BLOCK, "into": into, "is_bad": looking(op.check)}
+    source = "\n".join(lines)
+    in_blocks = numba_njit(compile_numba_function_src(source, "in_blocks", {**globals(), **names}))
+    settings = (source, op.check._props_dict(), [v.type.dtype for v in looked_at.values()], key)
+    return in_blocks, key and sha256(str((SOURCE, *settings)).encode()).hexdigest()
