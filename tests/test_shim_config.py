@@ -174,3 +174,13 @@ def test_variables_of_the_user_s(shim):
     with pytest.raises(AttributeError, match="already taken"):
         AddConfigVar("pthreads.kind", "Again.", IntParam(0))
     assert "pthreads.count" in str(shim.config)
+
+
+def test_representation_of_variables(shim):
+    x, unset = shim.tensor.scalar("x"), shim.tensor.vector("unset")
+    x.tag.test_value = 42
+    constant = (x * 2).owner.inputs[1]
+    assert [repr(x), repr(constant)] == ["x", "TensorConstant{2}"]
+    with shim.change_flags(print_test_value=True):
+        assert repr(x) == f"x\narray(42.{', dtype=float32' * (x.dtype == 'float32')})"
+        assert repr(unset) == "unset"

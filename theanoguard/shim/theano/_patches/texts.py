@@ -1,11 +1,13 @@
 """Types and constants spelt as Theano spells them."""
 
 import numpy as np
-from pytensor.graph.basic import Constant, as_string
+from pytensor.graph.basic import Constant, Variable, as_string
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
+from ..configdefaults import config
+from ..gof.op import get_test_value
 from . import Patch
 
 PATTERNS = {
@@ -48,8 +50,21 @@ def graph_text(self):
     return f"[{', '.join(as_string(self.inputs, self.outputs))}]"
 
 
+def variable_representation(self, firstPass=True):
+    """Return the text of a variable, with its test value where that is asked for."""
+    if config.print_test_value and firstPass:
+        try:
+            return f"{self}\n{get_test_value(self)!r}"
+        except AttributeError:
+            pass  # it has none
+    return str(self)
+
+
 PATCHES = [
     Patch(FunctionGraph, "__str__", graph_text),
+    Patch(FunctionGraph, "__repr__", graph_text),
+    Patch(Variable, "__repr__", variable_representation),
+    Patch(Constant, "__repr__", variable_representation),
     Patch(TensorType, "__str__", type_text),
     Patch(TensorType, "__repr__", type_text),
     Patch(Constant, "__str__", constant_text),
