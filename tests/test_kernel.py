@@ -123,6 +123,7 @@ def test_a_malformed_program_is_refused():
             [cell],
             (program.bytes(), [0], [], [], 1.0, 0.0),
             None,
+            False,
         )
 
 

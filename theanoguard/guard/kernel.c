@@ -276,6 +276,7 @@ typedef struct {
 typedef struct {
   PyObject_HEAD
   int nan, inf, big, ints, raising, looking;
+  int step, start; /* of an inner graph: how often its nodes have run since the last start */
   double limit;
   int32_t stop16, stop32, stop64; /* words above this one deserve a closer look */
   int32_t cstop32, cstop64;       /* the same for the parts of complex numbers */
@@ -297,7 +298,8 @@ typedef struct Node {
   Guard *guard;    /* borrowed: the thunk object keeps it alive */
   PyObject *cell;  /* of the first check, if any: up to here, all that most nodes need */
   int slot;
-  int index, tail;
+  int index, tail, counts;
+  int runs, start; /* of an inner graph's node: how often it has run since that start */
   PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   int n_checks, n_instr, n_inputs, n_outputs, n_cells, n_saves;
   double cap, eps; /* largest intermediate, and rounding, of the program */
@@ -928,6 +930,16 @@ static int check_outputs(Node *n) {
   return 0;
 }
 
+/* In each step a node of an inner graph runs once, in whatever order. */
+static inline void count_run(Node *n) {
+  Guard *g = n->guard;
+  if (n->start != g->start) {
+    n->start = g->start;
+    n->runs = 0;
+  }
+  if (++n->runs > g->step) g->step = n->runs;
+}
+
 /* A node with one output and nothing else to watch: most nodes of most graphs.
  * A small vector of doubles or floats, the commonest value of all, is scanned on the spot.
  */
@@ -957,6 +969,11 @@ static int simple_run(void *p) {
   return check_outputs(n);
 }
 
+static int simple_run_of_step(void *p) {
+  count_run((Node *)p);
+  return simple_run(p);
+}
+
 static int run_unguarded(Node *n) {
   if (n->run) return n->run(n->context);
   PyObject *r = PyObject_CallNoArgs(n->thunk);
@@ -968,6 +985,7 @@ static int run_unguarded(Node *n) {
 static int guarded_run(void *p) {
   Node *n = (Node *)p;
   Guard *g = n->guard;
+  if (n->counts) count_run(n);
   if (!g->looking) return run_unguarded(n);
   if (n->n_saves) {
     if (settle(n, 0)) return -1;
@@ -1099,15 +1117,15 @@ static int read_blocks(Guard *g, Node *n, PyObject *blocks) {
   return sound ? 0 : -1;
 }
 
-/* add_node(index, cthunk, thunk, checks, saves, tail, cells, program, blocks) -> capsule
+/* add_node(index, cthunk, thunk, checks, saves, tail, cells, program, blocks, counts) -> capsule
  * program: None or (instructions, input_slots, output_slots, output_registers, cap, eps)
  * blocks: None or (cells that are cut, indices of inputs or -1, output cells, type numbers) */
 static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
   PyObject *cthunk, *thunk, *checks, *saves, *cells, *program, *blocks;
-  int index, tail;
-  if (!PyArg_ParseTuple(args, "iOOOOiOOO", &index, &cthunk, &thunk, &checks, &saves, &tail, &cells,
-                        &program, &blocks))
+  int index, tail, counts;
+  if (!PyArg_ParseTuple(args, "iOOOOiOOOp", &index, &cthunk, &thunk, &checks, &saves, &tail,
+                        &cells, &program, &blocks, &counts))
     return NULL;
   Node *n = (Node *)calloc(1, sizeof(Node));
   /* (outputs without a check have intervals, too, which must not be those of another call) */
@@ -1115,7 +1133,8 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
                                             PySequence_Size(PyTuple_GET_ITEM(program, 2)) == 1);
   int simple = cthunk != Py_None && !tail && blocks == Py_None && PySequence_Size(checks) == 1 &&
                PySequence_Size(saves) == 0 && one_interval;
-  PyObject *capsule = PyCapsule_New((void *)(simple ? simple_run : guarded_run), NULL, node_free);
+  PyObject *capsule = PyCapsule_New(
+      (void *)(!simple ? guarded_run : counts ? simple_run_of_step : simple_run), NULL, node_free);
   if (n == NULL || capsule == NULL || PyCapsule_SetContext(capsule, n)) {
     free(n);
     Py_XDECREF(capsule);
@@ -1124,6 +1143,7 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   n->guard = g;
   n->index = index;
   n->tail = tail;
+  n->counts = counts;
   n->n_instr = -1;
   Py_INCREF(thunk);
   n->thunk = thunk;
@@ -1406,6 +1426,16 @@ static PyObject *guard_look(PyObject *self, PyObject *looking) {
   Py_RETURN_NONE;
 }
 
+static PyObject *guard_step(PyObject *self, PyObject *unused) {
+  return PyLong_FromLong(((Guard *)self)->step);
+}
+
+static PyObject *guard_set_step(PyObject *self, PyObject *step) {
+  ((Guard *)self)->step = (int)PyLong_AsLong(step);
+  ((Guard *)self)->start++;
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 static PyObject *guard_counters(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
   return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:i,s:i}", "scans", g->scans, "bytes", g->bytes,
@@ -1422,6 +1452,8 @@ static PyMethodDef guard_methods[] = {
     {"add_inputs", guard_add_inputs, METH_O, "Checks of the function's inputs."},
     {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
     {"begin", guard_begin, METH_O, "Start a call: check the inputs."},
+    {"step", guard_step, METH_NOARGS, "Steps of the loop that have begun."},
+    {"set_step", guard_set_step, METH_O, "Set their number."},
     {"look", guard_look, METH_O, "Whether to look at what follows."},
     {"bad_input", guard_bad_input, METH_O, "Check the inputs that have not been checked."},
     {"commit", guard_commit, METH_O, "Forget what rollback would restore."},

@@ -17,6 +17,7 @@ from theanoguard._pytensor import (
     Scan,
     VMLinker,
     failed_node,
+    is_lazy,
     link_inner,
     raise_with_op,
 )
@@ -83,19 +84,30 @@ class LazyThunk:
 
 
 class BodyThunk:
-    """The thunk of a node with a guarded inner function, which it starts anew."""
+    """The thunk of a node with a guarded inner function: starts it, and tells where it failed.
+
+    Parameters
+    ----------
+    thunk : callable
+    vm : GuardedVM
+        Of the inner function.
+    """
 
     lazy = False
 
-    def __init__(self, thunk, body):
+    def __init__(self, thunk, vm):
         self._thunk = thunk
-        self._body = body
+        self._vm = vm
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
     def __call__(self):
-        self._body.start()
-        self._thunk()
+        body = self._vm.guard
+        body.start()
+        try:
+            self._thunk()
+        except BaseException as error:
+            body.failed(self._vm, error)
 
 
 class Parent:
@@ -131,7 +143,10 @@ class GuardRuntime(Reporter):
         self.parent = linker.parent
         super().__init__(linker.policy, linker.recorder, plan, self.parent is not None)
         self.storage_map = storage_map
-        self.step = 0
+        # The nodes of an inner graph count their runs, which are its steps.
+        self.is_lazy = any(is_lazy(node.op) for node in plan.order)
+        self.counts = self.parent is not None and not self.is_lazy
+        self.counted = set()  # nodes that count, or that run after one that does
         self.told = None  # what is known of any other error on its way out
         self.looking = True
         self.bodies = []  # the guards of inner graphs
@@ -169,7 +184,12 @@ class GuardRuntime(Reporter):
             if not plan.checks and not plan.destroys:
                 return thunk
             return LazyThunk(thunk, lambda: self.check_lazy(node))
-        if not (plan.checks or plan.destroys or plan.program or plan.tail or plan.entering):
+        parts = (plan.checks, plan.destroys, plan.program, plan.tail, plan.entering)
+        is_counted = not self.counted.isdisjoint(v.owner for v in node.inputs)
+        needed = any(parts) or (self.counts and not is_counted)
+        if needed or is_counted:
+            self.counted.add(node)
+        if not needed:
             return thunk
         cells = self.storage_map
         wrapped = self.kernel.add_node(
@@ -182,6 +202,7 @@ class GuardRuntime(Reporter):
             [cells[v] for v in node.inputs],
             None if plan.program is None else self.pack(node, *plan.program),
             self.blocks(node) if hasattr(thunk, "cthunk") else None,
+            self.counts,
         )
         return Thunk(wrapped, self.module.call, self.kernel, thunk)
 
@@ -257,7 +278,7 @@ class GuardRuntime(Reporter):
 
     def start(self):
         """Forget what the last call, or the last run of this inner graph, has found."""
-        self.step = 0
+        self.kernel.set_step(0)
         if self.bad_nodes:
             self.bad_nodes = set()
         if not self.looking:
@@ -308,7 +329,7 @@ class GuardRuntime(Reporter):
     def frame(self):
         """Return where the run of this inner graph stands."""
         node = self.parent.node
-        step = max(self.step - 1, 0) if isinstance(node.op, Scan) else None
+        step = max(self.kernel.step() - 1, 0) if isinstance(node.op, Scan) else None
         return Frame(node, self.fgraph, step)
 
     def values_before(self):
@@ -419,14 +440,19 @@ class OuterVM(GuardedVM):
 
 
 class InnerVM(GuardedVM):
-    """An inner graph: what enters has been checked outside, which also rolls back."""
+    """An inner graph: what enters has been checked outside, which also rolls back.
+
+    It is called as fast as without the guard: a loop does so in every step.
+    """
+
+
+class LazyInnerVM(InnerVM):
+    """An inner graph of which nobody knows what runs in a step."""
 
     def __call__(self, *args, **kwargs):
-        self.guard.step += 1
-        try:
-            return super().__call__(*args, **kwargs)
-        except BaseException as error:
-            self.guard.failed(self, error)
+        kernel = self.guard.kernel
+        kernel.set_step(kernel.step() + 1)
+        return super().__call__(*args, **kwargs)
 
 
 _GUARDED = {}
@@ -528,7 +554,7 @@ class GuardLinker(VMLinker):
         """Whether the inner graph of a node checks all that it gives."""
         if isinstance(node.op, Scan) and node.op.info.as_while:
             return False  # what is left of its buffers is unwritten
-        plan = self.bodies[node].plan
+        plan = self.bodies[node].guard.plan
         return all(map(plan.is_clean, plan.fgraph.outputs))
 
     def make_plan(self, order, guarded_inner, whole_inner=()):
@@ -563,20 +589,21 @@ class GuardLinker(VMLinker):
         )
         if op is not None:
             self.parents.append(parent)
-            self.bodies[node] = op._fn.vm.guard
+            self.bodies[node] = op._fn.vm
         return op
 
     def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
         runtime = GuardRuntime(self, self.plan, storage_map)
-        runtime.bodies = list(self.bodies.values())
+        runtime.bodies = [vm.guard for vm in self.bodies.values()]
         for parent in self.parents:
             parent.runtime = runtime
         for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
-            body = self.bodies.get(node)
-            if body is not None:
-                thunk = BodyThunk(thunk, body)
+            inner = self.bodies.get(node)
+            if inner is not None:
+                thunk = BodyThunk(thunk, inner)
             thunks[i] = runtime.wrap(node, thunk)
         vm = super().make_vm(nodes, thunks, input_storage, output_storage, storage_map, *args)
-        vm.__class__ = guarded_class(OuterVM if self.parent is None else InnerVM, type(vm))
+        inner_class = LazyInnerVM if runtime.is_lazy else InnerVM
+        vm.__class__ = guarded_class(OuterVM if self.parent is None else inner_class, type(vm))
         vm.guard = runtime
         return vm

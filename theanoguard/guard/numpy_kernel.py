@@ -4,6 +4,8 @@ Everything is scanned, nothing proved; what a node is about to overwrite is alwa
 first.
 """
 
+from collections import Counter
+
 import numpy as np
 
 
@@ -34,6 +36,13 @@ class Guard:
         self._undo = []
         self._trip = (-1, -1)
         self._looking = True
+        self._runs = Counter()
+
+    def step(self):
+        return max(self._runs.values(), default=0)
+
+    def set_step(self, step):
+        self._runs = Counter({None: step})
 
     def look(self, looking):
         self._looking = looking
@@ -47,8 +56,10 @@ class Guard:
     def set_interval(self, slot, lo, hi):
         pass  # nothing is proved
 
-    def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program, blocks):
+    def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program, blocks, counts):
         def run():
+            if counts:
+                self._runs[index] += 1
             if not self._looking:
                 thunk()
                 return
