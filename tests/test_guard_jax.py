@@ -1,0 +1,335 @@
+"""The guard on the JAX backend: a part of what the whole suite holds with ``--backend jax``."""
+
+import importlib.util
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import ALL, trip
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+
+from theanoguard import GuardError, GuardMode, events
+from theanoguard._pytensor import ifelse
+from theanoguard.guard import jax as guard_jax
+
+HAS_JAX = importlib.util.find_spec("jax") is not None
+needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
+ONES = np.ones(3)
+
+
+def jax_guard(**settings):
+    return GuardMode(**{**ALL, **settings}, backend="jax", optimizer="fast_run")
+
+
+def vectors(*names, n=3):
+    """Vectors whose length is known, as JAX wants it for loops."""
+    return [pt.tensor(name, dtype="float64", shape=(n,)) for name in names]
+
+
+@pytest.fixture(scope="module")
+def step():
+    """A step with an update, guarded and not; return both, with their weights."""
+
+    def build(mode):
+        x = pt.dvector("x")
+        w = pytensor.shared(np.ones(3), name="w")
+        rng = pytensor.shared(np.random.default_rng(3), name="rng")
+        next_rng, noise = pt.random.normal(size=(3,), rng=rng).owner.outputs
+        cost = (pt.log(w) * x).sum() + 0.0 * noise.sum()
+        updates = {w: w - 0.01 * pytensor.grad(cost, w), rng: next_rng}
+        with pytest.warns(UserWarning, match="a copy"):
+            fn = pytensor.function([x], [cost, noise], updates=updates, mode=mode)
+        return fn, w
+
+    return build(jax_guard()), build(Mode("jax", "fast_run"))
+
+
+@needs_jax
+class TestTheStep:
+    def test_results_are_those_of_the_same_graph_without_a_guard(self, step):
+        (guarded, w), (plain, v) = step
+        for value in (0.1, 0.2, 0.3):
+            for ours, theirs in zip(guarded(value * ONES), plain(value * ONES), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+            np.testing.assert_allclose(w.get_value(), v.get_value(), rtol=1e-14)
+
+    def test_a_trip_loses_nothing(self, step):
+        (guarded, w), (plain, v) = step
+        before = w.get_value()
+        w.set_value(np.array([1.0, -1.0, 1.0]))
+        event = trip(guarded, ONES)
+        assert (event.kind, event.role) == ("nan", "node")
+        np.testing.assert_array_equal(w.get_value(), [1.0, -1.0, 1.0])
+        w.set_value(before)
+        v.set_value(before)
+        # The random state did not move either: the next draw is the one without a trip.
+        np.testing.assert_allclose(guarded(ONES)[1], plain(ONES)[1], rtol=1e-14)
+
+    def test_a_bad_shared_variable_is_reported_as_such(self, step):
+        guarded, w = step[0]
+        before = w.get_value()
+        w.set_value(np.array([1.0, np.inf, 1.0]))
+        for _ in range(2):  # it is not taken for one that was checked
+            event = trip(guarded, ONES)
+            assert (event.role, event.variable, event.n_posinf) == ("shared", "w", 1)
+        w.set_value(before)
+        guarded(ONES)
+        assert trip(guarded, np.array([1.0, 1.0, np.nan])).role == "input"
+
+    def test_a_pickled_function_and_a_copy(self, step):
+        guarded = step[0][0]
+        fn = guarded.copy()
+        fn(ONES)
+        assert trip(fn, np.array([1.0, np.inf, 1.0])).role == "input"
+
+
+@needs_jax
+def test_a_pickled_function():
+    x = pt.dvector("x")
+    fn = pickle.loads(pickle.dumps(pytensor.function([x], pt.log(x), mode=jax_guard())))
+    fn(ONES)
+    assert trip(fn, -ONES).n_nan == 3
+    assert pickle.loads(pickle.dumps(jax_guard(action="warn"))).policy.action == "warn"
+
+
+@needs_jax
+def test_one_small_array_and_no_way_back_to_python():
+    import jax
+
+    x = pt.dmatrix("x")
+    fn = pytensor.function([x], pt.exp(pt.log(x).sum(axis=0)), mode=jax_guard())
+    lowered = jax.jit(fn.vm.guard._run).lower(np.ones((5, 4)))
+    assert "callback" not in lowered.as_text()
+    result, status = jax.eval_shape(fn.vm.guard._run, np.ones((5, 4)))
+    assert result.shape == (4,)
+    assert status.shape == (4, 3)  # the input and three operations
+
+
+@needs_jax
+def test_an_explanation():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(pt.log(x - 1.0) * 2.0), mode=jax_guard())
+    np.testing.assert_array_equal(fn(np.array([2.0, 2.0])), [1.0, 1.0])
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([2.0, 0.5]))
+    report = str(caught.value)
+    assert report.startswith("NaN in log: log(-0.5) at element [1]")
+    assert "test_guard_jax.py" in report
+    assert "x[1] = 0.5" in report
+
+
+@needs_jax
+@pytest.mark.filterwarnings("ignore:.*copy:UserWarning")
+def test_an_explanation_sees_the_draws_of_jax():
+    rng = pytensor.shared(np.random.default_rng(3), name="rng")
+    x = pt.dscalar("x")
+    next_rng, noise = pt.random.normal(size=(5,), rng=rng).owner.outputs
+    mode = jax_guard(action="raise")
+    fn = pytensor.function([x], pt.log(noise * x), updates={rng: next_rng}, mode=mode)
+    with pytest.raises(GuardError) as caught:
+        fn(1.0)
+    explanation = caught.value.explanation
+    assert explanation.reproduced
+    assert explanation.cause.op == "log"
+    drawn = pytensor.function([x], noise * x, mode=Mode("jax", "fast_run"))(1.0)
+    [at] = caught.value.event.first_index
+    assert explanation.cause.operands[0].value == pytest.approx(float(drawn[at]))
+
+
+@needs_jax
+def test_the_step_of_a_loop():
+    [x] = vectors("x")
+    start = pt.dscalar("start")
+    states = pytensor.scan(
+        lambda v, state: pt.log(state + v), x, outputs_info=[start], return_updates=False
+    )
+    fn = pytensor.function([x, start], states, mode=jax_guard())
+    fn(3 * ONES, 1.0)
+    event = trip(fn, np.array([3.0, 3.0, -9.0]), 1.0)
+    assert [step.step for step in event.path] == [2]
+    assert trip(fn, np.array([-9.0, 3.0, 3.0]), 1.0).path[0].step == 0  # it counts anew
+
+
+@needs_jax
+def test_a_loop_in_a_loop():
+    m = pt.tensor("m", dtype="float64", shape=(3, 2))
+
+    def row_sum(row, total):
+        def add(v, s):
+            return s + pt.log(v + s)
+
+        sums = pytensor.scan(
+            add, row, outputs_info=[pt.constant(np.float64(0.5))], return_updates=False
+        )
+        return total + sums[-1]
+
+    totals = pytensor.scan(
+        row_sum, m, outputs_info=[pt.constant(np.float64(0))], return_updates=False
+    )
+    fn = pytensor.function([m], totals, mode=jax_guard())
+    good = np.full((3, 2), 2.0)
+    fn(good)
+    bad = good.copy()
+    bad[2, 1] = -50.0
+    event = trip(fn, bad)
+    assert [step.step for step in event.path] == [2, 1]
+    assert (event.kind, event.n_nan, event.shape) == ("nan", 1, ())
+
+
+@needs_jax
+def test_the_first_in_a_loop_is_that_of_the_first_step():
+    x, y = vectors("x", "y")
+
+    def one(a, b, state):  # (with a state, lest it be computed outside of the loop)
+        both = pt.cumsum(pt.log(a + state)[None]), pt.cumsum(pt.sqrt(b + state)[None])
+        return *both, state + 1e-9 * a
+
+    outputs_info = [None, None, pt.constant(np.float64(0))]
+    both = pytensor.scan(one, [x, y], outputs_info=outputs_info, return_updates=False)
+    fn = pytensor.function([x, y], both, mode=jax_guard())
+    first = trip(fn, np.array([1.0, 1.0, -1.0]), np.array([1.0, -1.0, 1.0]))
+    second = trip(fn, np.array([1.0, -1.0, 1.0]), np.array([1.0, 1.0, -1.0]))
+    assert first.path[0].step == second.path[0].step == 1
+    assert (first.node, first.output) != (second.node, second.output)
+
+
+@needs_jax
+def test_the_body_of_an_op_from_graph():
+    x, y = pt.dvectors("x", "y")
+    op = OpFromGraph([x, y], [pt.log(x) * y, x / y])
+    fn = pytensor.function([x, y], op(x, y), mode=jax_guard())
+    fn(ONES, ONES)
+    event = trip(fn, ONES, np.array([1.0, 0.0, 1.0]))
+    assert (event.kind, len(event.path)) == ("inf", 1)
+
+
+@needs_jax
+def test_only_the_branch_that_was_chosen():
+    c, x = pt.dscalar("c"), pt.dvector("x")
+    chosen = ifelse(c > 0, pt.log(x), pt.sqrt(x + 2.0))
+    fn = pytensor.function([c, x], chosen, mode=jax_guard())
+    np.testing.assert_array_equal(fn(0.0, -ONES), ONES)
+    assert trip(fn, 1.0, -ONES).kind == "nan"
+    assert trip(fn, 0.0, -5 * ONES).kind == "nan"
+
+
+@needs_jax
+@pytest.mark.parametrize("action", ["warn", "record"])
+def test_actions_that_go_on_report_the_first(action):
+    x, y = pt.dvectors("x", "y")
+    outputs = [pt.cumsum(pt.cumsum(pt.log(x))), pt.cumsum(pt.exp(y))]
+    fn = pytensor.function([x, y], outputs, mode=jax_guard(action=action))
+    result, _ = fn(np.array([0.0, 1.0, 1.0]), ONES)
+    assert np.isinf(result).all()
+    assert [event.kind for event in events(fn)] == ["inf"]  # what follows is not told
+    fn(-ONES, 800.0 * ONES)
+    assert {event.kind for event in events(fn)[1:]} == {"nan", "inf"}  # two that are independent
+
+
+@needs_jax
+def test_numbers_of_all_kinds():
+    x, n = pt.zmatrix("x"), pt.tensor("n", dtype="uint64", shape=(None,))
+    mode = jax_guard(check_integers=True, big_threshold=float(2**63))
+    fn = pytensor.function([x, n], [x * 1, n.sum()], mode=mode)
+    whole = np.arange(3).astype("uint64")
+    fn(np.ones((2, 3), complex), whole)
+    event = trip(fn, np.array([[1.0, 1.0], [complex(2, np.nan), 1.0]]).T, whole)
+    assert (event.shape, event.first_index, event.n_nan) == ((2, 2), (0, 1), 1)
+    assert event.first_value.real == 2.0
+    whole[2] = 2**64 - 1
+    event = trip(fn, np.ones((1, 1), complex), whole)
+    assert (event.kind, event.first_value, event.first_index) == ("big", 2**64 - 1, (2,))
+
+
+@needs_jax
+@pytest.mark.parametrize("n", [0, 1, 2, 255, 257, 4097, 70_001])
+def test_no_place_is_missed(n):
+    x = pt.dvector("x")
+    fn = pytensor.function([x], x * 2.0, mode=jax_guard(check_inputs=False))
+    good = np.linspace(-1.0, 1.0, n)
+    fn(good)
+    for at in {0, 1, n // 3, n - 2, n - 1} & set(range(n)):
+        for value, kind in ((np.nan, "nan"), (-np.inf, "inf"), (-1e10, "big")):
+            bad = good.copy()
+            bad[at] = value
+            event = trip(fn, bad)
+            assert (event.kind, event.first_index, event.n_bad) == (kind, (at,), 1)
+
+
+@needs_jax
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_kinds_that_are_let_pass(dtype):
+    x = pt.vector("x", dtype=dtype)
+    values = {"nan": np.nan, "inf": np.inf, "big": 60000.0}
+    for watched, passing in (("nan", ("inf", "big")), ("inf", ("nan", "big")), ("big", ("nan",))):
+        flags = {f"{kind}_is_error": kind == watched for kind in values}
+        mode = GuardMode(**flags, big_threshold=1000.0, backend="jax")
+        fn = pytensor.function([x], x * 1, mode=mode)
+        for kind in passing:
+            fn(np.array([1.0, values[kind]], dtype))
+        assert trip(fn, np.array([1.0, values[watched]], dtype)).kind == watched
+
+
+@needs_jax
+def test_arrays_of_jax_as_inputs():
+    import jax.numpy as jnp
+
+    x = pt.dvector("x")
+    w = pytensor.shared(np.ones(3), name="w")
+    fn = pytensor.function([x], [], updates={w: w / x}, mode=jax_guard())
+    fn.trust_input = True
+    fn(jnp.ones(3))
+    fn(jnp.ones(3))  # w holds one of JAX's arrays now
+    with pytest.raises(GuardError, match="1.0 / 0.0") as caught:
+        fn(jnp.array([1.0, 0.0, 1.0]))
+    assert caught.value.explanation.reproduced
+    np.testing.assert_array_equal(w.get_value(), ONES)
+
+
+@needs_jax
+def test_a_length_that_is_no_array():
+    n, x = pt.scalar("n", dtype="int64"), pt.dvector("x")
+    mode = jax_guard(check_integers=True)
+    fn = pytensor.function([n, x], pt.log(x).reshape((n, 2)), mode=mode)
+    assert fn(2, np.ones(4)).shape == (2, 2)
+    assert trip(fn, 3, np.array([1.0, 1.0, 1.0, 1.0, 1.0, -1.0])).first_index == (2, 1)
+
+
+@needs_jax
+def test_a_place_that_is_rounded_otherwise_when_it_is_computed_again(monkeypatch):
+    code = pytest.importorskip("theanoguard.guard.jax_code")
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x), mode=jax_guard())
+    describe = code.describe
+    monkeypatch.setattr(code, "describe", lambda op, v: describe(op, code.jnp.ones_like(v)))
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([1.0, 0.0]))
+    event = caught.value.event
+    assert (event.kind, event.shape, event.first_index) == ("inf", (2,), ())
+    assert event.first_value == np.inf
+    assert str(caught.value).startswith("Inf in log")
+
+
+@needs_jax
+def test_any_other_error_is_raised_as_it_is():
+    x, y = pt.dvectors("x", "y")
+    fn = pytensor.function([x, y], pt.log(x) + y, mode=jax_guard())
+    with pytest.raises((TypeError, ValueError), match="(?i)shape|broadcast|dimension"):
+        fn(ONES, np.ones(2))
+
+
+@needs_jax
+def test_what_auto_takes():
+    with pytensor.config.change_flags(mode=Mode("jax", "fast_run")):
+        assert "JaxGuardLinker" in repr(GuardMode(backend="auto").linker)
+    with pytest.raises(ValueError, match="choose backend='jax'"):
+        GuardMode(linker="jax")
+
+
+def test_without_jax(monkeypatch):
+    monkeypatch.setattr(guard_jax.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="needs JAX, which is not installed"):
+        GuardMode(backend="jax")
