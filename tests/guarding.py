@@ -3,12 +3,24 @@
 import numpy as np
 import pytensor
 import pytest
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from theanoguard import GuardError, GuardMode
 
 ALL = {"nan_is_error": True, "inf_is_error": True, "big_is_error": True}
+
+
+def backend():
+    """Return the backend that GuardMode takes when a test does not say it."""
+    return GuardMode.__init__.__kwdefaults__["backend"]
+
+
+def plain_mode():
+    """Return the mode that compiles without a guard what GuardMode compiles with one."""
+    c_linker = "cvm" if pytensor.config.cxx else "vm"
+    return Mode({"c": c_linker}.get(backend(), backend()), "fast_run")
 
 
 def guarded(inputs, outputs, updates=None, givens=None, mode=None, **settings):

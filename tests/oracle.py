@@ -7,6 +7,7 @@ from pytensor.graph.basic import Constant
 from pytensor.link.vm import Loop
 
 from theanoguard._pytensor import IfElse, config
+from theanoguard.guard.jitted import JittedVM
 
 
 def execution_order(fgraph, orderings, branch):
@@ -80,8 +81,13 @@ def run_by_hand(fn, inputs, orderings):
         first = 1 if storage[node.inputs[0]][0] else 1 + n
         return node.inputs[first : first + n]
 
-    in_order = isinstance(fn.vm, Loop)  # which runs the nodes as they stand
-    for node in fn.vm.nodes if in_order else execution_order(fgraph, orderings, branch):
+    if isinstance(fn.vm, JittedVM):
+        order = fn.vm.guard.plan.order
+    elif isinstance(fn.vm, Loop):  # which runs the nodes as they stand
+        order = fn.vm.nodes
+    else:
+        order = execution_order(fgraph, orderings, branch)
+    for node in order:
         if isinstance(node.op, IfElse):
             for variable, source in zip(node.outputs, branch(node), strict=True):
                 storage[variable][0] = copy.deepcopy(storage[source][0])

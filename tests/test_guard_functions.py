@@ -13,19 +13,14 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import ALL, guarded, trip
+from guarding import ALL, guarded, plain_mode, trip
 from pytensor import scan, shared
-from pytensor.compile.mode import Mode
 from pytensor.link.vm import VMLinker
 
 from theanoguard import GuardError, GuardMode, events
 from theanoguard.guard import kernel
 
 GOOD, ZERO = np.ones(3), np.array([1.0, 0.0, 1.0])
-
-
-def plain_mode():
-    return Mode("cvm" if pytensor.config.cxx else "vm", "fast_run")
 
 
 def guard_mode(**settings):
@@ -121,7 +116,7 @@ def counted():
 
 @pytest.mark.parametrize("allow_gc", [True, False])
 @pytest.mark.parametrize("linker", ["cvm", "vm"])
-def test_garbage_collection(allow_gc, linker):
+def test_garbage_collection(allow_gc, linker, c_backend):
     x = pt.dvector("x")
     mode = guard_mode(linker=linker if allow_gc else f"{linker}_nogc")
     fn = pytensor.function([x], pt.exp(pt.dot(x, x)) + pt.log(x).sum(), mode=mode)
@@ -133,7 +128,7 @@ def test_garbage_collection(allow_gc, linker):
     assert np.isclose(fn(GOOD), np.exp(3))
 
 
-def test_profiling():
+def test_profiling(c_backend):
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x).sum(), mode=guard_mode(), profile=True)
     for _ in range(3):
@@ -165,7 +160,7 @@ def test_wrong_arguments_are_pytensors_errors(counted):
 
 
 @pytest.mark.parametrize("linker", ["cvm", "vm"])
-def test_a_subset_of_the_outputs(linker, request):
+def test_a_subset_of_the_outputs(linker, request, c_backend):
     if linker == "cvm":
         request.getfixturevalue("needs_cxx")
     x, y = pt.dvector("x"), pt.dvector("y")
@@ -229,7 +224,7 @@ def test_a_copy_without_updates(counted):
 
 @pytest.mark.parametrize("share_memory", [True, False])
 @pytest.mark.parametrize("linker", ["cvm", "cvm_nogc"])
-def test_a_copy_that_shares_memory(share_memory, linker):
+def test_a_copy_that_shares_memory(share_memory, linker, c_backend):
     fn, n, _ = counting(linker=linker)
     copied = fn.copy(share_memory=share_memory)
     for f in (fn, copied, copied, fn):
@@ -474,7 +469,7 @@ def test_the_kernel_is_built_anew_when_its_source_changes(elsewhere, monkeypatch
     assert [path.stat().st_mtime_ns for path in built] == times
 
 
-def test_without_a_compiler_it_is_said_once(caplog, monkeypatch):
+def test_without_a_compiler_it_is_said_once(caplog, monkeypatch, c_backend):
     x = pt.dvector("x")
     monkeypatch.setattr(kernel, "config", SimpleNamespace(cxx=""))
     kernel.load.cache_clear()

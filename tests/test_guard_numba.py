@@ -178,7 +178,7 @@ def test_backends_to_choose_from():
     with pytest.raises(ValueError, match="backend must be one of 'c', 'numba', .*, not 'gpu'"):
         GuardMode(backend="gpu")
     with pytest.raises(ValueError, match="choose backend='numba'"):
-        GuardMode(linker="numba")
+        GuardMode(linker="numba", backend="c")
 
 
 def test_a_while_loop_ends_where_it_trips():
@@ -198,7 +198,7 @@ def test_a_bad_value_is_no_place_in_memory():
     logs = pt.cumsum(pt.log(x))
     fn = pytensor.function([x], x[pt.cast(1e9 * logs[:1], "int64")] + logs[0], mode=numba_guard())
     np.testing.assert_array_equal(fn(np.array([1.0, 3.0])), [1.0])
-    assert trip(fn, -ONES).op == "Elemwise{log}" or trip(fn, -ONES).kind == "nan"
+    assert trip(fn, -ONES).kind == "nan"
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +212,9 @@ def large():
 N = 10_007  # some blocks, and a part of one
 
 
-def test_blocks_give_the_same_results(large, rng=np.random.default_rng(0)):
+def test_blocks_give_the_same_results(large):
     guarded, plain = large
-    whole = rng.normal(size=(2, 2 * N))
+    whole = np.random.default_rng(0).normal(size=(2, 2 * N))
     for x, y in (whole[:, :N], whole[:, ::2], whole[:, :1], whole[:, :0]):
         np.testing.assert_array_equal(guarded(x, y), plain(x, y))
     for x, y in ((ONES, whole[1, :N]), (whole[0, :N], whole[1, : N - 1])):
@@ -246,12 +246,9 @@ def test_no_element_is_missed(dtype):
         for place in range(size):
             for bad in (np.nan, -np.nan, np.inf, -np.inf, 1.001e4, -1.001e4):
                 values[0, place] = bad
-                for array in (
-                    values,
-                    np.asfortranarray(values.T),
-                    np.repeat(values, 2, 0)[:, ::-1],
-                ):
-                    assert trip(fn, array).n_nan == 2 ** (len(array) == 2) * np.isnan(bad)
+                layouts = values, np.asfortranarray(values.T), np.repeat(values, 2, 0)[:, ::-1]
+                for copies, array in zip((1, 1, 2), layouts, strict=True):
+                    assert trip(fn, array).n_nan == copies * np.isnan(bad)
             values[0, place] = 1e2
 
 

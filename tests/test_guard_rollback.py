@@ -8,11 +8,10 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import ALL, CountedIdentity
+from guarding import ALL, CountedIdentity, backend, plain_mode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor import ifelse, scan, shared
-from pytensor.compile.mode import Mode
 
 from theanoguard import GuardError, GuardMode
 
@@ -293,7 +292,7 @@ def compiled():
             pair = []
             for mode in (
                 GuardMode(**ALL, optimizer="fast_run"),
-                Mode("cvm" if pytensor.config.cxx else "vm", "fast_run"),
+                plain_mode(),
             ):
                 RNG = np.random.default_rng(5)  # both start from the same values
                 pair.append(compile_case(CASES[name], mode))
@@ -305,6 +304,12 @@ def compiled():
         return ours, states, plain, plain_states
 
     return get
+
+
+def failing_calls(name):
+    """Return the arguments with which PyTensor raises."""
+    # Only C looks whether the places in an array of indices exist.
+    return [] if name == "embedding" and backend() != "c" else CASES[name].failing
 
 
 def start(variable):
@@ -334,7 +339,7 @@ def test_nothing_is_lost(name, compiled):
                 with pytest.raises(GuardError):
                     fn(*bad)
                 assert snapshot(states) == before
-            for failing in case.failing:
+            for failing in failing_calls(name):
                 try:
                     fn(*failing)
                 except (ValueError, IndexError, AssertionError) as error:
@@ -355,6 +360,8 @@ def test_nothing_is_lost(name, compiled):
 )
 def test_the_error_of_a_failing_call_is_pytensors(name, compiled):
     ours, _, plain, _ = compiled(name)
+    if not failing_calls(name):
+        pytest.skip("the backend does not raise here")
     arguments = CASES[name].failing[0]
     errors = []
     for fn in (ours[0], plain[0]):
@@ -381,7 +388,7 @@ def test_the_memory_is_the_same(compiled):
     assert states["w"].get_value(borrow=True) is borrowed
 
 
-def test_updates_are_in_place_where_pytensor_makes_them_so(compiled):
+def test_updates_are_in_place_where_pytensor_makes_them_so(compiled, c_backend):
     """The cases do test what they are meant to: nodes that overwrite."""
     for name in (
         "gemm",
@@ -406,7 +413,7 @@ def test_any_sequence_of_calls(name, compiled, data):
     ours, states, plain, plain_states = compiled(name)
     case = CASES[name]
     kinds = [("good", a) for a in case.good]
-    kinds += [("bad", a) for a in case.bad] + [("failing", a) for a in case.failing]
+    kinds += [("bad", a) for a in case.bad] + [("failing", a) for a in failing_calls(name)]
     calls = data.draw(
         st.lists(st.tuples(st.sampled_from(range(len(ours))), st.sampled_from(range(len(kinds))))),
         label="calls",
@@ -518,7 +525,7 @@ def test_a_copy_without_updates_still_puts_back():
 
 @pytest.mark.parametrize("linker", ["vm", "cvm_nogc"])
 @pytest.mark.parametrize("name", ["gemm", "adam", "random loop", "branches"])
-def test_other_linkers(linker, name):
+def test_other_linkers(linker, name, c_backend):
     global RNG
     RNG = np.random.default_rng(5)
     case = CASES[name]

@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from guarding import backend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import first_bad
@@ -80,6 +81,8 @@ def compiled():
 
 @pytest.mark.parametrize("rule", [rule.name for rule in RULES])
 def test_the_rule_applies(compiled, rule):
+    if rule == "branch" and backend() != "c":
+        pytest.skip("the branches are compiled as graphs of their own")
     summary = GuardMode.summary(compiled(rule, (True, True, True)))
     if rule == "softmax" and not summary.dropped["softmax"]:
         pytest.skip("this release builds softmax from elementwise operations")

@@ -637,7 +637,7 @@ def test_lines_inside_a_scan(recurrent):
         assert texts == {"grown = pt.exp(z * a)", "return pt.log(grown + a)"}
 
 
-def test_a_guard_tracks_by_itself(classifier_under_guard):
+def test_a_guard_tracks_by_itself(classifier_under_guard, c_backend):
     found = {p.op: p for _, p in every_provenance(classifier_under_guard.maker.fgraph)}
     assert found["Log"].source.text == "log_q = pt.log(q)"
     assert any(p.history for p in found.values())
