@@ -3,9 +3,14 @@
 On a machine that is shared a median of unpaired times says more of the neighbours than of the
 code.  Here each round calls every variant, in random order, and only figures of one round are
 compared.
+
+Memory that is freed is not handed back to the operating system meanwhile.  Whether malloc does that
+depends on what the process did before, and fetching the pages again in each call can take as long
+as the call: it would hide what is to be measured.
 """
 
 import contextlib
+import ctypes
 import gc
 import random
 import statistics
@@ -33,6 +38,15 @@ class Variant:
     on: Callable[[], contextlib.AbstractContextManager] = contextlib.nullcontext
 
 
+def keep_memory():
+    """Have malloc keep what is freed, if it is one that can be told to (glibc's)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        trim_threshold, mmap_max = -1, -4  # from malloc.h
+        mallopt(trim_threshold, 2**31 - 1)
+        mallopt(mmap_max, 0)
+
+
 def interleaved(variants, rounds, budget, clock=time.process_time):
     """Return the seconds per call of each variant, one number a round.
 
@@ -55,6 +69,7 @@ def interleaved(variants, rounds, budget, clock=time.process_time):
                 variant.call()
             return (clock() - start) / calls
 
+    keep_memory()
     calls = {n: max(1, int(budget / max(seconds(v, 3), 1e-7))) for n, v in variants.items()}
     times = {name: [] for name in variants}
     gc.collect()
