@@ -419,6 +419,15 @@ def show_table(head, rows):
     print(rule)
 
 
+def passing_of_run(area, passes, results):
+    """How many tests of an area passed, and of how many if others were not run yet."""
+    run = passes & results.keys()
+    if passes - run <= {*left_out(area)}:
+        return passing(passes, results)
+    good, share = passing(run, results)
+    return f"{good} of {len(run)}" if run else "-", share
+
+
 def show_kept(works):
     """The table of all areas, from the results that are kept in work directories."""
     columns = {}
@@ -429,8 +438,8 @@ def show_kept(works):
     rows = []
     for area in AREAS:
         passes = read_passes(area)
-        shares = [figure for found in columns.values() for figure in passing(passes, found)]
-        rows.append([area, len(passes), *shares])
+        shares = [passing_of_run(area, passes, found) for found in columns.values()]
+        rows.append([area, len(passes), *(figure for pair in shares for figure in pair)])
     show_table(
         ["area", "in 1.0.5", *(name for judge in columns for name in (judge, "share"))], rows
     )
