@@ -309,7 +309,7 @@ def test_only_warn_is_seen_by_default(chain, caplog):
     assert not caplog.records
 
 
-def test_any_other_error_tells_where_it_happened(c_backend, needs_cxx):
+def test_any_other_error_tells_where_it_happened(needs_cxx):
     x, y = pt.dvector("x"), pt.dvector("y")
     fn = guarded([x, y], pt.dot(x, y))
     with pytest.raises(ValueError) as caught:

@@ -1,12 +1,18 @@
 """The guard of a function that is compiled as a whole: what Numba and JAX share."""
 
+import logging
+
 import numpy as np
 from pytensor.link.basic import Container
 from pytensor.link.utils import map_storage
 
 from theanoguard._pytensor import raise_with_op
+from theanoguard.explain import explain_exception, render_failure
+from theanoguard.explain.replay import Replay
 from theanoguard.guard.checks import FOUND, Place
 from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
+
+logger = logging.getLogger("theanoguard")
 
 
 class JittedRuntime(Reporter):
@@ -120,7 +126,53 @@ class JittedRuntime(Reporter):
             raise pending
         if pending is not None:
             raise self.explained(pending) from None
-        raise_other(error)
+        try:
+            raise_other(error)
+        except Exception as final:  # another object, if PyTensor adds to the message
+            note = self.tell_of(error)
+            if note is not None:
+                final.__notes__ = [note, *getattr(final, "__notes__", ())]
+            raise
+
+    def tell_of(self, error):
+        """Return what is known of another error, as text; None if that cannot be found out.
+
+        A jitted function does not say where it failed: the call is replayed until it fails again.
+        """
+        if type(error).__module__.startswith(("numba.", "jax.")):
+            return None  # it failed when it was compiled, or traced
+        try:
+            replay = FailingReplay(self.fgraph, self.values_before())
+            node = replay.first_to_fail()
+            if node is None:
+                return None
+            values = {v: replay.value(v) for v in node.inputs}
+            return render_failure(explain_exception(error, self.fgraph, node, values))
+        except Exception:
+            logger.exception("theanoguard: the error could not be explained; please report this")
+            return None
+
+
+class FailingReplay(Replay):
+    """A replay of a call that raises."""
+
+    failed = None
+
+    def first_to_fail(self):
+        """Return the node that raises, in the graph of the function; None if none does."""
+        try:
+            self.values(self.fgraph.outputs)
+        except Exception:
+            if self.failed is None:
+                raise
+        return self.failed
+
+    def compute(self, node):
+        try:
+            return super().compute(node)
+        except Exception:
+            self.failed = self.failed or node
+            raise
 
 
 class JittedVM:
