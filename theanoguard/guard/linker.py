@@ -150,6 +150,7 @@ class GuardRuntime(Reporter):
         self.told = None  # what is known of any other error on its way out
         self.looking = True
         self.bodies = []  # the guards of inner graphs
+        self.prepares = self.policy.every > 1 or bool(plan.bad_constants)
         self.may_wait = any(node_plan.entering for node_plan in plan.nodes.values())
         self.index = {node: i for i, node in enumerate(plan.order)}
         self.module = kernel.load() or numpy_kernel
@@ -247,16 +248,16 @@ class GuardRuntime(Reporter):
 
     # -- a call
 
-    def begin(self):
-        """Start a call of the function: check what enters."""
-        looking = self.calls % self.policy.every == 0
-        self.calls += 1
-        self.pending = self.told = None
+    def prepare(self):
+        """Before a call of a function for which this is not done once and for all."""
+        looking = (self.calls - 1) % self.policy.every == 0
         if looking != self.looking:
             self.look(looking)
         if looking:
             self.start()
-        index = self.kernel.begin(0)
+
+    def report_inputs(self, index):
+        """The input with this number is bad; look at the others, too."""
         while index >= 0:
             self.report_input(index)
             index = self.kernel.begin(index + 1)
@@ -276,8 +277,14 @@ class GuardRuntime(Reporter):
         while (index := self.kernel.bad_input(everything)) >= 0:
             self.report_input(index)
 
+    def end(self):
+        """The call has ended: forget what it has found."""
+        self.kernel.commit(self.looking and not self.bad_nodes)
+        if self.bad_nodes:
+            self.bad_nodes = set()
+
     def start(self):
-        """Forget what the last call, or the last run of this inner graph, has found."""
+        """Start a call, or a run of an inner graph."""
         self.kernel.set_step(0)
         if self.bad_nodes:
             self.bad_nodes = set()
@@ -363,7 +370,7 @@ class GuardRuntime(Reporter):
         finally:
             self.kernel.rollback()
         if self.parent is None:
-            self.pending = None
+            self.pending, self.bad_nodes = None, set()
             if isinstance(pending, BaseException):
                 raise pending
             if pending is not None:
@@ -386,7 +393,8 @@ class GuardRuntime(Reporter):
             raise error
         except Exception as final:  # another object, if PyTensor adds to the message
             if self.parent is None and outermost.told is not None:
-                final.__notes__ = [outermost.told, *getattr(final, "__notes__", ())]
+                final.__notes__ = [self.told, *getattr(final, "__notes__", ())]
+                self.told = None
             raise
 
     def tell_of(self, error, node):
@@ -427,15 +435,20 @@ class OuterVM(GuardedVM):
     """The graph of a function: check what enters, run, and commit or roll back."""
 
     def __call__(self, *args, **kwargs):
-        guard = self.guard
+        guard = self.guard  # (every function call above here counts in a small function)
+        guard.calls += 1
         try:
-            guard.begin()
-            result = super().__call__(*args, **kwargs)
+            if guard.prepares:
+                guard.prepare()
+            bad = guard.kernel.begin(0)
+            if bad >= 0:
+                guard.report_inputs(bad)
+            result = self.unguarded(*args, **kwargs)
             if guard.may_wait:
                 guard.check_waiting()
         except BaseException as error:
             guard.failed(self, error)
-        guard.kernel.commit(guard.looking and not guard.bad_nodes)
+        guard.end()
         return result
 
 
@@ -464,7 +477,8 @@ def guarded_class(guarded, kind):
     with _LOCK:
         if (guarded, kind) not in _GUARDED:
             name = f"Guarded{kind.__name__}"
-            _GUARDED[guarded, kind] = type(name, (guarded, kind), {"__module__": __name__})
+            names = {"__module__": __name__, "unguarded": kind.__call__}
+            _GUARDED[guarded, kind] = type(name, (guarded, kind), names)
         return _GUARDED[guarded, kind]
 
 
