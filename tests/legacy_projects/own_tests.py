@@ -1,0 +1,151 @@
+"""Run legacy projects' own tests, as their source distributions on PyPI have them, under the shim.
+
+::
+
+    python tests/legacy_projects/own_tests.py             # all projects
+    python tests/legacy_projects/own_tests.py Lasagne     # some
+
+Nothing in the projects is changed.  What is left out is named below, with the reason.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NO_TENSORFLOW = "it compares with TensorFlow"
+LAST_BIT = "it wants a bit that Theano 1.0.5 does not give, either"
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project whose tests are in its source distribution.
+
+    Parameters
+    ----------
+    version : str
+        The release on PyPI.
+    tests : tuple of str
+        Files and directories of tests.
+    left_out : dict
+        Tests and files that are not run, and why.
+    not_unpacked : tuple of str
+        Patterns of files that stay in the archive.
+    environment : dict
+        Variables of the environment.
+    """
+
+    version: str
+    tests: tuple
+    left_out: dict = field(default_factory=dict)
+    not_unpacked: tuple = ()
+    environment: dict = field(default_factory=dict)
+
+
+PROJECTS = {
+    "Lasagne": Project(version="0.1", tests=("lasagne/tests",)),
+    "TheanoLM": Project(
+        version="1.3.2",
+        # The other files want data that are not in the distribution.
+        tests=tuple(
+            f"tests/theanolm/{name}_test.py"
+            for name in [
+                "basiclayer",
+                "classdistribution",
+                "operations",
+                "probfunctions",
+                "recurrentstate",
+                "score",
+                "trainers",
+                "wordclass",
+            ]
+        ),
+        # As packages, the tests would hide the packages that they test.
+        not_unpacked=("*/tests/*/__init__.py",),
+    ),
+    "Keras": Project(
+        version="2.3.1",
+        tests=tuple(
+            f"tests/keras/{name}_test.py"
+            for name in [
+                "activations",
+                "backend/backend",
+                "constraints",
+                "initializers",
+                "losses",
+                "optimizers",
+                "regularizers",
+            ]
+        ),
+        left_out={
+            "tests/keras/activations_test.py::test_selu": LAST_BIT,
+        }
+        | {
+            f"tests/keras/backend/backend_test.py::TestBackend::{name}": reason
+            for name, reason in {
+                "test_gradient": NO_TENSORFLOW,
+                "test_function": NO_TENSORFLOW,
+                "test_resize_images_bilinear": NO_TENSORFLOW,
+                "test_in_top_k": "it wants equal numbers sorted in the order of an old NumPy",
+            }.items()
+        },
+        # In C, nearly every one of the tests would compile for seconds.
+        environment={"KERAS_BACKEND": "theano", "THEANO_FLAGS": "cxx="},
+    ),
+}
+
+
+def unpacked(name, work):
+    """Return the directory of a project, after download where that is needed."""
+    project = PROJECTS[name]
+    directory = work / f"{name}-{project.version}"
+    if not directory.exists():
+        download = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+        subprocess.run([*download, "-d", work, f"{name}=={project.version}"], check=True)
+        with tarfile.open(work / f"{directory.name}.tar.gz") as archive:
+            wanted = [
+                member
+                for member in archive.getmembers()
+                if not any(Path(member.name).match(pattern) for pattern in project.not_unpacked)
+            ]
+            shutil.rmtree(work / "part", ignore_errors=True)
+            archive.extractall(work / "part", wanted, filter="data")
+        (work / "part" / directory.name).rename(directory)
+    return directory
+
+
+def run(name, work, arguments):
+    """Run the tests of a project and return pytest's exit status."""
+    project = PROJECTS[name]
+    directory = unpacked(name, work)
+    path = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
+    # Settings of projects of that age are not for the pytest of today.
+    command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", directory]
+    command += ["-p", "theanoguard.shim.pytest_plugin", "--numpy-compat", "--python-compat"]
+    command += ["-p", "no:cacheprovider", "-q", *project.tests]
+    command += [f"--deselect={test}" for test in project.left_out]
+    print(f"== {directory.name}", flush=True)
+    environment = os.environ | {"PYTHONPATH": path} | project.environment
+    return subprocess.run([*command, *arguments], cwd=directory, env=environment).returncode
+
+
+def main():
+    """Run the tests of the projects that are named, or of all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("project", nargs="*", help=f"some of {', '.join(PROJECTS)}; default: all")
+    parser.add_argument("--work", type=Path, default=Path("legacy-projects"), help="a directory")
+    parsed, arguments = parser.parse_known_args()
+    unknown = set(parsed.project) - PROJECTS.keys()
+    if unknown:
+        parser.error(f"no such project: {', '.join(sorted(unknown))}.\nThere are {list(PROJECTS)}")
+    work = parsed.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    return max(run(name, work, arguments) for name in parsed.project or PROJECTS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
