@@ -560,7 +560,7 @@ NAMELESS = pytest.mark.xfail(
     ],
     ids=str,
 )
-def test_left_out_inside_a_loop(c_backend, exempt, tracked):
+def test_left_out_inside_a_loop(exempt, tracked):
     x = pt.dvector("x")
 
     def step(v, s):

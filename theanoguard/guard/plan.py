@@ -39,6 +39,7 @@ from theanoguard._pytensor import (
     is_numeric,
 )
 from theanoguard.guard.intervals import OPCODES, Program, program_of
+from theanoguard.provenance import thawed_variables
 
 MAX_OPERANDS = 32  # of a node that runs in blocks; kernel.c has the same bound
 
@@ -227,7 +228,7 @@ RULES = (
     Rule(
         "exempt",
         "the user left it out",
-        lambda plan, node, i: plan.policy.exempts(node.outputs[i]),
+        lambda plan, node, i: plan.policy.exempts(plan.as_built(node.outputs[i])),
         clean=False,
     ),
     Rule("view", "a view shows only elements that have been checked", _is_view),
@@ -354,6 +355,7 @@ class Plan:
         self.dropped = {}
         self.unwritten = set()
         self._written_clean = set()  # of these, those into which nothing bad has been written
+        self._as_built = thawed_variables(fgraph)
         self._clean = set()
         self._alias = {}
         self.inputs = []
@@ -407,6 +409,10 @@ class Plan:
                     and variable not in self.bad_constants
                 ):
                     self.bad_constants.append(variable)
+
+    def as_built(self, variable):
+        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
+        return self._as_built.get(variable, variable)
 
     def _is_checkable(self, variable):
         policy = self.policy

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 from pytensor.graph.features import Feature
+from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 
@@ -180,6 +181,13 @@ class Exemptions(Feature):
     def on_change_input(self, fgraph, node, i, r, new_r, reason=None):
         if new_r.owner is None or len(fgraph.clients[new_r]) > 1:
             return
+        self.hand_on(r, new_r)
+        # For Numba, PyTensor 3.3 computes what has one element without an array around it.
+        if isinstance(new_r.owner.op, TensorFromScalar):
+            self.hand_on(r, new_r.owner.inputs[0])
+
+    def hand_on(self, r, new_r):
+        """Leave `new_r` out where `r` is."""
         old, new = r.tag, new_r.tag
         if not getattr(old, "nan_guard_mode_check", True):
             new.nan_guard_mode_check = False

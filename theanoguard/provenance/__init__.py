@@ -1,6 +1,12 @@
 """Where a node came from: the user's source line, and the chain of rewrites that made it."""
 
-from theanoguard.provenance.asking import ProvenanceMap, lookup, lookup_inner, provenance
+from theanoguard.provenance.asking import (
+    ProvenanceMap,
+    lookup,
+    lookup_inner,
+    provenance,
+    thawed_variables,
+)
 from theanoguard.provenance.context import track_provenance, watch_rewriting
 from theanoguard.provenance.records import Backward, Provenance, RewriteStep
 from theanoguard.provenance.source import SourceLine, is_user_file, source_line, stack_traces
@@ -30,6 +36,7 @@ __all__ = [
     "provenance",
     "source_line",
     "stack_traces",
+    "thawed_variables",
     "track_provenance",
     "tracker_of",
     "watch_rewriting",

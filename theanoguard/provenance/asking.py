@@ -33,7 +33,8 @@ def lookup(fgraph, variable):
     if tracker is not None and tracker.knows(variable):
         return tracker.lookup(variable)
     if frozen_graph_class is not None and isinstance(fgraph, frozen_graph_class):
-        variable = _thawed(fgraph, variable)
+        kept = frozen_tags(fgraph).get(variable)
+        variable = variable if kept is None else _stand_in(variable, *kept)
     origin = getattr(variable.tag, ORIGIN, None)
     if isinstance(origin, Origin):
         return origin.tracker.lookup(origin.variable)
@@ -43,13 +44,27 @@ def lookup(fgraph, variable):
     return (tracker or ProvenanceTracker()).lookup(variable)
 
 
-def _thawed(graph, variable):
-    """A stand-in for a variable of a frozen graph, with the name and the tags it once had."""
-    if (kept := frozen_tags(graph).get(variable)) is None:
-        return variable
-    stand_in = variable.type.make_variable(kept[0])
-    stand_in.owner, stand_in.index, stand_in.tag = variable.owner, variable.index, kept[1]
-    return stand_in
+def _stand_in(variable, name, tag):
+    new = variable.type.make_variable(name)
+    new.owner, new.index, new.tag = variable.owner, variable.index, tag
+    return new
+
+
+def thawed_variables(graph):
+    """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
+
+    Parameters
+    ----------
+    graph : FunctionGraph or FrozenFunctionGraph
+
+    Returns
+    -------
+    dict of Variable to Variable
+        Empty for a graph that is not frozen, or that nothing is known of.
+    """
+    if frozen_graph_class is None or not isinstance(graph, frozen_graph_class):
+        return {}
+    return {v: _stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
 
 
 def lookup_inner(op, fgraph, variable):
