@@ -7,10 +7,15 @@ the same values of the shared variables.  An A/A line (two unguarded copies) say
 machine can resolve.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
+
+JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
+inputs, without which it cannot compile the loop, and to run matrix products on one thread; what
+other threads it uses is counted, as processor time.
 """
 
 import argparse
 import gc
+import os
 import platform
 import random
 import statistics
@@ -21,6 +26,7 @@ import pytensor
 from pytensor.compile.debug.nanguardmode import NanGuardMode
 from pytensor.compile.mode import Mode
 from reporting import geometric_mean, write_json
+from timing import keep_memory
 from workloads import WORKLOADS
 
 import theanoguard
@@ -28,7 +34,7 @@ import theanoguard
 # ---------------------------------------------------------------- measuring
 
 
-LINKERS = {"c": "cvm", "numba": "numba"}
+LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax"}
 
 
 def modes(backend):
@@ -47,11 +53,15 @@ def modes(backend):
     }
 
 
-def build(workload, dtype, mode):
-    """Compile one variant on shared variables of its own; return (call, reset)."""
+def build(workload, dtype, mode, backend="c"):
+    """Compile one variant on shared variables of its own; return (call, values, reset)."""
     inputs, outputs, updates, values = workload(dtype, np.random.default_rng(1))
+    givens = {}
+    if backend == "jax":
+        known = [v.type.clone(shape=x.shape)(v.name) for v, x in zip(inputs, values, strict=True)]
+        inputs, givens = known, dict(zip(inputs, known, strict=True))
     with pytensor.config.change_flags(floatX=dtype):
-        fn = pytensor.function(inputs, outputs, updates=updates, mode=mode)
+        fn = pytensor.function(inputs, outputs, updates=updates, givens=givens, mode=mode)
     fn.trust_input = True
     start = [(p, p.get_value()) for p, _ in updates]
 
@@ -59,7 +69,14 @@ def build(workload, dtype, mode):
         for p, value in start:
             p.set_value(value)
 
-    return fn, values, reset
+    return waiting(fn) if backend == "jax" else fn, values, reset
+
+
+def waiting(fn):
+    """Return a function that waits for what JAX computes."""
+    import jax
+
+    return lambda *values: jax.block_until_ready(fn(*values))
 
 
 def measure(variants, rounds, budget):
@@ -91,12 +108,14 @@ def measure(variants, rounds, budget):
     return times
 
 
-def run(makers, selected, dtypes, rounds, budget):
+def run(makers, selected, dtypes, rounds, budget, backend):
     rows = []
     for title in selected:
         for dtype in dtypes:
             workload = WORKLOADS[title]
-            variants = {name: build(workload, dtype, make()) for name, make in makers.items()}
+            variants = {
+                name: build(workload, dtype, make(), backend) for name, make in makers.items()
+            }
             times = measure(variants, rounds, budget)
             row = {"workload": title, "dtype": dtype}
             row["seconds"] = statistics.median(times["plain"])
@@ -124,11 +143,14 @@ def main():
     args = parser.parse_args()
     selected = args.only or list(WORKLOADS)
     dtypes = args.dtype or ["float32", "float64"]
+    if args.backend == "jax":
+        os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+        keep_memory()  # XLA asks for the memory of a call in one piece, which malloc gives back
     makers = modes(args.backend)
     names = list(makers)[1:]
     print(f"PyTensor {pytensor.__version__}, NumPy {np.__version__}, {platform.machine()}")
     print(f"{'workload':<24}{'dtype':<9}{'ms/call':>10}" + "".join(f"{n:>15}" for n in names))
-    rows = run(makers, selected, dtypes, args.rounds, args.budget)
+    rows = run(makers, selected, dtypes, args.rounds, args.budget, args.backend)
     means = {name: geometric_mean(row[name] for row in rows) for name in names}
     print(f"{'geometric mean':<43}" + "".join(f"{means[name]:>15.3f}" for name in names))
     result = {
