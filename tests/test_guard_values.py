@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytensor.typed_list
 import pytest
 import scipy.sparse
-from guarding import CountedIdentity, guarded, trip
+from guarding import CountedIdentity, backend, guarded, trip
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -343,7 +343,9 @@ def test_what_a_sparse_matrix_makes_of_a_dense_one():
     assert (event.kind, event.role) == ("big", "node")
 
 
-def test_typed_lists(c_backend):
+def test_typed_lists():
+    if backend() == "jax":
+        pytest.skip("PyTensor compiles no typed lists through JAX")
     kind = pytensor.typed_list.TypedListType(pt.dvector)
     items = kind("items")
     one = pt.dvector("one")
@@ -352,8 +354,9 @@ def test_typed_lists(c_backend):
     assert [len(v) for v in result] == [2, 3]
     event = trip(fn, [np.ones(2), np.array([0.0, 1.0, np.inf])], np.ones(1))
     assert (event.role, event.kind, event.first_index, event.size) == ("input", "inf", (1, 2), 5)
-    assert trip(fn, [], np.array([-1.0])).op == "Log"
-    fn([], np.ones(1))
+    few = [] if backend() == "c" else [np.ones(1)]  # Numba takes no empty list
+    assert trip(fn, few, np.array([-1.0])).op.lower() == "log"
+    fn(few, np.ones(1))
 
 
 def test_generators_slices_and_none_are_left_alone(c_backend):

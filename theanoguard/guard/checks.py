@@ -80,7 +80,12 @@ class CountStep(Op):
 
 def has_elements(variable):
     """Whether values can be looked at: no booleans, and no lists of arrays."""
-    return getattr(variable.type, "dtype", "bool") != "bool"
+    return not is_list(variable) and getattr(variable.type, "dtype", "bool") != "bool"
+
+
+def is_list(variable):
+    """Whether a variable is a list of arrays."""
+    return hasattr(variable.type, "ttype")
 
 
 def number(row):

@@ -2,14 +2,13 @@
 
 import logging
 
-import numpy as np
 from pytensor.link.basic import Container
 from pytensor.link.utils import map_storage
 
 from theanoguard._pytensor import raise_with_op
 from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.replay import Replay
-from theanoguard.guard.checks import FOUND, Place
+from theanoguard.guard.checks import FOUND, Place, is_list
 from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
 
 logger = logging.getLogger("theanoguard")
@@ -78,7 +77,7 @@ class JittedRuntime(Reporter):
     def report_value(self, variable, value, role):
         """Act on a value that is bad before the call has begun."""
         counts = self.policy.count(value)
-        self.report(Place(variable), counts, np.shape(value), (), role, value)
+        self.report(Place(variable), counts, getattr(value, "shape", ()), (), role, value)
 
     def report(self, place, counts, shape, steps, role, value=None):
         """Act on a bad value, unless it follows from one that has been reported."""
@@ -86,7 +85,7 @@ class JittedRuntime(Reporter):
         if self.follows(place):
             return
         self.bad_nodes.add(place.node or variable)
-        dtype = variable.type.dtype
+        dtype = "list" if is_list(variable) else variable.type.dtype
         frames = place.frames_at(steps)
         trip = self.make_trip(counts, variable, value, dtype, shape, role, place.output, frames)
         self.act(trip)

@@ -54,6 +54,7 @@ from theanoguard.guard.checks import (
     Checks,
     Place,
     Writer,
+    is_list,
     number,
 )
 from theanoguard.guard.jitted import GuardedLinker, JittedRuntime
@@ -339,6 +340,14 @@ class NumbaRuntime(JittedRuntime):
     def __init__(self, policy, recorder, checks, storage_map):
         super().__init__(policy, recorder, checks, storage_map)
         self.waiting = checks.waiting
+        self.lists = [v for v in self.plan.inputs if is_list(v)]
+
+    def begin(self):
+        super().begin()
+        for variable in self.lists:
+            value = self.cells[variable][0]
+            if self.policy.is_bad(value):
+                self.report_value(variable, value, self.role(variable))
 
     def settle(self):
         """Report what the checks have written into the ledger, in the order of the run.
