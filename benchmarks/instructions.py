@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import pytensor
-from overhead import LINKERS, build, modes
+from overhead import build, modes
 from reporting import geometric_mean, write_json
 from workloads import WORKLOADS
 
@@ -61,7 +61,7 @@ def tell_perf(on):
 
 def child(tool, variant, title, dtype, backend, calls):
     """Compile and call one workload; have the calls counted."""
-    fn, values, _reset = build(WORKLOADS[title], dtype, modes(backend)[variant]())
+    fn, values, _reset = build(WORKLOADS[title], dtype, modes(backend)[variant](), backend)
     gc.collect()
     gc.disable()
     for _ in range(WARM_UP):
@@ -193,7 +193,7 @@ def main():
     parser.add_argument("--budget", type=float, default=0.1, help="seconds that N calls may take")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS))
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"])
-    parser.add_argument("--backend", choices=list(LINKERS), default="c")
+    parser.add_argument("--backend", choices=["c", "numba"], default="c")
     parser.add_argument("--tool", choices=list(TOOLS), help="else the first that works")
     parser.add_argument("--json")
     parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)

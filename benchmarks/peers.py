@@ -35,7 +35,6 @@ from pytensor.compile.debug.monitormode import MonitorMode, detect_nan
 from pytensor.compile.debug.nanguardmode import NanGuardMode
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
 from reporting import geometric_mean, write_json
 from timing import Variant, interleaved, ratio
@@ -143,27 +142,21 @@ class Guarded:
         return Variant(partial(self.call, self.good), self.reset, self.on)
 
 
-def with_static_shapes(inputs, outputs, updates, values):
-    """Return the same graph on inputs whose shapes are known, which JAX needs for a scan."""
-    known = [v.type.clone(shape=a.shape)(v.name) for v, a in zip(inputs, values, strict=True)]
-    new = [value for _, value in updates]
-    many = isinstance(outputs, list)
-    found = clone_replace(
-        [*(outputs if many else [outputs]), *new], dict(zip(inputs, known, strict=True))
-    )
-    outputs, new = found[: len(found) - len(new)], found[len(found) - len(new) :]
-    updates = [(p, value) for (p, _), value in zip(updates, new, strict=True)]
-    return known, outputs if many else outputs[0], updates, values
-
-
 def pytensor_functions(workload, makers, build=None, static=False):
     """Compile the workload once per mode, on shared variables of its own."""
     result = {}
     for name, make in makers.items():
-        graph = (build or workload.build)("float32", np.random.default_rng(1))
-        inputs, outputs, updates, values = with_static_shapes(*graph) if static else graph
+        inputs, outputs, updates, values = (build or workload.build)(
+            "float32", np.random.default_rng(1)
+        )
+        givens = {}
+        if static:  # JAX has to know the length of a loop when it compiles
+            known = [
+                v.type.clone(shape=a.shape)(v.name) for v, a in zip(inputs, values, strict=True)
+            ]
+            inputs, givens = known, dict(zip(inputs, known, strict=True))
         with pytensor.config.change_flags(floatX="float32"):
-            fn = pytensor.function(inputs, outputs, updates=updates, mode=make())
+            fn = pytensor.function(inputs, outputs, updates=updates, givens=givens, mode=make())
         fn.trust_input = True
         start = [(p, p.get_value()) for p, _ in updates]
         good = {v.name: a for v, a in zip(inputs, values, strict=True)}

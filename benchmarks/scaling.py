@@ -262,7 +262,7 @@ def plot(curves, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--curve", action="append", choices=list(CURVES))
-    parser.add_argument("--backend", choices=list(LINKERS), default="c")
+    parser.add_argument("--backend", choices=list(MOST_NODES), default="c")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--budget", type=float, default=0.02, help="seconds per variant and round")
     parser.add_argument("--json")

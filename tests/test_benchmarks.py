@@ -153,17 +153,6 @@ def test_what_is_absent_is_skipped_with_a_line(add_tool, capsys):
     assert said.count("ABSENT: skipped, No module named 'absent'") == 1
 
 
-def test_inputs_get_static_shapes():
-    workload = peers.WORKLOADS["W2"]
-    graph = workload.build("float32", np.random.default_rng(1))
-    inputs, cost, updates, values = peers.with_static_shapes(*graph)
-    assert [v.type.shape for v in inputs] == [(64, 32, 32), (32, 8)]
-    assert [v.name for v in inputs] == ["x", "t"]
-    assert [p for p, _ in updates] == [p for p, _ in graph[2]]
-    old = set(graph[0])
-    assert not old & set(peers.graph_inputs([cost, *(new for _, new in updates)]))
-
-
 # ---------------------------------------------------------------- scaling
 
 
