@@ -1,5 +1,6 @@
 """Putting the shim in place and taking it away: what is there meanwhile, and what is left."""
 
+import base64
 import doctest
 import importlib
 import json
@@ -8,12 +9,17 @@ import pickle
 import subprocess
 import sys
 import unittest
+import zlib
+from pathlib import Path
 
 import numpy as np
 import pytensor
 import pytest
+import shim_pickles
 
 import theanoguard
+
+PICKLES = json.loads(Path(shim_pickles.__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 def run_python(code, *, check=True, **environment):
@@ -143,6 +149,15 @@ def test_shared_variable_through_a_pickle(shim):
     again = pickle.loads(pickle.dumps(shared))
     assert again.name == "w"
     assert again.get_value().tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize("name", PICKLES)
+def test_graphs_in_pickles_of_theano_s(shim, name):
+    case = PICKLES[name]
+    inputs, outputs = pickle.loads(zlib.decompress(base64.b64decode(case["pickle"])))
+    # (Some take one of the two only.)
+    f = shim.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+    np.testing.assert_allclose(f(shim_pickles.X, shim_pickles.ROWS), case["value"], rtol=1e-12)
 
 
 def test_what_is_a_tensor_variable(shim):
