@@ -44,6 +44,14 @@ LEFT_OUT = {
         "test_raise_stops_at_the_first_bad_node": "JAX ends the call before anything is known",
         "test_only_the_branch_that_ran": "JAX does not run the operation that counts",
         "test_the_call_goes_on": "JAX does not run the operation that counts",
+        "test_any_other_exception_in_the_middle": "JAX does not run the operation that raises",
+        "test_results_are_bit_identical": "XLA rounds by what it fuses, which checks change",
+        "[adam]": "XLA rounds by what it fuses, which checks change",
+        "[gemv]": "JAX raises other exceptions for wrong shapes",
+        "[the update overflows]": "JAX raises other exceptions for wrong shapes",
+        "[functions that share]": "JAX raises other exceptions for wrong shapes",
+        "[assignment]": "JAX lets an index out of bounds pass",
+        "test_deepcopy": "PyTensor cannot make a deep copy where an array is JAX's",
     }
 }
 
