@@ -8,6 +8,9 @@ reported must be bad, and what a function returns must be good or have been repo
     The directory that holds the package ``tests``.
 ``PYTENSOR_SUITE_GUARDED``
     Whether there is a guard at all.
+``PYTENSOR_SUITE_BIG``
+    Above which magnitude a number is big.  Below the guard's default inputs are not checked: most
+    would be big, and what follows from a trip is not reported.
 ``PYTENSOR_SUITE_NOTES``
     A file to which one JSON record is added for each test that compiled something.
 """
@@ -34,6 +37,7 @@ from theanoguard.guarded import GuardedRun, Trips
 
 SOURCE = Path(os.environ["PYTENSOR_SUITE_SOURCE"])
 GUARDED = os.environ["PYTENSOR_SUITE_GUARDED"] == "1"
+BIG = float(os.environ["PYTENSOR_SUITE_BIG"])
 # What computes the same as linkers that cannot be guarded, in C or in Python.
 LIKE = {
     CLinker: lambda linker: VMLinker(use_cloop=True),
@@ -52,13 +56,13 @@ def numbers(value):
 
 
 def census(value):
-    """How many numbers are NaN, infinite, and finite but above 1e10."""
+    """How many numbers are NaN, infinite, and finite but big."""
     array = numbers(value)
     with np.errstate(all="ignore"):
         nan, inf = np.isnan(array), np.isinf(array)
         inf &= ~nan
         wide = array.astype("complex128" if array.dtype.kind == "c" else "float64")
-        big = ~nan & ~inf & (np.abs(wide) > 1e10)
+        big = ~nan & ~inf & (np.abs(wide) > BIG)
     return int(nan.sum()), int(inf.sum()), int(big.sum())
 
 
@@ -83,7 +87,7 @@ class Judge(GuardedRun):
     """Guards all that is compiled, and notes what the guards do."""
 
     def __init__(self):
-        super().__init__({})
+        super().__init__({"big_threshold": BIG, "check_inputs": BIG >= 1e10})
         self.trips = Log()
         self.counts = Counter()
         self.samples = []
@@ -94,7 +98,8 @@ class Judge(GuardedRun):
             backend = "numba"
         elif type(linker) in LIKE:
             linker = LIKE[type(linker)](linker)
-        mode = GuardMode(linker=linker, **arguments, action="record", backend=backend)
+        arguments |= {"linker": linker, "backend": backend, "action": "record"}
+        mode = GuardMode(**self.settings, **arguments)
         mode.recorder.log = self.trips
         return mode
 
@@ -117,7 +122,8 @@ class Judge(GuardedRun):
         if events and events[-1].call == calls:
             return
         for variable, cell in zip(fgraph.outputs, cells, strict=True):
-            if any(census(cell[0])):
+            is_made = variable.owner is not None or self.settings["check_inputs"]
+            if is_made and any(census(cell[0])):
                 self.note("missed", value=str(cell[0])[:200], variable=str(variable))
 
     def watch(self):

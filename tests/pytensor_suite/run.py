@@ -5,6 +5,7 @@
     python tests/pytensor_suite/run.py                            # all areas on both backends
     python tests/pytensor_suite/run.py elemwise blas --backend c  # these areas on one
     python tests/pytensor_suite/run.py tests/test_ifelse.py -k lazy
+    python tests/pytensor_suite/run.py --big 1                    # hardly a call without a trip
 
 Each file runs twice: as it is, and with a ``GuardMode(action="record")`` in the place of every
 mode that can be guarded.  A test must end in the same way; what the guard reports must be bad if
@@ -110,7 +111,8 @@ def files_of(part, source):
 
 def run_file(file, backend, guarded, source, arguments):
     """How the tests of a file end, and what the guard has noted, each by test."""
-    folder = arguments.work / "results" / RELEASE / backend / ("guarded" if guarded else "plain")
+    kind = f"guarded-{arguments.big:g}" if guarded else "plain"
+    folder = arguments.work / "results" / RELEASE / backend / kind
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.]+", "-", " ".join([file, *arguments.pytest]))
     path, notes = folder / f"{name}.jsonl", folder / f"{name}.notes.jsonl"
@@ -126,11 +128,13 @@ def run_file(file, backend, guarded, source, arguments):
     places = [*map(str, (HERE, HERE.parent, source)), os.environ.get("PYTHONPATH", "")]
     variables = {
         "OMP_NUM_THREADS": "1",
+        "NUMBA_OPT": "0",  # to compile takes longer than to run
         **os.environ,
         "PYTHONPATH": os.pathsep.join(places),
         "PYTENSOR_FLAGS": ",".join(filter(None, flags)),
         "PYTENSOR_SUITE_SOURCE": str(source),
         "PYTENSOR_SUITE_GUARDED": str(int(guarded)),
+        "PYTENSOR_SUITE_BIG": str(arguments.big),
         "PYTENSOR_SUITE_NOTES": str(notes),
         "THEANO_SUITE_SOURCE": str(source),
         "THEANO_SUITE_RESULTS": str(path),
@@ -197,6 +201,7 @@ def main(argv=None):
     parser.add_argument("parts", nargs="*", help="areas, directories, files or tests")
     parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's -k")
     parser.add_argument("--backend", action="append", choices=LINKERS, help="one of them only")
+    parser.add_argument("--big", type=float, default=1e10, help="the guard's big_threshold")
     parser.add_argument("--source", type=Path, help="a directory with tests in its folder tests")
     parser.add_argument("--work", type=Path, default=HERE.parents[1] / ".tox" / "pytensor-suite")
     parser.add_argument("--test-seconds", type=int, default=600, help="how long a test may take")
