@@ -47,6 +47,7 @@ LEFT_OUT = {
         "test_any_other_exception_in_the_middle": "JAX does not run the operation that raises",
         "test_results_are_bit_identical": "XLA rounds by what it fuses, which checks change",
         "[adam]": "XLA rounds by what it fuses, which checks change",
+        "test_any_other_error_tells_where": "JAX raises other exceptions for wrong shapes",
         "[gemv]": "JAX raises other exceptions for wrong shapes",
         "[the update overflows]": "JAX raises other exceptions for wrong shapes",
         "[functions that share]": "JAX raises other exceptions for wrong shapes",
