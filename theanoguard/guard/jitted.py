@@ -40,6 +40,8 @@ class JittedRuntime(Reporter):
         self.snapshots = {}
         self.stored = [(v, storage_map[v], output) for v, output in checks.stored.items()]
         self.seen = {}  # the values of shared variables that have been checked
+        self.found = memoryview(self.ledger[0])  # NumPy takes longer to read one number
+        self.prepares = bool(self.overwritten or self.plan.bad_constants or self.stored)
 
     def plans(self):
         """Return the plans of all graphs of the function."""
@@ -50,9 +52,7 @@ class JittedRuntime(Reporter):
         return {}
 
     def begin(self):
-        """Start a call of the function."""
-        self.calls += 1
-        self.pending = None
+        """Start a call of the function, where there is something to do for it."""
         if self.overwritten:
             self.snapshots = {v: Snapshot(cell) for v, cell in self.overwritten.items()}
         if self.bad_nodes:
@@ -200,9 +200,11 @@ class JittedVM:
     def __call__(self):
         guard = self.guard
         try:
-            guard.begin()
+            guard.calls += 1
+            if guard.prepares or guard.bad_nodes:
+                guard.begin()
             results = self.jit_fn(*[cell[0] for cell in self.inputs], guard.ledger)
-            if guard.ledger[0, FOUND]:
+            if guard.found[FOUND]:
                 guard.settle()
             elif guard.stored:
                 guard.keep(results)

@@ -341,6 +341,7 @@ class NumbaRuntime(JittedRuntime):
         super().__init__(policy, recorder, checks, storage_map)
         self.waiting = checks.waiting
         self.lists = [v for v in self.plan.inputs if is_list(v)]
+        self.prepares |= bool(self.lists)
 
     def begin(self):
         super().begin()
