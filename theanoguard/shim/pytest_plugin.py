@@ -3,8 +3,6 @@
 Importing this package makes ``import theano`` work, before pytest collects anything.
 """
 
-import pytest
-
 from theanoguard import numpy_compat, python_compat
 
 COMPAT = {
@@ -30,7 +28,6 @@ def give_old_names(config, options):
             config.add_cleanup(compat.install())
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config):
     """Give the names before any ``conftest.py`` imports the code that wants them."""
     give_old_names(early_config, early_config.known_args_namespace)
