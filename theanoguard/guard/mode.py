@@ -150,12 +150,14 @@ class GuardMode(WatchedMode):
         there, in a shared variable or as an input, when a call is looked at.
     backend : {"c", "numba", "jax", "auto"}
         What compiles the function, checks included; "auto" takes the one that PyTensor's
-        configuration would have taken without a mode.
+        configuration would have taken without a mode.  "jax" needs JAX.
 
     Raises
     ------
     ValueError, TypeError
         For arguments that make no sense, naming the argument and what is allowed.
+    ImportError
+        If the backend is JAX and JAX is not installed.
 
     Examples
     --------
