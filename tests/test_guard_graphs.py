@@ -11,6 +11,7 @@ from guarding import ALL, CountedIdentity, guarded, trip
 from pytensor import ifelse, scan, shared
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
@@ -585,6 +586,19 @@ def test_uninitialised_memory_is_not_looked_at():
     trash = [np.full(100, np.nan) for _ in range(50)]
     del trash
     assert np.allclose(fn(100, np.zeros(3)), 1)
+    assert trip(fn, 100, np.full(3, 30.0)).kind == "big"
+
+
+def test_a_copy_of_uninitialised_memory_is_not_looked_at():
+    """Two loops that write into one buffer: each gets a copy of it before anything is in it."""
+    n = pt.lscalar("n")
+    x = pt.dvector("x")
+    buffer = pt.set_subtensor(pt.basic.AllocEmpty("float64")(n)[: x.shape[0]], pt.exp(x))
+    copied = DeepCopyOp()(buffer)
+    fn = guarded([n, x], copied[: x.shape[0]] + buffer[: x.shape[0]], optimizer=None)
+    trash = [np.full(100, np.nan) for _ in range(50)]
+    del trash
+    assert np.allclose(fn(100, np.zeros(3)), 2)
     assert trip(fn, 100, np.full(3, 30.0)).kind == "big"
 
 

@@ -136,11 +136,13 @@ def _is_copy(plan, node, index):
 
 
 def _is_unwritten(plan, node, index):
-    """AllocEmpty, and arrays that have been written to in part."""
+    """AllocEmpty, and arrays that have been written to in part, and their copies."""
     if isinstance(node.op, AllocEmpty):
         return True
     if isinstance(node.op, WRITING):  # (what is added to has been written before)
         return node.op.set_instead_of_inc and node.inputs[0] in plan.unwritten
+    if isinstance(node.op, COPYING_FIRST):  # loops that write to one buffer get a copy each
+        return node.inputs[0] in plan.unwritten
     source = _viewed(node, index)
     return source is not None and source in plan.unwritten
 
