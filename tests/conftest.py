@@ -40,6 +40,7 @@ LEFT_OUT = {
         "taps_in_a_sequence": "JAX does not know the shapes of this loop",
         "test_the_gradient_of_a_loop": "JAX does not know the shapes of this loop",
         "custom_op": "JAX cannot trace an operation in Python",
+        "test_saved_reproductions_run": "JAX cannot trace an operation in Python",
         "test_a_loop_given_as_compiled_python": "JAX cannot trace an operation in Python",
         "test_raise_stops_at_the_first_bad_node": "JAX ends the call before anything is known",
         "test_only_the_branch_that_ran": "JAX does not run the operation that counts",
