@@ -148,7 +148,18 @@ def test_old_numpy_names(run_pytest, arguments, outcome):
 
 
 def test_a_conftest_finds_the_old_names(run_pytest, tmp_path):
-    conftest = "from collections import Iterable\nimport numpy\nnumpy.int\n"
+    conftest = """
+from collections import Iterable
+import imp
+import numpy
+import os
+
+numpy.int
+settings = os.path.join(os.path.dirname(__file__), "settings.py")
+assert imp.load_source("settings", settings).epochs == 3
+assert imp.find_module("numpy")[1] == numpy.__path__[0]
+"""
+    (tmp_path / "settings.py").write_text("epochs = 3")
     (tmp_path / "conftest.py").write_text(conftest)
     plugin = ["-p", "theanoguard.shim.pytest_plugin"]
     outcomes, _ = run_pytest(WITH_OLD_NUMPY, *plugin, "--numpy-compat", "--python-compat")
