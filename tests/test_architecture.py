@@ -46,7 +46,10 @@ OPTIONAL = {
     "traitlets",
 }
 # Such a module itself is imported where it is used.
-ON_DEMAND = {"theanoguard.guard.jax_code": {"jax"}}
+ON_DEMAND = {
+    "theanoguard.guard.jax_code": {"jax"},
+    "theanoguard.guard.numba_code": {"llvmlite"},  # which comes with Numba
+}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 
