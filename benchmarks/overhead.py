@@ -143,9 +143,9 @@ def main():
     args = parser.parse_args()
     selected = args.only or list(WORKLOADS)
     dtypes = args.dtype or ["float32", "float64"]
+    keep_memory()
     if args.backend == "jax":
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-        keep_memory()  # XLA asks for the memory of a call in one piece, which malloc gives back
     makers = modes(args.backend)
     names = list(makers)[1:]
     print(f"PyTensor {pytensor.__version__}, NumPy {np.__version__}, {platform.machine()}")
