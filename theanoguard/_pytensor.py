@@ -647,6 +647,15 @@ def inner_graphs_for_numba(node):
     list of FunctionGraph
         As they will be compiled; none for other ops.
     """
+    return _inner_graphs(
+        node,
+        lambda: (
+            _rewritten_scan_3_0(node) if isinstance(node.op, Scan) else _rewritten_body_3_0(node)
+        ),
+    )
+
+
+def _inner_graphs(node, rewritten_3_0):
     op = node.op
     if isinstance(op, LazyIfElse):
         return [op.true_branch.fgraph, op.false_branch.fgraph]
@@ -654,7 +663,7 @@ def inner_graphs_for_numba(node):
         return []
     if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
         return [op.fgraph]
-    return [_rewritten_scan_3_0(node) if isinstance(op, Scan) else _rewritten_body_3_0(node)]
+    return [rewritten_3_0()]
 
 
 def _rewritten_scan_3_0(node):
@@ -710,20 +719,17 @@ def inner_graphs_for_jax(node):
     list of FunctionGraph
         As they will be traced; none for other ops.
     """
-    op = node.op
-    if isinstance(op, LazyIfElse):
-        return [op.true_branch.fgraph, op.false_branch.fgraph]
-    if not isinstance(op, Scan | OpFromGraph):
-        return []
-    if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
-        return [op.fgraph]
+    return _inner_graphs(node, lambda: _rewritten_for_jax_3_0(node.op))
+
+
+def _rewritten_for_jax_3_0(op):
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
     if isinstance(op, Scan):  # what ``jax_funcify`` does to the graph of the op itself
         mode = get_mode(op.mode).including("jax").excluding("numba", *JAX._optimizer.exclude)
         mode.optimizer(fgraph)
     else:
         JAX.optimizer(fgraph)
-    return [fgraph]
+    return fgraph
 
 
 def with_status(op, graphs):
@@ -741,23 +747,9 @@ def with_status(op, graphs):
     -------
     Op
     """
-    new = copy(op)
+    new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + 1})
     if isinstance(op, LazyIfElse):
-        branches = (op.true_branch, op.false_branch)
-        new.true_branch, new.false_branch = (
-            with_status(branch, [graph]) for branch, graph in zip(branches, graphs, strict=True)
-        )
         new.__class__ = CheckedIfElse
-        return new
-    [new.fgraph] = graphs
-    new._fn = None
-    if isinstance(op, OpFromGraph):
-        new.__class__ = CheckedBody
-        return new
-    n_carried = op.info.n_untraced_sit_sot + 1
-    new.info = dataclasses.replace(op.info, n_untraced_sit_sot=n_carried)
-    if link_only_mode is None:
-        new.mode = _Rewritten()
     return new
 
 
@@ -775,11 +767,19 @@ def with_inner_graphs(op, graphs):
     -------
     Op
     """
+    new = _with_graphs(op, graphs, lambda info: {"n_non_seqs": info.n_non_seqs + 1})
+    if isinstance(op, Scan) and link_only_mode is None:
+        new.fgraph.attach_feature(DestroyHandler())
+    return new
+
+
+def _with_graphs(op, graphs, changes):
+    """Return a copy of `op` with other inner graphs; `changes` gives those of a Scan's info."""
     new = copy(op)
     if isinstance(op, LazyIfElse):
         branches = (op.true_branch, op.false_branch)
         new.true_branch, new.false_branch = (
-            with_inner_graphs(branch, [graph])
+            _with_graphs(branch, [graph], changes)
             for branch, graph in zip(branches, graphs, strict=True)
         )
         return new
@@ -788,8 +788,7 @@ def with_inner_graphs(op, graphs):
     if isinstance(op, OpFromGraph):
         new.__class__ = CheckedBody
         return new
-    new.info = dataclasses.replace(op.info, n_non_seqs=op.info.n_non_seqs + 1)
+    new.info = dataclasses.replace(op.info, **changes(op.info))
     if link_only_mode is None:
         new.mode = _Rewritten()
-        new.fgraph.attach_feature(DestroyHandler())
     return new

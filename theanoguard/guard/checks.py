@@ -17,8 +17,10 @@ from pytensor.scalar.basic import ScalarConstant, int64
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
+from theanoguard.explain.describe import kind_of
 from theanoguard.explain.event import Frame
 from theanoguard.guard.plan import Plan
+from theanoguard.guard.policy import Counts
 
 LEDGER = TensorType("float64", (None, None))
 
@@ -32,7 +34,14 @@ COLUMNS = 11
 STEP = 1
 
 
-class Check(Op):
+class CompiledOp(Op):
+    """An operation that exists in a graph for one backend alone, which compiles it."""
+
+    def perform(self, node, inputs, output_storage):
+        raise NotImplementedError(f"{type(self).__name__} is compiled, never run in Python")
+
+
+class Check(CompiledOp):
     """Notes in the ledger when a value is bad.
 
     Parameters
@@ -53,11 +62,8 @@ class Check(Op):
     def make_node(self, value, ledger, row):
         return Apply(self, [value, ledger, row], [int64()])
 
-    def perform(self, node, inputs, output_storage):
-        raise NotImplementedError("a Check is compiled, never run in Python")
 
-
-class CountStep(Op):
+class CountStep(CompiledOp):
     """Counts in the ledger that a loop begins: anew (`first`), or its next step.
 
     Parameters
@@ -73,9 +79,6 @@ class CountStep(Op):
 
     def make_node(self, ledger, row):
         return Apply(self, [ledger, row], [ledger.type()])
-
-    def perform(self, node, inputs, output_storage):
-        raise NotImplementedError("a CountStep is compiled, never run in Python")
 
 
 def has_elements(variable):
@@ -331,6 +334,38 @@ class Writer:
         """Return what has been written."""
         outputs = [self._get(v) for v in self._fgraph.outputs]
         return CheckedGraph(self._inputs, outputs, self._order)
+
+
+def floor_to(limit, dtype):
+    """Return the largest number of a floating type that is not above `limit`."""
+    largest = np.finfo(dtype).max
+    if limit >= largest:
+        return largest
+    nearest = dtype(limit)
+    return nearest if float(nearest) <= limit else np.nextafter(nearest, dtype(0))
+
+
+def counts_of(record, value, shape):
+    """Return the `Counts` in the columns of a row from `SIZE` to `INDEX`.
+
+    Parameters
+    ----------
+    record : array
+    value : number
+        The first bad element.
+    shape : tuple of int
+        Of the array.
+    """
+    return Counts(
+        kind=kind_of(value),
+        index=tuple(int(i) for i in np.unravel_index(int(record[INDEX]), shape)),
+        value=value,
+        size=int(record[SIZE]),
+        n_nan=int(record[N_NAN]),
+        n_posinf=int(record[N_POSINF]),
+        n_neginf=int(record[N_NEGINF]),
+        n_big=int(record[N_BIG]),
+    )
 
 
 def check_chosen_only(plan):

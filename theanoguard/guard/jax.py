@@ -19,7 +19,6 @@ from functools import lru_cache
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
@@ -29,7 +28,17 @@ from theanoguard._pytensor import (
     inner_graphs_for_jax,
     with_status,
 )
-from theanoguard.guard.checks import FOUND, CheckedGraph, Checks, Place, Writer
+from theanoguard.explain.describe import kind_of
+from theanoguard.guard.checks import (
+    FOUND,
+    INDEX,
+    CheckedGraph,
+    Checks,
+    CompiledOp,
+    Place,
+    Writer,
+    counts_of,
+)
 from theanoguard.guard.jitted import GuardedLinker, JittedRuntime
 from theanoguard.guard.policy import Counts
 from theanoguard.provenance import watch_rewriting
@@ -40,20 +49,15 @@ STATUS = TensorType("int32", (None, None))
 BAD = 0
 # Of a call: the bits of the largest magnitude (NaN is the largest), in one or two words.
 LARGEST = 1
-# Of the details of one place.  The element that is the first bad one is held in two words for its
-# real and two for its imaginary part; after that stands the shape of the value.
-SIZE, N_NAN, N_POSINF, N_NEGINF, N_BIG, INDEX, WORDS, FIRST = range(1, 9)
+# Of the details of one place, after the columns from SIZE to INDEX, which are those of a ledger.
+# The element that is the first bad one is held in two words for its real and two for its imaginary
+# part; after that stands the shape of the value.
+WORDS = INDEX + 1
+FIRST = WORDS + 1
 SHAPE = FIRST + 4
 
 
-class _Traced(Op):
-    """An operation that exists in a graph for JAX alone."""
-
-    def perform(self, node, inputs, output_storage):
-        raise NotImplementedError(f"{type(self).__name__} is traced by JAX, never run in Python")
-
-
-class Status(_Traced):
+class Status(CompiledOp):
     """The status of a graph: of the values that it computes, and of the loops and bodies in it.
 
     Parameters
@@ -81,7 +85,7 @@ class Status(_Traced):
         return Apply(self, list(inputs), [STATUS()])
 
 
-class NoStatus(_Traced):
+class NoStatus(CompiledOp):
     """The status of a loop that has not begun: a row that counts its steps, and those inside.
 
     Parameters
@@ -101,7 +105,7 @@ class NoStatus(_Traced):
         return Apply(self, [], [STATUS()])
 
 
-class CarryStatus(_Traced):
+class CarryStatus(CompiledOp):
     """Takes over into the status of a loop what a step has been the first to find.
 
     Parameters
@@ -312,7 +316,7 @@ class JaxRuntime(JittedRuntime):
         details = np.asarray(status)[self.rows.index(row)]
         shape = tuple(int(n) for n in details[SHAPE : SHAPE + ndim])
         if details[BAD]:
-            return counts_of(details, shape, variable.type.dtype), shape
+            return counts_of(details, first_bad(details, variable.type.dtype), shape), shape
         # Compiled for itself, the place was rounded to a value that is not bad.
         largest = float_of(record[LARGEST : len(record) - self.depth])
         size = int(np.prod(shape))
@@ -330,29 +334,14 @@ def float_of(words):
     return np.ascontiguousarray(words).view(f"float{32 * len(words)}").item()
 
 
-def kind_of(value):
-    return "nan" if value != value else "inf" if abs(value) == np.inf else "big"
-
-
-def counts_of(record, shape, dtype):
-    """Return the `Counts` that the details of a place give."""
+def first_bad(record, dtype):
+    """Return the first bad element of the place of which a row holds the details."""
     n_words = int(record[WORDS])
     real, imag = (record[at : at + n_words] for at in (FIRST, FIRST + 2))
     kind = np.dtype(dtype).kind
     if kind in "iu":
-        value = np.ascontiguousarray(real).view(f"{kind}{4 * n_words}").item()
-    else:
-        value = float_of(real) if kind == "f" else complex(float_of(real), float_of(imag))
-    return Counts(
-        kind=kind_of(value),
-        index=tuple(int(i) for i in np.unravel_index(int(record[INDEX]), shape)),
-        value=value,
-        size=int(record[SIZE]),
-        n_nan=int(record[N_NAN]),
-        n_posinf=int(record[N_POSINF]),
-        n_neginf=int(record[N_NEGINF]),
-        n_big=int(record[N_BIG]),
-    )
+        return np.ascontiguousarray(real).view(f"{kind}{4 * n_words}").item()
+    return float_of(real) if kind == "f" else complex(float_of(real), float_of(imag))
 
 
 class JaxGuardLinker(GuardedLinker, JAXLinker):

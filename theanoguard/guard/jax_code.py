@@ -11,6 +11,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from theanoguard._pytensor import CheckedBody, CheckedIfElse
 from theanoguard.explain.replay import compute
+from theanoguard.guard.checks import floor_to
 from theanoguard.guard.jax import BAD, LARGEST, SHAPE, CarryStatus, NoStatus, Status
 
 # Values are first reduced to at most so many elements, one by one, and then together.
@@ -45,11 +46,7 @@ def magnitude(op, v):
 def largest_allowed(op):
     """Return the largest magnitude that is not bad, in `real_type`."""
     dtype = np.dtype(real_type())
-    largest = np.finfo(dtype).max
-    if not op.big or op.limit >= largest:
-        return largest
-    nearest = dtype.type(op.limit)
-    return nearest if float(nearest) <= op.limit else np.nextafter(nearest, dtype.type(0))
+    return floor_to(op.limit, dtype.type) if op.big else np.finfo(dtype).max
 
 
 def is_bad(op, size):

@@ -11,7 +11,6 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -28,7 +27,6 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
-from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import (
     IfElse,
@@ -41,36 +39,25 @@ from theanoguard.guard.checks import (
     COLUMNS,
     FOUND,
     IMAG,
-    INDEX,
-    N_BIG,
-    N_NAN,
-    N_NEGINF,
-    N_POSINF,
     NDIM,
     ORDER,
     REAL,
-    SIZE,
     Check,
     Checks,
+    CompiledOp,
     Place,
     Writer,
+    counts_of,
     is_list,
     number,
 )
 from theanoguard.guard.jitted import GuardedLinker, JittedRuntime
-from theanoguard.guard.policy import Counts
+from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 from theanoguard.guard.reporting import Tripped
 from theanoguard.provenance import watch_rewriting
 
 
-class _Compiled(Op):
-    """An operation that exists in a graph for Numba alone."""
-
-    def perform(self, node, inputs, output_storage):
-        raise NotImplementedError(f"{type(self).__name__} is compiled, never run in Python")
-
-
-class Stop(_Compiled):
+class Stop(CompiledOp):
     """Ends the call where a check has found something."""
 
     __props__ = ()
@@ -79,7 +66,7 @@ class Stop(_Compiled):
         return Apply(self, [ledger], [ps.int64()])
 
 
-class Until(_Compiled):
+class Until(CompiledOp):
     """The condition that ends a ``while`` loop, or a check in it that has found something."""
 
     __props__ = ()
@@ -95,7 +82,7 @@ class CheckIf(Check):
         return Apply(self, [value, ledger, row, condition], [ps.int64()])
 
 
-class InBlocks(_Compiled):
+class InBlocks(CompiledOp):
     """An elementwise operation, block by block, and whether anything bad was read or written.
 
     So that a large array passes from memory once, not twice.
@@ -190,50 +177,6 @@ def is_number(variable):
     return getattr(variable.type, "dtype", "int64") not in ps.discrete_dtypes
 
 
-def first_readers(fgraph, order):
-    """Return the nodes that may check an input block by block, since they read it first.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-
-    Returns
-    -------
-    dict of Variable to Apply
-    """
-    waiting = {v for v in fgraph.inputs if is_large(v)}
-    found = {}
-    for node in order:
-        if isinstance(node.op, Shape | Shape_i):
-            continue  # reads no element
-        readers = waiting.intersection(node.inputs)
-        waiting -= readers
-        if readers and runs_in_blocks(node):
-            found.update(dict.fromkeys(readers, node))
-    return found
-
-
-def is_large(variable):
-    """Whether a variable may be a large array of real numbers."""
-    kind = variable.type
-    return (
-        isinstance(kind, TensorType)
-        and kind.dtype in ("float32", "float64")
-        and kind.ndim > 0
-        and not any(kind.broadcastable)
-    )
-
-
-def runs_in_blocks(node):
-    """Whether rows can be computed on their own: all operands have one shape, or one element."""
-    return (
-        isinstance(node.op, Elemwise)
-        and not node.op.destroy_map
-        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
-    )
-
-
 class NumbaChecks(Checks):
     """The graph of a function with its checks, as Numba compiles it.
 
@@ -266,7 +209,12 @@ class NumbaWriter(Writer):
     def __init__(self, checks, fgraph, ledger, frames, loops, order):
         super().__init__(checks, fgraph, ledger, frames, loops)
         self._raises = checks.policy.action == "raise"
-        self._first_readers = first_readers(fgraph, order)
+        # Where each input may be checked block by block, by the node that reads it first.
+        self._first_readers = {
+            variable: node
+            for variable, node in first_readers(fgraph.inputs, order).items()
+            if runs_in_blocks(node)
+        }
         self._rows = {}  # of inputs that wait for their first reader
         self._flags = {}  # of what a node has looked at block by block
         # What is no number and may have come from one: perhaps a wild place in memory.
@@ -287,7 +235,7 @@ class NumbaWriter(Writer):
             node.op,
             self._checks.op,
             tuple(node.inputs.index(v) for v in entering),
-            tuple(i for i, v in enumerate(node.outputs) if is_large(v)),
+            tuple(i for i, v in enumerate(node.outputs) if may_be_large(v)),
         )
         *outputs, flag = self._append(op.make_node(*(self._get(v) for v in node.inputs)))
         self._new.update(zip(node.outputs, outputs, strict=True))
@@ -365,7 +313,9 @@ class NumbaRuntime(JittedRuntime):
             begun, first = (COLUMNS + k * len(place.loops) for k in (1, 2))
             steps = [int(s) - 1 for s in record[begun:first]]
             shape = tuple(int(n) for n in record[first : first + int(record[NDIM])])
-            counts = counts_of(record, shape, place.variable.type.dtype)
+            element = VALUE_OF[np.dtype(place.variable.type.dtype).kind]
+            value = element(record[REAL].item(), record[IMAG].item())
+            counts = counts_of(record, value, shape)
             role = "node" if place.variable.owner is not None else self.role(place.variable)
             self.report(place, counts, shape, steps, role)
 
@@ -389,22 +339,6 @@ class NumbaRuntime(JittedRuntime):
             value = self.cells[variable][0]
             if not self.ledger[row, ORDER] and self.policy.is_bad(value):
                 self.report_value(variable, value, self.role(variable))
-
-
-def counts_of(record, shape, dtype):
-    """Return the `Counts` that a check has written into its row."""
-    value = VALUE_OF[np.dtype(dtype).kind](record[REAL].item(), record[IMAG].item())
-    kind = "nan" if value != value else "inf" if abs(value) == np.inf else "big"
-    return Counts(
-        kind=kind,
-        index=tuple(int(i) for i in np.unravel_index(int(record[INDEX]), shape)),
-        value=value,
-        size=int(record[SIZE]),
-        n_nan=int(record[N_NAN]),
-        n_posinf=int(record[N_POSINF]),
-        n_neginf=int(record[N_NEGINF]),
-        n_big=int(record[N_BIG]),
-    )
 
 
 # How the two numbers that hold an element give it back, by the kind of its dtype.

@@ -20,7 +20,7 @@ from pytensor.scalar.basic import ScalarType
 
 from theanoguard._pytensor import CheckedBody, OpFromGraph, inner_graphs_for_numba, is_sparse
 from theanoguard.guard import checks
-from theanoguard.guard.checks import Check, CountStep
+from theanoguard.guard.checks import Check, CountStep, floor_to
 from theanoguard.guard.numba import CheckIf, InBlocks, Stop, Until
 from theanoguard.guard.reporting import Tripped
 
@@ -67,15 +67,6 @@ def numba_funcify_checked_body(op, node=None, ofg_memo=None, storage_map=None, *
     return numba_funcify_and_cache_key(
         op.fgraph, squeeze_output=True, fgraph_name="checked_body", **kwargs
     )
-
-
-def floor_to(limit, dtype):
-    """Return the largest number of a floating type that is not above `limit`."""
-    largest = np.finfo(dtype).max
-    if limit >= largest:
-        return largest
-    nearest = np.dtype(dtype).type(limit)
-    return nearest if float(nearest) <= limit else np.nextafter(nearest, dtype(0))
 
 
 def bad_element(op, dtype):

@@ -563,18 +563,10 @@ class Plan:
         """
         if any(is_lazy(node.op) for node in self.order):
             return  # the node might not run
-        waiting = {
-            v
-            for v in self.inputs
-            if _has_intervals(v) and v.type.ndim and not any(v.type.broadcastable)
-        }
-        for node in self.order:
-            if isinstance(node.op, Shape | Shape_i):
-                continue  # reads no element
-            readers = waiting.intersection(node.inputs)
-            waiting -= readers
-            if readers and not self.nodes[node].tail and _runs_in_blocks(node):
-                self.nodes[node].entering = [v for v in node.inputs if v in readers]
+        readers = first_readers(self.inputs, self.order)
+        for node in set(readers.values()):
+            if not self.nodes[node].tail and _kernel_runs_in_blocks(node):
+                self.nodes[node].entering = [v for v in node.inputs if readers.get(v) is node]
 
     def slot(self, variable):
         """Return the slot that holds the interval of `variable`, or -1."""
@@ -610,15 +602,46 @@ def _root(variable):
     return variable
 
 
-def _runs_in_blocks(node):
+def first_readers(variables, order):
+    """Return the first node that reads each variable which may be a large array.
+
+    Parameters
+    ----------
+    variables : iterable of Variable
+    order : list of Apply
+
+    Returns
+    -------
+    dict of Variable to Apply
+    """
+    waiting, found = set(filter(may_be_large, variables)), {}
+    for node in order:
+        if isinstance(node.op, Shape | Shape_i):
+            continue  # reads no element
+        readers = waiting.intersection(node.inputs)
+        waiting -= readers
+        found.update(dict.fromkeys(readers, node))
+    return found
+
+
+def may_be_large(variable):
+    """Whether a variable may be a large array of real numbers."""
+    kind = variable.type
+    return _has_intervals(variable) and kind.ndim > 0 and not any(kind.broadcastable)
+
+
+def runs_in_blocks(node):
     """Whether rows can be computed on their own: all operands have one shape, or one element."""
     return (
         isinstance(node.op, Elemwise)
         and not node.op.destroy_map
-        and not node.op.openmp
-        and len(node.inputs) + len(node.outputs) <= MAX_OPERANDS
         and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
     )
+
+
+def _kernel_runs_in_blocks(node):
+    n_operands = len(node.inputs) + len(node.outputs)
+    return runs_in_blocks(node) and not node.op.openmp and n_operands <= MAX_OPERANDS
 
 
 def _is_discrete(variable):

@@ -14,6 +14,7 @@ from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._pytensor import Variable, config, scalar_ops_of
+from theanoguard.explain.describe import kind_of
 
 logger = logging.getLogger("theanoguard")
 
@@ -159,9 +160,8 @@ class Policy:
                 n_pos += int(isinf.sum()) - int(negative.sum())
                 if self.big:
                     n_big += int((self.mask(a) & ~isnan & ~isinf).sum())
-        kind = "nan" if np.isnan(first) else "inf" if np.isinf(first) else "big"
         return Counts(
-            kind=kind,
+            kind=kind_of(first),
             index=index,
             value=first.item(),
             size=sum(a.size for a in arrays),
