@@ -116,7 +116,7 @@ def embedding(share):
             [pt.log(g.sum())],
             {
                 table: pt.inc_subtensor(table[i], -0.1 * g),
-                counts: pt.inc_subtensor(counts[i], 1),
+                counts: pt.inc_subtensor(counts[i], pt.ones_like(i)),
             },
         )
     ]

@@ -25,7 +25,6 @@ from pytensor.tensor.type import TensorType
 from theanoguard._pytensor import (
     JAXLinker,
     Scan,
-    inner_graphs_for_jax,
     with_status,
 )
 from theanoguard.explain.describe import kind_of
@@ -160,9 +159,9 @@ class StatusGraph(CheckedGraph):
 class StatusChecks(Checks):
     """The graph of a function that gives its status, and where each check stands."""
 
-    def __init__(self, fgraph, order, policy):
+    def __init__(self, fgraph, order, policy, inner_graphs):
         self.inside = {}  # of each rebuilt op: the rows of its status, and its depth
-        super().__init__(fgraph, order, policy, inner_graphs_for_jax)
+        super().__init__(fgraph, order, policy, inner_graphs)
 
     def new_writer(self, fgraph, ledger, frames, loops):
         return StatusWriter(self, fgraph, ledger, frames, loops)
@@ -362,7 +361,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
         super().__init__(policy, recorder, allow_gc)
 
     def compiled(self, order, input_storage, storage_map):
-        importlib.import_module("theanoguard.guard.jax_code")  # how the operations are traced
+        code = importlib.import_module("theanoguard.guard.jax_code")  # how operations are traced
         random = [v for v in self.fgraph.inputs if is_shared_random(v)]
         if random:
             warnings.warn(
@@ -377,7 +376,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             storage_map[variable] = input_storage[at] = [copy.deepcopy(shared[0])]
         self.create_thunk_inputs(storage_map)  # (makes JAX's states of them)
         with watch_rewriting():
-            checks = StatusChecks(self.fgraph, order, self.policy)
+            checks = StatusChecks(self.fgraph, order, self.policy, code.inner_graphs)
 
         def compile_detail(detail):
             traced = self.fgraph_convert(checks.graph, input_storage, {}, detail=detail)

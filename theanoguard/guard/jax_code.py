@@ -9,7 +9,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
 from pytensor.tensor.random.op import RandomVariable
 
-from theanoguard._pytensor import CheckedBody, CheckedIfElse
+from theanoguard._pytensor import CheckedBody, CheckedIfElse, OpFromGraph, inner_graphs_for_jax
 from theanoguard.explain.replay import compute
 from theanoguard.guard.checks import floor_to
 from theanoguard.guard.jax import BAD, LARGEST, SHAPE, CarryStatus, NoStatus, Status
@@ -19,6 +19,28 @@ SMALL = 256
 # So many parts of an array are laid over each other at a time, which is one loop that the vector
 # units run; XLA's own reduction of a whole array takes two to three times as long on a processor.
 PARTS = 16
+
+
+traced_by = jax_funcify.dispatch
+
+
+def inner_graphs(node):
+    """Return the inner graphs of a node that are traced as functions of their own.
+
+    JAX has a function of its own for some kinds of OpFromGraph, such as softmax.
+
+    Parameters
+    ----------
+    node : Apply
+
+    Returns
+    -------
+    list of FunctionGraph
+    """
+    kind = type(node.op)
+    if issubclass(kind, OpFromGraph) and traced_by(kind) is not traced_by(OpFromGraph):
+        return []
+    return inner_graphs_for_jax(node)
 
 
 def real_type():
