@@ -9,7 +9,7 @@ difference is what N calls take.  The counting is done by ``perf stat`` (instruc
 machine has such a counter, else by ``valgrind --tool=callgrind``, which knows no AVX-512: there
 everything is compiled for Haswell, with a compile cache of its own.
 
-    python benchmarks/instructions.py [--budget 0.1] [--only "mlp step" ...] [--backend numba]
+    python benchmarks/instructions.py [--budget 0.1] [--only "mlp step" ...] [--backend numba|jax]
         [--tool valgrind] [--json FILE]
 """
 
@@ -28,7 +28,7 @@ from pathlib import Path
 
 import numpy as np
 import pytensor
-from overhead import build, modes
+from overhead import LINKERS, build, modes
 from reporting import geometric_mean, write_json
 from workloads import WORKLOADS
 
@@ -148,6 +148,7 @@ def environment(tool, cache):
     if tool == "valgrind" and platform.machine() == "x86_64":
         flags.append("gcc__cxxflags=-march=haswell")
         env |= {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}
+        env["XLA_FLAGS"] = "--xla_cpu_max_isa=AVX2 --xla_cpu_multi_thread_eigen=false"
     return {**env, "PYTENSOR_FLAGS": ",".join(filter(None, flags))}
 
 
@@ -193,7 +194,7 @@ def main():
     parser.add_argument("--budget", type=float, default=0.1, help="seconds that N calls may take")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS))
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"])
-    parser.add_argument("--backend", choices=["c", "numba"], default="c")
+    parser.add_argument("--backend", choices=list(LINKERS), default="c")
     parser.add_argument("--tool", choices=list(TOOLS), help="else the first that works")
     parser.add_argument("--json")
     parser.add_argument("--child", nargs=6, help=argparse.SUPPRESS)
