@@ -285,6 +285,7 @@ typedef struct {
   Input *inputs;
   struct Node **tail_nodes;
   Undo *undo;
+  struct Chunk *chunk; /* which the next node is taken from */
   int node, output; /* the last trip */
   unsigned long long scans, proofs, bytes; /* counters since begin() was first called */
   unsigned long long memory, copied;       /* bytes: allocated here, copied in the last call */
@@ -313,7 +314,43 @@ typedef struct Node {
   PyObject **sliced, **made;
   int *entering;    /* to each cut input: which input of the function it is, or -1 */
   int *made_types;
+  struct Chunk *chunk; /* where it lies */
 } Node;
+
+/* Nodes lie one after another, in the order in which they run, each on cache lines of its own: the
+ * processor fetches them before they are asked for.  With memory of its own for each, thousands of
+ * small nodes took several times as long for their checks.
+ */
+typedef struct Chunk {
+  int live;  /* nodes in use, and one for the guard that takes nodes from here */
+  int used, size;
+} Chunk;
+
+#define LINE 64
+#define NODE_BYTES ((sizeof(Node) + LINE - 1) / LINE * LINE)
+
+static void release_chunk(Chunk *chunk) {
+  if (chunk != NULL && --chunk->live == 0) free(chunk);
+}
+
+static Node *new_node(Guard *g) {
+  Chunk *chunk = g->chunk;
+  if (chunk == NULL || chunk->used == chunk->size) {
+    const int size = chunk == NULL ? 8 : chunk->size < 256 ? 2 * chunk->size : 256;
+    chunk = (Chunk *)calloc(1, sizeof(Chunk) + LINE + size * NODE_BYTES);
+    if (chunk == NULL) return NULL;
+    release_chunk(g->chunk);
+    g->chunk = chunk;
+    chunk->live = 1;
+    chunk->size = size;
+    g->memory += sizeof(Chunk) + LINE + size * NODE_BYTES;
+  }
+  const uintptr_t first = ((uintptr_t)(chunk + 1) + LINE - 1) / LINE * LINE;
+  Node *n = (Node *)(first + chunk->used++ * NODE_BYTES);
+  n->chunk = chunk;
+  chunk->live++;
+  return n;
+}
 
 static Layout layout_of(int type_num) {
   Layout l = {0, 1};
@@ -1028,7 +1065,7 @@ static void node_free(PyObject *capsule) {
   free(n->made);
   free(n->entering);
   free(n->made_types);
-  free(n);
+  release_chunk(n->chunk);
 }
 
 /* ------------------------------------------------------------------ Python's side */
@@ -1127,7 +1164,7 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   if (!PyArg_ParseTuple(args, "iOOOOiOOOp", &index, &cthunk, &thunk, &checks, &saves, &tail,
                         &cells, &program, &blocks, &counts))
     return NULL;
-  Node *n = (Node *)calloc(1, sizeof(Node));
+  Node *n = new_node(g);
   /* (outputs without a check have intervals, too, which must not be those of another call) */
   int one_interval = program == Py_None || (PyTuple_Check(program) && PyTuple_Size(program) == 6 &&
                                             PySequence_Size(PyTuple_GET_ITEM(program, 2)) == 1);
@@ -1136,7 +1173,7 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   PyObject *capsule = PyCapsule_New(
       (void *)(!simple ? guarded_run : counts ? simple_run_of_step : simple_run), NULL, node_free);
   if (n == NULL || capsule == NULL || PyCapsule_SetContext(capsule, n)) {
-    free(n);
+    if (n != NULL) release_chunk(n->chunk);
     Py_XDECREF(capsule);
     return PyErr_NoMemory();
   }
@@ -1194,7 +1231,7 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
     }
   }
   if (blocks != Py_None && read_blocks(g, n, blocks)) goto fail;
-  g->memory += sizeof(Node) + n->n_checks * sizeof(Check) +
+  g->memory += n->n_checks * sizeof(Check) +
                (n->n_cells + n->n_saves + n->n_sliced + n->n_made) * sizeof(PyObject *) +
                (n->n_inputs + 2 * n->n_outputs + n->n_sliced + n->n_made) * sizeof(int) +
                (n->n_instr > 0 ? n->n_instr * sizeof(Instr) : 0);
@@ -1414,6 +1451,7 @@ static void guard_dealloc(PyObject *self) {
   free(g->slots);
   free(g->tail_nodes);
   free(g->undo);
+  release_chunk(g->chunk);
   Py_XDECREF(g->report);
   Py_XDECREF(g->is_bad);
   Py_XDECREF(g->snapshot);
