@@ -728,6 +728,18 @@ def test_test_values(shim, T):
     assert not hasattr((T.dvector() + 1).tag, "test_value")
 
 
+def test_a_clone_keeps_the_test_value(shim, T):
+    """On an input that has none, which Theano does not ask for one before the next operation."""
+    with shim.change_flags(compute_test_value="raise"):
+        a, b = T.dvector("a"), T.dvector("b")
+        a.tag.test_value = np.ones(2)
+        double = 2 * a
+        other = shim.clone(double, {a: b})
+        assert (double - other).tag.test_value.tolist() == [0, 0]
+        with pytest.raises(ValueError, match="b, of .* has no test value"):
+            b + 1
+
+
 def test_lock(shim):
     shim.gof.compilelock.get_lock()
     shim.gof.compilelock.get_lock()

@@ -6,6 +6,7 @@ of ``theano.tensor``.
 
 import importlib
 
+import numpy as np
 import pytest
 
 NAMES = {
@@ -325,6 +326,16 @@ def test_names_resolve(place, shim):
             missing.append(f"{name}: {error}")
     assert owner is not None
     assert not missing
+
+
+def test_what_the_modules_import_themselves(shim):
+    """Legacy code takes that from them, too."""
+    names = {}
+    exec("from theano import theano; from theano.tensor import *", names)
+    assert names["theano"] is shim
+    assert names["np"] is np
+    assert shim.tensor.nnet.nnet.gof is shim.gof
+    assert shim.tensor.config is shim.config
 
 
 def test_a_missing_name_is_noticed(shim):

@@ -120,3 +120,39 @@ def test_a_specified_shape_is_taken_for_granted(shim):
     function = shim.function([x], [specified.shape, shim.grad(specified.sum(), x)])
     length, _ = function(np.zeros((4, 5), x.dtype))
     np.testing.assert_array_equal(length, [2, 3])
+
+
+def test_a_type_knows_the_pattern_only(shim):
+    """Legacy code takes ``x.type()`` for a variable of any length."""
+    T = shim.tensor
+    three = T.constant(np.ones((3, 1)))
+    v = three.type("v")
+    assert v.name == "v" and v.broadcastable == (False, True)
+    f = shim.function([v], v.sum(), mode="FAST_COMPILE")
+    assert f(np.ones((5, 1))) == 5
+
+    class Half(shim.Op):
+        """The first half of a vector."""
+
+        __props__ = ()
+
+        def make_node(self, x):
+            return shim.Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0][: len(inputs[0]) // 2].copy()
+
+    half = Half()(T.constant([1.0, 2.0, 3.0, 4.0]))
+    with shim.change_flags(on_opt_error="raise"):
+        assert shim.function([], half, mode="FAST_RUN")().tolist() == [1, 2]
+
+
+def test_a_length_of_one_that_comes_out_at_run_time_may_be_dropped(shim):
+    """PyTensor's own rewrites do it; what Theano refuses is refused to legacy code only."""
+    T = shim.tensor
+    x, a = T.dvector(), T.lscalar()
+    with shim.change_flags(on_opt_error="raise"):
+        f = shim.function([x, a], T.reshape(x[a : a + 1], ()), mode="FAST_RUN")
+    assert f([1, 2, 3], 1) == 2
+    with pytest.raises(ValueError, match="cannot drop a non-broadcastable dimension"):
+        x.dimshuffle()

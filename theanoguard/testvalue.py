@@ -203,9 +203,13 @@ def _store(variable, value):
     variable.tag.test_value_computed_for = _ComputedFor(variable.owner)
 
 
+def _has_any(variable):
+    return hasattr(variable.tag, "test_value")
+
+
 def _has_own(variable):
     """Whether the tag of `variable` holds a test value that is its own."""
-    if not hasattr(variable.tag, "test_value"):
+    if not _has_any(variable):
         return False
     computed = getattr(variable.tag, "test_value_computed_for", None)
     return computed is None or variable.owner is None or computed.node() is variable.owner
@@ -372,12 +376,23 @@ def _root_or_missing(variable):
     return found, value
 
 
+def _root_or_copy(variable):
+    if _has_any(variable):
+        return True, _filtered(variable, variable.tag.test_value)
+    return _root_or_missing(variable)
+
+
 def _values_for(variables):
     """Return the values of `variables`; those computed on the way are stored too."""
-    values = {}
-    _evaluate(variables, values, _root_or_missing)
+    values, has_value = {}, _has_own
+    try:
+        _evaluate(variables, values, _root_or_missing)
+    except _NoValue:
+        # As in Theano, a clone on inputs without values has that of what it was cloned from.
+        has_value = _has_any
+        _evaluate(variables, values, _root_or_copy)
     for variable, value in values.items():
-        if variable.owner is not None and not _has_own(variable):
+        if variable.owner is not None and not has_value(variable):
             _store(variable, value)
     return values
 

@@ -3,6 +3,11 @@
 # The order is Theano's: later modules use the names of earlier ones.
 # isort: skip_file
 import logging
+import os as os
+import sys as sys
+import warnings as warnings
+
+import numpy as np
 
 from . import _missing as _missing
 from . import version as version
@@ -82,7 +87,10 @@ from .gradient import grad as grad
 from .gradient import subgraph_grad as subgraph_grad
 
 from . import tests as tests
+from .misc import frozendict as _frozendict  # noqa: F401
+from .misc import ordered_set as _ordered_set  # noqa: F401
 from .sandbox import cuda as _cuda  # noqa: F401
+from .scalar import sharedvar as _scalar_sharedvar  # noqa: F401
 from .tensor import shared_randomstreams as _shared_randomstreams  # noqa: F401
 from .tensor import slinalg as _slinalg  # noqa: F401
 
@@ -150,3 +158,10 @@ def sparse_grad(var):
     op = var.owner.op
     assert isinstance(op, tensor.AdvancedSubtensor1)
     return type(op)(sparse_grad=True)(*var.owner.inputs)
+
+
+# Theano's modules import these, and legacy code takes them from there: "from theano import theano".
+theano = sys.modules[__name__]
+for _module in [module for name, module in sys.modules.items() if name.split(".")[0] == "theano"]:
+    for _name, _value in {"theano": theano, "np": np, "gof": gof, "config": config}.items():
+        vars(_module).setdefault(_name, _value)

@@ -5,6 +5,7 @@ Each module of this package holds a list ``PATCHES``.
 
 import importlib
 import pkgutil
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +72,12 @@ class Rewrite:
         return register_rewrite(
             self.database, self.name, self.rewriter, *self.tags, **self.settings
         )
+
+
+def called_by_pytensor():
+    """Whether the function that asks was called from PyTensor or theanoguard, not from old code."""
+    caller = sys._getframe(2).f_globals.get("__name__", "")
+    return caller.partition(".")[0] in ("pytensor", "theanoguard")
 
 
 _applied = ExitStack()

@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from .. import scalar
 from ..tensor.elemwise import check_dropped
-from . import Patch
+from . import Patch, called_by_pytensor
 
 _init_type = TensorType.__init__
 _clone_type = TensorType.clone
@@ -48,6 +48,20 @@ def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
         pattern = [bool(b) for b in broadcastable]
         shape = [1 if b else None if s == 1 else s for b, s in zip(pattern, known, strict=True)]
     return _clone_type(self, dtype, shape, **kwargs)
+
+
+_call_type = TensorType.__call__
+
+
+def call_type(self, name=None):
+    """Make a variable of the broadcast pattern: ``x.type()`` may be as long as it likes."""
+    if not called_by_pytensor() and not {None, 1}.issuperset(self.shape):
+        self = self.clone(shape=tuple(1 if s == 1 else None for s in self.shape))
+    return _call_type(self, name)
+
+
+# PyTensor ends a variable's stack trace at the innermost frame that is not of its own files.
+call_type.__code__ = call_type.__code__.replace(co_filename=_call_type.__code__.co_filename)
 
 
 def value_zeros(self, shape):
@@ -115,6 +129,7 @@ PATCHES = [
     Patch(Elemwise, "__str__", str_elemwise),
     Patch(TensorType, "__init__", init_type),
     Patch(TensorType, "clone", clone_type),
+    Patch(TensorType, "__call__", call_type),
     Patch(TensorType, "__setstate__", set_type_state),
     # A shared variable from a pickle of Theano's has none of its own.
     Patch(SharedVariable, "_default_update", None),

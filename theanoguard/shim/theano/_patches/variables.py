@@ -7,7 +7,7 @@ from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
 
 from ..tensor import basic, nlinalg
 from ..tensor.elemwise import check_dropped
-from . import Patch
+from . import Patch, called_by_pytensor
 
 
 def _bool(self):
@@ -28,7 +28,9 @@ def dimshuffle(self, *pattern):
     """Reorder the dimensions; only those that are broadcastable may be left out."""
     if len(pattern) == 1 and isinstance(pattern[0], list | tuple | np.ndarray):
         pattern = pattern[0]
-    check_dropped(self.type.broadcastable, pattern)
+    # PyTensor's rewrites drop dimensions of which they know that the length is 1 at run time.
+    if not called_by_pytensor():
+        check_dropped(self.type.broadcastable, pattern)
     return _dimshuffle(self, *pattern)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytensor.tensor.basic as pt_basic
 import pytensor.tensor.math as pt_math
 import pytensor.tensor.type as pt_type
-from pytensor.configdefaults import config as config
 from pytensor.gradient import DisconnectedType as DisconnectedType
 from pytensor.gradient import grad_not_implemented as grad_not_implemented
 from pytensor.gradient import grad_undefined as grad_undefined
@@ -363,6 +362,7 @@ from .. import scalar as scalar_module
 from .._rebroadcast import Rebroadcast as Rebroadcast
 from .._rebroadcast import rebroadcast
 from .._standin import StandIn
+from ..configdefaults import config as config
 from . import elemwise as elemwise
 from .elemwise import CAReduce as CAReduce
 from .elemwise import DimShuffle as DimShuffle
