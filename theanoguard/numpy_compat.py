@@ -2,8 +2,11 @@
 
 import builtins
 import functools
+import sys
+from types import ModuleType
 
 import numpy as np
+import numpy.testing
 
 
 def asscalar(a):
@@ -88,6 +91,23 @@ NAMES = {
 }
 
 
+class Tester:
+    """Stands for what packages made to have ``package.test()``, which runs nothing now."""
+
+    __test__ = False  # it is no test of pytest's
+
+    def test(self, *args, **kwargs):
+        """Raise an ImportError: the runner of NumPy's was built on nose."""
+        raise ImportError("numpy.testing.Tester needs nose.  Run the tests with pytest.")
+
+    bench = test
+
+
+# What has gone from modules of NumPy, and modules that have gone.
+IN_MODULES = {np: NAMES, numpy.testing: {"Tester": Tester}}
+MODULES = {"numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul}}
+
+
 def install():
     """Give NumPy its old names, where it does not have them.
 
@@ -105,13 +125,27 @@ def install():
     >>> undo = numpy_compat.install()
     >>> np.array([1.5], dtype=np.float).dtype
     dtype('float64')
+    >>> from numpy.core.umath_tests import inner1d
+    >>> inner1d([1, 2], [3, 4])
+    np.int64(11)
     >>> undo()
     """
-    added = {name: value for name, value in NAMES.items() if name not in vars(np)}
-    vars(np).update(added)
+    added = [
+        (module, name)
+        for module, names in IN_MODULES.items()
+        for name in names.keys() - vars(module).keys()
+    ]
+    for module, name in added:
+        vars(module)[name] = IN_MODULES[module][name]
+    modules = MODULES.keys() - sys.modules.keys()
+    for name in modules:
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(MODULES[name])
 
     def undo():
-        for name in added:
-            vars(np).pop(name, None)
+        for module, name in added:
+            vars(module).pop(name, None)
+        for name in modules:
+            sys.modules.pop(name, None)
 
     return undo

@@ -1,17 +1,20 @@
 """Legacy projects, as they are on PyPI, train under the shim.
 
 ``tox -e legacy-projects`` installs them and runs this file with
-``-p theanoguard.shim.pytest_plugin --numpy-compat``; nothing in them is changed.
+``-p theanoguard.shim.pytest_plugin --numpy-compat --python-compat``; nothing in them is changed.
 """
 
 import downhill
 import lasagne
 import numpy as np
 import pyfms
+import pymc3
 import pytest
 import theanets
 import theano
 import theano.tensor as T
+from neupy import algorithms
+from neupy import layers as neupy_layers
 from scipy import sparse
 
 floatX = theano.config.floatX
@@ -106,3 +109,65 @@ def test_lasagne_trains_a_convolutional_network():
     losses = [float(train(images, labels)) for _ in range(30)]
     assert losses[-1] < 0.3 * losses[0]
     assert np.mean(predict(images) == labels) > 0.95
+
+
+@pytest.fixture
+def line():
+    """Points on the line ``1 + 2 x``, with noise."""
+    rng = np.random.RandomState(6)
+    x = rng.randn(100)
+    return x, 1 + 2 * x + rng.normal(0, 0.3, 100)
+
+
+@pytest.fixture
+def regression(line):
+    """A linear regression in PyMC3."""
+    x, y = line
+    # A model that is entered twice, as when it samples, leaves its flag behind.
+    with theano.change_flags(compute_test_value="off"), pymc3.Model() as model:
+        intercept = pymc3.Normal("intercept", 0, 10)
+        slope = pymc3.Normal("slope", 0, 10)
+        noise = pymc3.HalfNormal("noise", 1)
+        pymc3.Normal("y", intercept + slope * x, noise, observed=y)
+        yield model
+
+
+def test_pymc3_finds_the_mode(regression):
+    mode = pymc3.find_MAP(progressbar=False)
+    assert mode["intercept"] == pytest.approx(1, abs=0.15)
+    assert mode["slope"] == pytest.approx(2, abs=0.15)
+    assert mode["noise"] == pytest.approx(0.3, abs=0.1)
+
+
+@pytest.mark.parametrize("step", [pymc3.NUTS, pymc3.Metropolis, pymc3.Slice])
+def test_pymc3_samples(regression, step):
+    trace = pymc3.sample(
+        300,
+        tune=300,
+        start={"intercept": 0.9, "slope": 1.9},
+        step=step(),
+        chains=1,
+        cores=1,
+        random_seed=7,
+        progressbar=False,
+        compute_convergence_checks=False,
+    )
+    assert trace["slope"].mean() == pytest.approx(2, abs=0.15)
+
+
+def test_pymc3_approximates(regression):
+    adam = pymc3.adam(learning_rate=0.05)
+    fit = pymc3.fit(1000, method="advi", obj_optimizer=adam, random_seed=8, progressbar=False)
+    assert fit.sample(200)["slope"].mean() == pytest.approx(2, abs=0.3)
+
+
+@pytest.mark.parametrize("algorithm", ["Momentum", "QuasiNewton"])
+def test_neupy_classifies(points, algorithm):
+    values, labels = points
+    network = getattr(algorithms, algorithm)(
+        [neupy_layers.Input(2), neupy_layers.Tanh(4), neupy_layers.Sigmoid(1)],
+        shuffle_data=True,
+        verbose=False,
+    )
+    network.train(values, labels[:, None].astype(floatX), epochs=30)
+    assert np.mean(network.predict(values).ravel().round() == labels) > 0.9
