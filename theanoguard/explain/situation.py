@@ -1,6 +1,8 @@
 """What a hint looks at: the operation, its operands, and what lies around it."""
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard.explain import culprit
@@ -81,16 +83,21 @@ def _region_places(place):
 
 
 def _producer(place):
-    """Return what computed an element, looking through views and into fused nodes."""
-    while place.variable.owner is not None:
-        node = place.variable.owner
-        if not isinstance(node.op, VIEWS):
+    """Return what computed an element, looking through views, and into and out of fused nodes."""
+    while (node := place.variable.owner) is None or isinstance(node.op, VIEWS):
+        if node is not None:
+            place = culprit.operand_place(place, culprit.regions_of(place)[0])
+        elif isinstance(getattr(place.scope.node, "op", None), OpFromGraph):
+            outside = culprit.leave(place)
+            if outside is None:
+                break  # a constant
+            place = outside
+        else:
             break
-        place = culprit.operand_place(place, culprit.regions_of(place)[0])
-    node = place.variable.owner
     if node is None:
         return Producer(role_of(place.variable))
-    further = tuple(op_name(v.owner.op) for v in _ancestors(node, depth=3) if v.owner is not None)
+    made = (v.owner.op for v in _ancestors(node, depth=3) if v.owner is not None)
+    further = tuple(name for op in made for name in _names(op))
     user_op = lookup_in(place.scope, place.variable).op
     further += (user_op_name(user_op),) if user_op else ()
     final = culprit.scalar_final(place) if isinstance(node.op, Elemwise) else None
@@ -98,6 +105,16 @@ def _producer(place):
         names, _ = _upstream(final)
         return Producer(op_name(final.op), final.operands, names + further)
     return Producer(op_name(node.op), (), further)
+
+
+def _names(op):
+    """Return the names of an operation and of those that a backend has fused in it."""
+    names = [op_name(op)]
+    if isinstance(op, OpFromGraph):
+        names += (name for node in op.fgraph.toposort() for name in _names(node.op))
+    elif isinstance(op, Elemwise) and isinstance(op.scalar_op, Composite):
+        names += (op_name(node.op) for node in op.scalar_op.fgraph.toposort())
+    return names
 
 
 def _ancestors(node, depth):
