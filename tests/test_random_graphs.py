@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from guarding import backend
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from oracle import first_bad
@@ -124,6 +125,17 @@ def same(one, other):
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))
 
 
+def as_unguarded(ours, plain, dtype):
+    """Whether results are the same, but for the last bits with Numba: checks cut its loops."""
+    if backend() != "numba":
+        return same(ours, plain)
+    bits = 1000 * np.finfo(dtype).eps
+    return all(
+        np.allclose(a, b, rtol=bits, atol=bits, equal_nan=True)
+        for a, b in zip(ours, plain, strict=True)
+    )
+
+
 # PyTensor 3.0 compiles the bodies of OpFromGraph, when first called, with the default mode.
 @pytensor.config.change_flags(**({"mode": "CVM"} if pytensor.config.cxx else {}))
 def check(seed, n, dtype, kind, fused, with_loop=False):
@@ -150,8 +162,9 @@ def check(seed, n, dtype, kind, fused, with_loop=False):
             assert same([w.get_value() for w in weights], before)
         else:
             assert expected is None, f"missed {expected}"
-            assert same(outputs, plain(x, d))
-            assert same([w.get_value() for w in weights], [w.get_value() for w in plain_weights])
+            assert as_unguarded(outputs, plain(x, d), dtype)
+            ours, theirs = ([w.get_value() for w in v] for v in (weights, plain_weights))
+            assert as_unguarded(ours, theirs, dtype)
 
 
 graphs = given(
