@@ -634,33 +634,37 @@ class _Rewritten(Mode):
         return lambda fgraph: None
 
 
-def inner_graphs_for_numba(node):
+def inner_graphs_for_numba(node, compiled_by):
     """Return the graphs that Numba compiles for a node as functions of their own.
 
     Parameters
     ----------
     node : Apply
         Of a graph that has been rewritten for Numba.
+    compiled_by : callable
+        ``compiled_by(kind)`` is what compiles ops of a class.
 
     Returns
     -------
     list of FunctionGraph
         As they will be compiled; none for other ops.
     """
-    return _inner_graphs(
-        node,
-        lambda: (
-            _rewritten_scan_3_0(node) if isinstance(node.op, Scan) else _rewritten_body_3_0(node)
-        ),
-    )
+
+    def rewritten_3_0():
+        if isinstance(node.op, Scan):
+            return _rewritten_scan_3_0(node)
+        return _rewritten_body_3_0(node)
+
+    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
 
 
-def _inner_graphs(node, rewritten_3_0):
-    op = node.op
+def _inner_graphs(op, compiled_by, rewritten_3_0):
     if isinstance(op, LazyIfElse):
         return [op.true_branch.fgraph, op.false_branch.fgraph]
     if not isinstance(op, Scan | OpFromGraph):
         return []
+    if isinstance(op, OpFromGraph) and compiled_by(type(op)) is not compiled_by(OpFromGraph):
+        return []  # compiled as one piece: a fused operation, or JAX's own softmax
     if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
         return [op.fgraph]
     return [rewritten_3_0()]
@@ -706,20 +710,22 @@ def _rewritten_body_3_0(node):
     return fgraph
 
 
-def inner_graphs_for_jax(node):
+def inner_graphs_for_jax(node, compiled_by):
     """Return the graphs that JAX traces for a node as functions of their own.
 
     Parameters
     ----------
     node : Apply
         Of a graph that has been rewritten for JAX.
+    compiled_by : callable
+        As for :func:`inner_graphs_for_numba`.
 
     Returns
     -------
     list of FunctionGraph
         As they will be traced; none for other ops.
     """
-    return _inner_graphs(node, lambda: _rewritten_for_jax_3_0(node.op))
+    return _inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
 
 
 def _rewritten_for_jax_3_0(op):

@@ -2,9 +2,9 @@
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import scalar_ops_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import Producer, Situation
@@ -84,16 +84,9 @@ def _region_places(place):
 
 def _producer(place):
     """Return what computed an element, looking through views, and into and out of fused nodes."""
-    while (node := place.variable.owner) is None or isinstance(node.op, VIEWS):
-        if node is not None:
-            place = culprit.operand_place(place, culprit.regions_of(place)[0])
-        elif isinstance(getattr(place.scope.node, "op", None), OpFromGraph):
-            outside = culprit.leave(place)
-            if outside is None:
-                break  # a constant
-            place = outside
-        else:
-            break
+    while (shown := _shown(place)) is not None:
+        place = shown
+    node = place.variable.owner
     if node is None:
         return Producer(role_of(place.variable))
     made = (v.owner.op for v in _ancestors(node, depth=3) if v.owner is not None)
@@ -107,14 +100,23 @@ def _producer(place):
     return Producer(op_name(node.op), (), further)
 
 
+def _shown(place):
+    """Return the element that an element shows, or that entered a fused node; None for others."""
+    node, around = place.variable.owner, place.scope.node
+    if node is not None:
+        is_view = isinstance(node.op, VIEWS)
+        return culprit.operand_place(place, culprit.regions_of(place)[0]) if is_view else None
+    is_inside = around is not None and isinstance(around.op, OpFromGraph)
+    return culprit.leave(place) if is_inside else None
+
+
 def _names(op):
     """Return the names of an operation and of those that a backend has fused in it."""
-    names = [op_name(op)]
     if isinstance(op, OpFromGraph):
-        names += (name for node in op.fgraph.toposort() for name in _names(node.op))
-    elif isinstance(op, Elemwise) and isinstance(op.scalar_op, Composite):
-        names += (op_name(node.op) for node in op.scalar_op.fgraph.toposort())
-    return names
+        fused = (name for node in op.fgraph.toposort() for name in _names(node.op))
+    else:
+        fused = map(op_name, scalar_ops_of(op)) if isinstance(op, Elemwise) else ()
+    return [op_name(op), *fused]
 
 
 def _ancestors(node, depth):

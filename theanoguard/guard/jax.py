@@ -22,11 +22,7 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import (
-    JAXLinker,
-    Scan,
-    with_status,
-)
+from theanoguard._pytensor import JAXLinker, Scan, with_status
 from theanoguard.explain.describe import kind_of
 from theanoguard.guard.checks import (
     FOUND,

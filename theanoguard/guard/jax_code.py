@@ -1,6 +1,7 @@
 """What JAX traces for the checks; loaded with JAX, when a graph is compiled for it."""
 
 from collections import defaultdict
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +10,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
 from pytensor.tensor.random.op import RandomVariable
 
-from theanoguard._pytensor import CheckedBody, CheckedIfElse, OpFromGraph, inner_graphs_for_jax
+from theanoguard._pytensor import CheckedBody, CheckedIfElse, inner_graphs_for_jax
 from theanoguard.explain.replay import compute
 from theanoguard.guard.checks import floor_to
 from theanoguard.guard.jax import BAD, LARGEST, SHAPE, CarryStatus, NoStatus, Status
@@ -21,26 +22,7 @@ SMALL = 256
 PARTS = 16
 
 
-traced_by = jax_funcify.dispatch
-
-
-def inner_graphs(node):
-    """Return the inner graphs of a node that are traced as functions of their own.
-
-    JAX has a function of its own for some kinds of OpFromGraph, such as softmax.
-
-    Parameters
-    ----------
-    node : Apply
-
-    Returns
-    -------
-    list of FunctionGraph
-    """
-    kind = type(node.op)
-    if issubclass(kind, OpFromGraph) and traced_by(kind) is not traced_by(OpFromGraph):
-        return []
-    return inner_graphs_for_jax(node)
+inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
 
 def real_type():

@@ -1,5 +1,6 @@
 """What Numba compiles for the checks; loaded with Numba, when a graph is compiled for it."""
 
+from functools import partial
 from hashlib import sha256
 from importlib import resources
 
@@ -18,7 +19,7 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.scalar.basic import ScalarType
 
-from theanoguard._pytensor import CheckedBody, OpFromGraph, inner_graphs_for_numba, is_sparse
+from theanoguard._pytensor import CheckedBody, inner_graphs_for_numba, is_sparse
 from theanoguard.guard import checks
 from theanoguard.guard.checks import Check, CountStep, floor_to
 from theanoguard.guard.numba import CheckIf, InBlocks, Stop, Until
@@ -28,26 +29,7 @@ from theanoguard.guard.reporting import Tripped
 SOURCE = resources.files("theanoguard.guard").joinpath("numba_code.py").read_text("utf-8")
 
 
-compiled_by = numba_funcify_and_cache_key.dispatch
-
-
-def inner_graphs(node):
-    """Return the inner graphs of a node that are compiled as functions of their own.
-
-    Some kinds of OpFromGraph, such as fused operations, are compiled as one piece.
-
-    Parameters
-    ----------
-    node : Apply
-
-    Returns
-    -------
-    list of FunctionGraph
-    """
-    kind = type(node.op)
-    if issubclass(kind, OpFromGraph) and compiled_by(kind) is not compiled_by(OpFromGraph):
-        return []
-    return inner_graphs_for_numba(node)
+inner_graphs = partial(inner_graphs_for_numba, compiled_by=numba_funcify_and_cache_key.dispatch)
 
 
 @register_funcify_default_op_cache_key(CountStep)
