@@ -9,13 +9,15 @@ import pytensor.tensor as pt
 import pytest
 from guarding import ALL, CountedIdentity, backend, guarded, trip
 from pytensor import ifelse, scan, shared
+from pytensor.compile import MonitorMode
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan
-from pytensor.scan.utils import until
+from pytensor.scan.utils import ScanProfileStats, until
 
+import theanoguard
 from theanoguard import GuardMode, events, track_provenance
 from theanoguard._pytensor import frozen_graph_class
 
@@ -228,6 +230,35 @@ def test_a_loop_given_as_compiled_python():
     fn(np.ones(4))
     assert counted.runs == 4
     assert steps(trip(fn, np.array([1.0, 0.0, 1.0, 1.0]))) == [1]
+
+
+@pytest.mark.parametrize("monitor", [MonitorMode, theanoguard.MonitorMode])
+def test_a_loop_with_a_mode_of_its_own(monitor, c_backend):
+    """What the mode calls is called; what the loop returns is checked."""
+    seen = []
+    x = pt.dvector("x")
+    result, _ = scan(
+        lambda v, s: s + pt.log(v),
+        sequences=[x],
+        outputs_info=[ZERO],
+        mode=monitor(post_func=lambda *what: seen.append(what)),
+    )
+    fn = pytensor.function([x], result, mode=LOOPS_STAY)
+    fn(np.ones(4))
+    assert len(seen) >= 4
+    event = trip(fn, np.array([1.0, 0.0, 1.0, 1.0]))
+    assert (event.kind, event.n_neginf, steps(event)) == ("inf", 3, [])
+
+
+def test_the_profile_of_a_loop(c_backend):
+    x = pt.dvector("x")
+    profile = ScanProfileStats(name="a loop")
+    result, _ = scan(
+        lambda v, s: s + pt.log(v), sequences=[x], outputs_info=[ZERO], profile=profile
+    )
+    fn = pytensor.function([x], result, mode=LOOPS_STAY)
+    fn(np.ones(4))
+    assert (profile.callcount, profile.nbsteps) == (1, 4)
 
 
 def test_an_unguarded_function_is_not_guarded_by_a_guarded_one():

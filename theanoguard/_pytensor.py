@@ -46,6 +46,7 @@ from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType
 from pytensor.scan import basic as scan_basic
 from pytensor.scan.op import Scan
+from pytensor.scan.utils import ScanProfileStats
 from pytensor.tensor import blas, subtensor
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -138,22 +139,24 @@ def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
     impl : {None, "py"}
         What the outer linker passes to ``make_thunk``.
     make_linker : callable
-        ``make_linker(vm_linker)`` returns a linker with the settings of `vm_linker`.
+        ``make_linker(vm_linker)`` returns a linker with the settings of `vm_linker`, or None
+        to leave the op alone.
     wrap_mode : callable
         Applied to the mode with which 3.0 rewrites the inner graph.
 
     Returns
     -------
     Op or None
-        None when the op insists on a linker that is no ``VMLinker``.
+        None when the op insists on a linker that is no ``VMLinker``, or is left alone.
     """
     if link_only_mode is not None:
         new = copy(op)
         new._fn = None
         linker = new.link_mode("c" if impl is None and config.cxx else impl).linker
-        if not isinstance(linker, VMLinker):
+        linker = make_linker(linker) if isinstance(linker, VMLinker) else None
+        if linker is None:
             return None
-        new._fn = new.compile_fn(link_only_mode(make_linker(linker)))
+        new._fn = new.compile_fn(link_only_mode(linker))
         return new
     if isinstance(op, Scan):
         return _link_scan_3_0(op, impl, make_linker, wrap_mode)
@@ -164,7 +167,8 @@ def _inner_mode_3_0(mode, impl, make_linker, wrap_mode):
     linker = mode.linker
     if not isinstance(linker, VMLinker):
         linker = VMLinker(use_cloop=bool(config.cxx) and impl is None)
-    return wrap_mode(Mode(make_linker(linker), mode.provided_optimizer))
+    linker = make_linker(linker)
+    return None if linker is None else wrap_mode(Mode(linker, mode.provided_optimizer))
 
 
 def _link_scan_3_0(op, impl, make_linker, wrap_mode):
@@ -177,13 +181,20 @@ def _link_scan_3_0(op, impl, make_linker, wrap_mode):
     else:
         mode = get_mode(new.mode)
         mode = mode.clone(link_kwargs={"allow_gc": new.allow_gc})
+        if not isinstance(mode.linker, VMLinker):
+            return None
     mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
+    if mode is None:
+        return None
+    profile = new.profile or config.profile
+    if profile and not isinstance(profile, ScanProfileStats):
+        profile = ScanProfileStats(name=profile if isinstance(profile, str) else new.name)
     new._fn = mode.function_maker(
         inputs,
         outputs,
         mode=mode,
         accept_inplace=False,
-        profile=None,
+        profile=profile or None,
         on_unused_input="ignore",
         fgraph=new.fgraph,
     ).create()
@@ -195,6 +206,8 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
     kwargs = dict(new.kwargs)
     mode = get_mode(kwargs.pop("mode", None)).excluding("symbolic_op_recognition")
     mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
+    if mode is None:
+        return None
     new._fn = function(new.inner_inputs, new.inner_outputs, mode=mode, **kwargs)
     new._fn.trust_input = True
     return new
@@ -333,12 +346,13 @@ def python_thunk(node, storage_map, compute_map):
     """
     op = node.op
     if has_inner_function(op):
-        op = link_inner(
+        in_python = link_inner(
             op,
             "py",
             lambda linker: VMLinker(use_cloop=False, c_thunks=False, allow_gc=linker.allow_gc),
             lambda mode: Mode(mode.linker, "fast_compile"),
         )
+        op = in_python or op
         outputs = [v.clone() for v in node.outputs]
         for ours, theirs in zip(outputs, node.outputs, strict=True):
             storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]

@@ -595,10 +595,16 @@ class GuardLinker(VMLinker):
         """Return a copy of the node's op with a guarded inner function, or None."""
         parent = Parent(node)
         clean = all(map(self.plan.holds_clean, node.inputs))
+
+        def guard(linker):
+            if type(linker) not in (VMLinker, GuardLinker):
+                return None  # what it does beyond running the graph, it shall do
+            return GuardLinker.like(linker, self.policy, self.recorder, parent, clean)
+
         op = link_inner(
             node.op,
             None if self.c_thunks else "py",
-            lambda linker: GuardLinker.like(linker, self.policy, self.recorder, parent, clean),
+            guard,
             lambda mode: WatchedMode(mode.linker, mode.provided_optimizer),
         )
         if op is not None:
