@@ -321,6 +321,31 @@ def test_any_operation_is_an_op(shim, T, x):
     assert isinstance(x.type, shim.gof.Type)
 
 
+def test_any_class_of_operations_is_one_of_op(shim, T):
+    class Mine(shim.Op):
+        pass
+
+    for cls in (T.Elemwise, T.elemwise.DimShuffle, T.nlinalg.MatrixInverse, Mine):
+        assert issubclass(cls, shim.Op) and issubclass(cls, shim.gof.PureOp)
+        assert not issubclass(cls, shim.gof.Type)
+    assert issubclass(T.TensorType, shim.gof.Type)
+    assert issubclass(shim.gof.opt.MergeOptimizer, shim.gof.Optimizer)
+    assert issubclass(shim.gof.PatternSub, shim.gof.LocalOptimizer)
+    assert issubclass(type(T.join(0, T.dvector(), T.dvector()).owner.op), T.Join)
+    assert issubclass(type(T.dvector()), T.TensorVariable)
+    assert not issubclass(type(T.constant(1.0)), T.TensorVariable)
+
+
+def test_a_class_that_stands_for_another_is_no_base_of_it(shim, T):
+    class Mine(shim.Op):
+        pass
+
+    scan = shim.scan_module.scan_op.Scan
+    for cls in (shim.gof.op.CLinkerOp, shim.gof.COp, Mine):
+        assert not issubclass(scan, cls)
+    assert not issubclass(T.Elemwise, Mine)
+
+
 def test_gradient_of_a_subclass(shim, T, x):
     class Odd(type(T.exp)):
         def grad(self, inputs, gradients):

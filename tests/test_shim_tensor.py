@@ -156,3 +156,25 @@ def test_a_length_of_one_that_comes_out_at_run_time_may_be_dropped(shim):
     assert f([1, 2, 3], 1) == 2
     with pytest.raises(ValueError, match="cannot drop a non-broadcastable dimension"):
         x.dimshuffle()
+
+
+def test_scalar_operations_that_pytensor_lacks(shim):
+    T, scalar = shim.tensor, shim.scalar
+    x, y, z = T.dvectors("xyz")
+    c = T.zvector("c")
+    outputs = [
+        T.Elemwise(scalar.inopenrange)(x, y, z),
+        T.Elemwise(scalar.inclosedrange)(x, y, z),
+        T.Elemwise(scalar.gammau)(y, x),
+        T.Elemwise(scalar.gammal)(y, x),
+        T.Elemwise(scalar.angle)(c),
+        T.grad(x.sum() + T.Elemwise(scalar.inopenrange)(x, y, z).astype("float64").sum(), x),
+    ]
+    f = shim.function([x, y, z, c], outputs)
+    inside, within, above, below, angle, slope = f([1, 2, 3], [1] * 3, [3] * 3, [1 + 1j, -2j, 3])
+    assert inside.dtype == "int8" and inside.tolist() == [0, 1, 0] and within.tolist() == [1] * 3
+    np.testing.assert_allclose(above, np.exp([-1, -2, -3]))
+    np.testing.assert_allclose(above + below, 1)
+    np.testing.assert_allclose(angle, [np.pi / 4, -np.pi / 2, 0])
+    assert slope.tolist() == [1] * 3
+    assert scalar.unary_out_lookup({scalar.int8: scalar.int32})(scalar.int8) == [scalar.int32]

@@ -2,7 +2,7 @@
 
 
 class StandIn(type):
-    """The type of a class that stands for one of PyTensor's: instances of that are its own.
+    """The type of a class that stands for PyTensor's: their instances and subclasses are its own.
 
     The class names PyTensor's one in ``stands_for``; its own instances are functions of
     variables.
@@ -10,3 +10,6 @@ class StandIn(type):
 
     def __instancecheck__(cls, instance):
         return isinstance(instance, cls.stands_for) or super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass):
+        return issubclass(subclass, cls.stands_for) or super().__subclasscheck__(subclass)

@@ -1,6 +1,7 @@
 """Small helpers of ``theano.gof``."""
 
 import hashlib
+import sys
 from collections import Counter
 from functools import wraps
 from pathlib import Path
@@ -24,15 +25,19 @@ scratchpad = Scratchpad
 
 
 class StandsFor(type(MetaObject)):
-    """Counts the instances of another class, `stands_for` in a class's body, among its own.
-
-    Not that class's subclasses among its own subclasses: as it is a subclass itself, ABCMeta would
-    take these for subclasses of all between.
-    """
+    """Counts another class, `stands_for` in a class's body, as its own, with its instances."""
 
     def __instancecheck__(cls, instance):
         other = vars(cls).get("stands_for")
         return isinstance(instance, other) if other else super().__instancecheck__(instance)
+
+    def __subclasscheck__(cls, subclass):
+        other = vars(cls).get("stands_for")
+        # ABCMeta asks all subclasses of a class: this one, which is one itself, would make its
+        # bases those of every class that it stands for.
+        if other is None or sys._getframe(1).f_globals["__name__"] == "abc":
+            return super().__subclasscheck__(subclass)
+        return issubclass(subclass, other)
 
 
 def hashtype(self):

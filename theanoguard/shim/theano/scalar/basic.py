@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytensor.scalar.basic as pt_scalar
 from pytensor.configdefaults import config as config
+from pytensor.gradient import grad_not_implemented
 from pytensor.graph.utils import MetaObject
 from pytensor.scalar.basic import AND as AND
 from pytensor.scalar.basic import EQ as EQ
@@ -310,6 +311,94 @@ class ComplexFromPolar(BinaryScalarOp):
 
 
 complex_from_polar = ComplexFromPolar(name="complex_from_polar")
+
+
+class InRange(LogicalComparison):
+    """Whether a number lies between two others, each of which may belong to the range or not."""
+
+    nin = 3
+    __props__ = ("openlow", "openhi")
+
+    def __init__(self, openlow, openhi):
+        super().__init__()
+        self.bool = False  # the results are int8, as in Theano
+        self.openlow = openlow
+        self.openhi = openhi
+
+    def impl(self, x, low, hi):
+        """Compare."""
+        above = x > low if self.openlow else x >= low
+        return builtins.bool(above and (x < hi if self.openhi else x <= hi))
+
+    def c_code(self, node, name, inputs, outputs, sub):
+        """Compare."""
+        x, low, hi = inputs
+        above, below = ">" if self.openlow else ">=", "<" if self.openhi else "<="
+        return f"{outputs[0]} = {x} {above} {low} && {x} {below} {hi};"
+
+    def c_code_cache_version(self):
+        """Return the version of the C code."""
+        return (1, self.openlow, self.openhi)
+
+    def get_grad(self, elem):
+        """Return zero, as a float."""
+        if elem.type in complex_types:
+            raise NotImplementedError(
+                "No gradient implemented for complex numbers in class scalar.basic.InRange"
+            )
+        return elem.zeros_like(dtype=config.floatX if elem.type in discrete_types else None)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Return zeros: a comparison does not change with its operands."""
+        return [self.get_grad(elem) for elem in inputs]
+
+
+inopenrange = InRange(True, True)
+inclosedrange = InRange(False, False)
+
+
+class Angle(UnaryScalarOp):
+    """The angle of a complex number, by NumPy."""
+
+    nfunc_spec = ("angle", 1, 1)
+
+    def impl(self, x):
+        """Return the angle."""
+        return np.angle(x)
+
+    def c_code(self, *args, **kwargs):
+        """Raise NotImplementedError: there is Python code only."""
+        raise NotImplementedError
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Return zero; there is no gradient by a complex number (Theano's was always zero)."""
+        (c,) = inputs
+        if c.type in complex_types:
+            return [grad_not_implemented(self, 0, c)]
+        return [c.zeros_like(dtype=config.floatX if c.type in discrete_types else None)]
+
+
+angle = Angle(specific_out(float64), name="angle")
+
+
+class unary_out_lookup(MetaObject):
+    """Output type of a ``ScalarOp``: what a dict says for the type of the input."""
+
+    def __init__(self, type_table):
+        self.tbl = type_table
+
+    def __call__(self, *types):
+        """Return the types of the outputs; TypeError for a type that is not in the dict."""
+        key = types[0] if len(types) == 1 else types
+        if key not in self.tbl:
+            raise TypeError(key)
+        return self.tbl[key] if isinstance(key, list | tuple) else [self.tbl[key]]
+
+    def __eq__(self, other):
+        return type(self) is type(other) and self.tbl == other.tbl
+
+    def __hash__(self):
+        return hash(type(self))
 
 
 def int_out_nocomplex(*types):

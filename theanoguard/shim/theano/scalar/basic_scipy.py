@@ -36,7 +36,7 @@ from pytensor.scalar.math import j1 as j1
 from pytensor.scalar.math import jv as jv
 from pytensor.scalar.math import psi as psi
 from pytensor.scalar.math import tri_gamma as tri_gamma
-from scipy.special import iv as bessel_iv
+from scipy import special
 from scipy.stats import chi2
 
 imported_scipy_special = True
@@ -53,6 +53,32 @@ class Chi2SF(BinaryScalarOp):
         return chi2.sf(x, k)
 
 
+class GammaU(BinaryScalarOp):
+    """The upper incomplete gamma function, not regularized; it has no gradient."""
+
+    @staticmethod
+    def st_impl(k, x):
+        """Compute it by SciPy."""
+        return special.gammaincc(k, x) * special.gamma(k)
+
+    def impl(self, k, x):
+        """Compute it by SciPy."""
+        return self.st_impl(k, x)
+
+
+class GammaL(BinaryScalarOp):
+    """The lower incomplete gamma function, not regularized; it has no gradient."""
+
+    @staticmethod
+    def st_impl(k, x):
+        """Compute it by SciPy."""
+        return special.gammainc(k, x) * special.gamma(k)
+
+    def impl(self, k, x):
+        """Compute it by SciPy."""
+        return self.st_impl(k, x)
+
+
 class Iv(BinaryScalarOp):
     """The modified Bessel function of the first kind of order `v` (real)."""
 
@@ -61,7 +87,7 @@ class Iv(BinaryScalarOp):
 
     def impl(self, v, x):
         """Compute it by SciPy."""
-        return bessel_iv(v, x)
+        return special.iv(v, x)
 
     def pullback(self, inputs, outputs, cotangents):
         """Theano has no derivative by the order either."""
@@ -71,4 +97,6 @@ class Iv(BinaryScalarOp):
 
 
 chi2sf = Chi2SF(name="chi2sf")
+gammau = GammaU(upgrade_to_float, name="gammau")
+gammal = GammaL(upgrade_to_float, name="gammal")
 iv = Iv(name="iv")

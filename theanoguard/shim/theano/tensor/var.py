@@ -16,6 +16,14 @@ class _TensorVariableType(type(variable.TensorVariable)):
             instance, SharedVariable | Constant
         )
 
+    def __subclasscheck__(cls, subclass):
+        if cls is not TensorVariable:
+            return super().__subclasscheck__(subclass)
+        # Asking PyTensor's class would ask its subclasses, and so this one again.
+        return variable.TensorVariable in subclass.__mro__ and not issubclass(
+            subclass, SharedVariable | Constant
+        )
+
 
 class TensorVariable(variable.TensorVariable, metaclass=_TensorVariableType):
     """A variable: neither a shared one nor a constant, which are instances of PyTensor's class."""
