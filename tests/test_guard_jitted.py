@@ -52,6 +52,22 @@ def test_the_step_of_a_loop(guard):
     assert trip(fn, np.array([-9.0, 3.0, 3.0]), 1.0).path[0].step == 0  # it counts anew
 
 
+def test_what_a_loop_gives_is_not_read_again(guard):
+    x = pt.tensor("x", dtype="float64", shape=(3,))
+    states = pytensor.scan(
+        lambda v, state: pt.log(state + v),
+        x,
+        outputs_info=[pt.constant(np.float64(1))],
+        return_updates=False,
+    )
+    fn = pytensor.function([x], states[::-1].reshape((3, 1)), mode=guard())
+    fn(3 * ONES)
+    assert GuardMode.summary(fn).dropped["whole inner graph"] == 1
+    outside = [place.variable for place in fn.vm.guard.places if place and not place.frames]
+    assert [variable.owner for variable in outside] == [None]  # the input alone
+    assert trip(fn, np.array([3.0, 3.0, -9.0])).path[0].step == 2
+
+
 def test_a_loop_in_a_loop(guard):
     m = pt.tensor("m", dtype="float64", shape=(3, 2))
 

@@ -126,6 +126,21 @@ def test_the_rule_hides_nothing(compiled, rule, seed, policy, magnitudes, signs,
         assert expected is None
 
 
+def test_what_is_added_to_zeros_is_a_copy():
+    """As in the gradient of indexing; where an index may come twice, it is a sum."""
+    rows = pt.lvector("rows")
+    once = pt.inc_subtensor(pt.zeros((N, N))[1:], pt.log(x)[1:])
+    twice = pt.inc_subtensor(pt.zeros((N, N))[rows], pt.log(x))
+    fn = pytensor.function([x, rows], [once, twice], mode=GuardMode(big_threshold=1e3))
+    assert GuardMode.summary(fn).dropped["copy"] == 3  # two of zeros, and the first sum
+    value = np.full((N, N), np.exp(-300.0))
+    result, _ = fn(value, np.arange(N))
+    assert result[0, 0] == 0 and np.allclose(result[1:], -300)
+    with pytest.raises(GuardError) as caught:
+        fn(value, np.zeros(N, "int64"))
+    assert (caught.value.event.kind, caught.value.event.first_value) == ("big", -1800)
+
+
 @pytest.fixture(scope="module")
 def nested():
     looped = pytensor.scan(

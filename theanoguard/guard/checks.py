@@ -222,18 +222,7 @@ class Checks:
 
     def _checked(self, fgraph, order, ledger, frames, loops, clean_inputs):
         """Return the plan of a graph, the graph with checks, and whether it has any."""
-        inner = {node: graphs for node in order if (graphs := self._inner_graphs(node))}
-        plan = Plan(
-            fgraph,
-            order,
-            self.policy,
-            updated=() if frames else fgraph.inputs,
-            guarded_inner=inner,
-            clean_inputs=clean_inputs,
-            is_inner=bool(frames),
-            proofs=False,
-        )
-        check_chosen_only(plan)
+        plan, inner = self._plan(fgraph, order, bool(frames), clean_inputs)
         self.plans.append(plan)
         writer = self.new_writer(fgraph, ledger, frames, loops)
         if frames and isinstance(frames[-1].node.op, Scan):
@@ -257,6 +246,30 @@ class Checks:
                 if has_elements(variable):
                     writer.check(variable, i)
         return plan, writer.graph(), len(self.places) > rows
+
+    def _plan(self, fgraph, order, is_inner, clean_inputs):
+        """Return the plan of a graph, and the inner graphs of its nodes."""
+        inner = {node: graphs for node in order if (graphs := self._inner_graphs(node))}
+        plan = Plan(
+            fgraph,
+            order,
+            self.policy,
+            updated=() if is_inner else fgraph.inputs,
+            guarded_inner=inner,
+            whole_inner={node for node, graphs in inner.items() if self._is_whole(node, graphs)},
+            clean_inputs=clean_inputs,
+            is_inner=is_inner,
+            proofs=False,
+        )
+        check_chosen_only(plan)
+        return plan, inner
+
+    def _is_whole(self, node, graphs):
+        """Whether the inner graphs of a node check all that it gives, if what enters is clean."""
+        if isinstance(node.op, Scan) and node.op.info.as_while:
+            return False  # what is left of its buffers is unwritten
+        plans = [self._plan(g, g.toposort(), True, clean_inputs=True)[0] for g in graphs]
+        return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
 
     def _checked_op(self, node, graphs, frames, loops, clean_inputs):
         """Return the op with checks in its inner graphs, and the row that counts its steps.

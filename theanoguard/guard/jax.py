@@ -255,7 +255,8 @@ class JaxRuntime(JittedRuntime):
     checks : StatusChecks
     storage_map : dict of Variable to list
     run : callable
-        Takes the values of the inputs, and returns those of the outputs and the status.
+        Takes the values of the inputs, and returns those of the outputs and the status, as
+        ``found_first`` in ``jax_code.py`` gives it.
     compile_detail : callable
         ``compile_detail(detail)`` returns a function that takes the values of the inputs, and
         returns the status with the details of that place.
@@ -271,12 +272,11 @@ class JaxRuntime(JittedRuntime):
 
     def run(self, *values):
         """Run the function, and see whether it has found something."""
-        *values, ledger = values
-        *results, status = self._run(*values)
+        *results, status = self._run(*values[:-1])
         status = np.asarray(status)  # (waits for the end of the call)
-        if status[:, BAD].any():
-            ledger[0, FOUND] = True
-            self.status = status
+        if status.item(0):
+            self.ledger[0, FOUND] = True
+            self.status = status[1:].reshape(len(self.rows), -1)
         return results
 
     def settle(self):
@@ -383,7 +383,9 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             self.recorder,
             checks,
             storage_map,
-            self.jit_compile(self.fgraph_convert(checks.graph, input_storage, {})),
+            self.jit_compile(
+                code.found_first(self.fgraph_convert(checks.graph, input_storage, {}))
+            ),
             compile_detail,
         )
         return guard, guard.run

@@ -167,6 +167,20 @@ def jax_funcify_status(op, detail=None, **kwargs):
     return status
 
 
+def found_first(traced):
+    """Return a function whose status comes as a vector, with whether it tells of anything first.
+
+    Most calls look at that number alone.
+    """
+
+    def run(*values):
+        *results, status = traced(*values)
+        found = jnp.any(status[:, BAD] != 0).astype(status.dtype)
+        return *results, jnp.concatenate([found[None], status.ravel()])
+
+    return run
+
+
 @jax_funcify.register(NoStatus)
 def jax_funcify_no_status(op, detail=None, **kwargs):
     return lambda: jnp.zeros((op.rows, base(detail) + op.depth), jnp.int32)

@@ -7,6 +7,7 @@ test shows for each that it never hides a bad value.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -131,8 +132,19 @@ def _all_clean(plan, variables):
 
 def _is_copy(plan, node, index):
     op = node.op
-    copies = isinstance(op, COPYING) or (isinstance(op, WRITING) and op.set_instead_of_inc)
+    copies = isinstance(op, COPYING) or (
+        isinstance(op, WRITING) and (op.set_instead_of_inc or _increments_zeros(node))
+    )
     return copies and _all_clean(plan, node.inputs)
+
+
+def _increments_zeros(node):
+    """Whether what is added to is 0, and no element is added to twice."""
+    buffer = node.inputs[0]
+    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
+        buffer = buffer.owner.inputs[0]
+    is_zero = isinstance(buffer, Constant) and not np.any(buffer.data)
+    return is_zero and isinstance(node.op, IncSubtensor)
 
 
 def _is_unwritten(plan, node, index):

@@ -1,20 +1,97 @@
-"""``inc_subtensor(..., tolerate_inplace_aliasing=True)``, whose Op PyTensor cannot hash."""
+"""What is indexed as Theano's Ops have it, in ``idx_list``: with types, not with numbers."""
 
 from functools import wraps
 
-from pytensor.tensor.subtensor import IncSubtensor
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
+from pytensor.scalar.basic import ScalarType, get_scalar_type, int64
+from pytensor.tensor.exceptions import AdvancedIndexingError
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx
 
-from . import Patch
-
-_init = IncSubtensor.__init__
-
-
-@wraps(_init)
-def init_with_pairs(self, *args, **kwargs):
-    """Keep the pairs of inputs that may be aliased in tuples."""
-    _init(self, *args, **kwargs)
-    pairs = self.destroyhandler_tolerate_aliased
-    self.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
+from . import Patch, called_by_pytensor
+from .pickles import numbered
 
 
-PATCHES = [Patch(IncSubtensor, "__init__", init_with_pairs)]
+def each_part(function, entry):
+    """Apply a function to an index, or to all parts of a slice that are not None."""
+    if not isinstance(entry, slice):
+        return function(entry)
+    parts = (entry.start, entry.stop, entry.step)
+    return slice(*(None if part is None else function(part) for part in parts))
+
+
+@property
+def idx_list(self):
+    """What is indexed; where PyTensor has the number of an input, Theano has its type."""
+    entries = vars(self).get("idx_list")
+    if entries is None:
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute 'idx_list'")
+    if called_by_pytensor():
+        return entries
+    return tuple(each_part(lambda number: int64, entry) for entry in entries)
+
+
+@idx_list.setter
+def idx_list(self, entries):
+    """Keep it as PyTensor has it."""
+    parts = collapse(entries, lambda part: isinstance(part, Type | Variable))
+    vars(self)["idx_list"] = numbered(entries) if parts else tuple(entries)
+
+
+def collapse(idxs, cond):
+    """Return those indices, and parts of slices, for which `cond` is true."""
+    found = []
+    for entry in idxs:
+        if cond(entry):
+            found.append(entry)
+        elif isinstance(entry, slice):
+            found += filter(cond, (entry.start, entry.stop, entry.step))
+    return found
+
+
+def convert(entry, slice_ok=True):
+    """Return the types of the variables in an index."""
+    if slice_ok and isinstance(entry, slice):
+        return each_part(convert, entry)
+    if isinstance(entry, int | np.integer):
+        raise TypeError("Python scalar in idx_list.")
+    type = entry.type if isinstance(entry, Variable) else entry
+    if not isinstance(type, Type) or getattr(type, "ndim", 0) or not hasattr(type, "dtype"):
+        raise AdvancedIndexingError(f"Indices are integers or slices of them, not {entry}")
+    if not type.dtype.startswith("int"):
+        raise TypeError(f"Expected an integer, not {entry}")
+    return type if isinstance(type, ScalarType) else get_scalar_type(type.dtype)
+
+
+def constant_idx(self, inputs, allow_partial=False, only_process_constants=False, elemwise=True):
+    """Return the indices as numbers; with `allow_partial` those that vary as variables."""
+    entries = vars(self)["idx_list"]
+    return get_constant_idx(entries, inputs, allow_partial, only_process_constants, elemwise)
+
+
+def initialized(initialize):
+    """Return an ``__init__`` that takes what is indexed in Theano's form, too."""
+
+    @wraps(initialize)
+    def init(self, idx_list, *args, **kwargs):
+        if collapse(idx_list, lambda part: isinstance(part, Type | Variable)):
+            idx_list = numbered(idx_list)
+        initialize(self, idx_list, *args, **kwargs)
+        # PyTensor cannot hash `inc_subtensor(..., tolerate_inplace_aliasing=True)`.
+        if hasattr(self, "destroyhandler_tolerate_aliased"):
+            pairs = self.destroyhandler_tolerate_aliased
+            self.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
+
+    return init
+
+
+PATCHES = [
+    Patch(IncSubtensor, "__init__", initialized(IncSubtensor.__init__)),
+    Patch(Subtensor, "__init__", initialized(Subtensor.__init__)),
+    Patch(IncSubtensor, "idx_list", idx_list),
+    Patch(Subtensor, "idx_list", idx_list),
+    Patch(Subtensor, "collapse", staticmethod(collapse)),
+    Patch(Subtensor, "convert", staticmethod(convert)),
+    Patch(Subtensor, "get_constant_idx", constant_idx),
+]

@@ -4,12 +4,14 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import Cast, Composite, Identity, ScalarOp
+from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from .. import scalar
+from ..tensor import basic
 from ..tensor.elemwise import check_dropped
 from . import Patch, called_by_pytensor
 
@@ -53,11 +55,11 @@ def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
 _call_type = TensorType.__call__
 
 
-def call_type(self, name=None):
+def call_type(self, *args, **kwargs):
     """Make a variable of the broadcast pattern: ``x.type()`` may be as long as it likes."""
     if not called_by_pytensor() and not {None, 1}.issuperset(self.shape):
         self = self.clone(shape=tuple(1 if s == 1 else None for s in self.shape))
-    return _call_type(self, name)
+    return _call_type(self, *args, **kwargs)
 
 
 # PyTensor ends a variable's stack trace at the innermost frame that is not of its own files.
@@ -124,7 +126,16 @@ def default_output(self):
     return self.outputs[which]
 
 
+_eq_join = Join.__eq__
+
+
+def eq_join(self, other):
+    """Compare with another Op; ``node.op == theano.tensor.join_`` is true."""
+    return type(other) is basic.Join or _eq_join(self, other)
+
+
 PATCHES = [
+    Patch(Join, "__eq__", eq_join),
     Patch(Apply, "default_output", default_output),
     Patch(Elemwise, "__str__", str_elemwise),
     Patch(TensorType, "__init__", init_type),

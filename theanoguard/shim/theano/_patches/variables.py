@@ -41,14 +41,18 @@ def reshape(self, shape, ndim=None):
     return basic.reshape(self, shape, ndim=ndim)
 
 
-def maximum(self, axis=None, keepdims=False):
+_max, _min = _tensor_py_operators.max, _tensor_py_operators.min
+
+
+def maximum(self, *args, **kwargs):
     """Return the maximum over `axis`; ``axis=()`` is every axis."""
-    return basic.max(self, axis, keepdims)
+    # PyTensor's rewrites tell where to begin, too.
+    return (_max if called_by_pytensor() else basic.max)(self, *args, **kwargs)
 
 
-def minimum(self, axis=None, keepdims=False):
+def minimum(self, *args, **kwargs):
     """Return the minimum over `axis`; ``axis=()`` is every axis."""
-    return basic.min(self, axis, keepdims)
+    return (_min if called_by_pytensor() else basic.min)(self, *args, **kwargs)
 
 
 def argmax(self, axis=None, keepdims=False):

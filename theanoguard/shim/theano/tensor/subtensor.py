@@ -1,5 +1,6 @@
 """Theano's ``theano.tensor.subtensor``."""
 
+from pytensor.graph.type import Type
 from pytensor.tensor.exceptions import AdvancedIndexingError as AdvancedIndexingError
 from pytensor.tensor.subtensor import AdvancedIncSubtensor as AdvancedIncSubtensor
 from pytensor.tensor.subtensor import AdvancedSubtensor as AdvancedSubtensor
@@ -14,7 +15,6 @@ from pytensor.tensor.subtensor import advanced_set_subtensor1 as advanced_set_su
 from pytensor.tensor.subtensor import advanced_subtensor as advanced_subtensor
 from pytensor.tensor.subtensor import advanced_subtensor1 as advanced_subtensor1
 from pytensor.tensor.subtensor import get_canonical_form_slice as get_canonical_form_slice
-from pytensor.tensor.subtensor import get_idx_list as get_idx_list
 from pytensor.tensor.subtensor import inc_subtensor as inc_subtensor
 from pytensor.tensor.subtensor import set_subtensor as set_subtensor
 from pytensor.tensor.subtensor import take as take
@@ -29,6 +29,25 @@ BaseAdvancedIncSubtensor = AdvancedBooleanIncSubtensor = AdvancedIncSubtensor
 advanced_boolean_subtensor = advanced_subtensor
 advanced_boolean_inc_subtensor = advanced_inc_subtensor
 advanced_boolean_set_subtensor = advanced_set_subtensor
+
+
+def get_idx_list(inputs, idx_list, get_count=False):
+    """Return an Op's `idx_list` with the inputs of a node in place of their types, or their count.
+
+    The first input is what is indexed.
+    """
+    rest = list(inputs[1:])
+
+    def fill(part):
+        return rest.pop(0) if isinstance(part, Type) else part
+
+    filled = tuple(
+        slice(fill(entry.start), fill(entry.stop), fill(entry.step))
+        if isinstance(entry, slice)
+        else fill(entry)
+        for entry in idx_list
+    )
+    return len(inputs) - 1 - len(rest) if get_count else filled
 
 
 class AdvancedBooleanIndexingError(TypeError):
