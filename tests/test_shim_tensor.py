@@ -178,3 +178,59 @@ def test_scalar_operations_that_pytensor_lacks(shim):
     np.testing.assert_allclose(angle, [np.pi / 4, -np.pi / 2, 0])
     assert slope.tolist() == [1] * 3
     assert scalar.unary_out_lookup({scalar.int8: scalar.int32})(scalar.int8) == [scalar.int32]
+
+
+def test_the_logarithm_of_a_sum_of_exponentials(shim):
+    """PyTensor's rewrite of it calls ``max`` with an argument that Theano's has not."""
+    T = shim.tensor
+    x = T.dmatrix()
+    f = shim.function([x], T.log(T.exp(x).sum(axis=0)))
+    np.testing.assert_allclose(f([[1000.0], [1000.0]]), 1000 + np.log(2))
+    with pytest.raises(TypeError):
+        x.max(initial=0.0)
+
+
+def test_what_an_operation_indexes(shim):
+    T, int64 = shim.tensor, shim.scalar.int64
+    x, k = T.dmatrix("x"), T.lscalar("k")
+    part = x[1:, k]
+    node = part.owner
+    assert node.op.idx_list == (slice(int64, None, None), int64)
+    assert node.op.get_constant_idx(node.inputs, allow_partial=True)[0] == slice(1, None, None)
+    with pytest.raises(T.NotScalarConstantError):
+        node.op.get_constant_idx(node.inputs)
+    assert T.get_idx_list(node.inputs, node.op.idx_list)[1] is node.inputs[2]
+    assert T.get_idx_list(node.inputs, node.op.idx_list, get_count=True) == 2
+    found = T.Subtensor.collapse(node.op.idx_list, lambda entry: entry == int64)
+    assert found == [int64, int64]
+    types = [T.Subtensor.convert(slice(T.lscalar(), None)), T.Subtensor.convert(k)]
+    assert tuple(types) == node.op.idx_list
+    value = np.arange(12.0).reshape(3, 4)
+    again = T.Subtensor(types)(x, 1, k)
+    more = T.IncSubtensor(types)(x, T.ones(2), 1, k)
+    got, increased = shim.function([x, k], [again, more])(value, 2)
+    assert got.tolist() == [6, 10]
+    assert (increased - value).tolist() == [[0] * 4, [0, 0, 1, 0], [0, 0, 1, 0]]
+
+
+@pytest.mark.parametrize(("index", "error"), [(1, TypeError), (np.ones(2), IndexError)])
+def test_what_cannot_be_indexed_with(index, error, shim):
+    error = shim.tensor.AdvancedIndexingError if error is IndexError else error
+    with pytest.raises(error):
+        shim.tensor.Subtensor.convert(index)
+
+
+def test_an_operation_that_joins_is_join_(shim):
+    T = shim.tensor
+    op = T.join(0, T.dvector(), T.dvector()).owner.op
+    assert op == T.join_ and T.join_ == op
+    assert op != T.exp and op == T.join(0, T.dvector(), T.dvector()).owner.op
+
+
+def test_a_scalar_constant_equals_one_that_is_made_by_its_type(shim):
+    int64 = shim.scalar.int64
+    constant = shim.tensor.dvector()[1:2].owner.inputs[1]
+    assert constant.equals(shim.Constant(int64, 1))
+    assert not constant.equals(shim.Constant(int64, 2))
+    assert not constant.equals(shim.Constant(shim.scalar.int32, 1))
+    assert not constant.equals(int64())

@@ -35,8 +35,7 @@ def idx_list(self):
 @idx_list.setter
 def idx_list(self, entries):
     """Keep it as PyTensor has it."""
-    parts = collapse(entries, lambda part: isinstance(part, Type | Variable))
-    vars(self)["idx_list"] = numbered(entries) if parts else tuple(entries)
+    vars(self)["idx_list"] = tuple(entries)
 
 
 def collapse(idxs, cond):

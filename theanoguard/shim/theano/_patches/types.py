@@ -2,8 +2,8 @@
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply
-from pytensor.scalar.basic import Cast, Composite, Identity, ScalarOp
+from pytensor.graph.basic import Apply, Constant
+from pytensor.scalar.basic import Cast, Composite, Identity, ScalarConstant, ScalarOp
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -134,7 +134,17 @@ def eq_join(self, other):
     return type(other) is basic.Join or _eq_join(self, other)
 
 
+def equals(self, other):
+    """Whether another constant is of the same type and value, whichever class it has."""
+    return (
+        isinstance(other, Constant)
+        and self.type == other.type
+        and self.signature() == type(self).signature(other)
+    )
+
+
 PATCHES = [
+    Patch(ScalarConstant, "equals", equals),
     Patch(Join, "__eq__", eq_join),
     Patch(Apply, "default_output", default_output),
     Patch(Elemwise, "__str__", str_elemwise),
