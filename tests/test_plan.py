@@ -43,7 +43,12 @@ GRAPHS = {
     "exempt": lambda: pt.log(exempted(pt.sqrt(x)) + y),
     "view": lambda: pt.log(x).T[1:].reshape((-1,)) + 1,
     "copy": lambda: pt.concatenate([pt.log(x)[pt.argsort(y[:, 0])], pt.exp(y)]).repeat(2, axis=0),
-    "clean map": lambda: pt.maximum(pt.tanh(pt.log(x)), -abs(pt.exp(y))) + pt.clip(x / y, -2, 2),
+    "clean map": lambda: (
+        pt.maximum(pt.tanh(pt.log(x)), -abs(pt.exp(y)))
+        + pt.clip(x / y, -2, 2)
+        + (x > c) * pt.exp(y) * np.float32(-0.5)
+        + pt.sigmoid(x) * pt.log(y)
+    ),
     "softmax": lambda: pt.log(pt.special.softmax(x, axis=1)) + pt.special.softmax(y, axis=0),
     "whole inner graph": lambda: OpFromGraph([x, y], [pt.log(x) * y])(x, pt.exp(y)).T + 1,
     "inner graph": lambda: loop(lambda h, y: (pt.log(h), until(pt.gt(h[0, 0], 0)))).reshape((-1,)),

@@ -12,6 +12,7 @@ import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
 from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
     Alloc,
@@ -159,8 +160,11 @@ def _is_unwritten(plan, node, index):
     return source is not None and source in plan.unwritten
 
 
-def _scalar_is_safe(plan, op, operands_clean, inputs, outputs):
-    """Whether the scalar operation maps clean operands to clean results."""
+def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()):
+    """Whether the scalar operation maps clean operands to a clean output number `index`.
+
+    The outputs in `known` are clean, or checked.
+    """
     if not operands_clean:
         return False
     if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
@@ -174,12 +178,34 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs):
         return not plan.policy.big or bound <= plan.policy.limit
     if isinstance(op, ps.Cast):
         return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
+    if isinstance(op, ps.Mul):
+        large = [v for v in inputs if not _is_unit(v)]
+        return _are_finite(plan.policy) and (
+            len(large) <= 1 and all(_widens(v.type.dtype, outputs[0].type.dtype) for v in large)
+        )
     if isinstance(op, ps.Composite):
+        result = op.fgraph.outputs[index]
+        given = {op.fgraph.outputs[i] for i in known} - {result}
         return all(
             _scalar_is_safe(plan, n.op, _constants_clean(plan, n), n.inputs, n.outputs)
-            for n in op.fgraph.toposort()
+            for n in toposort([result], blockers=given)
         )
     return False
+
+
+def _is_unit(variable):
+    """Whether no magnitude in it exceeds 1, unless it is NaN."""
+    if variable.type.dtype == "bool":
+        return True
+    if isinstance(variable, Constant):
+        return bool(np.all(np.abs(variable.data) <= 1))
+    op = variable.owner and variable.owner.op
+    return isinstance(op, Softmax) or BOUNDED.get(type(getattr(op, "scalar_op", op)), 2.0) <= 1.0
+
+
+def _are_finite(policy):
+    """Whether what has been checked is finite: 0 times Inf is NaN."""
+    return policy.nan and (policy.inf or policy.big)
 
 
 def _only_selects(node):
@@ -203,17 +229,22 @@ def _widens(source, target):
 
 
 def _is_safe_map(plan, node, index):
-    return isinstance(node.op, Elemwise) and _scalar_is_safe(
-        plan, node.op.scalar_op, _all_clean(plan, node.inputs), node.inputs, node.outputs
-    )
+    if not isinstance(node.op, Elemwise):
+        return False
+    known = [
+        i
+        for i, v in enumerate(node.outputs)
+        if i != index and not plan.policy.exempts(plan.as_built(v))
+    ]
+    clean = _all_clean(plan, node.inputs)
+    return _scalar_is_safe(plan, node.op.scalar_op, clean, node.inputs, node.outputs, index, known)
 
 
 def _is_softmax(plan, node, index):
     policy = plan.policy
     return (
         isinstance(node.op, Softmax)
-        and policy.nan
-        and (policy.inf or policy.big)
+        and _are_finite(policy)
         and (not policy.big or policy.limit >= 1.0)
         and _all_clean(plan, node.inputs)
     )
@@ -249,7 +280,7 @@ RULES = (
     Rule("copy", "only copies elements that have been checked, or writes 0 and 1", _is_copy),
     Rule(
         "clean map",
-        "gives one of its operands, its magnitude, or a value in a fixed range",
+        "gives one of its operands, its magnitude, a part of it, or a value in a fixed range",
         _is_safe_map,
     ),
     Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax),
