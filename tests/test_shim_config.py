@@ -184,3 +184,19 @@ def test_representation_of_variables(shim):
     with shim.change_flags(print_test_value=True):
         assert repr(x) == f"x\narray(42.{', dtype=float32' * (x.dtype == 'float32')})"
         assert repr(unset) == "unset"
+
+
+def test_an_error_tells_its_node_as_in_theano(shim):
+    """PyTensor's lowest verbosity, which its default is, tells less than Theano's."""
+    x, v = shim.tensor.dmatrix(), shim.tensor.dvector()
+    f = shim.function([x, v], x + v, mode="FAST_COMPILE")
+    assert shim.config.exception_verbosity == "low"
+    told = []
+    for verbosity in ("low", "high"):
+        with shim.change_flags(exception_verbosity=verbosity):
+            assert shim.config.exception_verbosity == verbosity
+            with pytest.raises(ValueError, match="Apply node that caused the error") as caught:
+                f([[1.0, 2.0, 3.0]], [1.0, 2.0])
+            told.append(str(caught.value))
+    assert ["Debug print of the apply node" in text for text in told] == [False, True]
+    assert all("Inputs shapes: [(1, 3), " in text for text in told)

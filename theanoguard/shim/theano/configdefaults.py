@@ -139,6 +139,17 @@ class PyTensorParam(ConfigParam):
         return str(self.param).replace(self.param.name, self.fullname, 1)
 
 
+class VerbosityParam(PyTensorParam):
+    """How much an error tells: what Theano calls low, the node and its inputs, is medium."""
+
+    def __get__(self, cls, type_, delete_key=False):
+        value = super().__get__(cls, type_, delete_key)
+        return "low" if value == "medium" else value
+
+    def put(self, val):
+        super().put("medium" if val == "low" else val)
+
+
 # What happens instead, for variables that are accepted and mean nothing any more.
 NO_GPU = "there is no GPU here, everything runs on the CPU"
 INSTEAD = {
@@ -367,7 +378,8 @@ def declare():
     for pytensor_name, param in PYTENSOR.items():
         name = pytensor_name.replace("__", ".")
         if name not in own:
-            AddConfigVar(name, param.doc, PyTensorParam(param), in_c_key=param.in_c_key)
+            kind = VerbosityParam if name == "exception_verbosity" else PyTensorParam
+            AddConfigVar(name, param.doc, kind(param), in_c_key=param.in_c_key)
     for name, param, doc in OWN:
         value = given(name)
         if value is not None and name in FIXED:
@@ -386,6 +398,8 @@ def settle():
     """Set in PyTensor and NumPy what follows from the user's flags, or from Theano's defaults."""
     if pytensor.config.linker == "auto":
         put(PYTENSOR["linker"], "cvm" if pytensor.config.cxx else "vm")
+    if pytensor.config.exception_verbosity == "low":
+        put(PYTENSOR["exception_verbosity"], "medium")
     if PYTENSOR["compiledir"] in _before:
         # The cache in memory is that of another directory.
         cache, cmodule._module_cache = cmodule._module_cache, None
