@@ -234,3 +234,14 @@ def test_a_scalar_constant_equals_one_that_is_made_by_its_type(shim):
     assert not constant.equals(shim.Constant(int64, 2))
     assert not constant.equals(shim.Constant(shim.scalar.int32, 1))
     assert not constant.equals(int64())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_a_sum_of_many_terms_in_python(dtype, shim):
+    """As the squared norm of the gradients by many parameters."""
+    T = shim.tensor
+    terms = [T.vector(dtype=dtype) for _ in range(34)]
+    f = shim.function(terms, [sum(terms[1:], terms[0]), T.mul(*terms)], mode="FAST_COMPILE")
+    total, product = f(*[np.array([1, 2], dtype=dtype)] * 33, np.array([2, 0], dtype=dtype))
+    assert total.tolist() == [35, 66] and product.tolist() == [2, 0]
+    assert total.dtype == product.dtype == dtype

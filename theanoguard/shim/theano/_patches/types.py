@@ -1,9 +1,11 @@
 """Types and Ops of tensors that are made by Theano's arguments."""
 
+from functools import reduce
+
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
-from pytensor.scalar.basic import Cast, Composite, Identity, ScalarConstant, ScalarOp
+from pytensor.scalar.basic import Add, Cast, Composite, Identity, Mul, ScalarConstant, ScalarOp
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.sharedvar import TensorSharedVariable
@@ -114,6 +116,22 @@ def str_elemwise(self):
     return f"{type(self).__name__}{{{name},no_inplace}}"
 
 
+_perform_elemwise = Elemwise.perform
+_FOLDED = {Add: np.add, Mul: np.multiply}
+
+
+def perform_elemwise(self, node, inputs, output_storage):
+    """Compute in Python; a sum or a product may have any number of terms.
+
+    NumPy's functions have at most 32 operands, and PyTensor joins the terms of many parameters.
+    """
+    fold = _FOLDED.get(type(self.scalar_op))
+    if fold is None or len(inputs) < 32:
+        _perform_elemwise(self, node, inputs, output_storage)
+    else:
+        output_storage[0][0] = np.asarray(reduce(fold, inputs), dtype=node.outputs[0].type.dtype)
+
+
 def default_output(self):
     """Return the output that stands for a node; what its op says about it has to fit."""
     which = self.op.default_output
@@ -148,6 +166,7 @@ PATCHES = [
     Patch(Join, "__eq__", eq_join),
     Patch(Apply, "default_output", default_output),
     Patch(Elemwise, "__str__", str_elemwise),
+    Patch(Elemwise, "perform", perform_elemwise),
     Patch(TensorType, "__init__", init_type),
     Patch(TensorType, "clone", clone_type),
     Patch(TensorType, "__call__", call_type),
