@@ -17,6 +17,11 @@ def backend():
     return GuardMode.__init__.__kwdefaults__["backend"]
 
 
+def computes_both_branches():
+    """Whether an ``IfElse`` chooses between values that have both been computed."""
+    return backend() != "c" and pytensor.__version__.startswith("3.0")
+
+
 def plain_mode():
     """Return the mode that compiles without a guard what GuardMode compiles with one."""
     c_linker = "cvm" if pytensor.config.cxx else "vm"

@@ -308,8 +308,13 @@ def compiled():
 
 def failing_calls(name):
     """Return the arguments with which PyTensor raises."""
-    # Only C looks whether the places in an array of indices exist.
-    return [] if name == "embedding" and backend() != "c" else CASES[name].failing
+    # Only C looks whether the places in an array of indices exist, and PyTensor 3.0 has Numba add
+    # to a slice what does not fit it.
+    unseen = {
+        "embedding": backend() != "c",
+        "slices": backend() == "numba" and pytensor.__version__.startswith("3.0"),
+    }
+    return [] if unseen.get(name) else CASES[name].failing
 
 
 def start(variable):
