@@ -346,13 +346,13 @@ def python_thunk(node, storage_map, compute_map):
     """
     op = node.op
     if has_inner_function(op):
-        in_python = link_inner(
+        linked = link_inner(
             op,
             "py",
             lambda linker: VMLinker(use_cloop=False, c_thunks=False, allow_gc=linker.allow_gc),
             lambda mode: Mode(mode.linker, "fast_compile"),
         )
-        op = in_python or op
+        op = op if linked is None else linked
         outputs = [v.clone() for v in node.outputs]
         for ours, theirs in zip(outputs, node.outputs, strict=True):
             storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]

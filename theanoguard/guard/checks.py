@@ -19,7 +19,7 @@ from pytensor.tensor.type import TensorType
 from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
 from theanoguard.explain.describe import kind_of
 from theanoguard.explain.event import Frame
-from theanoguard.guard.plan import Plan
+from theanoguard.guard.plan import Plan, gives_clean
 from theanoguard.guard.policy import Counts
 
 LEDGER = TensorType("float64", (None, None))
@@ -188,7 +188,8 @@ class Checks:
         self.plans = []
         self.op = Check(policy.nan, policy.inf, policy.big, policy.limit)
         ledger = LEDGER("ledger")
-        self.plan, self.graph, _ = self._checked(fgraph, order, ledger, (), (), clean_inputs=True)
+        self.plan, inner = self._plan(fgraph, order, is_inner=False)
+        self.graph, _ = self._checked(self.plan, inner, ledger, (), ())
         known = [place for place in self.places if place is not None]
         depth = max((len(place.loops) for place in known), default=0)
         ndim = max((getattr(place.variable.type, "ndim", 0) for place in known), default=0)
@@ -220,11 +221,39 @@ class Checks:
         """
         return with_inner_graphs(op, graphs)
 
-    def _checked(self, fgraph, order, ledger, frames, loops, clean_inputs):
-        """Return the plan of a graph, the graph with checks, and whether it has any."""
-        plan, inner = self._plan(fgraph, order, bool(frames), clean_inputs)
+    def _plan(self, fgraph, order, is_inner=True):
+        """Return the plan of a graph whose inputs are clean, and what its nodes have inside.
+
+        That is a dict of nodes to lists of the same: plans, and what is inside again.
+        """
+        inner = {
+            node: [self._plan(graph, graph.toposort()) for graph in graphs]
+            for node in order
+            if (graphs := self._inner_graphs(node))
+        }
+        return self._new_plan(fgraph, order, inner, is_inner), inner
+
+    def _new_plan(self, fgraph, order, inner, is_inner, clean_inputs=True):
+        plan = Plan(
+            fgraph,
+            order,
+            self.policy,
+            updated=() if is_inner else fgraph.inputs,
+            guarded_inner=inner,
+            whole_inner={
+                n for n, bodies in inner.items() if gives_clean(n, [p for p, _ in bodies])
+            },
+            clean_inputs=clean_inputs,
+            is_inner=is_inner,
+            proofs=False,
+        )
+        check_chosen_only(plan)
+        return plan
+
+    def _checked(self, plan, inner, ledger, frames, loops):
+        """Return the graph of a plan with its checks, and whether it has any."""
         self.plans.append(plan)
-        writer = self.new_writer(fgraph, ledger, frames, loops)
+        writer = self.new_writer(plan.fgraph, ledger, frames, loops)
         if frames and isinstance(frames[-1].node.op, Scan):
             writer.count_step(loops[-1], first=False)
         if not frames:
@@ -233,7 +262,7 @@ class Checks:
             if variable not in self.stored and has_elements(variable):
                 writer.check(variable)
         rows = len(self.places)
-        for node in order:
+        for node in plan.order:
             op, ledger_needed = node.op, False
             if node in inner:
                 clean = all(map(plan.holds_clean, node.inputs))
@@ -245,33 +274,9 @@ class Checks:
             for i, variable in plan.nodes[node].checked():
                 if has_elements(variable):
                     writer.check(variable, i)
-        return plan, writer.graph(), len(self.places) > rows
+        return writer.graph(), len(self.places) > rows
 
-    def _plan(self, fgraph, order, is_inner, clean_inputs):
-        """Return the plan of a graph, and the inner graphs of its nodes."""
-        inner = {node: graphs for node in order if (graphs := self._inner_graphs(node))}
-        plan = Plan(
-            fgraph,
-            order,
-            self.policy,
-            updated=() if is_inner else fgraph.inputs,
-            guarded_inner=inner,
-            whole_inner={node for node, graphs in inner.items() if self._is_whole(node, graphs)},
-            clean_inputs=clean_inputs,
-            is_inner=is_inner,
-            proofs=False,
-        )
-        check_chosen_only(plan)
-        return plan, inner
-
-    def _is_whole(self, node, graphs):
-        """Whether the inner graphs of a node check all that it gives, if what enters is clean."""
-        if isinstance(node.op, Scan) and node.op.info.as_while:
-            return False  # what is left of its buffers is unwritten
-        plans = [self._plan(g, g.toposort(), True, clean_inputs=True)[0] for g in graphs]
-        return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
-
-    def _checked_op(self, node, graphs, frames, loops, clean_inputs):
+    def _checked_op(self, node, bodies, frames, loops, clean_inputs):
         """Return the op with checks in its inner graphs, and the row that counts its steps.
 
         The op itself where there is nothing to check inside.
@@ -282,11 +287,11 @@ class Checks:
             loop = self.add_row()
             loops = (*loops, loop)
         checked, needed = [], False
-        for graph in graphs:
-            inside = (*frames, Frame(node, graph, None))
-            _, new_graph, has_checks = self._checked(
-                graph, graph.toposort(), LEDGER(), inside, loops, clean_inputs
-            )
+        for plan, inner in bodies:
+            if not clean_inputs:
+                plan = self._new_plan(plan.fgraph, plan.order, inner, True, clean_inputs=False)
+            inside = (*frames, Frame(node, plan.fgraph, None))
+            new_graph, has_checks = self._checked(plan, inner, LEDGER(), inside, loops)
             checked.append(new_graph)
             needed |= has_checks
         if not needed:

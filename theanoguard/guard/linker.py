@@ -24,7 +24,7 @@ from theanoguard._pytensor import (
 from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.event import Frame, Trip
 from theanoguard.guard import kernel, numpy_kernel
-from theanoguard.guard.plan import Plan
+from theanoguard.guard.plan import Plan, gives_clean
 from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
 from theanoguard.guard.watching import WatchedMode
 from theanoguard.provenance import watch_rewriting
@@ -548,7 +548,7 @@ class GuardLinker(VMLinker):
                 op = self.link_body(node)
             if op is not None:
                 ops[node] = op
-        whole = {node for node in ops if self.is_whole(node)}
+        whole = {node for node in ops if gives_clean(node, [self.bodies[node].guard.plan])}
         if whole or len(ops) < len(owners):  # (what cannot be guarded is checked from outside)
             self.plan = self.make_plan(order, set(ops), whole)
         feature = TailLast(self.plan.tail_orderings())
@@ -563,13 +563,6 @@ class GuardLinker(VMLinker):
             for node, op in originals.items():
                 node.op = op
             fgraph.remove_feature(feature)
-
-    def is_whole(self, node):
-        """Whether the inner graph of a node checks all that it gives."""
-        if isinstance(node.op, Scan) and node.op.info.as_while:
-            return False  # what is left of its buffers is unwritten
-        plan = self.bodies[node].guard.plan
-        return all(map(plan.is_clean, plan.fgraph.outputs))
 
     def make_plan(self, order, guarded_inner, whole_inner=()):
         return Plan(

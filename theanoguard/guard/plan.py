@@ -616,6 +616,13 @@ class Plan:
         return self.slots.get(self.source(variable), -1)
 
 
+def gives_clean(node, plans):
+    """Whether the inner graphs of a node, which have these plans, check all that it gives."""
+    if isinstance(node.op, Scan) and node.op.info.as_while:
+        return False  # what is left of its buffers is unwritten
+    return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
+
+
 def _ordered(variables, plan):
     """The variables in the order of the graph, for slots that are the same in every run."""
     everything = [

@@ -13,6 +13,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from .._standin import StandIn
+from ..tensor.subtensor import each_part
 from . import Patch
 
 
@@ -20,21 +21,24 @@ def numbered(idx_list):
     """Return what is indexed with the numbers of the inputs; Theano has their types there."""
     numbers = count()
 
-    def number(entry):
-        if isinstance(entry, slice):
-            return slice(*(number(part) for part in (entry.start, entry.stop, entry.step)))
-        return None if entry is None else next(numbers)
+    def number(part):
+        return None if part is None else next(numbers)
 
-    return tuple(number(entry) for entry in idx_list)
+    return tuple(each_part(number, entry) for entry in idx_list)
+
+
+def hold_pairs(op):
+    """Keep the pairs of inputs that may be aliased in tuples: PyTensor cannot hash lists."""
+    pairs = getattr(op, "destroyhandler_tolerate_aliased", None)
+    if pairs is not None:
+        op.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
 
 
 def set_subtensor_state(self, state):
     """Take the state of an Op that indexes with slices and numbers."""
     vars(self).update(state)
     self.idx_list = numbered(self.idx_list)
-    if "destroyhandler_tolerate_aliased" in state:
-        pairs = state["destroyhandler_tolerate_aliased"]
-        self.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
+    hold_pairs(self)
 
 
 def index(variable):

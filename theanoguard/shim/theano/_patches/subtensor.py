@@ -9,16 +9,9 @@ from pytensor.scalar.basic import ScalarType, get_scalar_type, int64
 from pytensor.tensor.exceptions import AdvancedIndexingError
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx
 
+from ..tensor.subtensor import each_part
 from . import Patch, called_by_pytensor
-from .pickles import numbered
-
-
-def each_part(function, entry):
-    """Apply a function to an index, or to all parts of a slice that are not None."""
-    if not isinstance(entry, slice):
-        return function(entry)
-    parts = (entry.start, entry.stop, entry.step)
-    return slice(*(None if part is None else function(part) for part in parts))
+from .pickles import hold_pairs, numbered
 
 
 @property
@@ -77,10 +70,7 @@ def initialized(initialize):
         if collapse(idx_list, lambda part: isinstance(part, Type | Variable)):
             idx_list = numbered(idx_list)
         initialize(self, idx_list, *args, **kwargs)
-        # PyTensor cannot hash `inc_subtensor(..., tolerate_inplace_aliasing=True)`.
-        if hasattr(self, "destroyhandler_tolerate_aliased"):
-            pairs = self.destroyhandler_tolerate_aliased
-            self.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
+        hold_pairs(self)
 
     return init
 

@@ -313,6 +313,11 @@ class ComplexFromPolar(BinaryScalarOp):
 complex_from_polar = ComplexFromPolar(name="complex_from_polar")
 
 
+def _float_zero(x):
+    """Return a zero of the dtype of `x`; of ``floatX`` for what is no float."""
+    return x.zeros_like(dtype=config.floatX if x.type in discrete_types else None)
+
+
 class InRange(LogicalComparison):
     """Whether a number lies between two others, each of which may belong to the range or not."""
 
@@ -346,7 +351,7 @@ class InRange(LogicalComparison):
             raise NotImplementedError(
                 "No gradient implemented for complex numbers in class scalar.basic.InRange"
             )
-        return elem.zeros_like(dtype=config.floatX if elem.type in discrete_types else None)
+        return _float_zero(elem)
 
     def pullback(self, inputs, outputs, cotangents):
         """Return zeros: a comparison does not change with its operands."""
@@ -375,7 +380,7 @@ class Angle(UnaryScalarOp):
         (c,) = inputs
         if c.type in complex_types:
             return [grad_not_implemented(self, 0, c)]
-        return [c.zeros_like(dtype=config.floatX if c.type in discrete_types else None)]
+        return [_float_zero(c)]
 
 
 angle = Angle(specific_out(float64), name="angle")

@@ -53,7 +53,13 @@ class Chi2SF(BinaryScalarOp):
         return chi2.sf(x, k)
 
 
-class GammaU(BinaryScalarOp):
+class _IncompleteGamma(BinaryScalarOp):
+    def impl(self, k, x):
+        """Compute it by SciPy."""
+        return self.st_impl(k, x)
+
+
+class GammaU(_IncompleteGamma):
     """The upper incomplete gamma function, not regularized; it has no gradient."""
 
     @staticmethod
@@ -61,22 +67,14 @@ class GammaU(BinaryScalarOp):
         """Compute it by SciPy."""
         return special.gammaincc(k, x) * special.gamma(k)
 
-    def impl(self, k, x):
-        """Compute it by SciPy."""
-        return self.st_impl(k, x)
 
-
-class GammaL(BinaryScalarOp):
+class GammaL(_IncompleteGamma):
     """The lower incomplete gamma function, not regularized; it has no gradient."""
 
     @staticmethod
     def st_impl(k, x):
         """Compute it by SciPy."""
         return special.gammainc(k, x) * special.gamma(k)
-
-    def impl(self, k, x):
-        """Compute it by SciPy."""
-        return self.st_impl(k, x)
 
 
 class Iv(BinaryScalarOp):

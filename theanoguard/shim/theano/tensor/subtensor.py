@@ -31,6 +31,14 @@ advanced_boolean_inc_subtensor = advanced_inc_subtensor
 advanced_boolean_set_subtensor = advanced_set_subtensor
 
 
+def each_part(function, entry):
+    """Apply a function to an index, or to all parts of a slice that are not None."""
+    if not isinstance(entry, slice):
+        return function(entry)
+    parts = (entry.start, entry.stop, entry.step)
+    return slice(*(None if part is None else function(part) for part in parts))
+
+
 def get_idx_list(inputs, idx_list, get_count=False):
     """Return an Op's `idx_list` with the inputs of a node in place of their types, or their count.
 
@@ -41,12 +49,7 @@ def get_idx_list(inputs, idx_list, get_count=False):
     def fill(part):
         return rest.pop(0) if isinstance(part, Type) else part
 
-    filled = tuple(
-        slice(fill(entry.start), fill(entry.stop), fill(entry.step))
-        if isinstance(entry, slice)
-        else fill(entry)
-        for entry in idx_list
-    )
+    filled = tuple(each_part(fill, entry) for entry in idx_list)
     return len(inputs) - 1 - len(rest) if get_count else filled
 
 
