@@ -148,17 +148,30 @@ def test_blocks_miss_nothing(large, place, bad):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_no_element_is_missed(dtype):
-    m = pt.matrix("m", dtype=dtype)
-    fn = pytensor.function([m], pt.cumsum(m), mode=numba_guard(big_threshold=1e4))
+    m, v = pt.matrix("m", dtype=dtype), pt.vector("v", dtype=dtype)
+    fn, of_vector = (
+        pytensor.function([x], pt.cumsum(x), mode=numba_guard(big_threshold=1e4)) for x in (m, v)
+    )
     for size in (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 100):
         values = np.full((1, size), 1e2, dtype)
         fn(values)
+        among_nans = np.pad(values[0], size, constant_values=np.nan)
+        of_vector(among_nans[2 * size - 1 : size - 1 : -1])  # what lies beside it is not read
         for place in range(size):
             for bad in (np.nan, -np.nan, np.inf, -np.inf, 1.001e4, -1.001e4):
                 values[0, place] = bad
                 layouts = values, np.asfortranarray(values.T), np.repeat(values, 2, 0)[:, ::-1]
                 for copies, array in zip((1, 1, 2), layouts, strict=True):
                     assert trip(fn, array).n_nan == copies * np.isnan(bad)
+                twice = np.repeat(values[0], 2)
+                for copies, vector in (
+                    (1, values[0]),
+                    (1, values[0, ::-1]),
+                    (2, twice[::-1]),
+                    (1, twice[::2]),
+                    (1, twice[::-2]),
+                ):
+                    assert trip(of_vector, vector).n_nan == copies * np.isnan(bad)
             values[0, place] = 1e2
 
 

@@ -111,7 +111,7 @@ def scan_function(module, op, size):
     """Return the LLVM function that tells whether any of `n` floats in a row is bad."""
     count = VECTOR * 8 // size
     integer, index, flag = ir.IntType(size), ir.IntType(64), ir.IntType(1)
-    vector = ir.VectorType(integer, count)
+    vector, half = ir.VectorType(integer, count), ir.VectorType(integer, count // 2)
     settings = (op.nan, op.inf, op.big, op.limit, size)
     name = "theanoguard_scan_" + sha256(str(settings).encode()).hexdigest()[:16]
     if name in module.globals:
@@ -121,15 +121,22 @@ def scan_function(module, op, size):
     function.linkage = "linkonce_odr"
     function.attributes.add("noinline")
     data, n = function.args
-    zero, one, step = (ir.Constant(index, k) for k in (0, 1, count))
-    entry, long, body, last, short, single, done = (
+    zero, one, half_step, step = (ir.Constant(index, k) for k in (0, 1, count // 2, count))
+    entry, long, body, last, short, halves, few, single, done = (
         function.append_basic_block(block)
-        for block in ("entry", "long", "body", "last", "short", "single", "done")
+        for block in ("entry", "long", "body", "last", "short", "halves", "few", "single", "done")
     )
 
     def look(builder, at, kind):
         place = builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
         return excess(builder, op, builder.load(place, align=1), size)
+
+    def any_negative(builder, numbers):
+        nothing = ir.Constant(numbers.type, None)
+        mask = builder.bitcast(
+            builder.icmp_signed("<", numbers, nothing), ir.IntType(numbers.type.count)
+        )
+        return builder.icmp_unsigned("!=", mask, ir.Constant(mask.type, 0))
 
     builder = ir.IRBuilder(entry)
     builder.cbranch(builder.icmp_unsigned("<", n, step), short, long)
@@ -142,31 +149,31 @@ def scan_function(module, op, size):
     at, found = builder.phi(index), builder.phi(vector)
     new = builder.or_(found, look(builder, at, vector))
     at.add_incoming(zero, long)
-    nothing = ir.Constant(vector, [ir.Constant(integer, 0)] * count)
-    found.add_incoming(nothing, long)
+    found.add_incoming(ir.Constant(vector, None), long)
     after = builder.add(at, step)
     at.add_incoming(after, body)
     found.add_incoming(new, body)
     builder.cbranch(builder.icmp_unsigned("<", after, end), body, last)
     builder.position_at_end(last)
-    every = builder.or_(new, look(builder, end, vector))
-    negative = builder.icmp_signed(
-        "<", every, ir.Constant(vector, [ir.Constant(integer, 0)] * count)
-    )
-    mask = builder.bitcast(negative, ir.IntType(count))
-    any_of_vector = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(count), 0))
+    any_of_vector = any_negative(builder, builder.or_(new, look(builder, end, vector)))
     builder.branch(done)
 
-    # fewer than one vector, one by one
+    # fewer than one vector: its halves in the same way, or one by one
     builder.position_at_end(short)
+    builder.cbranch(builder.icmp_unsigned("<", n, half_step), few, halves)
+    builder.position_at_end(halves)
+    first, second = (look(builder, at, half) for at in (zero, builder.sub(n, half_step)))
+    any_of_halves = any_negative(builder, builder.or_(first, second))
+    builder.branch(done)
+    builder.position_at_end(few)
     builder.cbranch(builder.icmp_unsigned("==", n, zero), done, single)
     builder.position_at_end(single)
     at, found = builder.phi(index), builder.phi(integer)
     new = builder.or_(found, look(builder, at, integer))
     after = builder.add(at, one)
-    at.add_incoming(zero, short)
+    at.add_incoming(zero, few)
     at.add_incoming(after, single)
-    found.add_incoming(ir.Constant(integer, 0), short)
+    found.add_incoming(ir.Constant(integer, 0), few)
     found.add_incoming(new, single)
     any_single = builder.icmp_signed("<", new, ir.Constant(integer, 0))
     builder.cbranch(builder.icmp_unsigned("<", after, n), single, done)
@@ -174,7 +181,8 @@ def scan_function(module, op, size):
     builder.position_at_end(done)
     result = builder.phi(flag)
     result.add_incoming(any_of_vector, last)
-    result.add_incoming(ir.Constant(flag, 0), short)
+    result.add_incoming(any_of_halves, halves)
+    result.add_incoming(ir.Constant(flag, 0), few)
     result.add_incoming(any_single, single)
     builder.ret(result)
     return function
@@ -196,8 +204,14 @@ def look(context, builder, op, kind, value, fallback):
     """
     is_array = isinstance(kind, types.Array)
     dtype = kind.dtype if is_array else kind
-    if not isinstance(dtype, types.Float) or (is_array and kind.layout not in "CF"):
-        return builder.icmp_unsigned("!=", fallback(builder, value), ir.Constant(ir.IntType(1), 0))
+    flag = ir.IntType(1)
+
+    def look_anywhere():
+        return builder.icmp_unsigned("!=", fallback(builder, value), ir.Constant(flag, 0))
+
+    in_a_row = not is_array or kind.layout in "CF"
+    if not isinstance(dtype, types.Float) or not (in_a_row or kind.ndim == 1):
+        return look_anywhere()
     size = dtype.bitwidth
     integer = ir.IntType(size)
     if not is_array:
@@ -206,7 +220,29 @@ def look(context, builder, op, kind, value, fallback):
         array = make_array(kind)(context, builder, value)
         data = builder.bitcast(array.data, integer.as_pointer())
         if kind.ndim:
-            return builder.call(scan_function(builder.module, op, size), [data, array.nitems])
+            scan, n = scan_function(builder.module, op, size), array.nitems
+            if in_a_row:
+                return builder.call(scan, [data, n])
+            # A reversed vector lies in a row, too, from its last element on.
+            stride = builder.extract_value(array.strides, 0)
+            forwards, backwards = (
+                builder.icmp_signed("==", stride, ir.Constant(stride.type, k * size // 8))
+                for k in (1, -1)
+            )
+            first = builder.select(
+                backwards, builder.sub(ir.Constant(n.type, 1), n), ir.Constant(n.type, 0)
+            )
+            found = []
+            with builder.if_else(builder.or_(forwards, backwards), likely=True) as (near, far):
+                with near:
+                    result = builder.call(scan, [builder.gep(data, [first]), n])
+                    found.append((result, builder.block))
+                with far:
+                    found.append((look_anywhere(), builder.block))
+            either = builder.phi(flag)
+            for result, block in found:
+                either.add_incoming(result, block)
+            return either
         bits = builder.load(data)
     return builder.icmp_signed("<", excess(builder, op, bits, size), ir.Constant(integer, 0))
 
