@@ -9,6 +9,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import ALL, trip
+from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
@@ -70,6 +71,14 @@ def test_a_bad_shared_variable_is_reported_as_such(step):
     w.set_value(before)
     guarded(ONES)
     assert trip(guarded, np.array([1.0, 1.0, np.nan])).role == "input"
+
+
+def test_an_argument_that_may_be_changed_is_not():
+    x = pt.dvector("x")
+    fn = pytensor.function([In(x, mutable=True)], x * 2.0, mode=numba_guard())
+    value = ONES.copy()
+    np.testing.assert_array_equal(fn(value), 2 * ONES)
+    np.testing.assert_array_equal(value, ONES)
 
 
 def test_a_pickled_function_and_a_copy(step):

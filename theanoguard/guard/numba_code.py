@@ -214,37 +214,43 @@ def look(context, builder, op, kind, value, fallback):
         return look_anywhere()
     size = dtype.bitwidth
     integer = ir.IntType(size)
-    if not is_array:
-        bits = builder.bitcast(value, integer)
-    else:
+    if is_array:
         array = make_array(kind)(context, builder, value)
         data = builder.bitcast(array.data, integer.as_pointer())
         if kind.ndim:
-            scan, n = scan_function(builder.module, op, size), array.nitems
+            scan = scan_function(builder.module, op, size)
             if in_a_row:
-                return builder.call(scan, [data, n])
-            # A reversed vector lies in a row, too, from its last element on.
-            stride = builder.extract_value(array.strides, 0)
-            forwards, backwards = (
-                builder.icmp_signed("==", stride, ir.Constant(stride.type, k * size // 8))
-                for k in (1, -1)
-            )
-            first = builder.select(
-                backwards, builder.sub(ir.Constant(n.type, 1), n), ir.Constant(n.type, 0)
-            )
-            found = []
-            with builder.if_else(builder.or_(forwards, backwards), likely=True) as (near, far):
-                with near:
-                    result = builder.call(scan, [builder.gep(data, [first]), n])
-                    found.append((result, builder.block))
-                with far:
-                    found.append((look_anywhere(), builder.block))
-            either = builder.phi(flag)
-            for result, block in found:
-                either.add_incoming(result, block)
-            return either
+                return builder.call(scan, [data, array.nitems])
+            return look_along(builder, scan, data, array, size // 8, look_anywhere)
         bits = builder.load(data)
+    else:
+        bits = builder.bitcast(value, integer)
     return builder.icmp_signed("<", excess(builder, op, bits, size), ir.Constant(integer, 0))
+
+
+def look_along(builder, scan, data, vector, itemsize, look_anywhere):
+    """Scan a vector of any layout if its elements lie in a row, from either end, else look at each.
+
+    What was reversed begins with its last element.
+    """
+    stride, n = builder.extract_value(vector.strides, 0), vector.nitems
+    forwards, backwards = (
+        builder.icmp_signed("==", stride, ir.Constant(stride.type, step))
+        for step in (itemsize, -itemsize)
+    )
+    found = []
+    with builder.if_else(builder.or_(forwards, backwards), likely=True) as (in_a_row, apart):
+        with in_a_row:
+            zero, one = (ir.Constant(n.type, k) for k in (0, 1))
+            lowest = builder.select(forwards, zero, builder.sub(one, n))
+            result = builder.call(scan, [builder.gep(data, [lowest]), n])
+            found.append((result, builder.block))
+        with apart:
+            found.append((look_anywhere(), builder.block))
+    either = builder.phi(ir.IntType(1))
+    for result, block in found:
+        either.add_incoming(result, block)
+    return either
 
 
 def called(context, typingctx, function, *kinds):
