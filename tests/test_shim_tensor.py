@@ -245,3 +245,32 @@ def test_a_sum_of_many_terms_in_python(dtype, shim):
     total, product = f(*[np.array([1, 2], dtype=dtype)] * 33, np.array([2, 0], dtype=dtype))
     assert total.tolist() == [35, 66] and product.tolist() == [2, 0]
     assert total.dtype == product.dtype == dtype
+
+
+@pytest.mark.parametrize("mode", ["FAST_RUN", "FAST_COMPILE"])
+@pytest.mark.parametrize(
+    ("whole", "written", "index"),
+    [
+        ((4,), (1,), [3]),
+        ((4,), (1,), [1, 3]),
+        ((4,), (2,), [3, 3]),
+        ((4, 3), (1, 3), [1]),
+        ((4, 3), (1, 3), [0, 2]),
+        ((4, 3), (2, 1), [1, 2]),
+        ((4, 3), (1, 1), [1, 1]),
+        ((4, 3), (3,), [0, 2]),
+    ],
+)
+def test_what_is_written_is_broadcast(whole, written, index, mode, shim):
+    """Theano goes by the lengths, not by what is known of them when the function is compiled."""
+    T = shim.tensor
+    whole, ones, index = np.zeros(whole), np.ones(written), np.array(index)
+    x, y, i = (T.TensorType(a.dtype, (False,) * a.ndim)() for a in (whole, ones, index))
+    outputs = [T.inc_subtensor(x[i], y), T.set_subtensor(x[i], y)]
+    f = shim.function([x, y, i], outputs, mode=mode)
+    increment, assignment = f(whole, ones, index)
+    np.add.at(whole, (index,), ones)
+    np.testing.assert_array_equal(increment, whole)
+    np.testing.assert_array_equal(assignment, np.minimum(whole, 1))
+    with pytest.raises(ValueError, match="broadcast|match"):
+        f(whole, np.ones((5,) * y.ndim), index)

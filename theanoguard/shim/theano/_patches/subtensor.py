@@ -1,5 +1,9 @@
-"""What is indexed as Theano's Ops have it, in ``idx_list``: with types, not with numbers."""
+"""What is indexed as Theano's Ops have it, in ``idx_list``: with types, not with numbers.
 
+And what is written to the places of a vector of indices is broadcast as there.
+"""
+
+import re
 from functools import wraps
 
 import numpy as np
@@ -9,7 +13,9 @@ from pytensor.scalar.basic import ScalarType, get_scalar_type, int64
 from pytensor.tensor.exceptions import AdvancedIndexingError
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx
 
-from ..tensor.subtensor import each_part
+from theanoguard._pytensor import increment_broadcast_check
+
+from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
 from . import Patch, called_by_pytensor
 from .pickles import hold_pairs, numbered
 
@@ -75,7 +81,41 @@ def initialized(initialize):
     return init
 
 
+def allow_broadcast(*_args):
+    """Refuse nothing: Theano broadcasts what is written as NumPy does, whatever its type says."""
+
+
+def broadcast_c_code(c_code):
+    """Return C code in which a vector of length 1 is written to the places of all indices."""
+
+    @wraps(c_code)
+    def broadcast(self, node, name, inputs, outputs, sub):
+        code = c_code(self, node, name, inputs, outputs, sub)
+        _, y, idx = inputs
+        repeated = f"PyArray_SHAPE({y})[0] == 1"
+        mismatch = rf"PyArray_SHAPE\({y}\)\[\w+\] != PyArray_SHAPE\({idx}\)\[\w+\]"
+        for pattern, replacement in [
+            (mismatch, rf"\g<0> && !({repeated})"),
+            ("npy_intp y_jump =", rf"\g<0> {repeated} ? 0 :"),
+        ]:
+            code, found = re.subn(pattern, replacement, code)
+            if not found:
+                # The code for indices that are no vector goes through `y` otherwise.
+                raise NotImplementedError
+        return code
+
+    return broadcast
+
+
 PATCHES = [
+    Patch(AdvancedIncSubtensor1, increment_broadcast_check, allow_broadcast),
+    Patch(AdvancedIncSubtensor1, "c_code", broadcast_c_code(AdvancedIncSubtensor1.c_code)),
+    # Compiled code is found again by its version.
+    Patch(
+        AdvancedIncSubtensor1,
+        "c_code_cache_version",
+        lambda self, version=AdvancedIncSubtensor1.c_code_cache_version: (*version(self), "theano"),
+    ),
     Patch(IncSubtensor, "__init__", initialized(IncSubtensor.__init__)),
     Patch(Subtensor, "__init__", initialized(Subtensor.__init__)),
     Patch(IncSubtensor, "idx_list", idx_list),
