@@ -90,11 +90,18 @@ PROJECTS = {
                 "test_gradient": NO_TENSORFLOW,
                 "test_function": NO_TENSORFLOW,
                 "test_resize_images_bilinear": NO_TENSORFLOW,
+                # It takes new numbers in each run.
+                "test_truncated_normal": "4 of 100 seeds exceed its bound in Theano 1.0.5, too",
                 "test_in_top_k": "it wants equal numbers sorted in the order of an old NumPy",
             }.items()
         },
-        # In C, nearly every one of the tests would compile for seconds.
-        environment={"KERAS_BACKEND": "theano", "THEANO_FLAGS": "cxx="},
+        environment={
+            "KERAS_BACKEND": "theano",
+            # It decodes what it reads from HDF5 files.
+            "PYTEST_PLUGINS": "h5py_bytes",
+            # In C, nearly every one of the tests would compile for seconds.
+            "THEANO_FLAGS": "cxx=",
+        },
     ),
 }
 
