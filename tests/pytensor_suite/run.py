@@ -204,7 +204,7 @@ def main(argv=None):
     parser.add_argument("--big", type=float, default=1e10, help="the guard's big_threshold")
     parser.add_argument("--source", type=Path, help="a directory with tests in its folder tests")
     parser.add_argument("--work", type=Path, default=HERE.parents[1] / ".tox" / "pytensor-suite")
-    parser.add_argument("--test-seconds", type=int, default=600, help="how long a test may take")
+    parser.add_argument("--test-seconds", type=int, default=1200, help="how long a test may take")
     parser.add_argument("--resume", action="store_true", help="run what has not passed yet")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
     arguments, arguments.pytest = parser.parse_known_args(argv)
