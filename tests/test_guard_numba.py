@@ -81,6 +81,20 @@ def test_an_argument_that_may_be_changed_is_not():
     np.testing.assert_array_equal(value, ONES)
 
 
+def test_an_argument_that_the_users_own_operation_overwrites():
+    x, y = pt.dvectors("xy")
+    outputs = [pt.inc_subtensor(x[1:][:1], 2.0, inplace=True), pt.exp(pt.log(y)) * 2]
+    fn = pytensor.function(
+        [In(x, mutable=True), y], outputs, mode=numba_guard(), accept_inplace=True
+    )
+    # The rewrites are valid still.
+    assert not any(node.op == pt.log for node in fn.maker.fgraph.apply_nodes)
+    value = ONES.copy()
+    np.testing.assert_array_equal(fn(value, ONES)[1], 2 * ONES)
+    np.testing.assert_array_equal(value, [1, 3, 1])
+    assert trip(fn, value, np.array([1.0, np.inf, 1.0])).variable == "y"
+
+
 def test_a_pickled_function_and_a_copy(step):
     guarded = step[0][0]
     for fn in (pickle.loads(pickle.dumps(guarded)), guarded.copy()):

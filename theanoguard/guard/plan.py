@@ -493,7 +493,7 @@ class Plan:
         for node in self.order:
             for sources in node.op.destroy_map.values():
                 for source in sources:
-                    root = _root(node.inputs[source])
+                    root = root_of(node.inputs[source])
                     if root in updated:
                         self.nodes[node].destroys.append(root)
         self.tail = []
@@ -640,7 +640,7 @@ def _reads_size_of(program, node, variables):
     )
 
 
-def _root(variable):
+def root_of(variable):
     """Follow views and overwritten values down to the memory they live in."""
     while variable.owner is not None:
         node = variable.owner
