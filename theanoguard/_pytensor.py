@@ -293,10 +293,10 @@ def _existing(module, *names):
 # 3.3 has no op of its own for one vector of integers along the first axis.
 advanced_subtensor_ops = _existing(subtensor, "AdvancedSubtensor", "AdvancedSubtensor1")
 advanced_increment_ops = _existing(subtensor, "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
-# How the last of them calls its check that no length of 1 is broadcast which is not known to be 1.
-(increment_broadcast_check,) = (
+# The last one's methods that refuse to broadcast a length which only turns out to be 1.
+increment_broadcast_checks = [
     name for name in vars(advanced_increment_ops[-1]) if name.startswith("_check_runtime_broadcast")
-)
+]
 # 3.3 has no rank-one update any more.
 ger_ops = _existing(blas, "Ger")
 

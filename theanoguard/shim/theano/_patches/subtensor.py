@@ -13,7 +13,7 @@ from pytensor.scalar.basic import ScalarType, get_scalar_type, int64
 from pytensor.tensor.exceptions import AdvancedIndexingError
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx
 
-from theanoguard._pytensor import increment_broadcast_check
+from theanoguard._pytensor import increment_broadcast_checks
 
 from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
 from . import Patch, called_by_pytensor
@@ -108,7 +108,7 @@ def broadcast_c_code(c_code):
 
 
 PATCHES = [
-    Patch(AdvancedIncSubtensor1, increment_broadcast_check, allow_broadcast),
+    *(Patch(AdvancedIncSubtensor1, name, allow_broadcast) for name in increment_broadcast_checks),
     Patch(AdvancedIncSubtensor1, "c_code", broadcast_c_code(AdvancedIncSubtensor1.c_code)),
     # Compiled code is found again by its version.
     Patch(
