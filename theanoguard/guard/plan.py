@@ -491,11 +491,7 @@ class Plan:
 
     def _plan_overwrites(self, updated):
         for node in self.order:
-            for sources in node.op.destroy_map.values():
-                for source in sources:
-                    root = root_of(node.inputs[source])
-                    if root in updated:
-                        self.nodes[node].destroys.append(root)
+            self.nodes[node].destroys += [root for root in overwritten(node) if root in updated]
         self.tail = []
         if any(is_lazy(node.op) for node in self.order):
             return  # what must run before what is only known during the call
@@ -640,7 +636,12 @@ def _reads_size_of(program, node, variables):
     )
 
 
-def root_of(variable):
+def overwritten(node):
+    """Return the variables in whose memory a node writes, each as often as it does."""
+    return [_root(node.inputs[i]) for sources in node.op.destroy_map.values() for i in sources]
+
+
+def _root(variable):
     """Follow views and overwritten values down to the memory they live in."""
     while variable.owner is not None:
         node = variable.owner

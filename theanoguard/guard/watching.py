@@ -3,7 +3,7 @@
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
-from theanoguard.guard.plan import root_of
+from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions
 from theanoguard.provenance import attach, leave_origins, watch_rewriting
 
@@ -21,10 +21,7 @@ class Watched(GraphRewriter):
         if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
             arrays = {v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)}
             # Where what the user wrote overwrites one, no rewrite would be valid.
-            for node in fgraph.apply_nodes:
-                for sources in node.op.destroy_map.values():
-                    arrays -= {root_of(node.inputs[i]) for i in sources}
-            protect(fgraph, arrays)
+            protect(fgraph, arrays.difference(*map(overwritten, fgraph.apply_nodes)))
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):
