@@ -52,7 +52,7 @@ def child(variant, title, dtype):
     """Compile and call one workload; print what it took."""
     mode = guard_mode() if variant == "guard" else Mode("cvm", "fast_run")
     if variant == "guard":
-        from theanoguard.guard import kernel
+        from theanoguard.guard.c import build as kernel
 
         kernel.load()
     x = pt.scalar("x")  # what the first compilation of a process has to load, is not counted

@@ -18,7 +18,7 @@ from pytensor.compile.aliasing import add_supervisor_to_fgraph
 from pytensor.compile.io import In
 from pytensor.graph.fg import FunctionGraph
 
-from theanoguard.provenance import TRACK_PROVENANCE, provenance, tracker_of
+from theanoguard._provenance import TRACK_PROVENANCE, provenance, tracker_of
 
 
 def mlp():

@@ -68,7 +68,8 @@ def layers():
 
 def first_line(room):
     """Return the first line of a room's docstring; None where there is no such room."""
-    places = [f"{room}/__init__.py", f"{room}.py"]
+    path = room.replace(".", "/")
+    places = [f"{path}/__init__.py", f"{path}.py"]
     if room == "theanoguard":
         places = ["__init__.py"]
     for place in places:

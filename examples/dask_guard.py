@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from distributed import Client, LocalCluster
 
 from theanoguard import GuardError, GuardMode
-from theanoguard.cli import main as theanoguard_command
+from theanoguard.cli.main import main as theanoguard_command
 
 
 def sample(start, steps, log):

@@ -12,7 +12,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from theanoguard import GuardMode, read_log, render_text
-from theanoguard.cli import main
+from theanoguard.cli.main import main
 
 with tempfile.TemporaryDirectory() as folder:
     log = Path(folder) / "events.jsonl"

@@ -8,10 +8,10 @@ import pytensor
 import pytest
 from pytensor.compile.mode import Mode
 
-from theanoguard.explain.event import GuardEvent, Trip
+from theanoguard._event import GuardEvent, Trip
+from theanoguard._provenance import track_provenance
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.guard import GuardError, GuardMode
-from theanoguard.provenance import track_provenance
 
 MODE = Mode("cvm", "fast_run")
 

@@ -7,7 +7,7 @@ from pytensor.graph.basic import Constant
 from pytensor.link.vm import Loop
 
 from theanoguard._pytensor import IfElse, config
-from theanoguard.guard.jitted import JittedVM
+from theanoguard.guard.graph.runtime import JittedVM
 
 
 def execution_order(fgraph, orderings, branch):

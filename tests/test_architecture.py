@@ -16,18 +16,17 @@ PACKAGE = Path(theanoguard.__file__).parent
 # From the top down.  A room imports from its own layer and from those below it.
 # "theanoguard" stands for ``theanoguard/__init__.py``, which collects the public names.
 LAYERS = [
-    {"shim", "cli", "__main__"},
-    {"doctor", "lintscript", "logreport", "run"},
+    {"__main__", "_pytest", "cli", "shim.auto", "shim.pytest_plugin", "shim.theano"},
     {"theanoguard"},
-    {"notebook"},
-    {"inspecting"},
-    {"guarded"},
-    {"numba_ops", "monitor", "training", "compare", "lint", "pymc", "stable"},
+    {"view.notebook"},
+    {"view.inspecting"},
+    {"guard.every_function"},
+    {"_compare", "_lint", "monitor", "ops.numba", "pymc", "stable", "training"},
     {"guard"},
     {"log"},
     {"explain"},
-    {"printing", "printops", "model", "testvalue", "asserts", "provenance"},
-    {"environment", "legacy", "numpy_compat", "python_compat", "ondemand", "plain", "worker"},
+    {"_provenance", "ops", "testvalue", "view"},
+    {"_environment", "_event", "_json", "shim"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.
@@ -47,8 +46,8 @@ OPTIONAL = {
 }
 # Such a module itself is imported where it is used.
 ON_DEMAND = {
-    "theanoguard.guard.jax_code": {"jax"},
-    "theanoguard.guard.numba_code": {"llvmlite"},  # which comes with Numba
+    "theanoguard.guard.jax.code": {"jax"},
+    "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
 }
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
@@ -63,8 +62,11 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def room(module):
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else parts[0]
+    """The longest name of a layer that `module` belongs to; its folder where there is none."""
+    name = module.partition(".")[2] or module
+    while name not in LEVEL and "." in name:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def imported_modules(node, module):

@@ -15,7 +15,7 @@ from pytensor.compile.mode import get_mode
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.replace import vectorize_graph
 
-from theanoguard.asserts import (
+from theanoguard.ops.asserts import (
     Assert,
     PdbBreakpoint,
     assert_finite,

@@ -11,11 +11,11 @@ import pytest
 
 import theanoguard
 from theanoguard import GuardEvent
-from theanoguard.cli import main
+from theanoguard._event import PathStep
+from theanoguard._provenance import Provenance, SourceLine
+from theanoguard.cli.main import main
 from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
-from theanoguard.explain.event import PathStep
-from theanoguard.log import LogEntry, header_id, header_json, read_log
-from theanoguard.provenance import Provenance, SourceLine
+from theanoguard.log.event_log import LogEntry, header_id, header_json, read_log
 
 ROOT = Path(theanoguard.__file__).parents[1]
 

@@ -19,9 +19,9 @@ from pytensor.graph.rewriting.basic import in2out, node_rewriter
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard import GuardMode, compare, track_provenance
+from theanoguard._compare import Difference, Tolerance
+from theanoguard._compare.difference import difference
 from theanoguard._pytensor import ifelse, register_rewrite
-from theanoguard.compare import Difference, Tolerance
-from theanoguard.compare.difference import difference
 
 X = np.array([0.5, 1.0, 2.0])
 VM = Mode("vm", "fast_run")  # in C where there is a compiler

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 import theanoguard
-from theanoguard import doctor
-from theanoguard.doctor import OK, PROBLEM, WARNING, Finding
+from theanoguard.cli import doctor
+from theanoguard.cli.doctor import OK, PROBLEM, WARNING, Finding
 
 ROOT = Path(theanoguard.__file__).parents[1]
 

@@ -22,6 +22,8 @@ from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
 
 from theanoguard import GuardError, GuardMode
+from theanoguard._event import Frame, GuardEvent, PathStep, Trip
+from theanoguard._provenance import track_provenance
 from theanoguard.explain import (
     Situation,
     explain,
@@ -31,12 +33,10 @@ from theanoguard.explain import (
     render_failure,
     render_text,
 )
-from theanoguard.explain.event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import first_made, steps_of
-from theanoguard.provenance import track_provenance
 
 PY = Mode("py", "fast_run")
 

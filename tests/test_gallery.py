@@ -14,7 +14,7 @@ import pytest
 from explain_trips import guard_error
 
 from theanoguard.explain import Explanation, render_text
-from theanoguard.log import MAX_EXPLANATION
+from theanoguard.log.event_log import MAX_EXPLANATION
 
 GALLERY = sorted((Path(__file__).parent / "gallery").glob("*.py"))
 

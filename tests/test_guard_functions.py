@@ -18,7 +18,7 @@ from pytensor import scan, shared
 from pytensor.link.vm import VMLinker
 
 from theanoguard import GuardError, GuardMode, events
-from theanoguard.guard import kernel
+from theanoguard.guard.c import build as kernel
 
 GOOD, ZERO = np.ones(3), np.array([1.0, 0.0, 1.0])
 

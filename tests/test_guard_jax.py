@@ -11,7 +11,7 @@ from guarding import ALL, trip
 from pytensor.compile.mode import Mode
 
 from theanoguard import GuardError, GuardMode
-from theanoguard.guard import jax as guard_jax
+from theanoguard.guard.jax import linker as guard_jax
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
 needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -197,7 +197,7 @@ def test_a_length_that_is_no_array():
 
 @needs_jax
 def test_a_place_that_is_rounded_otherwise_when_it_is_computed_again(monkeypatch):
-    code = pytest.importorskip("theanoguard.guard.jax_code")
+    code = pytest.importorskip("theanoguard.guard.jax.code")
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x), mode=jax_guard())
     describe = code.describe

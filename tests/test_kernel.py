@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from theanoguard import GuardError, GuardMode
-from theanoguard.guard import intervals, kernel, numpy_kernel
+from theanoguard.guard import intervals
+from theanoguard.guard.c import build as kernel
+from theanoguard.guard.c import numpy_kernel
 from theanoguard.guard.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("needs_cxx")

@@ -21,7 +21,7 @@ from test_gallery import GALLERY, load, marked_line
 
 import theanoguard
 from theanoguard import GuardMode, assert_in_range, lint, stable, track_provenance
-from theanoguard.lint import RULES, Bounds, GraphBounds
+from theanoguard._lint import RULES, Bounds, GraphBounds
 
 DOCS = Path(__file__).parents[1] / "docs" / "lint.rst"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import theanoguard
 from theanoguard import GuardError, GuardEvent, GuardMode
-from theanoguard.explain.event import PathStep
+from theanoguard._event import PathStep
 from theanoguard.log import EventLog, read_log, read_logs
 
 EVENT = GuardEvent(

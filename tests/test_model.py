@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from theanoguard.model import SCHEMA, GraphModel, Statistics, graph_model, statistics
-from theanoguard.provenance import TRACK_PROVENANCE
+from theanoguard._provenance import TRACK_PROVENANCE
+from theanoguard.view.model import SCHEMA, GraphModel, Statistics, graph_model, statistics
 
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 

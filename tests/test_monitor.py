@@ -9,9 +9,9 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.fg import FunctionGraph
 
+from theanoguard._provenance import track_provenance
 from theanoguard._pytensor import IfElse
 from theanoguard.monitor import DetectNan, MonitorMode, detect_nan
-from theanoguard.provenance import track_provenance
 
 
 def op_names(calls):

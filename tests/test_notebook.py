@@ -20,10 +20,10 @@ from guarding import ALL, guarded
 
 import theanoguard
 from theanoguard import GuardError, GuardMode, inspect
-from theanoguard.inspecting import page
-from theanoguard.inspecting.outline import Outline
-from theanoguard.inspecting.picture import before_rewriting, part_of
-from theanoguard.model import Statistics, graph_model
+from theanoguard.view.inspecting import page
+from theanoguard.view.inspecting.outline import Outline
+from theanoguard.view.inspecting.picture import before_rewriting, part_of
+from theanoguard.view.model import Statistics, graph_model
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("*.ipynb"))
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -432,7 +432,7 @@ def test_the_extra_is_named_where_it_is_missing(graph, function, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     for act in (
         lambda: inspect(graph[2]).picture(),
-        lambda: theanoguard.notebook.stepping.StepView(theanoguard.step(function, np.ones(3))),
+        lambda: theanoguard.view.notebook.stepping.StepView(theanoguard.step(function, np.ones(3))),
     ):
         with pytest.raises(ImportError, match=r"theanoguard\[notebook\]"):
             act()
@@ -709,7 +709,7 @@ def test_a_watch_is_a_plot(shell, training):
 
 
 def test_the_plot_follows_the_training(widgets, shell, training):
-    from theanoguard.notebook.plotting import WatchPlot
+    from theanoguard.view.notebook.plotting import WatchPlot
 
     watch, step = training
     plot = WatchPlot(watch, seconds=0.01)

@@ -10,7 +10,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 
 from theanoguard._pytensor import IfElse
-from theanoguard.printops import Print, PrintBeside
+from theanoguard.ops.print import Print, PrintBeside
 
 CVM = get_mode("CVM")
 

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from pytensor import config
 from pytensor.compile.debug.profiling import ProfileStats
 
-from theanoguard import GuardMode, printing
+from theanoguard import GuardMode
 from theanoguard import events as guard_events
-from theanoguard.model import graph_model
-from theanoguard.provenance import TRACK_PROVENANCE
+from theanoguard._provenance import TRACK_PROVENANCE
+from theanoguard.view import printing
+from theanoguard.view.model import graph_model
 
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 
@@ -428,6 +429,8 @@ def test_memory_that_is_known_anyway(static, allow_gc):
 
 
 def test_doctest_of_the_module_needs_no_graphviz():
-    code = "import theanoguard.printing, sys; print(sorted({'pydot', 'rich'} & set(sys.modules)))"
+    code = (
+        "import theanoguard.view.printing, sys; print(sorted({'pydot', 'rich'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -24,8 +24,7 @@ from pytensor.graph.utils import InconsistencyError
 from pytensor.scalar.basic import Composite
 
 from theanoguard import GuardError, GuardMode
-from theanoguard._pytensor import frozen_graph_class
-from theanoguard.provenance import (
+from theanoguard._provenance import (
     TRACK_PROVENANCE,
     Provenance,
     ProvenanceTracker,
@@ -38,6 +37,7 @@ from theanoguard.provenance import (
     track_provenance,
     tracker_of,
 )
+from theanoguard._pytensor import frozen_graph_class
 
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 

@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 
 from theanoguard import GuardError, GuardMode, events
 from theanoguard.explain import Explanation, Waypoint, color, render_text
-from theanoguard.log import MAX_EXPLANATION, EventLog, read_log
+from theanoguard.log.event_log import MAX_EXPLANATION, EventLog, read_log
 
 # ---------------------------------------------------------------- colours
 

@@ -14,9 +14,9 @@ import pytest
 
 import theanoguard
 from theanoguard import EventLog, GuardError, GuardMode, read_log
-from theanoguard.cli import main
+from theanoguard.cli.main import main
 from theanoguard.log import read_logs
-from theanoguard.worker import whereabouts
+from theanoguard.log.worker import whereabouts
 
 
 def compiled(log=None, action="raise"):

@@ -11,7 +11,7 @@ SHOW = """
 import sys, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    import theanoguard.shim
+    import theanoguard.shim.auto
     import theano, pytensor
 for warning in caught:
     if any(name in warning.filename for name in ("shim", "legacy", "configparser")):

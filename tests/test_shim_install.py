@@ -104,7 +104,7 @@ def test_refuses_another_theano(tmp_path):
 
 def test_installing_goes_before_a_theano_that_is_installed(tmp_path):
     (tmp_path / "theano.py").write_text("raise SystemExit('the other one')\n")
-    code = "import theanoguard.shim, theano; print(theano.__version__)"
+    code = "import theanoguard.shim.auto, theano; print(theano.__version__)"
     done = run_python(code, PYTHONPATH=str(tmp_path))
     assert done.stdout.startswith("1.0.5")
 
@@ -226,7 +226,7 @@ def test_module_that_went_before_1_0_5(shim):
 
 def test_pytensor_is_itself_again():
     """After the other tests of this session have taken the shim away."""
-    if not theanoguard.legacy.is_installed():
+    if not theanoguard.shim.install.is_installed():
         assert not any(name.split(".")[0] == "theano" for name in sys.modules)
         x = pytensor.tensor.vector("x")
         with pytest.raises(TypeError):
@@ -234,7 +234,7 @@ def test_pytensor_is_itself_again():
 
 
 def modules_with_examples():
-    tree = theanoguard.legacy.TREE
+    tree = theanoguard.shim.install.TREE
     for path in sorted(tree.rglob("*.py")):
         if ">>> " in path.read_text(encoding="utf-8"):
             parts = path.relative_to(tree.parent).with_suffix("").parts

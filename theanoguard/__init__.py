@@ -1,15 +1,10 @@
 """theanoguard: where, why and when numbers go bad inside compiled PyTensor graphs."""
 
 from theanoguard import pymc, stable, testvalue
-from theanoguard.asserts import (
-    Assert,
-    PdbBreakpoint,
-    assert_finite,
-    assert_in_range,
-    assert_op,
-    assert_shape,
-)
-from theanoguard.compare import Comparison, compare
+from theanoguard._compare import Comparison, compare
+from theanoguard._event import GuardEvent
+from theanoguard._lint import Finding, lint
+from theanoguard._provenance import provenance, track_provenance
 from theanoguard.explain import (
     Explanation,
     explain_exception,
@@ -18,17 +13,20 @@ from theanoguard.explain import (
     render_failure,
     render_text,
 )
-from theanoguard.explain.event import GuardEvent
 from theanoguard.guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events
-from theanoguard.inspecting import Inspection, inspect
-from theanoguard.legacy import install_theano, uninstall_theano
-from theanoguard.lint import Finding, lint
 from theanoguard.log import EventLog, read_log
+from theanoguard.log.worker import task
 from theanoguard.monitor import DetectNan, MonitorMode, Stepper, detect_nan, step, stepping
-from theanoguard.notebook import load_ipython_extension, unload_ipython_extension
-from theanoguard.printing import debugprint, min_informative_str, pp, pprint, profile, pydotprint
-from theanoguard.printops import Print
-from theanoguard.provenance import provenance, track_provenance
+from theanoguard.ops.asserts import (
+    Assert,
+    PdbBreakpoint,
+    assert_finite,
+    assert_in_range,
+    assert_op,
+    assert_shape,
+)
+from theanoguard.ops.print import Print
+from theanoguard.shim.install import install_theano, uninstall_theano
 from theanoguard.stable import stabilize
 from theanoguard.testvalue import (
     MissingTestValue,
@@ -48,7 +46,16 @@ from theanoguard.training import (
     guarded_updates,
     watching,
 )
-from theanoguard.worker import task
+from theanoguard.view.inspecting import Inspection, inspect
+from theanoguard.view.notebook import load_ipython_extension, unload_ipython_extension
+from theanoguard.view.printing import (
+    debugprint,
+    min_informative_str,
+    pp,
+    pprint,
+    profile,
+    pydotprint,
+)
 
 __all__ = [
     "Assert",

@@ -2,7 +2,7 @@
 
 import sys
 
-from theanoguard.cli import main
+from theanoguard.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,14 +13,14 @@ import numpy as np
 import pytensor
 from pytensor.graph.traversal import graph_inputs, toposort
 
+from theanoguard._event import GuardEvent, Trip
+from theanoguard._provenance import SourceLine, source_line, track_provenance
 from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import Explanation, render_text
 from theanoguard.explain import explain as explain_trip
-from theanoguard.explain.event import GuardEvent, Trip
 from theanoguard.explain.naming import number_text
 from theanoguard.explain.report import printable, source_text
 from theanoguard.guard.policy import make_policy
-from theanoguard.provenance import SourceLine, source_line, track_provenance
 from theanoguard.testvalue import eval_intermediate_values
 
 SUM = "the sum of all terms"

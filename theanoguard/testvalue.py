@@ -29,6 +29,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from theanoguard._provenance import is_user_file, source_line
 from theanoguard._pytensor import (
     captured_inputs,
     construction_hooks,
@@ -38,7 +39,6 @@ from theanoguard._pytensor import (
     python_thunk,
     scan_placeholders,
 )
-from theanoguard.provenance import is_user_file, source_line
 
 # The import shim's constructors pass on to PyTensor's.
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -19,7 +19,7 @@ from pytensor.configdefaults import config
 from pytensor.configparser import StrParam
 from pytensor.tensor.elemwise import DimShuffle
 
-from theanoguard import numpy_compat
+from theanoguard.shim import numpy_compat
 
 # What a name has become, or what does the same.
 RENAMED = {

@@ -30,10 +30,10 @@ from pytensor.link.c.basic import CLinker, OpWiseCLinker
 
 from theanoguard._pytensor import NumbaLinker, VMLinker
 from theanoguard.guard import GuardMode
-from theanoguard.guard.jitted import JittedVM
-from theanoguard.guard.linker import OuterVM
+from theanoguard.guard.c.linker import OuterVM
+from theanoguard.guard.every_function import GuardedRun, Trips
+from theanoguard.guard.graph.runtime import JittedVM
 from theanoguard.guard.reporting import Reporter
-from theanoguard.guarded import GuardedRun, Trips
 
 SOURCE = Path(os.environ["PYTENSOR_SUITE_SOURCE"])
 GUARDED = os.environ["PYTENSOR_SUITE_GUARDED"] == "1"

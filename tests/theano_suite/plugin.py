@@ -119,8 +119,8 @@ def give_old_numpy_testing():
 
 def prepare_shim():
     import theanoguard
-    from theanoguard import numpy_compat
-    from theanoguard.legacy import TREE
+    from theanoguard.shim import numpy_compat
+    from theanoguard.shim.install import TREE
 
     give_nose()
     give_old_unittest()

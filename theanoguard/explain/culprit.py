@@ -20,8 +20,8 @@ from pytensor.scalar.basic import Composite
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
+from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
-from theanoguard.explain.event import PathStep
 from theanoguard.explain.regions import extreme_element, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
 from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of

@@ -1,7 +1,8 @@
-"""From a :class:`~theanoguard.explain.event.Trip` to an :class:`Explanation`."""
+"""From a :class:`~theanoguard._event.Trip` to an :class:`Explanation`."""
 
 import numpy as np
 
+from theanoguard._provenance import lookup
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
@@ -11,7 +12,6 @@ from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import repro_of
 from theanoguard.explain.way import way_from_inputs
-from theanoguard.provenance import lookup
 
 
 def explain(trip, masked=False, impl=None):

@@ -14,13 +14,13 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._event import PathStep
+from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.explain.culprit import Scope
-from theanoguard.explain.event import PathStep
 from theanoguard.explain.hints import Hint
 from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
 from theanoguard.explain.naming import op_name
 from theanoguard.explain.replay import Replay
-from theanoguard.provenance import Provenance, SourceLine
 
 
 @dataclass(frozen=True)

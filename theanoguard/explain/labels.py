@@ -7,10 +7,10 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from theanoguard._provenance import lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
 from theanoguard.explain.naming import ALIASES, INDEXING, name_of, op_name
 from theanoguard.explain.records import user_line
-from theanoguard.provenance import lookup, lookup_inner
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 """Operations that only move elements."""

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from theanoguard.explain.event import GuardEvent, PathStep
+from theanoguard._event import GuardEvent, PathStep
+from theanoguard._json import from_plain, to_plain
+from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.explain.hints import Hint
 from theanoguard.explain.naming import index_text, number_text
 from theanoguard.explain.repro import Repro, save_repro
-from theanoguard.plain import from_plain, to_plain
-from theanoguard.provenance import Provenance, SourceLine
 
 SCHEMA = "theanoguard.explanation/1"
 """Name and version of the plain form of an explanation."""
@@ -259,7 +259,7 @@ class Explanation:
         --------
         >>> import json
         >>> from theanoguard.explain import Cause, Explanation
-        >>> from theanoguard.provenance import Provenance, SourceLine
+        >>> from theanoguard._provenance import Provenance, SourceLine
         >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
         ...                    1, 0, 0, 0, (2,), float("nan"))
         >>> line = SourceLine("train.py", 7, "loss", "return pt.log(p)")

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from theanoguard._pytensor import JAXLinker, NumbaLinker, VMLinker, get_mode, predefined_linkers
-from theanoguard.guard.jax import JaxGuardLinker
-from theanoguard.guard.linker import GuardLinker
-from theanoguard.guard.numba import NumbaGuardLinker
+from theanoguard.guard.c.linker import GuardLinker
+from theanoguard.guard.jax.linker import JaxGuardLinker
+from theanoguard.guard.numba.linker import NumbaGuardLinker
 from theanoguard.guard.policy import make_policy
 from theanoguard.guard.reporting import Recorder
+from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import summarize
-from theanoguard.guard.watching import WatchedMode
-from theanoguard.log import open_log
+from theanoguard.log.event_log import open_log
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import TensorType
 
+from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import (
     IfElse,
     Scan,
@@ -41,7 +42,6 @@ from theanoguard._pytensor import (
     is_numeric,
 )
 from theanoguard.guard.intervals import OPCODES, Program, program_of
-from theanoguard.provenance import thawed_variables
 
 MAX_OPERANDS = 32  # of a node that runs in blocks; kernel.c has the same bound
 

@@ -9,9 +9,9 @@ from collections import deque
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 
+from theanoguard._event import GuardEvent, PathStep, Trip
 from theanoguard.explain import explain, render_text
 from theanoguard.explain.color import wants_color
-from theanoguard.explain.event import GuardEvent, PathStep, Trip
 from theanoguard.guard.errors import GuardError
 
 logger = logging.getLogger("theanoguard")

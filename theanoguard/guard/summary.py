@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from theanoguard.guard import kernel
+from theanoguard.guard.c import build as kernel
 from theanoguard.guard.plan import RULES
 
 

@@ -15,9 +15,9 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VM
 from pytensor.printing import debugprint
 
+from theanoguard._event import Frame, PathStep
+from theanoguard._provenance import TRACK_PROVENANCE, lookup, lookup_inner
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
-from theanoguard.explain.event import Frame, PathStep
-from theanoguard.provenance import TRACK_PROVENANCE, lookup, lookup_inner
 
 
 class Callback:
@@ -254,7 +254,7 @@ class MonitorMode(Mode):
         node, and its thunk: ``(fgraph, i, node, fn)`` as in PyTensor, or ``(i, node, fn)`` as
         in Theano.  ``fn.inputs`` and ``fn.outputs`` are lists of lists of one value.  A
         function that has a parameter ``path`` gets the inner graphs that it is in as a tuple
-        of :class:`~theanoguard.explain.event.Frame`, with node, graph and step of each ``Scan``.
+        of :class:`~theanoguard._event.Frame`, with node, graph and step of each ``Scan``.
         An exception that they raise stops the call and is raised by it.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from theanoguard._provenance import lookup
 from theanoguard.monitor.stepper import Stepper
-from theanoguard.provenance import lookup
 
 #: Lines of source before and after the one that the node comes from.
 CONTEXT = 4

@@ -15,9 +15,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
+from theanoguard._provenance import lookup
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
-from theanoguard.provenance import lookup
 
 #: Bytes of values that are kept for stepping back, unless told otherwise.
 MEMORY_BOUND = 1 << 28

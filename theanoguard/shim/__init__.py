@@ -1,7 +1,5 @@
-"""Importing this makes ``import theano`` work: see `theanoguard.install_theano`."""
+"""The import shim: ``import theano`` runs on PyTensor."""
 
-from theanoguard.legacy import install_theano, uninstall_theano
+from theanoguard.shim.install import install_theano, uninstall_theano
 
 __all__ = ["install_theano", "uninstall_theano"]
-
-install_theano()

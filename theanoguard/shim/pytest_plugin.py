@@ -1,9 +1,10 @@
 """``pytest -p theanoguard.shim.pytest_plugin``: a legacy test suite, unmodified, on PyTensor.
 
-Importing this package makes ``import theano`` work, before pytest collects anything.
+Importing this plugin makes ``import theano`` work, before pytest collects anything.
 """
 
-from theanoguard import numpy_compat, python_compat
+import theanoguard.shim.auto  # noqa: F401
+from theanoguard.shim import numpy_compat, python_compat
 
 COMPAT = {
     "--numpy-compat": (numpy_compat, "give NumPy its old names, such as np.int"),

@@ -12,11 +12,11 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
+from theanoguard._lint import GraphBounds
+from theanoguard._lint.propagate import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._provenance import SourceLine, source_line, stack_traces
+from theanoguard._provenance.backward import gradient_frame
 from theanoguard.explain.naming import INDEXING, name_of
-from theanoguard.lint import GraphBounds
-from theanoguard.lint.propagate import VIEWS, constant_number, scalar_class, viewed
-from theanoguard.provenance import SourceLine, source_line, stack_traces
-from theanoguard.provenance.backward import gradient_frame
 from theanoguard.stable import forms
 
 

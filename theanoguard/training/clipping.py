@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 
-from theanoguard.asserts import Assert
+from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
 
 ON_NONFINITE = ("raise", "skip")

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
 
-from theanoguard.explain.event import GuardEvent
+from theanoguard._event import GuardEvent
 from theanoguard.training.ops import scale_each, squared_norms
 
 logger = logging.getLogger("theanoguard")

@@ -10,7 +10,7 @@ from pytensor.compile.mode import optdb
 from pytensor.compile.ops import deep_copy_op
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from theanoguard.printops import After
+from theanoguard.ops.print import After
 
 
 class HoldBack(GraphRewriter):

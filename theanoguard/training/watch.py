@@ -23,10 +23,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard.explain.event import GuardEvent
+from theanoguard._event import GuardEvent
 from theanoguard.guard import events
 from theanoguard.guard.policy import Policy
-from theanoguard.log import open_log
+from theanoguard.log.event_log import open_log
 from theanoguard.training.gradients import readable_names
 from theanoguard.training.ops import Summary, not_finite, summarise
 

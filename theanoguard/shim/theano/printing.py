@@ -30,9 +30,9 @@ from pytensor.printing import min_informative_str as min_informative_str
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._pytensor import Scan
-from theanoguard.printing import pydotprint as pydotprint
-from theanoguard.printops import Print as Print
-from theanoguard.printops import print_attributes
+from theanoguard.ops.print import Print as Print
+from theanoguard.ops.print import print_attributes
+from theanoguard.view.printing import pydotprint as pydotprint
 
 from .gof._graphs import clients_of
 

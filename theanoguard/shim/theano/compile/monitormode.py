@@ -3,7 +3,7 @@
 import numpy as np
 
 from theanoguard.monitor import MonitorMode as MonitorMode
-from theanoguard.printing import debugprint
+from theanoguard.view.printing import debugprint
 
 
 def detect_nan(i, node, fn):

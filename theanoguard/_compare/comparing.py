@@ -1,0 +1,336 @@
+"""One graph in several modes: do the outputs part, and at which variable first."""
+
+import importlib.util
+from dataclasses import dataclass, replace
+
+import pytensor
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import SequentialGraphRewriter
+
+from theanoguard._compare.difference import Tolerance, difference, is_comparable
+from theanoguard._compare.problem import PAIR, as_value, copy_of, make_problem, without_damage
+from theanoguard._compare.result import Comparison, ModeResult, Parting
+from theanoguard._provenance import lookup, track_provenance, tracker_of
+from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
+from theanoguard.explain.naming import name_of, op_name
+from theanoguard.explain.records import user_line
+
+MODES = ("py", "c", "numba", "jax", "fast_compile", "float32", "float64")
+PRECISIONS = ("float32", "float64")
+
+# Names for what PyTensor calls otherwise.
+ALIASES = {"c": "CVM"}
+
+# What must be installed for a mode, and what to say without it.
+PACKAGES = {
+    "jax": ("jax", 'pip install "theanoguard[jax]"'),
+    "numba": ("numba", "pip install numba"),
+    "pytorch": ("torch", "pip install torch"),
+    "mlx": ("mlx", "pip install mlx"),
+}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form of a compiled graph in which the values between are looked at."""
+
+    text: str
+    excluded: tuple[str, ...]
+
+
+FORMS = (
+    Form(
+        "found with the values between as further outputs, without fusion and work in place",
+        (*IN_PLACE, *FUSING),
+    ),
+    Form(
+        "found with the values between as further outputs, without work in place; without fusion "
+        "the outputs agree",
+        IN_PLACE,
+    ),
+    Form(
+        "found with the values between as further outputs, and work in place on copies; without "
+        "work in place the outputs agree",
+        (),
+    ),
+)
+
+
+def compare(graph_or_function, inputs=None, modes=MODES, *, rtol=None, ulp=4, atol=None):
+    """Run one graph on several backends, precisions or optimizers, and find where they part.
+
+    The reference is "py": every node of the graph as it was written, one by one, in Python.  Each
+    mode compiles the graph as it would be for a function of its own, runs it on copies of the same
+    values, and its outputs are compared.  Where they part, the mode's compiled graph is run again
+    with the values between as outputs; they are paired with the variables as they were written
+    by what the rewrites have put in the place of what.
+
+    Nothing is changed: shared variables keep their values, generators their states.
+
+    Parameters
+    ----------
+    graph_or_function : Variable, list of Variable, or Function
+        Of a function, its updates are compared, too.  A function compiled inside
+        :func:`~theanoguard.track_provenance`, or under a guard, is compared as its graph was
+        written.
+    inputs : mapping or sequence
+        ``{variable or name: value}``; of a function also its arguments in order.  Shared variables
+        have their own values, unless a graph's are given here.
+    modes : sequence of str or Mode
+        "c" (CVM), "numba", "jax", "fast_compile" and PyTensor's other names; "float32" and
+        "float64", which run the graph with every floating-point variable in this precision, node
+        by node in Python; "py" for the reference itself; or compile modes.  What is not installed
+        is left out, and the table says so.
+    rtol, atol : float or None
+        Differences that rounding may make, relative and absolute; None chooses by the type of
+        the elements (see :class:`~theanoguard._compare.Tolerance`).
+    ulp : float
+        The same in units in the last place.
+
+    Returns
+    -------
+    Comparison
+        ``print`` it, or ask its ``table()``, ``agree`` and ``modes``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For arguments that do not fit.  What the graph itself raises in Python is raised, too;
+        what a mode raises stands in its line of the table.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from theanoguard import compare
+    >>> x = pt.dvector("x")
+    >>> found = compare(pt.log(1 + x), {x: np.array([0.5, 1e-20])}, ["fast_compile", "float32"],
+    ...                 atol=0)
+    >>> print(found.table())
+    mode          ...
+    fast_compile  agrees  ...
+    float32       ...
+    """
+    tolerance = Tolerance(rtol, ulp, atol)
+    chosen = _chosen(modes)
+    problem = make_problem(graph_or_function, inputs)
+    reference = problem.reference()
+    values = [reference.value(v) for v in problem.fgraph.outputs]
+    comparing = _Comparing(problem, reference, values, tolerance)
+    results = {name: comparing.run(name, mode) for name, mode in chosen.items()}
+    return Comparison(results, problem.names, values, tuple(problem.notes))
+
+
+def _chosen(modes):
+    """Return the modes by name.
+
+    Raises
+    ------
+    ValueError
+        For an unknown one.
+    """
+    if isinstance(modes, str | Mode):
+        modes = [modes]
+    chosen = {}
+    for mode in modes:
+        if isinstance(mode, Mode):
+            name = type(mode).__name__
+            name = f"{name} {len(chosen) + 1}" if name in chosen else name
+        else:
+            name = mode
+            if not isinstance(name, str) or not (
+                name in (*PRECISIONS, *MODES) or name.upper() in (*predefined_modes, "FAST_RUN")
+            ):
+                known = ", ".join([*MODES, *map(str.lower, predefined_modes)])
+                raise ValueError(f"no mode {mode!r}.\nUse a compile mode, or one of {known}.")
+        chosen[name] = mode
+    return chosen
+
+
+def _why_not(name):
+    """Return why a mode cannot be had here, None if it can."""
+    package, advice = PACKAGES.get(name.lower(), (None, None))
+    if package is not None and importlib.util.find_spec(package) is None:
+        return f"left out, {package} is not installed ({advice})"
+    if name.lower() in ("c", "cvm") and not config.cxx:
+        return "left out, PyTensor has no C++ compiler here"
+    return None
+
+
+def _first_line(error):
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
+
+
+class _Comparing:
+    """A problem with its reference, and one mode after the other."""
+
+    def __init__(self, problem, reference, values, tolerance):
+        self.problem = problem
+        self.reference = reference
+        self.values = values
+        self.tolerance = tolerance
+        self.graph = problem.fgraph
+
+    def run(self, name, mode):
+        """Return the :class:`ModeResult` of one mode."""
+        if name == "py":
+            return self._result(name, self.problem.names, self.values, self.values)
+        if name in PRECISIONS:
+            return self._in_precision(name)
+        why_not = _why_not(name) if isinstance(mode, str) else None
+        if why_not is not None:
+            return ModeResult(name, not_run=why_not)
+        mode = get_mode(ALIASES.get(mode, mode) if isinstance(mode, str) else mode)
+        return self._compiled(name, mode)
+
+    def _result(self, name, names, expected, found, **more):
+        differences = {
+            output: difference(ours, theirs, self.tolerance)
+            for output, ours, theirs in zip(names, expected, found, strict=True)
+            if is_comparable(ours) and is_comparable(theirs)
+        }
+        return ModeResult(name, differences, list(found), **more)
+
+    # -- precisions: node by node, and so every variable has its pair
+
+    def _in_precision(self, name):
+        problem, new = self.problem.in_precision(name)
+        if not any(old.type != v.type for old, v in new.items()):
+            return ModeResult(name, not_run=f"left out, the graph is in {name} already")
+        other = problem.reference()
+        try:
+            found = [other.value(v) for v in problem.fgraph.outputs]
+            result = self._result(name, self.problem.names, self.values, found)
+            if not result.parted:
+                return result
+            return replace(result, first=self._first(lambda v: other.value(new[v]))[1])
+        except Exception as error:  # of any node: this mode alone has failed
+            return ModeResult(name, not_run=f"failed, {_first_line(error)}")
+
+    # -- compiled modes
+
+    def _compiled(self, name, mode):
+        problem, note = self.problem, None
+        if _is_jax(mode) and problem.draws():
+            # (its generators are others, and draw other numbers from the same state)
+            problem = problem.with_drawn(self.reference)
+            note = "JAX draws other random numbers; it was given those that were drawn in py."
+        expected = dict(zip(self.problem.names, self.values, strict=True))
+        try:
+            found = problem.compile(mode)()
+        except Exception as error:  # whatever a backend raises: this mode alone has failed
+            return ModeResult(name, not_run=f"failed, {_first_line(error)}")
+        names = problem.names
+        result = self._result(name, names, [expected[n] for n in names], found, note=note)
+        if not result.parted:
+            return result
+        return self._located(result, problem, mode)
+
+    def _located(self, result, problem, mode):
+        """Return the result with the first variable that parts, or why none was found."""
+        for form in FORMS:
+            try:
+                first = self._first_compiled(problem, mode, form)
+            except Exception as error:  # the outputs have been compared already
+                why = f"where they part was not found: {_first_line(error)}"
+                return replace(result, note=" ".join(filter(None, [result.note, why])))
+            if first is not None:
+                return replace(result, first=first)
+        why = "the outputs part only because a node overwrites what another one still needs."
+        return replace(result, note=" ".join(filter(None, [result.note, why])))
+
+    def _first_compiled(self, problem, mode, form):
+        mode = mode.excluding(*form.excluded) if form.excluded else mode
+        with track_provenance():
+            fn = pytensor.function(
+                list(problem.fgraph.inputs),
+                list(problem.fgraph.outputs),
+                mode=mode,
+                on_unused_input="ignore",
+            )
+        fgraph = fn.maker.fgraph
+        pairs = _pairs(fgraph)
+        wanted = [v for v in self.reference.variables() if _number(v) in pairs]
+        # The graph as it was compiled: nothing is rewritten any more.
+        kept = without_damage(fgraph)
+        between = pytensor.function(
+            list(fgraph.inputs),
+            [kept[pairs[_number(v)]] for v in wanted],
+            mode=Mode(mode.linker.clone(), SequentialGraphRewriter()),
+            accept_inplace=True,
+            on_unused_input="ignore",
+        )
+        found = dict(zip(self.graph.inputs, self.problem.values, strict=True))
+        values = map(as_value, between(*map(copy_of, problem.values)))
+        found.update(zip(wanted, values, strict=True))
+        if not any(self._parted(v, found.get(v)) for v in self.graph.outputs):
+            return None
+        variable, first = self._first(found.get)
+        compiled = pairs[_number(variable)]
+        steps = lookup(fgraph, compiled).history
+        return replace(
+            first,
+            compiled=str(compiled.owner or compiled),
+            rewrites=tuple(dict.fromkeys(step.reason for step in steps)),
+            how=form.text,
+        )
+
+    # -- the first variable
+
+    def _difference(self, variable, found):
+        """Return the difference of a variable's value; None where there is nothing to compare."""
+        if found is None or not is_comparable(found):
+            return None
+        expected = self.reference.value(variable)
+        return difference(expected, found, self.tolerance) if is_comparable(expected) else None
+
+    def _parted(self, variable, found):
+        apart = self._difference(variable, found)
+        return apart is not None and apart.parted
+
+    def _first(self, value):
+        """Return the first variable that parts, and what is known of it.
+
+        `value` gives another value of a variable, or None where there is none.
+        """
+        for variable in (*self.graph.inputs, *self.reference.variables()):
+            if self._parted(variable, found := value(variable)):
+                return variable, self._parting(variable, self._difference(variable, found), value)
+        return None
+
+    def _parting(self, variable, apart, value):
+        node = variable.owner
+        provenance = lookup(self.graph, variable)
+        operands = []
+        for operand in dict.fromkeys(node.inputs if node is not None else ()):
+            if not isinstance(operand, Constant):
+                operands.append((name_of(operand), self._difference(operand, value(operand))))
+        return Parting(
+            variable=name_of(variable, depth=3),
+            op=None if node is None else op_name(node.op),
+            source=user_line(provenance),
+            provenance=provenance,
+            difference=apart,
+            operands=tuple((name, d) for name, d in operands if d is not None),
+        )
+
+
+def _is_jax(mode):
+    return type(mode.linker).__name__ == "JAXLinker"
+
+
+def _number(variable):
+    return getattr(variable.tag, PAIR, None)
+
+
+def _pairs(fgraph):
+    """Map the numbers of the variables that were written to the compiled ones that they became."""
+    tracker = tracker_of(fgraph)
+    pairs = {}
+    for node in fgraph.toposort():
+        for compiled in node.outputs:
+            for written in tracker.equals(compiled):
+                if (number := _number(written)) is not None:
+                    pairs.setdefault(number, compiled)
+    return pairs

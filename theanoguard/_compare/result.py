@@ -1,0 +1,189 @@
+"""What a comparison found, and its text."""
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+from theanoguard._compare.difference import Difference
+from theanoguard._provenance import Provenance, SourceLine
+from theanoguard.explain.report import WIDTH, printable, source_text
+
+
+@dataclass(frozen=True)
+class Parting:
+    """The first variable at which a mode parts from the reference.
+
+    Parameters
+    ----------
+    variable : str
+        Its name, or a short expression.
+    op : str or None
+        The operation that makes it; None for an input, a shared variable or a constant.
+    source : SourceLine or None
+        The user's line that made it.
+    provenance : Provenance
+        Of the variable in the graph as it was written.
+    difference : Difference
+    operands : tuple of (str, Difference)
+        What the operation was given, by name; without what could not be compared.
+    compiled : str or None
+        The node that computes it in the compiled graph.
+    rewrites : tuple of str
+        The rewrites that made that node, latest first.
+    how : str
+        In which form of the compiled graph it was looked for.
+    """
+
+    variable: str
+    op: str | None
+    source: SourceLine | None
+    provenance: Provenance
+    difference: Difference
+    operands: tuple[tuple[str, Difference], ...] = ()
+    compiled: str | None = None
+    rewrites: tuple[str, ...] = ()
+    how: str = ""
+
+    def __str__(self):
+        what = self.variable if self.op is None else f"{self.op}: {self.variable}"
+        lines = [f"{what} is {self.difference}"]
+        if self.source is not None:
+            near = "" if self.provenance.own_source else "near "
+            lines.append(f"  {near}{source_text(self.source)}")
+        backward = self.provenance.backward
+        if backward is not None and backward.forward:
+            of = f" of {backward.forward_name}" if backward.forward_name else ""
+            lines.append(f"  in the gradient, backward of {backward.forward}{of}")
+        lines += [f"  operand {name}: {difference}" for name, difference in self.operands]
+        if self.compiled is not None:
+            by = f", by {', '.join(self.rewrites[:4])}" if self.rewrites else ""
+            lines.append(f"  compiled to {self.compiled}{by}")
+        if self.how:
+            lines += textwrap.wrap(f"({self.how})", WIDTH - 2, initial_indent="  ")
+        return "\n".join(map(printable, lines))
+
+
+@dataclass(frozen=True)
+class ModeResult:
+    """What one mode made of the graph.
+
+    Parameters
+    ----------
+    mode : str
+    differences : dict of str to Difference
+        By output, between its value in this mode and the reference.
+    values : list
+        Of the outputs, in their order.
+    first : Parting or None
+        Where the outputs part, the first variable that does.
+    not_run : str or None
+        Why there is nothing to compare: the mode was left out, or it failed.
+    note : str or None
+        What else has to be known.
+    """
+
+    mode: str
+    differences: dict[str, Difference] = field(default_factory=dict)
+    values: list[Any] = field(default_factory=list, repr=False)
+    first: Parting | None = None
+    not_run: str | None = None
+    note: str | None = None
+
+    @property
+    def parted(self):
+        """Whether an output is farther from the reference than the tolerance allows."""
+        return any(d.parted for d in self.differences.values())
+
+    @property
+    def worst(self):
+        """The output that is farthest away, as (name, difference); None if there is none."""
+        if not self.differences:
+            return None
+        return max(
+            self.differences.items(),
+            key=lambda item: (item[1].parted, item[1].max_relative, item[1].max_ulp),
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What ``compare`` found.
+
+    Parameters
+    ----------
+    modes : dict of str to ModeResult
+    outputs : list of str
+        Names of the outputs: those of the graph, then the new values of shared variables.
+    reference : list
+        Their values, computed node by node in Python.
+    notes : tuple of str
+        What has to be known of the comparison as a whole.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import Comparison, compare
+    >>> x = pt.dscalar("x")
+    >>> found = compare(x + 1, {x: 1.0}, ["fast_compile"])
+    >>> isinstance(found, Comparison), found.agree, found.outputs
+    (True, True, ['output 0'])
+    """
+
+    modes: dict[str, ModeResult]
+    outputs: list[str]
+    reference: list[Any] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def agree(self):
+        """Whether every mode that ran agrees with the reference."""
+        return not any(result.parted for result in self.modes.values())
+
+    def __getitem__(self, mode):
+        return self.modes[mode]
+
+    def table(self):
+        """Return one line for each mode: whether it agrees, how far it is away, and in what.
+
+        Returns
+        -------
+        str
+        """
+        rows = [("mode", "", "max ULP", "max relative", "largest in")]
+        left_out = []
+        for name, result in self.modes.items():
+            if result.not_run is not None:
+                left_out.append(f"{name}: {result.not_run}")
+                continue
+            word = "parts" if result.parted else "agrees"
+            if result.worst is None:
+                rows.append((name, word, "-", "-", "(no output holds numbers)"))
+                continue
+            output, worst = result.worst
+            equal = worst.max_ulp == 0 and not worst.parted
+            apart = ("0", "0", "") if equal else (*worst.texts(), output)
+            rows.append((name, word, *apart))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                [*map(str.ljust, row[:2], widths), *map(str.rjust, row[2:4], widths[2:4]), row[4]]
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join(map(printable, [*lines, *left_out]))
+
+    def __str__(self):
+        blocks = [
+            "Compared with py, the graph node by node in Python:",
+            self.table(),
+        ]
+        for name, result in self.modes.items():
+            if result.first is not None:
+                blocks.append(f"{name} parts first at {result.first}")
+            if result.note is not None:
+                blocks.append(_wrapped(f"{name}: {result.note}"))
+        return "\n\n".join([*blocks, *map(_wrapped, self.notes)])
+
+
+def _wrapped(text):
+    return "\n".join(textwrap.wrap(printable(text), WIDTH))

@@ -1,0 +1,235 @@
+"""What a trip of the guard is: :class:`GuardEvent`, the record, and :class:`Trip`, the scene.
+
+The event is plain data: it pickles, compares, and outlives the call.  The trip is
+alive: it points at the graph and at the values of the call, and it is only good
+until the next call of the function.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from theanoguard._json import from_plain, to_plain
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """One step into an inner graph on the way to the bad value.
+
+    Parameters
+    ----------
+    op : str
+        The operation that owns the inner graph, as PyTensor prints it.
+    step : int or None
+        For a ``Scan``, which iteration of its body was running (from 0).
+    """
+
+    op: str
+    step: int | None = None
+
+    def __str__(self):
+        return self.op if self.step is None else f"{self.op}, step {self.step}"
+
+
+@dataclass(frozen=True, eq=False)  # a NaN is not equal to itself
+class GuardEvent:
+    """The record of one trip of the guard.
+
+    Parameters
+    ----------
+    kind : {"nan", "inf", "big"}
+        What the first bad element is.
+    role : {"node", "input", "shared", "constant"}
+        Whether an operation computed the value or it came in from outside.  Events of
+        :func:`~theanoguard.watching` have "weight", "gradient", "update" or "output", those of a
+        :class:`~theanoguard.GradientGuard` "gradient norm".
+    node : str or None
+        The Apply node that computed the value; None unless `role` is "node".
+    op : str or None
+        The operation of that node.
+    variable : str or None
+        Name of the variable, where it has one.
+    output : int
+        Which output of the node it is (0 for an input).
+    dtype : str
+        Element type of the value.
+    shape : tuple of int
+        Shape of the value.
+    size : int
+        Number of elements looked at (of a sparse matrix: those stored).
+    n_nan, n_posinf, n_neginf, n_big : int
+        How many elements are NaN, +Inf, -Inf, and finite but above the threshold.
+    first_index : tuple of int
+        Index of the first bad element in C order (of a sparse matrix: row and column).
+    first_value : float, complex or int
+        That element.
+    path : tuple of PathStep
+        The inner graphs entered, outermost first; empty for the function's own graph.
+    call : int
+        Which call of the function it was (from 1).
+    function : str or None
+        The function's name.
+    batch, epoch : int or None
+        Which batch and epoch of a training it was (from 1), where :func:`~theanoguard.watching`
+        counts them.
+    """
+
+    kind: str
+    role: str
+    node: str | None
+    op: str | None
+    variable: str | None
+    output: int
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    n_nan: int
+    n_posinf: int
+    n_neginf: int
+    n_big: int
+    first_index: tuple[int, ...]
+    first_value: Any
+    path: tuple[PathStep, ...] = ()
+    call: int = 1
+    function: str | None = None
+    batch: int | None = None
+    epoch: int | None = None
+
+    @property
+    def n_bad(self):
+        """Number of elements that are NaN, infinite or above the threshold."""
+        return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
+
+    def __eq__(self, other):
+        return isinstance(other, GuardEvent) and repr(self) == repr(other)
+
+    def __hash__(self):
+        return hash(repr(self))
+
+    def to_json(self):
+        """Return the event as a line of JSON, from which :meth:`from_json` restores it.
+
+        Returns
+        -------
+        str
+            An object with the fields of the event, and ``"schema"``, which names the format
+            and its version (:data:`SCHEMA`).  Tuples are arrays, a step of the path is
+            ``[op, step]``.  What JSON has no number for is an object with one key:
+            ``{"float": "nan"}`` (also ``"inf"``, ``"-inf"``), ``{"complex": [real,
+            imaginary]}``, and for a NumPy scalar ``{"numpy": [dtype, value]}``.
+
+        Examples
+        --------
+        >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
+        ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))
+        >>> line = event.to_json()
+        >>> line[:40]
+        '{"schema": "theanoguard.event/2", "kind"'
+        >>> restored = GuardEvent.from_json(line)
+        >>> restored.path, restored.first_index, restored.first_value
+        ((PathStep(op='Scan', step=4),), (2,), nan)
+        """
+        return json.dumps(self.to_plain(), allow_nan=False)
+
+    def to_plain(self):
+        """Return what :meth:`to_json` writes as dictionaries, lists, strings and numbers."""
+        record = to_plain(self)
+        record["path"] = [[step.op, step.step] for step in self.path]
+        for name in ("shape", "first_index"):
+            record[name] = [int(n) for n in getattr(self, name)]
+        return {"schema": SCHEMA, **record}
+
+    @classmethod
+    def from_json(cls, text):
+        """Restore an event from the JSON that :meth:`to_json` gave.
+
+        Parameters
+        ----------
+        text : str
+
+        Returns
+        -------
+        GuardEvent
+
+        Raises
+        ------
+        ValueError
+            If the text is not JSON, or not of this schema and version.
+        """
+        return cls.from_plain(json.loads(text))
+
+    @classmethod
+    def from_plain(cls, record):
+        """Restore an event from what :meth:`to_plain` gave; raises as :meth:`from_json`."""
+        schema = record.get("schema") if isinstance(record, dict) else None
+        if schema not in READABLE:
+            raise ValueError(
+                f"not a guard event of schema {SCHEMA!r}, but {schema!r}.\n"
+                "Read it with the version of theanoguard that wrote it."
+            )
+        record = {name: value for name, value in record.items() if name != "schema"}
+        record["path"] = [{"op": op, "step": step} for op, step in record.get("path", ())]
+        return from_plain(cls, record)
+
+
+SCHEMA = "theanoguard.event/2"
+"""Name and version of the JSON format of an event; the version changes with its fields.
+
+Version 2 has `batch` and `epoch`; without them it is version 1.
+"""
+
+READABLE = ("theanoguard.event/1", SCHEMA)
+"""The versions that :meth:`GuardEvent.from_json` reads."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """An inner graph that was being executed when the guard tripped.
+
+    Parameters
+    ----------
+    node : Apply
+        The node, in the graph one level up, whose inner graph this is.
+    fgraph : FunctionGraph
+        The inner graph as it was linked.
+    step : int or None
+        Iteration of a ``Scan``.
+    """
+
+    node: Any
+    fgraph: Any
+    step: int | None
+
+
+@dataclass
+class Trip:
+    """Everything at hand at the moment the guard tripped.
+
+    Parameters
+    ----------
+    event : GuardEvent
+    fgraph : FunctionGraph
+        The compiled graph of the function that was called.
+    inputs : mapping of Variable to value
+        Values of ``fgraph.inputs`` as they were when the call began.
+    variable : Variable
+        The variable whose value is bad; belongs to ``frames[-1].fgraph`` or, without
+        frames, to `fgraph`.
+    value : object
+        The bad value itself, as the live call left it.
+    is_bad : callable
+        ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
+    frames : list of Frame
+        Inner graphs entered, outermost first.
+    """
+
+    event: GuardEvent
+    fgraph: Any
+    inputs: Mapping[Any, Any]
+    variable: Any
+    value: Any
+    is_bad: Callable[[np.ndarray], np.ndarray]
+    frames: list[Frame] = field(default_factory=list)

@@ -1,0 +1,247 @@
+"""Finding risky patterns in a graph without running it."""
+
+import linecache
+import re
+from dataclasses import dataclass
+
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+
+from theanoguard._lint.bounds import Bounds, of_array
+from theanoguard._lint.propagate import GraphBounds
+from theanoguard._lint.rules import RULES
+from theanoguard._lint.view import GraphView
+from theanoguard._provenance import SourceLine, lookup, source_line
+from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A risk in a graph.
+
+    Parameters
+    ----------
+    rule : str
+        Name of the rule, a key of :data:`theanoguard._lint.RULES`.
+    source : SourceLine or None
+        The user's line; None where PyTensor has kept no stack trace.
+    why : str
+        What may go wrong.
+    write : str
+        What to write instead.
+
+    Examples
+    --------
+    >>> line = SourceLine("model.py", 7, "<module>", "y = pt.log(x)")
+    >>> print(Finding("log-of-zero", line, "x must be positive", "log(x + eps)"))
+    model.py:7: log-of-zero: x must be positive
+        y = pt.log(x)
+        write: log(x + eps)
+    """
+
+    rule: str
+    source: SourceLine | None
+    why: str
+    write: str
+
+    def __str__(self):
+        line = self.source
+        where = "(line not known)" if line is None else f"{line.file}:{line.line}"
+        if line is not None and line.cell is not None:
+            where = f"cell {line.cell}, line {line.line}"
+        text = f"\n    {line.text}" if line is not None and line.text else ""
+        return f"{where}: {self.rule}: {self.why}{text}\n    write: {self.write}"
+
+
+def lint(
+    graph,
+    *,
+    updates=None,
+    params=(),
+    bounds=None,
+    shared_values=False,
+    gradient=None,
+    ignore=(),
+):
+    """Find risky patterns in a graph, without running or compiling it.
+
+    Parameters
+    ----------
+    graph : Variable, list of Variable, or FunctionGraph
+        The outputs, as written: PyTensor's rewrites repair some patterns, in some modes.
+    updates : dict or list of pairs, optional
+        As for ``pytensor.function``.
+    params : list of Variable, optional
+        Parameters, each of which a gradient has to reach.
+    bounds : dict of Variable to (float, float), optional
+        What is known of inputs and shared variables: smallest and largest element.
+    shared_values : bool
+        Whether a shared variable is taken to keep within the bounds of the value it now has.
+        One with an update never is, but if it is not negative and its update cannot make it so,
+        that is taken for granted in any case.
+    gradient : bool, optional
+        Whether the graph is, or will be, differentiated: what is sound in value alone, as
+        ``sqrt(x ** 2)`` at 0, is reported then.  By default: where the graph holds what ``grad``
+        has built, and everywhere if it holds none.
+    ignore : list of str
+        Names of rules that are switched off.  A comment ``# theanoguard: ignore[log-of-zero]`` on
+        the user's line does that for one line; without a bracket, for all rules.
+
+    Returns
+    -------
+    list of Finding
+        In the order in which the graph computes.
+
+    Raises
+    ------
+    TypeError
+        For anything that is no graph, a compiled function too.
+    ValueError
+        For the name of no rule.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import lint
+    >>> n = pt.vector("n")
+    >>> [finding.rule for finding in lint(pt.log(n))]
+    ['log-of-zero']
+    >>> lint(pt.log(pt.sqr(n) + 1e-6))
+    []
+    >>> lint(pt.log(n), bounds={n: (1, 100)})
+    []
+    """
+    outputs = _outputs_of(graph)
+    updates = dict(updates or {})
+    results = [*outputs, *updates.values(), *params]
+    values = {v: v.get_value(borrow=True) for v in ancestors(results) if _is_shared_array(v)}
+    for v in updates:
+        if _is_shared_array(v):
+            values[v] = v.get_value(borrow=True)
+    return lint_values(
+        outputs,
+        updates,
+        values,
+        params=params,
+        bounds=bounds,
+        shared_values=shared_values,
+        gradient=gradient,
+        ignore=ignore,
+    )
+
+
+def lint_values(
+    outputs,
+    updates,
+    values,
+    *,
+    params=(),
+    bounds=None,
+    shared_values=False,
+    gradient=None,
+    ignore=(),
+):
+    """:func:`lint`, for a graph the values of whose shared variables are given.
+
+    Parameters
+    ----------
+    outputs : list of Variable
+    updates : dict of Variable to Variable
+    values : dict of Variable to array
+    params, bounds, shared_values, gradient, ignore
+        As for :func:`lint`.
+
+    Returns
+    -------
+    list of Finding
+    """
+    if unknown := set(ignore) - RULES.keys():
+        raise ValueError(
+            f"there is no rule {sorted(unknown)[0]!r}.\nThe rules are {', '.join(RULES)}."
+        )
+    known = {v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()}
+    if shared_values:
+        kept = {v: of_array(value) for v, value in values.items() if v not in updates}
+        known = {**kept, **known}
+    known = _with_invariants(known, updates, values)
+    view = GraphView(
+        outputs,
+        GraphBounds(known),
+        gradient,
+        updates=updates,
+        params=params,
+        values=values if shared_values else {},
+    )
+    findings = dict.fromkeys(finding for finding in _findings(view) if finding.rule not in ignore)
+    return [finding for finding in findings if not is_ignored(finding)]
+
+
+def _outputs_of(graph):
+    if isinstance(graph, FunctionGraph):
+        return list(graph.outputs)
+    outputs = [graph] if isinstance(graph, Variable) else graph
+    if isinstance(outputs, list | tuple) and all(isinstance(v, Variable) for v in outputs):
+        return list(outputs)
+    raise TypeError(
+        f"lint() takes variables or a FunctionGraph, not {type(graph).__name__}.\n"
+        "Give it the outputs, and `updates=`, that pytensor.function was given."
+    )
+
+
+def _is_shared_array(variable):
+    return isinstance(variable, SharedVariable) and is_numeric(variable.type)
+
+
+def _with_invariants(known, updates, values):
+    """Add what updates cannot change: that a value which is not negative stays so."""
+    sure = {v for v in updates if v in values and v not in known and of_array(values[v]).lo >= 0}
+    while sure:
+        found = GraphBounds({**known, **dict.fromkeys(sure, Bounds(lo=0.0))})
+        broken = {v for v in sure if found[updates[v]].lo < 0}
+        if not broken:
+            break
+        sure -= broken
+    return {**known, **dict.fromkeys(sure, Bounds(lo=0.0))}
+
+
+def _findings(view, fgraph=None, around=None):
+    """The findings of a graph and of the graphs inside its nodes."""
+    for rule in RULES.values():
+        for found in rule.check(view):
+            yield Finding(
+                rule.name, _line(found.variable, fgraph) or around, found.why, found.write
+            )
+    for node in view.nodes:
+        if node in view.backward or not _is_users(node.op):
+            continue
+        line = _line(node.outputs[0], fgraph) or around
+        yield from _findings(view.inside(node), node.op.fgraph, line)
+
+
+def _is_users(op):
+    """Whether an op has an inner graph that is the user's; PyTensor has some of its own."""
+    own = type(op).__module__.partition(".")[0] != "pytensor"
+    return type(op) in (Scan, OpFromGraph) or (own and isinstance(op, OpFromGraph))
+
+
+def _line(variable, fgraph):
+    line = source_line(variable)
+    if line is None and fgraph is not None and variable.owner is not None:
+        return lookup(fgraph, variable).source
+    return line
+
+
+_COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")
+
+
+def is_ignored(finding):
+    """Whether a comment on the user's line switches the rule of a finding off."""
+    if finding.source is None:
+        return False
+    line = linecache.getline(finding.source.file, finding.source.line) or finding.source.text
+    comment = _COMMENT.search(line)
+    if comment is None:
+        return False
+    return comment[1] is None or finding.rule in re.split(r"[,\s]+", comment[1].strip())

@@ -1,0 +1,617 @@
+"""Bounds of every value of a graph, from those of its inputs.
+
+One table of rules, by Op.  What the guard's own interval rules know
+(:mod:`theanoguard.guard.intervals`) is taken from there; here stand the operations that choose,
+cut out and join elements, and loops.
+
+Two things are taken for granted: arrays are not empty, and no input is infinite.
+"""
+
+from collections.abc import Mapping
+from functools import singledispatch
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar import math as psm
+from pytensor.tensor.basic import (
+    AllocEmpty,
+    ARange,
+    ExtractDiag,
+    Eye,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp, Repeat
+from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.special import LogSoftmax
+from pytensor.tensor.subtensor import Subtensor
+from scipy import special
+
+from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
+from theanoguard._pytensor import (
+    IfElse,
+    OpFromGraph,
+    Scan,
+    advanced_subtensor_ops,
+    is_numeric,
+)
+from theanoguard.guard import intervals
+from theanoguard.guard.intervals import COPIES, FOLDED, RANGES, UNARY, NoProgram, registers_of
+from theanoguard.ops.asserts import Assert
+from theanoguard.ops.print import Print
+from theanoguard.training.ops import SquaredNorms
+
+VIEWS = (
+    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, ViewOp, DeepCopyOp, CheckAndRaise),
+    *(TensorFromScalar, ScalarFromTensor, Assert, Print),
+)
+"""Operations that give their first operand, in another shape or under another name."""
+
+CHOICES = (Subtensor, *advanced_subtensor_ops, Repeat, SortOp, Split, ExtractDiag)
+"""Operations that give elements of their first operand."""
+
+
+def scalar_class(variable):
+    """The class of the scalar operation that computes a variable element by element, or None."""
+    node = variable.owner
+    return type(node.op.scalar_op) if node and isinstance(node.op, Elemwise) else None
+
+
+def viewed(variable):
+    """What a variable shows: itself, or what a chain of views goes back to."""
+    while variable.owner is not None and isinstance(variable.owner.op, VIEWS):
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def constant_number(variable):
+    """The number that a constant holds throughout, None for anything else."""
+    variable = viewed(variable)
+    if isinstance(variable, Constant) and np.size(variable.data) == 1:
+        value = np.asarray(variable.data)
+        return value.item() if value.dtype.kind in "fiub" else None
+    return None
+
+
+def is_softmax(op):
+    """Whether an op is a softmax: PyTensor's, or one of a package that calls it so."""
+    return type(op).__name__ in ("Softmax", "SoftmaxWithBias")
+
+
+class GraphBounds(Mapping):
+    """The bounds of the variables of a graph, worked out when asked for.
+
+    Parameters
+    ----------
+    known : dict of Variable to Bounds
+        What is known of inputs and shared variables.
+    """
+
+    def __init__(self, known=()):
+        self._bounds = dict(known)
+
+    def __getitem__(self, variable):
+        if variable not in self._bounds:
+            for node in self._missing(variable):
+                found = zip(node.outputs, self.of_node(node), strict=True)
+                self._bounds.update((v, b) for v, b in found if v not in self._bounds)
+        if variable not in self._bounds:
+            self._bounds[variable] = of_root(variable)
+        return self._bounds[variable]
+
+    def _missing(self, variable):
+        """The nodes to work out before a variable, in order: asking would exhaust the stack."""
+        if variable.owner is None:
+            return []
+        inputs = variable.owner.inputs
+        if all(v.owner is None or v in self._bounds for v in inputs):
+            return [variable.owner]
+        return toposort([variable], blockers=list(self._bounds))
+
+    def __iter__(self):
+        return iter(self._bounds)
+
+    def __len__(self):
+        return len(self._bounds)
+
+    def of_node(self, node):
+        """The bounds of the outputs of a node whose operands are known."""
+        return [
+            bounds.rounded(output.type.dtype) if is_numeric(output.type) else Bounds()
+            for bounds, output in zip(bounds_of(node.op, node, self), node.outputs, strict=True)
+        ]
+
+
+def of_root(variable):
+    """The bounds of an input or a constant, from its value or its type."""
+    if isinstance(variable, Constant):
+        return of_array(variable.data) if is_numeric(variable.type) else Bounds()
+    return of_dtype(getattr(variable.type, "dtype", None))
+
+
+def of_dtype(dtype):
+    """What a dtype alone tells."""
+    kind = np.dtype(dtype) if isinstance(dtype, str) else None
+    if kind is None or kind.kind not in "iub":
+        return Bounds()
+    if kind.kind == "b":
+        return Bounds(0, 1)
+    limits = np.iinfo(kind)
+    return (
+        Bounds(int(limits.min), int(limits.max))
+        if kind.itemsize <= 2
+        else (Bounds(0) if kind.kind == "u" else Bounds())
+    )
+
+
+# ---------------------------------------------------------------- the rules
+
+
+class StaticProgram(intervals.Program):
+    """The guard's interval program of a node, run on bounds while it is written."""
+
+    def __init__(self, node, bounds):
+        super().__init__(len(node.inputs))
+        self.node = node
+        self.registers = [bounds[v] for v in node.inputs]
+
+    def emit(self, opcode, a=-1, b=-1, c=-1, k=0.0, k2=0.0):
+        """Run one instruction; return the register of its result."""
+        if opcode in ("CONST", "RANGE"):
+            result = Bounds(k, k2)
+        elif opcode == "MULDIM":
+            result = self.registers[a].times(_length(self.node.inputs[b], c))
+        elif opcode == "MULSIZE":
+            result = self.registers[a].times(Bounds(1))
+        elif opcode in UNARY.values():
+            result = ARITHMETIC[opcode](self.registers[a])
+        else:
+            result = ARITHMETIC[opcode](self.registers[a], self.registers[b])
+        self.registers.append(result)
+        return len(self.registers) - 1
+
+
+def _length(variable, axis):
+    """The bounds of the number of entries along an axis."""
+    length = variable.type.shape[axis]
+    return Bounds(1) if length is None else Bounds(length, length)
+
+
+@singledispatch
+def bounds_of(op, node, bounds):
+    """Return the bounds of the outputs of a node, whose operands' bounds are in a mapping."""
+    if is_softmax(op):
+        return [Bounds(0.0, 1.0)]
+    program = StaticProgram(node, bounds)
+    try:
+        return [program.registers[r] for r in registers_of(op, node, program)]
+    except NoProgram:
+        return [of_root(v) for v in node.outputs]
+
+
+def _first_operand(op, node, bounds):
+    return [bounds[node.inputs[0]]] * len(node.outputs)
+
+
+for _class in (*VIEWS, *CHOICES):
+    bounds_of.register(_class, _first_operand)
+
+
+@bounds_of.register(CheckAndRaise)
+@bounds_of.register(Assert)
+def _(op, node, bounds):
+    result = bounds[node.inputs[0]]
+    for condition in node.inputs[1:]:
+        result = result.intersect(implied(condition, True, node.inputs[0], bounds))
+    return [result]
+
+
+def _always(*ends):
+    return lambda op, node, bounds: [Bounds(*ends)] * len(node.outputs)
+
+
+for _class, _ends in {
+    Shape: (1.0,),
+    Shape_i: (1.0,),
+    Eye: (0.0, 1.0),
+    Argmax: (0.0,),
+    SquaredNorms: (0.0,),
+    ArgSortOp: (0.0,),
+    LogSoftmax: (-INF, 0.0),
+}.items():
+    bounds_of.register(_class, _always(*_ends))
+
+
+@bounds_of.register(AllocEmpty)
+def _(op, node, bounds):
+    return [NOTHING]
+
+
+@bounds_of.register(ARange)
+def _(op, node, bounds):
+    start, stop, step = (bounds[v] for v in node.inputs)
+    return [Bounds(start.lo, stop.hi) if step.lo >= 0 else Bounds()]
+
+
+# Distributions whose parameters do not matter here.
+_DRAWS = {
+    **dict.fromkeys("bernoulli beta dirichlet uniform_0_1".split(), (0.0, 1.0)),
+    **dict.fromkeys(
+        "exponential gamma poisson halfnormal lognormal geometric chisquare weibull".split(), (0.0,)
+    ),
+}
+
+
+@bounds_of.register(RandomVariable)
+def _(op, node, bounds):
+    drawn = Bounds(*_DRAWS.get(op.name, ()))
+    if op.name == "uniform":
+        low, high = (bounds[v] for v in node.inputs[-2:])
+        drawn = Bounds(low.lo, high.hi)
+    return [Bounds(), drawn]
+
+
+@bounds_of.register(IfElse)
+def _(op, node, bounds):
+    n = len(node.outputs)
+    branches = [bounds[v] for v in node.inputs[1:]]
+    return [branches[i].union(branches[n + i]) for i in range(n)]
+
+
+@bounds_of.register(Dot)
+@bounds_of.register(Blockwise)
+def _(op, node, bounds):
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if not isinstance(core, Dot):
+        return [of_root(v) for v in node.outputs]
+    left, right = node.inputs
+    if viewed(left) is viewed(right) and _is_scalar(node.outputs[0]):
+        terms = bounds[left].square()  # the product of a vector with itself
+    else:
+        terms = bounds[left] * bounds[right]
+    return [terms.times(_length(left, -1))]
+
+
+def _is_scalar(variable):
+    return all(length == 1 for length in variable.type.shape)
+
+
+@bounds_of.register(CAReduce)
+def _(op, node, bounds):
+    (x,) = node.inputs
+    found = bounds[x]
+    axes = range(x.type.ndim) if op.axis is None else op.axis
+    kind = type(op.scalar_op)
+    if kind in (ps.ScalarMaximum, ps.ScalarMinimum):
+        return [found]
+    if kind is ps.Mul:
+        return [_powers(found)]
+    if kind is not ps.Add:
+        return [of_root(node.outputs[0])]
+    total = found
+    for axis in axes:
+        total = total.times(_length(x, axis))
+    if _is_shifted_exp(x, set(axes)):
+        total = total.maximum(Bounds(1, 1))  # the largest term is exp(0)
+    return [total]
+
+
+def _powers(found):
+    """The bounds of products of any number of factors."""
+    if found.lo < 0:
+        return Bounds()
+    hi = found.hi if found.hi <= 1 else INF
+    return Bounds(1.0, hi) if found.lo >= 1 else Bounds(0.0, hi)
+
+
+@bounds_of.register(CumOp)
+def _(op, node, bounds):
+    found = bounds[node.inputs[0]]
+    return [found.times(Bounds(1)) if op.mode == "add" else _powers(found)]
+
+
+# ---------------------------------------------------------------- element by element
+
+# functions that never decrease, beyond those that have opcodes
+MONOTONE = {
+    psm.Sigmoid: special.expit,
+    ps.Tanh: np.tanh,
+    ps.ArcTan: np.arctan,
+    ps.ArcSinh: np.arcsinh,
+    ps.Sinh: np.sinh,
+    ps.Exp2: np.exp2,
+    psm.Erf: special.erf,
+    ps.Floor: np.floor,
+    ps.Ceil: np.ceil,
+    ps.RoundHalfToEven: np.rint,
+    ps.RoundHalfAwayFromZero: np.rint,
+    ps.Trunc: np.trunc,
+    ps.Log2: lambda v: np.log2(max(v, 0.0)),
+    ps.Log10: lambda v: np.log10(max(v, 0.0)),
+}
+# of which these keep what is not 0 from 0
+ODD = {ps.Tanh, ps.ArcTan, ps.ArcSinh, ps.Sinh, psm.Erf}
+
+
+@bounds_of.register(Elemwise)
+def _(op, node, bounds):
+    op = op.scalar_op
+    operands = [bounds[v] for v in node.inputs]
+    kind = type(op)
+    if kind in SPECIAL:
+        return [SPECIAL[kind](node, operands, bounds)]
+    if len(node.outputs) > 1 or getattr(node.outputs[0].type, "dtype", "bool") == "bool":
+        return [of_root(v) for v in node.outputs]
+    if kind in COPIES:
+        return [operands[COPIES[kind]]]
+    if kind in UNARY:
+        return [ARITHMETIC[UNARY[kind]](operands[0])]
+    if kind in MONOTONE:
+        return [operands[0].map(MONOTONE[kind], kind not in ODD or operands[0].zero)]
+    if kind in FOLDED:
+        result, *rest = operands
+        for other in rest:
+            result = ARITHMETIC[FOLDED[kind]](result, other)
+        return [result]
+    if kind in RANGES:
+        return [Bounds(*RANGES[kind])]
+    return [of_root(v) for v in node.outputs]
+
+
+def _multiplied(node, operands, bounds):
+    if len(operands) == 2 and node.inputs[0] is node.inputs[1]:
+        return operands[0].square()
+    result, *rest = operands
+    for other in rest:
+        result = result * other
+    return result
+
+
+def _subtracted(node, operands, bounds):
+    result = operands[0] - operands[1]
+    if is_extreme(node.inputs[1], node.inputs[0], ps.ScalarMaximum):
+        return result.intersect(Bounds(hi=0.0))
+    if is_extreme(node.inputs[1], node.inputs[0], ps.ScalarMinimum):
+        return result.intersect(Bounds(lo=0.0))
+    return result
+
+
+def _to_power(node, operands, bounds):
+    base, _ = operands
+    exponent = constant_number(node.inputs[1])
+    if exponent is not None and float(exponent) % 2 == 0:
+        base = abs(base)
+    if base.lo < 0:
+        return Bounds()
+    result = base.power(operands[1])
+    return Bounds(result.lo, result.hi, result.lo == 0)
+
+
+def _chosen(node, operands, bounds):
+    """What a switch gives: each branch where its condition lets it through."""
+    condition, *branches = node.inputs
+    return unite(
+        bounds[branch].intersect(implied(condition, truth, branch, bounds))
+        for branch, truth in zip(branches, (True, False), strict=True)
+    )
+
+
+def _converted(node, operands, bounds):
+    (found,) = operands
+    exact = np.can_cast(node.inputs[0].type.dtype, node.outputs[0].type.dtype)
+    return Bounds(found.lo, found.hi, found.zero or not (exact or found.smallest))
+
+
+def _remainder(node, operands, bounds):
+    return Bounds(0.0, operands[1].hi) if operands[1].lo >= 0 else Bounds()
+
+
+def _whole_quotient(node, operands, bounds):
+    return Bounds(0.0) if min(o.lo for o in operands) >= 0 else Bounds()
+
+
+SPECIAL = {
+    ps.Mul: _multiplied,
+    ps.Sub: _subtracted,
+    ps.Pow: _to_power,
+    ps.Switch: _chosen,
+    ps.Mod: _remainder,
+    ps.IntDiv: _whole_quotient,
+    ps.Clip: lambda node, operands, bounds: operands[0].maximum(operands[1]).minimum(operands[2]),
+    ps.Cast: _converted,
+    ps.Cosh: lambda node, operands, bounds: Bounds(1.0),
+    ps.Reciprocal: lambda node, operands, bounds: Bounds(1.0, 1.0) / operands[0],
+}
+
+
+def is_extreme(variable, of, kind):
+    """Whether a variable is the maximum (or minimum) over some axes of another.
+
+    Between the two may stand views, a clip and a switch (against an infinite maximum).
+    """
+    todo = [variable]
+    while todo:
+        found = viewed(todo.pop())
+        node = found.owner
+        if node is None:
+            continue
+        if isinstance(node.op, CAReduce) and type(node.op.scalar_op) is kind:
+            return viewed(node.inputs[0]) is viewed(of)
+        if scalar_class(found) is ps.Clip:
+            todo.append(node.inputs[0])
+        elif scalar_class(found) is ps.Switch:
+            todo += node.inputs[1:]
+    return False
+
+
+def _is_shifted_exp(x, axes):
+    """Whether `x` is ``exp(h - max(h))`` with the maximum taken over some of the axes."""
+    if scalar_class(x) is not ps.Exp:
+        return False
+    shifted = x.owner.inputs[0]
+    if scalar_class(shifted) is not ps.Sub:
+        return False
+    h, top = shifted.owner.inputs
+    if not is_extreme(top, h, ps.ScalarMaximum):
+        return False
+    # The maximum has one entry along those axes that it was taken over.
+    return all(top.type.broadcastable[axis] for axis in axes)
+
+
+# ---------------------------------------------------------------- what a condition tells
+
+# What `variable OP number` says of the variable, when it is true, and when it is false.
+_COMPARISONS = {
+    ps.LT: (lambda b: Bounds(hi=b.hi, zero=b.hi > 0), lambda b: Bounds(lo=b.lo)),
+    ps.LE: (lambda b: Bounds(hi=b.hi), lambda b: Bounds(lo=b.lo, zero=b.lo < 0)),
+    ps.GT: (lambda b: Bounds(lo=b.lo, zero=b.lo < 0), lambda b: Bounds(hi=b.hi)),
+    ps.GE: (lambda b: Bounds(lo=b.lo), lambda b: Bounds(hi=b.hi, zero=b.hi > 0)),
+    ps.EQ: (lambda b: b, lambda b: Bounds(zero=(b.lo, b.hi) != (0, 0))),
+    ps.NEQ: (lambda b: Bounds(zero=(b.lo, b.hi) != (0, 0)), lambda b: b),
+}
+_MIRRORED = {ps.LT: ps.GT, ps.LE: ps.GE, ps.GT: ps.LT, ps.GE: ps.LE, ps.EQ: ps.EQ, ps.NEQ: ps.NEQ}
+
+
+def implied(condition, truth, variable, bounds):
+    """What it says of a variable that a condition holds, or does not, element by element.
+
+    Parameters
+    ----------
+    condition : Variable
+    truth : bool
+    variable : Variable
+    bounds : mapping of Variable to Bounds
+
+    Returns
+    -------
+    Bounds
+    """
+    condition = viewed(condition)
+    node = condition.owner
+    if node is None:
+        return Bounds()
+    if isinstance(node.op, CAReduce) and type(node.op.scalar_op) is ps.AND and truth:
+        return implied(node.inputs[0], truth, variable, bounds)
+    kind = scalar_class(condition)
+    if kind is ps.Invert and condition.type.dtype == "bool":
+        return implied(node.inputs[0], not truth, variable, bounds)
+    if kind is (ps.AND if truth else ps.OR):
+        result = Bounds()
+        for part in node.inputs:
+            result = result.intersect(implied(part, truth, variable, bounds))
+        return result
+    if kind not in _COMPARISONS:
+        return Bounds()
+    left, right = node.inputs
+    found = Bounds()
+    for one, other, compare in ((left, right, kind), (right, left, _MIRRORED[kind])):
+        told = _COMPARISONS[compare][0 if truth else 1](bounds[other])
+        if _same(one, variable):
+            found = found.intersect(told)
+        elif scalar_class(viewed(one)) is ps.Abs and _same(viewed(one).owner.inputs[0], variable):
+            found = found.intersect(Bounds(-told.hi, told.hi, not (told.lo > 0 or not told.zero)))
+    return found
+
+
+def _same(one, other, depth=4):
+    """Whether two variables show the same elements; equal operations on equal operands count."""
+    one, other = viewed(one), viewed(other)
+    if one is other:
+        return True
+    if isinstance(one, Constant) and isinstance(other, Constant):
+        return one.equals(other)
+    a, b = one.owner, other.owner
+    return (
+        a is not None
+        and b is not None
+        and a.op == b.op
+        and one.index == other.index
+        and len(a.inputs) == len(b.inputs)
+        and depth > 0
+        and all(_same(v, w, depth - 1) for v, w in zip(a.inputs, b.inputs, strict=True))
+    )
+
+
+# ---------------------------------------------------------------- inner graphs
+
+
+@bounds_of.register(OpFromGraph)
+def _(op, node, bounds):
+    return list(map(inner_bounds(node, bounds).get, op.fgraph.outputs))
+
+
+@bounds_of.register(Scan)
+def _(op, node, bounds):
+    inner = inner_bounds(node, bounds)
+    maps = op.get_oinp_iinp_iout_oout_mappings()
+    results = []
+    for i in range(len(node.outputs)):
+        written = [inner[op.fgraph.outputs[j]] for j in maps["inner_out_from_outer_out"][i]]
+        start = maps["outer_inp_from_outer_out"][i]
+        if start >= 0 and i < op.info.n_mit_mot + op.info.n_mit_sot + op.info.n_sit_sot:
+            written.append(bounds[node.inputs[start]])
+        results.append(unite(written))
+    return results
+
+
+def inner_bounds(node, bounds):
+    """The bounds of the variables inside a ``Scan`` or an ``OpFromGraph``.
+
+    A state is followed for a few steps; an end that still moves is given up.
+
+    Parameters
+    ----------
+    node : Apply
+    bounds : mapping of Variable to Bounds
+        Of the graph around it.
+
+    Returns
+    -------
+    GraphBounds
+    """
+    graph = node.op.fgraph
+    if not isinstance(node.op, Scan):
+        return GraphBounds(
+            {inner: bounds[outer] for inner, outer in zip(graph.inputs, node.inputs, strict=True)}
+        )
+    maps = node.op.get_oinp_iinp_iout_oout_mappings()
+    known = {
+        inner: bounds[node.inputs[maps["outer_inp_from_inner_inp"][i]]]
+        for i, inner in enumerate(graph.inputs)
+    }
+    states = {
+        inner: [graph.outputs[j] for j in maps["inner_out_from_inner_inp"][i]]
+        for i, inner in enumerate(graph.inputs)
+        if maps["inner_out_from_inner_inp"][i]
+    }
+    for step in range(5):
+        found = GraphBounds(known)
+        after = {
+            state: unite([known[state], *(found[v] for v in outputs)])
+            for state, outputs in states.items()
+        }
+        if all(after[state] == known[state] for state in states):
+            return found
+        for state, new in after.items():
+            known[state] = _widened(known[state], new) if step >= 2 else new
+    return GraphBounds({**known, **dict.fromkeys(states, Bounds())})
+
+
+def _widened(old, new):
+    """Bounds that hold the new ones, with the ends that have moved given up."""
+    if old is NOTHING:
+        return new
+    lo = new.lo if new.lo >= old.lo else (0.0 if new.lo >= 0 else -INF)
+    hi = new.hi if new.hi <= old.hi else (0.0 if new.hi <= 0 else INF)
+    return Bounds(lo, hi, new.zero)

@@ -1,0 +1,142 @@
+"""What the rules look at: a graph, its bounds, and who reads what."""
+
+from collections import defaultdict
+from functools import cached_property
+
+import pytensor.scalar as ps
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.subtensor import Subtensor
+
+from theanoguard._lint.propagate import inner_bounds, scalar_class, viewed
+from theanoguard._provenance import stack_traces
+from theanoguard._provenance.backward import gradient_frame
+from theanoguard._pytensor import Scan
+from theanoguard.explain.naming import name_of
+
+
+def is_backward(node):
+    """Whether ``grad`` has built a node."""
+    return gradient_frame(stack_traces(node.outputs[0])) is not None
+
+
+class GraphView:
+    """A graph with the bounds of its variables.
+
+    Parameters
+    ----------
+    outputs : list of Variable
+    bounds : mapping of Variable to Bounds
+    gradient : bool or None
+        Whether the graph is, or will be, differentiated; None: if it holds nodes made by
+        ``grad``, then where they are, and else everywhere.
+    updates : dict of Variable to Variable
+        New values of shared variables, computed with the outputs.
+    params : list of Variable
+        What is to be learnt.
+    values : dict of Variable to array
+        Known values of shared variables.
+    node : Apply or None
+        That inside of which the graph is.
+    outer : GraphView or None
+        The graph of that node.
+    """
+
+    def __init__(
+        self,
+        outputs,
+        bounds,
+        gradient=None,
+        *,
+        updates=None,
+        params=(),
+        values=None,
+        node=None,
+        outer=None,
+    ):
+        self.outputs = list(outputs)
+        self.bounds = bounds
+        self.updates = dict(updates or {})
+        self.params = list(params)
+        self.values = values or {}
+        self.results = [*self.outputs, *self.updates.values()]
+        self.nodes = list(toposort(self.results))
+        self.backward = set(filter(is_backward, self.nodes))
+        self.clients = defaultdict(list)
+        for client in self.nodes:
+            for position, variable in enumerate(client.inputs):
+                self.clients[variable].append((client, position))
+        self.gradient = gradient
+        self.node = node
+        self.outer = outer
+
+    def inside(self, node):
+        """The view of the graph inside a node."""
+        return GraphView(
+            node.op.fgraph.outputs,
+            inner_bounds(node, self.bounds),
+            self.is_differentiated(node),
+            node=node,
+            outer=self,
+        )
+
+    def name(self, variable):
+        """A short readable name of a variable."""
+        return name_of(variable, own=self._names.get)
+
+    @cached_property
+    def _names(self):
+        """What the inputs of an inner graph are called outside."""
+        if self.node is None:
+            return {}
+        op, graph = self.node.op, self.node.op.fgraph
+        if not isinstance(op, Scan):
+            pairs = zip(graph.inputs, self.node.inputs, strict=True)
+            return {inner: self.outer.name(outer) for inner, outer in pairs}
+        maps = op.get_oinp_iinp_iout_oout_mappings()
+        names = {}
+        for i, inner in enumerate(graph.inputs):
+            outer = viewed(self.node.inputs[maps["outer_inp_from_inner_inp"][i]])
+            if maps["inner_out_from_inner_inp"][i]:
+                names[inner] = "the state"
+            elif i < op.info.n_seqs:
+                while outer.owner is not None and isinstance(outer.owner.op, Subtensor):
+                    outer = viewed(outer.owner.inputs[0])  # (scan cuts it to length)
+                names[inner] = f"{self.outer.name(outer)}[t]"
+            else:
+                names[inner] = self.outer.name(outer)
+        return names
+
+    def is_differentiated(self, node):
+        """Whether the gradient through a node is, or will be, taken."""
+        if self.gradient is not None:
+            return self.gradient
+        around = (*node.inputs, *node.outputs)
+        return not self.backward or any(
+            client in self.backward for v in around for client, _ in self.clients[v]
+        )
+
+    @cached_property
+    def hidden(self):
+        """Nodes of which every result is only seen through a branch of a ``switch``.
+
+        A dictionary from such nodes to one of those switches and the position of the branch.
+        """
+        found = {}
+        for node in reversed(self.nodes):
+            hiding = None
+            for variable in node.outputs:
+                if any(variable is v for v in self.results):
+                    break
+                forward = [c for c in self.clients[variable] if c[0] not in self.backward]
+                switches = [self._hiding(*client, found) for client in forward]
+                if not all(switches):
+                    break
+                hiding = next(iter(switches), hiding)
+            else:
+                if hiding is not None:
+                    found[node] = hiding
+        return found
+
+    def _hiding(self, client, position, found):
+        is_branch = position > 0 and scalar_class(client.outputs[0]) is ps.Switch
+        return (client, position) if is_branch else found.get(client)

@@ -1,0 +1,43 @@
+"""Where a node came from: the user's source line, and the chain of rewrites that made it."""
+
+from theanoguard._provenance.asking import (
+    ProvenanceMap,
+    lookup,
+    lookup_inner,
+    provenance,
+    thawed_variables,
+)
+from theanoguard._provenance.context import track_provenance, watch_rewriting
+from theanoguard._provenance.records import Backward, Provenance, RewriteStep
+from theanoguard._provenance.source import SourceLine, is_user_file, source_line, stack_traces
+from theanoguard._provenance.tracker import (
+    TRACK_PROVENANCE,
+    ProvenanceTracker,
+    TrackProvenance,
+    attach,
+    leave_origins,
+    tracker_of,
+)
+
+__all__ = [
+    "TRACK_PROVENANCE",
+    "Backward",
+    "Provenance",
+    "ProvenanceMap",
+    "ProvenanceTracker",
+    "RewriteStep",
+    "SourceLine",
+    "TrackProvenance",
+    "attach",
+    "is_user_file",
+    "leave_origins",
+    "lookup",
+    "lookup_inner",
+    "provenance",
+    "source_line",
+    "stack_traces",
+    "thawed_variables",
+    "track_provenance",
+    "tracker_of",
+    "watch_rewriting",
+]

@@ -1,0 +1,163 @@
+"""Asking where the nodes of a compiled graph come from."""
+
+from collections.abc import Iterator, Mapping
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+
+from theanoguard._provenance.context import frozen_tags
+from theanoguard._provenance.records import Provenance
+from theanoguard._provenance.tracker import ORIGIN, Origin, ProvenanceTracker, tracker_of
+from theanoguard._pytensor import frozen_graph_class
+
+
+def lookup(fgraph, variable):
+    """Provenance of a variable of a compiled graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        The graph; without a tracker (a copy of a function, an inner graph) the variable's own
+        tags are read.
+    variable : Variable or Apply
+        A variable of the graph, or a node, which stands for its first output.
+
+    Returns
+    -------
+    Provenance
+        Without a record, what PyTensor's own stack trace tells.
+    """
+    if not isinstance(variable, Variable):
+        variable = variable.outputs[0]
+    tracker = tracker_of(fgraph) if isinstance(fgraph, FunctionGraph) else None
+    if tracker is not None and tracker.knows(variable):
+        return tracker.lookup(variable)
+    if frozen_graph_class is not None and isinstance(fgraph, frozen_graph_class):
+        kept = frozen_tags(fgraph).get(variable)
+        variable = variable if kept is None else _stand_in(variable, *kept)
+    origin = getattr(variable.tag, ORIGIN, None)
+    if isinstance(origin, Origin):
+        return origin.tracker.lookup(origin.variable)
+    if isinstance(origin, Provenance):
+        return origin
+    # An empty tracker knows only what stands on the variable itself.
+    return (tracker or ProvenanceTracker()).lookup(variable)
+
+
+def _stand_in(variable, name, tag):
+    new = variable.type.make_variable(name)
+    new.owner, new.index, new.tag = variable.owner, variable.index, tag
+    return new
+
+
+def thawed_variables(graph):
+    """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
+
+    Parameters
+    ----------
+    graph : FunctionGraph or FrozenFunctionGraph
+
+    Returns
+    -------
+    dict of Variable to Variable
+        Empty for a graph that is not frozen, or that nothing is known of.
+    """
+    if frozen_graph_class is None or not isinstance(graph, frozen_graph_class):
+        return {}
+    return {v: _stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
+
+
+def lookup_inner(op, fgraph, variable):
+    """Provenance of a variable of the linked inner graph of an op.
+
+    In PyTensor 3.3 the graph that is linked is thawed from the op's frozen one, and only the
+    latter remembers anything.
+
+    Parameters
+    ----------
+    op : Op
+        An op with an inner graph, ``op.fgraph``.
+    fgraph : FunctionGraph
+        The graph that was linked for it.
+    variable : Variable or Apply
+        A variable or node of `fgraph`.
+
+    Returns
+    -------
+    Provenance
+    """
+    if not isinstance(variable, Variable):
+        variable = variable.outputs[0]
+    found = lookup(fgraph, variable)
+    held_graph = getattr(op, "fgraph", fgraph)  # (a LazyIfElse has those of its branches)
+    if found.source is not None or fgraph is held_graph:
+        return found
+    seen = set()
+    todo = list(zip(fgraph.outputs, held_graph.outputs, strict=False))
+    while todo:
+        linked, held = todo.pop()
+        if linked is variable:
+            return lookup(held_graph, held)
+        same = linked.owner and held.owner and linked.owner.op == held.owner.op
+        if same and linked.owner not in seen:
+            seen.add(linked.owner)
+            todo += zip(linked.owner.outputs, held.owner.outputs, strict=True)
+            todo += zip(linked.owner.inputs, held.owner.inputs, strict=True)
+    return found
+
+
+class ProvenanceMap(Mapping):
+    """Provenance of every node and variable of one graph, worked out when asked for.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    """
+
+    def __init__(self, fgraph):
+        self.fgraph = fgraph
+
+    def __getitem__(self, key):
+        if key not in self.fgraph.variables and key not in self.fgraph.apply_nodes:
+            raise KeyError(f"{key} is not in the compiled graph")
+        return lookup(self.fgraph, key)
+
+    def __iter__(self) -> Iterator[Variable | Apply]:
+        for node in self.fgraph.toposort():
+            yield node
+            yield from node.outputs
+        yield from (v for v in self.fgraph.variables if v.owner is None)
+
+    def __len__(self):
+        return len(self.fgraph.variables) + len(self.fgraph.apply_nodes)
+
+
+def provenance(fn):
+    """Where the nodes of a compiled function come from.
+
+    Parameters
+    ----------
+    fn : Function or FunctionGraph
+        A function compiled inside :func:`track_provenance` or under a guard.  For any other,
+        what PyTensor's own stack traces tell.
+
+    Returns
+    -------
+    ProvenanceMap
+        A mapping from each node and each variable of the compiled graph to its
+        :class:`Provenance`.
+
+    Raises
+    ------
+    TypeError
+        If `fn` is neither.
+    """
+    fgraph = fn if isinstance(fn, FunctionGraph) else getattr(fn, "maker", None)
+    if fgraph is not None and not isinstance(fgraph, FunctionGraph):
+        fgraph = fgraph.fgraph
+    if fgraph is None:
+        raise TypeError(
+            f"provenance() takes a compiled function or a FunctionGraph, not {type(fn).__name__}.\n"
+            "Compile it with pytensor.function inside `with theanoguard.track_provenance():`."
+        )
+    return ProvenanceMap(fgraph)

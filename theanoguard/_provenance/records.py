@@ -1,0 +1,96 @@
+"""What is known of where one variable came from."""
+
+from dataclasses import dataclass
+
+from theanoguard._provenance.source import SourceLine
+
+
+@dataclass(frozen=True)
+class RewriteStep:
+    """One rewrite on the way back from a compiled node to the user's node.
+
+    Parameters
+    ----------
+    reason : str
+        Name of the rewrite.
+    op : str
+        The operation that was there before, or the variable where there was none.
+    name : str or None
+        Name of the variable that was there before.
+    source : SourceLine or None
+        The user's line on the stack trace of that variable, where it had one.
+    """
+
+    reason: str
+    op: str
+    name: str | None
+    source: SourceLine | None
+
+    def __str__(self):
+        return f"{self.reason} <- {self.op}"
+
+
+@dataclass(frozen=True)
+class Backward:
+    """What a node made by ``grad`` belongs to.
+
+    Parameters
+    ----------
+    cost : str or None
+        Name of the cost, or its operation where it has no name; None where it is not known.
+    forward : str or None
+        Operation of the forward node that this node differentiates; None if it only sums up
+        the gradient by an input of the graph, or if the forward node could not be found.
+    forward_name : str or None
+        Name of the forward node's output, or of that input.
+    forward_source : SourceLine or None
+        The user's line of the forward node or of that input.
+    grad_source : SourceLine or None
+        The user's line that called ``grad``.
+    """
+
+    cost: str | None
+    forward: str | None
+    forward_name: str | None
+    forward_source: SourceLine | None
+    grad_source: SourceLine | None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a variable of a compiled graph came from.
+
+    Parameters
+    ----------
+    source : SourceLine or None
+        The user's line that made the node from which this one was rewritten.  For a node made
+        by ``grad`` the line that called it.
+    own_source : bool
+        Whether `source` is the line of that very node or, as PyTensor left no stack trace on
+        it, that of its nearest neighbour in the user's graph.
+    name : str or None
+        Name of the variable, or of the nearest variable of the user's graph that has one.
+    own_name : bool
+        Whether `name` is the name of this variable or only of the nearest one.
+    op : str or None
+        The operation of the user's node; None for an input or a constant.
+    history : tuple of RewriteStep
+        The rewrites, latest first.
+    merged : tuple of SourceLine
+        Further lines of the user whose equal nodes were merged into this one.
+    inner : tuple of Provenance
+        For a fused node (``Composite``, and 3.3's ``FusedElemwise``), one for each node of its
+        inner graph, in the order of the graph's ``toposort()``.
+    backward : Backward or None
+        None for a node of the forward graph.
+    """
+
+    source: SourceLine | None
+    own_source: bool = True
+    name: str | None = None
+    own_name: bool = False
+    op: str | None = None
+    history: tuple[RewriteStep, ...] = ()
+    merged: tuple[SourceLine, ...] = ()
+    inner: tuple["Provenance", ...] = ()
+    backward: Backward | None = None

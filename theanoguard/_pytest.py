@@ -1,0 +1,75 @@
+"""``pytest --guard``: every function that a test run compiles is guarded.
+
+Works for PyTensor and for Theano code alike.  A test in which a bad value appears fails and shows
+its explanation, even where the test itself catches the error.  Functions for other linkers than
+the C backend's, and those with a guard or a monitor of their own, are left as they are.
+
+pytest imports this module wherever theanoguard is installed, and without the option it must not
+import PyTensor.
+"""
+
+import pytest
+
+DEFAULT = "nan,inf,big"
+
+
+def pytest_addoption(parser):
+    """Add the option ``--guard``."""
+    parser.getgroup("theanoguard").addoption(
+        "--guard",
+        nargs="?",
+        const=DEFAULT,
+        metavar="KINDS",
+        help=f"fail a test in which a bad value appears in a function: some of {DEFAULT} "
+        "(default: all); write --guard=KINDS",
+    )
+
+
+def pytest_configure(config):
+    """Guard what is compiled from now on, if that is asked for."""
+    text = config.getoption("--guard")
+    if text is None:
+        return
+    from theanoguard.guard.every_function import GuardedRun, kinds
+
+    try:
+        settings = kinds(text)
+    except ValueError as error:
+        # `--guard tests` takes the tests for the kinds.
+        raise pytest.UsageError(f"--guard={text}: {error}") from error
+    run = GuardedRun(settings)
+    config.add_cleanup(run.start())
+    config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
+
+
+class Plugin:
+    """What pytest calls in a guarded run."""
+
+    def __init__(self, run, text):
+        self.run = run
+        self.text = text
+
+    def pytest_report_header(self):
+        """Say that the run is guarded."""
+        return f"guard: {self.text}"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Fail a test in which a bad value appeared, even if it catches the error."""
+        trips = self.run.trips
+        trips.clear()
+        try:
+            result = yield
+        except Exception as raised:
+            if trips.events and not isinstance(raised, AssertionError):
+                item.add_report_section("call", "a bad value before it", str(trips.errors()[0]))
+            raise
+        if trips.events:
+            pytest.fail(f"A bad value appeared, and its error was caught.\n{trips.errors()[0]}")
+        return result
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Say how many functions were guarded."""
+        run = self.run
+        left = f", {run.left} left as they are" if run.left else ""
+        terminalreporter.write_line(f"guard: {run.guarded} functions guarded{left}")

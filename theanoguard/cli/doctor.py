@@ -1,0 +1,409 @@
+"""``theanoguard doctor``: what a bug report needs, and what would go wrong on this machine.
+
+What is found out is collected as a list of :class:`Finding` and rendered separately.
+"""
+
+import contextlib
+import io
+import json
+import os
+import platform
+import re
+import shutil
+import sys
+import tempfile
+import textwrap
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+from theanoguard._environment import compiler_version, versions
+from theanoguard._pytensor import blas_links, config, configuration_files
+from theanoguard.explain.report import bytes_text, printable
+from theanoguard.guard import GuardError, GuardMode
+from theanoguard.guard.c import build as kernel
+
+OK, WARNING, PROBLEM = "ok", "warning", "problem"
+MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
+WIDTH = 96
+
+SCHEMA = "theanoguard.doctor/1"
+"""Name and version of what ``--json`` prints."""
+
+LITTLE_SPACE = 256 << 20  # bytes; a compile directory in use holds tens to hundreds of MiB
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    name : str
+        What it is.
+    value : str
+        What was found.
+    status : {"ok", "warning", "problem"}
+        A warning is something that works, but slower or less well than it could; with a
+        problem, guarded functions do not work.
+    advice : str
+        What to do about it; empty if there is nothing to do.
+    """
+
+    name: str
+    value: str
+    status: str = OK
+    advice: str = ""
+
+
+# What the message of a failed build tells, and what to do about it; the first that fits.
+BUILD_ADVICE = (
+    (
+        r"Python\.h",
+        "Install the header files of this Python (Debian and Ubuntu: apt-get install "
+        "python3-dev; Fedora: dnf install python3-devel).",
+    ),
+    (
+        r"numpy/\w+\.h",
+        "The header files of NumPy are missing: install NumPy again (pip install "
+        "--force-reinstall numpy).",
+    ),
+    (
+        r"failed to map segment|Operation not permitted",
+        "Programs cannot be loaded from the compile directory (mounted noexec?): set "
+        "PYTENSOR_FLAGS=base_compiledir=FOLDER to a folder where they can.",
+    ),
+    (r"No space left|Disk quota", "Free some space, or remove old files: pytensor-cache purge."),
+    (
+        r"",
+        "Install a working compiler (Debian and Ubuntu: apt-get install g++) and see that "
+        "PYTENSOR_FLAGS=cxx=PROGRAM, if it is set, names it; or do without one: "
+        "PYTENSOR_FLAGS=cxx= (slower, the checks then run in NumPy).",
+    ),
+)
+
+BLAS_ADVICE = (
+    "Install PyTensor from conda-forge, which links it (conda install -c conda-forge pytensor); "
+    "or install OpenBLAS (Debian and Ubuntu: apt-get install libopenblas-dev) and set "
+    "PYTENSOR_FLAGS=blas__ldflags=-lopenblas."
+)
+
+
+def collect():
+    """Look at everything.
+
+    Builds the guard's kernel, links a BLAS and compiles a function, which takes seconds.
+
+    Returns
+    -------
+    list of Finding
+    """
+    findings = []
+    for check in CHECKS:
+        findings += _run(check)
+    return findings
+
+
+def _run(check):
+    """Return what one check finds; its own failure is a finding as well."""
+    # PyTensor prints the command of a compilation that fails, and warns of a missing BLAS.
+    # (It asks these streams for their encoding, which a StringIO has not.)
+    quiet = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
+    with (
+        contextlib.redirect_stdout(quiet),
+        contextlib.redirect_stderr(quiet),
+        warnings.catch_warnings(),
+    ):
+        warnings.simplefilter("ignore")
+        try:
+            return list(check())
+        except Exception as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            value = f"could not be looked at: {type(error).__name__}: {reason(error)}"
+            return [Finding(name, value, PROBLEM, "Please report this with all of the above.")]
+
+
+def reason(error):
+    """Return the one line of an error's message that tells most.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> reason(RuntimeError("Compilation failed:\\ng++ mod.cpp\\nmod.cpp:1: error: no x"))
+    'mod.cpp:1: error: no x'
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if re.search(r"\b(fatal )?error\b:", line)]
+    chosen = (telling or lines or [type(error).__name__])[0]
+    return textwrap.shorten(printable(chosen), 200, placeholder=" ...")
+
+
+# -- the checks, in the order of the report
+
+
+def _versions():
+    for name, version in versions().items():
+        status, advice = OK, ""
+        if name == "pytensor" and version and not version.startswith("3."):
+            status, advice = WARNING, "theanoguard is tested with PyTensor 3."
+        missing = "run from a checkout, not installed" if name == "theanoguard" else "not installed"
+        yield Finding(name, version or missing, status, advice)
+
+
+def _platform():
+    yield Finding("platform", f"{platform.platform()}, {os.cpu_count()} processors")
+
+
+def _compiler():
+    if not config.cxx:
+        yield Finding(
+            "compiler",
+            "none (config.cxx is empty): everything runs through Python, the checks in NumPy",
+            WARNING,
+            "For speed, install g++ or clang++ (Debian and Ubuntu: apt-get install g++).",
+        )
+        return
+    try:
+        yield Finding("compiler", f"{config.cxx}: {compiler_version(config.cxx)}")
+    except OSError as error:
+        yield Finding("compiler", f"{config.cxx} does not run: {reason(error)}", *_broken(error))
+
+
+def _broken(error):
+    return PROBLEM, next(advice for sign, advice in BUILD_ADVICE if re.search(sign, str(error)))
+
+
+def _kernel():
+    """Build the guard's kernel anew, aside from the one in use."""
+    if not config.cxx:
+        yield Finding("kernel", "not built without a compiler")
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="doctor_", dir=config.compiledir) as folder:
+            library = Path(folder) / "kernel" / kernel.location().name
+            kernel.build(library)
+            kernel.import_library(library)
+    except Exception as error:  # of the compiler, the linker, the file system, the loader
+        yield Finding("kernel", f"does not build: {reason(error)}", *_broken(error))
+    else:
+        yield Finding("kernel", "builds and loads")
+
+
+def _guard():
+    """Compile a function under the guard and see it stop at a NaN, and only there."""
+    x = pt.vector("x", dtype="float64")
+    try:
+        f = pytensor.function([x], pt.log(x), mode=GuardMode(True, True, True))
+        f(np.array([1.0, 2.0]))
+    except Exception as error:
+        value = f"a guarded function does not work: {type(error).__name__}: {reason(error)}"
+        yield Finding("guard", value, *_broken(error))
+        return
+    try:
+        f(np.array([1.0, -1.0]))
+    except GuardError as error:
+        if (error.event.kind, error.event.first_index) == ("nan", (1,)):
+            where = "in C" if config.cxx else "in NumPy"
+            yield Finding("guard", f"stops at a NaN (checked {where})")
+            return
+    yield Finding("guard", "did not find a NaN", PROBLEM, "Please report this with all of this.")
+
+
+def _blas():
+    if not config.cxx:
+        yield Finding("BLAS", "NumPy's: nothing is linked without a compiler")
+        return
+    try:
+        flags = config.blas__ldflags
+    except OSError as error:
+        yield Finding("BLAS", f"not known: {reason(error)}", WARNING, "See the compiler.")
+        return
+    if not flags:
+        value = "none to link to: the C backend multiplies matrices through NumPy"
+        yield Finding("BLAS", value, WARNING, BLAS_ADVICE)
+    elif blas_links(flags):
+        yield Finding("BLAS", f"{flags} (links and runs)")
+    else:
+        value = f"{flags} does not link or run: functions with products of matrices fail"
+        advice = f"Set blas__ldflags to a BLAS that is installed, or to nothing. {BLAS_ADVICE}"
+        yield Finding("BLAS", value, PROBLEM, advice)
+
+
+def _numpy_blas():
+    found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    yield Finding("NumPy's BLAS", f"{found.get('name')} {found.get('version')}")
+
+
+def _compiledir():
+    folder = config.compiledir
+    yield Finding("compiledir", str(folder))
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        advice = "Set PYTENSOR_FLAGS=base_compiledir=FOLDER to a folder that you may write to."
+        value = f"nothing can be written there: {error.strerror}"
+        yield Finding("compiledir writable", value, PROBLEM, advice)
+        return
+    yield Finding("compiledir writable", "yes")
+    yield Finding("compiledir size", bytes_text(folder_size(folder)))
+    free = shutil.disk_usage(folder).free
+    enough = free >= LITTLE_SPACE
+    advice = "" if enough else "Free some space, or remove old files: pytensor-cache purge."
+    yield Finding("space left there", bytes_text(free), OK if enough else WARNING, advice)
+
+
+def folder_size(folder):
+    """Return the size of all files under a folder, in bytes.
+
+    Parameters
+    ----------
+    folder : path-like
+
+    Returns
+    -------
+    int
+    """
+    total = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # removed meanwhile
+                total += os.lstat(os.path.join(where, name)).st_size
+    return total
+
+
+def _settings():
+    for name in ("floatX", "linker", "mode", "optimizer"):
+        note = " (GuardMode links with 'cvm')" if name == "linker" else ""
+        yield Finding(name, f"{getattr(config, name)}{note}")
+    flags = os.environ.get("PYTENSOR_FLAGS")
+    yield Finding("PYTENSOR_FLAGS", "not set" if flags is None else repr(flags))
+    for path in configuration_files():
+        yield Finding(str(path), _content(path))
+
+
+def _unknown_flags():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        config.warn_unused_flags()
+    for warning in caught:
+        advice = "Correct or remove it: python -c 'import pytensor; print(pytensor.config)'"
+        yield Finding("unknown flag", reason(warning.message), WARNING, f"{advice} lists them.")
+
+
+def _content(path):
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8", errors="replace").splitlines()]
+    except FileNotFoundError:
+        return "not there"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    return "; ".join(line for line in lines if line and line[0] not in "#;") or "empty"
+
+
+CHECKS = (
+    _versions,
+    _platform,
+    _compiler,
+    _kernel,
+    _guard,
+    _blas,
+    _numpy_blas,
+    _compiledir,
+    _settings,
+    _unknown_flags,
+)
+
+
+# -- the renderings
+
+
+def works(findings):
+    """Whether none of the findings is a problem."""
+    return all(finding.status != PROBLEM for finding in findings)
+
+
+def render_text(findings):
+    """Return the findings as a table, with advice below each that needs it.
+
+    Parameters
+    ----------
+    findings : list of Finding
+
+    Returns
+    -------
+    str
+    """
+    width = min(max(len(finding.name) for finding in findings), 30)
+    lines, last = [], ""
+    for finding in findings:
+        name, value = printable(finding.name), printable(finding.value)
+        lines.append(f"{MARKS[finding.status]} {name:<{width}}  {value}")
+        if finding.advice:
+            advice = "as above." if finding.advice == last else finding.advice
+            last = finding.advice
+            lines += textwrap.wrap(
+                f"What to do: {advice}",
+                WIDTH,
+                initial_indent=" " * (width + 4),
+                subsequent_indent=" " * (width + 4),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join([*lines, "", _verdict(findings)])
+
+
+def _verdict(findings):
+    counts = {status: sum(f.status == status for f in findings) for status in (WARNING, PROBLEM)}
+    said = [f"{n} {status}{'s' * (n > 1)}" for status, n in counts.items() if n]
+    verdict = "The guard works" if works(findings) else "The guard does not work"
+    return f"{verdict}: {', '.join(said)}." if said else f"{verdict}."
+
+
+def render_json(findings):
+    """Return the findings as JSON.
+
+    Parameters
+    ----------
+    findings : list of Finding
+
+    Returns
+    -------
+    str
+        An object with ``schema``, ``works`` and ``findings``, a list of objects with the
+        fields of :class:`Finding`.
+    """
+    content = {
+        "schema": SCHEMA,
+        "works": works(findings),
+        "findings": [asdict(finding) for finding in findings],
+    }
+    return json.dumps(content, indent=2)
+
+
+# -- the command
+
+
+def add_arguments(parser):
+    """Add the arguments of ``theanoguard doctor`` to its parser."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments):
+    """Run ``theanoguard doctor``; return its exit status."""
+    if not arguments.json:
+        print("Building the guard's kernel and a small function ...", file=sys.stderr)
+    findings = collect()
+    print(render_json(findings) if arguments.json else render_text(findings))
+    return 0 if works(findings) else 1

@@ -1,0 +1,196 @@
+"""``theanoguard run``: an unmodified program under the shim, and under the guard on request."""
+
+import argparse
+import builtins
+import functools
+import io
+import linecache
+import os
+import runpy
+import sys
+import zipfile
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+
+from theanoguard._pytensor import config
+from theanoguard.guard import GuardMode
+from theanoguard.guard.every_function import kinds
+from theanoguard.shim import numpy_compat, python_compat
+from theanoguard.shim.install import install_theano
+
+
+def kinds_argument(text):
+    """The argument of ``--guard``."""
+    try:
+        return kinds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(error) from error
+
+
+def add_arguments(parser):
+    """Add the command's arguments.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+    parser.usage = (
+        "%(prog)s [--guard KINDS] [--action ACTION] [--log FILE]\n"
+        "                       [--numpy-compat] [--python-compat]\n"
+        "                       (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]"
+    )
+    parser.add_argument(
+        "--guard",
+        metavar="KINDS",
+        type=kinds_argument,
+        help="guard every function that is compiled without a mode: some of nan,inf,big",
+    )
+    parser.add_argument(
+        "--action",
+        choices=["raise", "warn", "record"],
+        help="what happens at a bad value (default: raise)",
+    )
+    parser.add_argument("--log", metavar="FILE", help="keep the events in a log")
+    parser.add_argument(
+        "--numpy-compat", action="store_true", help="give NumPy its old names, such as np.int"
+    )
+    parser.add_argument(
+        "--python-compat",
+        action="store_true",
+        help="give Python's library names of 3.7, such as collections.Iterable",
+    )
+    program = parser.add_mutually_exclusive_group()
+    program.add_argument(
+        "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER, help="run a module"
+    )
+    program.add_argument(
+        "-c", dest="code", metavar="CODE", nargs=argparse.REMAINDER, help="run a string"
+    )
+    parser.add_argument(
+        "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="run a file, with its arguments"
+    )
+
+
+def new_main():
+    """Return a module as Python makes it for a program, in the place of ``__main__``."""
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    vars(main).update(__builtins__=builtins, __annotations__={})
+    return main
+
+
+def put_first(directory):
+    """Put a directory in the place on the path where Python puts that of the program."""
+    if not sys.flags.safe_path:
+        sys.path[0] = directory
+
+
+def start_script(argv):
+    """Return a function that runs a file, or what is packed in a directory or zip file.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be read.
+    """
+    path = os.path.join(os.getcwd(), argv[0])  # "./" in it stays, as Python has it
+    sys.argv[:] = argv
+    main = new_main()
+    if os.path.isdir(path) or zipfile.is_zipfile(path):
+        sys.path[0] = path
+        return lambda: runpy._run_module_as_main("__main__", False)
+    with io.open_code(path) as file:
+        source = file.read()
+    put_first(os.path.dirname(os.path.realpath(path)))
+    vars(main).update(__file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path))
+    return lambda: exec(compile(source, path, "exec", dont_inherit=True), vars(main))
+
+
+def start_module(argv):
+    """Return a function that runs a module as ``python -m`` does."""
+    put_first(os.getcwd())
+    sys.argv[:] = ["-m", *argv[1:]]
+    new_main()
+    return lambda: runpy._run_module_as_main(argv[0])
+
+
+def start_code(argv):
+    """Return a function that runs a string."""
+    put_first("")
+    sys.argv[:] = ["-c", *argv[1:]]
+    main = new_main()
+    if sys.version_info >= (3, 13):  # from there on, tracebacks show the lines of the string
+        lines = argv[0].splitlines(keepends=True)
+        linecache.cache["<string>"] = (len(argv[0]), None, lines, "<string>")
+    return lambda: exec(compile(argv[0], "<string>", "exec", dont_inherit=True), vars(main))
+
+
+def hide_own_frames(traceback):
+    """The part of a traceback that begins where the program does."""
+    while traceback and traceback.tb_frame.f_code.co_filename != __file__:
+        traceback = traceback.tb_next
+    while traceback and traceback.tb_frame.f_code.co_filename == __file__:
+        traceback = traceback.tb_next
+    return traceback
+
+
+def run_program(program):
+    """Run a program, and return 0; a traceback shows none of what is around it."""
+    try:
+        program()
+    except BaseException:
+        hook = sys.excepthook
+
+        def excepthook(kind, error, traceback):
+            own = hide_own_frames(traceback)
+            hook(kind, error.with_traceback(own), own)
+
+        sys.excepthook = excepthook
+        raise
+    return 0
+
+
+def run(arguments):
+    """Make everything ready for a program under the shim.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    callable
+        Runs the program, and returns 0; what it raises is the program's.
+
+    Raises
+    ------
+    ValueError
+        For arguments that make no sense.
+    OSError
+        When the program or the log cannot be read or written.
+    """
+    starts = [
+        (start, argv)
+        for start, argv in [
+            (start_module, arguments.module),
+            (start_code, arguments.code),
+            (start_script, arguments.script),
+        ]
+        if argv
+    ]
+    if not starts:
+        raise ValueError("no program.\nName a file, or a module with -m, or code with -c.")
+    if arguments.guard is None and (arguments.action or arguments.log):
+        raise ValueError("--action and --log are about the guard.\nAsk for it with --guard nan,inf")
+    if arguments.action == "record" and not arguments.log:
+        raise ValueError("what is recorded has to go somewhere.\nName a file with --log FILE")
+    if arguments.numpy_compat:
+        numpy_compat.install()
+    if arguments.python_compat:
+        python_compat.install()
+    if arguments.guard is not None:
+        guard = GuardMode(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
+    install_theano()
+    if arguments.guard is not None:
+        config.mode = guard
+    ((start, argv),) = starts
+    return functools.partial(run_program, start(argv))

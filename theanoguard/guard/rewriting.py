@@ -1,0 +1,45 @@
+"""Following the graph through the rewrites: where nodes come from, and what is left out."""
+
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+from theanoguard._provenance import attach, leave_origins, watch_rewriting
+from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
+from theanoguard.guard.plan import overwritten
+from theanoguard.guard.policy import Exemptions
+
+
+class Watched(GraphRewriter):
+    """A rewriter during which provenance and exemptions are followed."""
+
+    def __init__(self, rewriter, keeps_inputs):
+        self.rewriter = rewriter
+        self.keeps_inputs = keeps_inputs
+
+    def add_requirements(self, fgraph):
+        attach(fgraph)
+        fgraph.attach_feature(Exemptions())
+        if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
+            arrays = {v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)}
+            # Where what the user wrote overwrites one, no rewrite would be valid.
+            protect(fgraph, arrays.difference(*map(overwritten, fgraph.apply_nodes)))
+        return self.rewriter.add_requirements(fgraph)
+
+    def apply(self, fgraph, *args, **kwargs):
+        with watch_rewriting():
+            result = self.rewriter.apply(fgraph, *args, **kwargs)
+        leave_origins(fgraph)
+        return result
+
+    def __getattr__(self, name):
+        if name == "rewriter":
+            raise AttributeError(name)
+        return getattr(self.rewriter, name)
+
+
+class WatchedMode(Mode):
+    """A mode whose rewriting is watched."""
+
+    @property
+    def optimizer(self):
+        # A jitted function cannot put back what it has overwritten when a check stops it.
+        return Watched(super().optimizer, isinstance(self.linker, NumbaLinker))

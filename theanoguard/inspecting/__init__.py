@@ -1,5 +1,0 @@
-"""A graph, or a trip of the guard, as something to look into: HTML, and a picture."""
-
-from theanoguard.inspecting.inspection import Inspection, inspect
-
-__all__ = ["Inspection", "inspect"]

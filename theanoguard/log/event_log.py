@@ -1,0 +1,499 @@
+"""The log of events: lines of JSON for each trip, under headers that say what it ran on.
+
+A line that starts a section of a log is a header, ``{"schema": "theanoguard.log/1",
+"header": id, "environment": {...}, "mode": {...}}``.  Each other line is ``{"time": ...,
+"process": ..., "header": id}`` with ``"event"``, as
+:meth:`~theanoguard._event.GuardEvent.to_json` gives it, or with ``"explanation"``, as
+:meth:`~theanoguard.explain.records.Explanation.to_plain` gives it, or with both.  An
+explanation tells which event it is of; its line comes later, so that the event is safe before
+anything is found out about it.  The id is a digest of the header, so that one log may hold
+events of several runs and modes.
+
+A line also has ``"worker"`` and ``"task"``, the names of :func:`~theanoguard.log.worker.whereabouts`,
+where there are such names.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from theanoguard._environment import environment
+from theanoguard._event import GuardEvent
+from theanoguard.explain import Explanation
+from theanoguard.log.worker import whereabouts
+
+try:
+    import fcntl
+except ImportError:  # no POSIX
+    fcntl = None
+
+logger = logging.getLogger("theanoguard")
+
+SCHEMA = "theanoguard.log/1"
+"""Name and version of the format of a log."""
+
+MAX_EXPLANATION = 1 << 16
+"""Bytes that the line of an explanation may have."""
+
+_HEADER_START = b'{"schema": "theanoguard.log/'
+
+
+class EventLog:
+    """A file of events that several threads and processes may append to.
+
+    Each event is one line, handed to the operating system in one piece before the call
+    that tripped goes on: what has been logged is there even if the process crashes (not
+    if the machine does).  A file that would grow above `max_bytes` becomes ``path.1``,
+    ``path.1`` becomes ``path.2``, and so on, and a new file is begun, again with a header.
+
+    A log that can no longer be written (a full disk) never stops the computation: that is
+    said once, through the logger ``theanoguard``.
+
+    Parameters
+    ----------
+    path : str or path-like
+        In a folder that exists.  A log that is there is continued.
+    max_bytes : int
+        How large a file may grow, in bytes.  (One line, with its header, may be larger.)
+    backups : int
+        How many older files are kept.
+    mode : mapping or None
+        Settings of the compile mode, for the header: plain data.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If there is no writing to `path`, or if it holds something else than a log.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = os.path.join(folder.name, "events.jsonl")
+    >>> log = EventLog(path)
+    >>> log.add(GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
+    ...                    1, 0, 0, 0, (2,), float("nan")))
+    >>> [entry.event.node for entry in read_log(path).entries]
+    ['Log(x)']
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, path, *, max_bytes=10 << 20, backups=3, mode=None):
+        if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
+            raise TypeError(f"log must be the path of a file or an EventLog, not {path!r}")
+        for name, value, least in (("max_bytes", max_bytes, 1), ("backups", backups, 0)):
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"{name} must be an integer, at least {least}, not {value!r}")
+        self.path = os.path.abspath(path)
+        self.max_bytes = max_bytes
+        self.backups = backups
+        self.mode = dict(mode or {})
+        self._forget()
+        self._check()
+
+    def _forget(self):
+        self._header = None  # its line, made when it is first needed
+        self._id = None
+        self._seen = (None, frozenset())  # identity of a file, ids of headers that it has
+        self._failed = False
+
+    def _check(self):
+        """See that the log can be written, at once and not at the first trip."""
+        if fcntl is None:
+            raise ValueError("event logs need file locks, which this system (no POSIX) has not")
+        try:
+            fd = self._open()
+            try:
+                start = os.pread(fd, len(_HEADER_START), 0)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise ValueError(
+                f"the log {self.path!r} cannot be written: {error.strerror or error}.\n"
+                "Give the path of a file in a folder that exists and that you may write to."
+            ) from error
+        if start and start != _HEADER_START:
+            raise ValueError(
+                f"{self.path!r} holds something else than a log of events.\n"
+                "Give another path, or move the file away."
+            )
+
+    def __repr__(self):
+        return (
+            f"{type(self).__name__}({self.path!r}, max_bytes={self.max_bytes}, "
+            f"backups={self.backups})"
+        )
+
+    def __getstate__(self):
+        return {name: getattr(self, name) for name in ("path", "max_bytes", "backups", "mode")}
+
+    def __setstate__(self, state):
+        # Without a check: what was pickled elsewhere must load here.
+        vars(self).update(state)
+        self._forget()
+
+    def describing(self, mode):
+        """Return a log of the same file whose header has these settings of a mode.
+
+        Parameters
+        ----------
+        mode : mapping
+            Plain data.
+
+        Returns
+        -------
+        EventLog
+        """
+        new = object.__new__(type(self))
+        new.__setstate__({**self.__getstate__(), "mode": dict(mode)})
+        return new
+
+    def start(self):
+        """Write the header, unless the file has it: a run without a trip leaves it, too."""
+        self._write(lambda header: b"")
+
+    def add(self, event):
+        """Append an event.
+
+        Parameters
+        ----------
+        event : GuardEvent
+        """
+        self._write(lambda header: line_of(header, event))
+
+    def explain(self, explanation):
+        """Append the explanation of an event that has been added.
+
+        One that takes more than :data:`MAX_EXPLANATION` bytes loses the way from the inputs, and
+        if that is not enough it is left out.
+
+        Parameters
+        ----------
+        explanation : Explanation
+        """
+        self._write(lambda header: bounded_line(header, explanation))
+
+    # -- the file
+
+    def _write(self, make_line):
+        try:
+            self._append(make_line)
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                logger.error("theanoguard: the log %s cannot be written: %s", self.path, error)
+
+    def _append(self, make_line):
+        if self._header is None:
+            self._header, self._id = header_line(self.mode)
+        line = make_line(self._id)
+        fd = self._open()
+        try:
+            size = os.fstat(fd).st_size
+            text = self._missing(fd, size) + line
+            if size and size + len(text) > self.max_bytes:
+                self._rotate()
+                os.close(fd)
+                fd = self._open()
+                text = self._missing(fd, os.fstat(fd).st_size) + line
+            if text:
+                written = os.write(fd, text)
+                if written < len(text):
+                    raise OSError(f"only {written} of {len(text)} bytes were written")
+                key, seen = self._seen
+                self._seen = (key, seen | {self._id})
+        finally:
+            os.close(fd)  # and with it the lock
+
+    def _open(self):
+        """Return a descriptor of the current file, locked against everybody else.
+
+        It is opened anew for each line: another process may have rotated it.  The lock
+        belongs to the descriptor, so it keeps threads apart as well.
+        """
+        while True:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+            fd = os.open(self.path, flags, 0o666)
+            try:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    raise OSError("it is no regular file")
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if os.path.samestat(os.fstat(fd), os.stat(self.path)):
+                    return fd
+            except FileNotFoundError:
+                pass  # it has just been rotated away
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+
+    def _missing(self, fd, size):
+        """Return what has to stand before the next line: the end of a broken one, a header."""
+        status = os.fstat(fd)
+        key = (status.st_dev, status.st_ino)
+        if size == 0 or self._seen[0] != key:
+            self._seen = (key, frozenset())
+        broken = b"\n" if size and os.pread(fd, 1, size - 1) != b"\n" else b""
+        if self._id in self._seen[1]:
+            return broken
+        with open(self.path, "rb") as file:
+            if any(line == self._header for line in file):
+                self._seen = (key, self._seen[1] | {self._id})
+                return broken
+        return broken + self._header
+
+    def _rotate(self):
+        if self.backups == 0:
+            os.remove(self.path)
+            return
+        names = [self.path, *(f"{self.path}.{n}" for n in range(1, self.backups + 1))]
+        for old, new in reversed(list(zip(names, names[1:], strict=False))):
+            if os.path.exists(old):
+                os.replace(old, new)
+
+
+def open_log(log):
+    """Return what the argument `log` of a mode stands for.
+
+    Parameters
+    ----------
+    log : None, str, path-like or EventLog
+
+    Returns
+    -------
+    EventLog or None
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :class:`EventLog`.
+    """
+    return log if log is None or isinstance(log, EventLog) else EventLog(log)
+
+
+def header_line(mode):
+    """Return the header line of a log, and its id."""
+    content = {"environment": environment(), "mode": dict(mode)}
+    key = header_id(content)
+    return f"{header_json(key, content)}\n".encode(), key
+
+
+def header_id(content):
+    """Return the id of a header with this content: a digest of it."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def header_json(key, content):
+    """Return a header, with its id and its content, as JSON."""
+    return json.dumps({"schema": SCHEMA, "header": key, **content})
+
+
+def line_of(header, event=None, explanation=None):
+    """Return the line of what happens now, under the header with this id."""
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    record = {"time": time, "process": os.getpid(), **whereabouts(), "header": header}
+    return f"{_entry_json(record, event, explanation)}\n".encode()
+
+
+def bounded_line(header, explanation):
+    """Return the line of an explanation; what is too long loses the way, or is left out."""
+    left_out = explanation.left_out + len(explanation.waypoints)
+    for shorter in (explanation, replace(explanation, waypoints=(), left_out=left_out)):
+        line = line_of(header, explanation=shorter)
+        if len(line) <= MAX_EXPLANATION:
+            return line
+    return b""
+
+
+def _entry_json(record, event, explanation):
+    if event is not None:
+        record["event"] = event.to_plain()
+    if explanation is not None:
+        record["explanation"] = explanation.to_plain()
+    return json.dumps(record, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class LogEntry:
+    """One event of a log.
+
+    Parameters
+    ----------
+    event : GuardEvent
+    time : str
+        When it was logged: ISO 8601, UTC.
+    process : int
+        Id of the process that logged it.
+    header : str
+        Key of :attr:`Log.headers`: what it ran on.
+    explanation : Explanation or None
+        Where one was logged.
+    worker : str or None
+        Name of the worker that logged it: a Dask worker's, or that of a process that is not the
+        main one.
+    task : str or None
+        What it was working on: a Dask task's key, or what :func:`theanoguard.task` was told.
+    """
+
+    event: GuardEvent
+    time: str
+    process: int
+    header: str
+    explanation: Explanation | None = None
+    worker: str | None = None
+    task: str | None = None
+
+    def to_json(self):
+        """Return the entry as one line of a log, without its end."""
+        names = {"worker": self.worker, "task": self.task}
+        names = {what: name for what, name in names.items() if name is not None}
+        record = {"time": self.time, "process": self.process, **names, "header": self.header}
+        return _entry_json(record, self.event, self.explanation)
+
+
+@dataclass
+class Log:
+    """What a log holds.
+
+    Parameters
+    ----------
+    headers : dict of str to dict
+        By id; each has the keys ``environment`` and ``mode``.
+    entries : list of LogEntry
+        In the order in which they were written.
+    damaged : int
+        Number of lines that are no JSON, as a crash or a full disk leaves them.
+    """
+
+    headers: dict[str, Mapping] = field(default_factory=dict)
+    entries: list[LogEntry] = field(default_factory=list)
+    damaged: int = 0
+
+    @property
+    def events(self):
+        """The events alone."""
+        return [entry.event for entry in self.entries]
+
+
+def read_log(path):
+    """Read one file that an :class:`EventLog` has written.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    Log
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is empty, or no log of events, or of another version.
+    """
+    log = _read(path)
+    log.entries = _joined(log.entries)
+    return log
+
+
+def _read(path):
+    """Read a log in which explanations are still apart from their events."""
+    log = Log()
+    with open(path, "rb") as file:
+        lines = [line for line in file if line.strip()]
+    if not lines:
+        raise ValueError(
+            f"{str(path)!r} is empty.\nNo function has been compiled with this log so far."
+        )
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except ValueError:  # of JSON, or of the encoding
+            log.damaged += 1
+            continue
+        try:
+            _take(record, log)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{str(path)!r} is no log of events that this version of theanoguard can read.\n"
+                f"Line {number}: {_first_line(error)}"
+            ) from error
+    if not log.headers:
+        raise ValueError(f"{str(path)!r} is no log of events: it has no header.")
+    return log
+
+
+def _take(record, log):
+    if not isinstance(record, dict) or "header" not in record:
+        raise ValueError("neither a header nor an event")
+    if "event" in record or "explanation" in record:
+        explanation = record.get("explanation")
+        explanation = None if explanation is None else Explanation.from_plain(explanation)
+        event = GuardEvent.from_plain(record["event"]) if "event" in record else explanation.event
+        time, process, header = str(record["time"]), int(record["process"]), str(record["header"])
+        names = {what: str(record[what]) for what in ("worker", "task") if what in record}
+        log.entries.append(LogEntry(event, time, process, header, explanation, **names))
+    elif record.get("schema") == SCHEMA:
+        content = {"environment": record["environment"], "mode": record["mode"]}
+        if header_id(content) != record["header"]:
+            raise ValueError("the header is not as it was written")
+        log.headers[record["header"]] = content
+    else:
+        raise ValueError(f"a log of schema {record.get('schema')!r}, not {SCHEMA!r}")
+
+
+def _joined(entries):
+    """Put explanations to the events that they are of."""
+    joined, waiting = [], {}
+    for entry in entries:
+        key = entry.process, entry.worker, entry.task, entry.header, entry.event
+        if entry.explanation is None:
+            waiting[key] = len(joined)
+        elif key in waiting:
+            at = waiting.pop(key)
+            joined[at] = replace(joined[at], explanation=entry.explanation)
+            continue
+        joined.append(entry)
+    return joined
+
+
+def _first_line(error):
+    if isinstance(error, KeyError):
+        return f"no {error}"
+    return str(error).partition("\n")[0]
+
+
+def read_logs(paths):
+    """Read several files as one: those that a log was rotated to, or those of many workers.
+
+    Parameters
+    ----------
+    paths : iterable of str or path-like
+
+    Returns
+    -------
+    Log
+        With the entries in the order of their times.
+
+    Raises
+    ------
+    OSError, ValueError
+        As :func:`read_log`.
+    """
+    logs = [_read(Path(path)) for path in paths]
+    entries = [entry for log in logs for entry in log.entries]
+    # (an explanation may stand in another file than its event, and bear the same time)
+    entries.sort(key=lambda entry: (entry.time, entry.explanation is not None))
+    return Log(
+        headers={key: header for log in logs for key, header in log.headers.items()},
+        entries=_joined(entries),
+        damaged=sum(log.damaged for log in logs),
+    )

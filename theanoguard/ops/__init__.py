@@ -1,0 +1,1 @@
+"""Operations for the user's own graphs: ``Print`` and ``Assert``."""

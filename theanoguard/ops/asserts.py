@@ -1,0 +1,621 @@
+"""Assertions inside a graph whose failure says what was compared, and with which values.
+
+:class:`Assert` is the one of Theano (``theano.tensor.opt.Assert``) and of PyTensor
+(``pytensor.raise_op.Assert``) with a longer message: the user's line of the condition,
+both sides of the comparison, the first elements that break it.  The compared values are
+inputs of the node, so that they are still there when the check fails.
+"""
+
+import operator
+from collections.abc import Callable
+from copy import copy
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import ClassVar
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.breakpoint import PdbBreakpoint
+from pytensor.compile.mode import optdb
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import _vectorize_node
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
+from pytensor.link.c.op import COp
+from pytensor.link.c.type import generic
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.type import DenseTensorType
+
+from theanoguard._provenance import source_line
+from theanoguard._pytensor import join_rewrite
+
+__all__ = [
+    "Assert",
+    "PdbBreakpoint",  # PyTensor's is Theano's
+    "assert_finite",
+    "assert_in_range",
+    "assert_op",
+    "assert_shape",
+]
+
+#: Failing elements that are listed one by one.
+MAX_ELEMENTS = 3
+#: Arrays up to this size are written out whole.
+MAX_WHOLE = 6
+#: Operands of a condition that is no comparison, beyond which none are kept.
+MAX_OPERANDS = 3
+
+
+# What failed: the conditions and their failing elements
+# ------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One condition of an :class:`Assert`, as far as it is known when the graph is built.
+
+    Parameters
+    ----------
+    relation : str
+        Key into the table of relations; "" where the condition is no comparison.
+    negated : bool
+        Whether the condition asks for the contrary of the relation.
+    labels : tuple of str
+        How the operands are called in the message; one for each operand of the node.
+    where : str or None
+        The user's line that built the condition.
+    """
+
+    relation: str
+    negated: bool
+    labels: tuple[str, ...]
+    where: str | None
+
+
+@dataclass(frozen=True)
+class Relation:
+    """How a relation is computed and named.
+
+    Parameters
+    ----------
+    holds : callable
+        From the operands to a boolean array: where the relation holds.
+    text : str
+        What is asked for, with ``{0}``, ``{1}`` in place of the operands' labels.
+    """
+
+    holds: Callable
+    text: str
+
+
+_RELATIONS = {
+    "<": Relation(operator.lt, "{0} < {1}"),
+    ">": Relation(operator.gt, "{0} > {1}"),
+    "<=": Relation(operator.le, "{0} <= {1}"),
+    ">=": Relation(operator.ge, "{0} >= {1}"),
+    "==": Relation(operator.eq, "{0} == {1}"),
+    "!=": Relation(operator.ne, "{0} != {1}"),
+    "isnan": Relation(np.isnan, "isnan({0})"),
+    "isinf": Relation(np.isinf, "isinf({0})"),
+    "finite": Relation(np.isfinite, "{0} is finite"),
+}
+
+_SCALAR_RELATIONS = {
+    ps.LT: "<",
+    ps.GT: ">",
+    ps.LE: "<=",
+    ps.GE: ">=",
+    ps.EQ: "==",
+    ps.NEQ: "!=",
+    ps.IsNan: "isnan",
+    ps.IsInf: "isinf",
+}
+
+
+def _label(variable):
+    """Name of `variable` in a message: its name, its constant value, or how it prints."""
+    if variable.name:
+        return variable.name
+    if isinstance(variable, Constant) and np.size(variable.data) == 1:
+        return str(np.asarray(variable.data).item())
+    text = str(variable)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+@singledispatch
+def _comparison(op, node, negated):
+    """Return (relation, operands, negated) of the node that decides a condition.
+
+    Dispatched on the operation: the ones that only carry a truth value on are looked through.
+    """
+    return "", node.inputs, negated
+
+
+@_comparison.register(CAReduce)
+def _(op, node, negated):
+    if isinstance(op.scalar_op, ps.AND | ps.OR):
+        return _decide(node.inputs[0], negated)
+    return "", node.inputs, negated
+
+
+@_comparison.register(DimShuffle)
+def _(op, node, negated):
+    return _decide(node.inputs[0], negated)
+
+
+@_comparison.register(Elemwise)
+def _(op, node, negated):
+    scalar_op = op.scalar_op
+    if isinstance(scalar_op, ps.Cast | ps.Identity):
+        return _decide(node.inputs[0], negated)
+    if isinstance(scalar_op, ps.Invert):
+        return _decide(node.inputs[0], not negated)
+    relation = _SCALAR_RELATIONS.get(type(scalar_op), "")
+    return relation, node.inputs, negated
+
+
+def _decide(variable, negated):
+    if variable.owner is None:
+        return "", [variable], negated
+    return _comparison(variable.owner.op, variable.owner, negated)
+
+
+def _before_broadcasting(variable):
+    """Look through the axes that were only put in front for broadcasting."""
+    node = variable.owner
+    if node is not None and isinstance(node.op, DimShuffle):
+        (x,) = node.inputs
+        n_new = variable.type.ndim - x.type.ndim
+        if tuple(node.op.new_order) == ("x",) * n_new + tuple(range(x.type.ndim)):
+            return _before_broadcasting(x)
+    return variable
+
+
+def _describe(condition):
+    """Return what is known of the symbolic `condition`, and the operands to keep for it."""
+    relation, operands, negated = _decide(condition, negated=False)
+    operands = [_before_broadcasting(v) for v in operands]
+    # An operand that is no array, or the condition itself, says nothing more.
+    keep = [v for v in operands if isinstance(v.type, DenseTensorType) and v is not condition]
+    if relation and len(keep) < len(operands):
+        relation = ""
+    if not relation and len(keep) > MAX_OPERANDS:
+        keep = []
+    labels = tuple(_label(v) for v in keep)
+    return Condition(relation, negated, labels, source_line(condition)), keep
+
+
+# The message
+# -----------
+
+
+def _value(label, value):
+    """One line for the value of an operand."""
+    value = np.asarray(value)
+    if value.ndim == 0:
+        line = f"{value.item()!r} ({value.dtype})"
+    else:
+        line = f"{value.dtype} array of shape {value.shape}"
+        if value.size <= MAX_WHOLE:
+            line += " " + np.array2string(value, separator=", ").replace("\n", "")
+    return line if label == str(value) else f"{label} = {line}"
+
+
+def _element(label, operand, index):
+    """Say what `operand` holds where the broadcast index is `index`."""
+    if operand.ndim == 0:
+        return f"{label} = {operand.item()!r}"
+    own = index[len(index) - operand.ndim :]
+    own = tuple(int(i) if n > 1 else 0 for i, n in zip(own, operand.shape, strict=True))
+    return f"{label}[{', '.join(map(str, own))}] = {operand[own].item()!r}"
+
+
+def _failing_elements(condition, operands):
+    """Say how many elements break the relation, and list the first of them."""
+    relation = _RELATIONS[condition.relation]
+    try:
+        np.broadcast_shapes(*(operand.shape for operand in operands))
+    except ValueError:  # a vectorized graph has batch axes on some of them only
+        return
+    with np.errstate(invalid="ignore"):
+        broken = relation.holds(*operands)
+    if not condition.negated:
+        broken = ~np.asarray(broken)
+    if broken.ndim == 0 or not broken.any():
+        return
+    yield f"{int(broken.sum())} of {broken.size} elements fail; the first:"
+    for index in np.argwhere(broken)[:MAX_ELEMENTS]:
+        yield "  " + ", ".join(
+            _element(label, operand, index)
+            for label, operand in zip(condition.labels, operands, strict=True)
+            if label != str(operand)
+        )
+
+
+def _report(condition, operands):
+    """Lines on one condition that does not hold."""
+    relation = _RELATIONS.get(condition.relation)
+    if relation:
+        text = relation.text.format(*condition.labels)
+        yield f"asked for: {f'not ({text})' if condition.negated else text}"
+    if condition.where:
+        yield f"built at: {condition.where}"
+    if relation and len(operands) == 2:
+        sides = ("left side: ", "right side: ")
+    else:
+        sides = ("value: ",) * len(operands)
+    for side, label, value in zip(sides, condition.labels, operands, strict=True):
+        yield side + _value(label, value)
+    if relation:
+        yield from _failing_elements(condition, operands)
+
+
+# The operation
+# -------------
+
+
+class Assert(COp):
+    """Check conditions when the graph runs, and let a value through.
+
+    Parameters
+    ----------
+    msg : str
+        First line of the :class:`AssertionError`.  Below it stand the relation that was asked
+        for, the user's line that built the condition, both sides of the comparison with
+        shape and values, and the first elements that break it.
+
+    Raises
+    ------
+    AssertionError
+        When the compiled function runs, if a condition does not hold.
+    TypeError
+        When the operation is applied, if a condition is no scalar.
+
+    Notes
+    -----
+    ``Assert(msg)(value, *conditions)`` gives `value` back.  The assertion is only checked if
+    this output is used, and it can be removed: a condition that is known to hold is dropped,
+    and the rewrites called ``local_remove_all_assert`` (or ``unsafe``) drop them all.  The two
+    sides of the comparison are inputs of the node: they are kept until the check has been made,
+    and are computed on their own, where they would have been fused with their users.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> f = pytensor.function([x], Assert("too long")(x, x.size < 2), mode="CVM")
+    >>> try:
+    ...     f(np.zeros(3))
+    ... except AssertionError as e:
+    ...     print(str(e).splitlines()[0])
+    too long
+    """
+
+    _f16_ok = True
+    __props__ = ("msg", "conditions")
+    view_map: ClassVar = {0: [0]}
+    check_input = False
+    params_type = generic
+
+    def __init__(self, msg="Theano Assert failed!"):
+        self.msg = str(msg)
+        # None until the operation is applied: the applied one knows its conditions.
+        self.conditions = None
+
+    def __str__(self):
+        msg = self.msg if len(self.msg) <= 30 else self.msg[:27] + "..."
+        return f"Assert{{msg={msg!r}}}"
+
+    def make_node(self, value, *inputs):
+        """Apply to a value and scalar conditions.
+
+        Parameters
+        ----------
+        value : Variable or array_like
+            What is let through.
+        inputs : Variable or bool
+            The conditions, scalars.  (The operation of an existing node takes that node's
+            inputs: conditions, then the operands of the comparisons.)
+        """
+        if not isinstance(value, Variable):
+            value = pt.as_tensor_variable(value)
+        if self.conditions is not None:
+            return Apply(self, [value, *inputs], [value.type()])
+
+        symbols = [_as_condition(i, c) for i, c in enumerate(inputs)]
+        described = [_describe(c) for c in symbols]
+        return self.bound(value, symbols, described)
+
+    def bound(self, value, symbols, described):
+        """Return the node that checks `symbols`, each described by (Condition, operands)."""
+        op = copy(self)
+        op.conditions = tuple(condition for condition, _ in described)
+        operands = [v for _, variables in described for v in variables]
+        symbols = [pt.cast(c, "bool") for c in symbols]
+        return Apply(op, [value, *symbols, *operands], [value.type()])
+
+    def described(self, node):
+        """Return the (Condition, operands) of an applied `node`."""
+        operands = iter(node.inputs[1 + len(self.conditions) :])
+        return [(c, [next(operands) for _ in c.labels]) for c in self.conditions]
+
+    def report(self, *inputs):
+        """Raise the error for the values of the conditions and operands of a node."""
+        n = len(self.conditions)
+        operands = iter(inputs[n:])
+        lines = [self.msg]
+        for holds, condition in zip(inputs[:n], self.conditions, strict=True):
+            values = [np.asarray(next(operands)) for _ in condition.labels]
+            if not holds:
+                lines.extend(_report(condition, values))
+        raise AssertionError("\n".join(lines))
+
+    def perform(self, node, inputs, output_storage):
+        value, *rest = inputs
+        if not all(rest[: len(self.conditions)]):
+            self.report(*rest)
+        output_storage[0][0] = value
+
+    def get_params(self, node):
+        return self.report
+
+    def c_code(self, node, name, input_names, output_names, sub):
+        if not isinstance(node.inputs[0].type, DenseTensorType):
+            raise NotImplementedError("Assert has C code for dense tensors only")
+        value, *rest = input_names
+        (out,) = output_names
+        conditions = rest[: len(self.conditions)]
+        holds = " && ".join(f"((npy_bool*)PyArray_DATA({c}))[0]" for c in conditions) or "1"
+        arguments = "".join(f"(PyObject*){r}, " for r in rest)
+        # The message is made in Python, by the operation itself: one compiled
+        # module serves every message.
+        return f"""
+        if (!({holds})) {{
+            PyObject *none = PyObject_CallFunctionObjArgs({sub["params"]}, {arguments}NULL);
+            Py_XDECREF(none);
+            if (!PyErr_Occurred())
+                PyErr_SetString(PyExc_AssertionError, "the assertion could not be reported");
+            {sub["fail"]}
+        }}
+        Py_XDECREF({out});
+        {out} = {value};
+        Py_INCREF({value});
+        """
+
+    def c_code_cache_version(self):
+        return (1,)
+
+    def infer_shape(self, *args):
+        # PyTensor 3.0 passes the graph first, 3.3 does not.
+        _node, input_shapes = args[-2:]
+        return [input_shapes[0]]
+
+    def connection_pattern(self, node):
+        return [[True]] + [[False]] * (len(node.inputs) - 1)
+
+    def pullback(self, inputs, outputs, output_gradients):
+        return [*output_gradients, *(disconnected_type() for _ in inputs[1:])]
+
+    def pushforward(self, inputs, outputs, tangents):
+        return [tangents[0]]
+
+    def do_constant_folding(self, fgraph, node):
+        return all(
+            isinstance(c, Constant) and bool(c.data)
+            for c in node.inputs[1 : 1 + len(self.conditions)]
+        )
+
+
+@_vectorize_node.register(Assert)
+def vectorize_assert(op, node, batch_x, *batch_rest):
+    """Check the conditions of all members of the batch at once."""
+    n = len(op.conditions)
+    symbols, operands = batch_rest[:n], iter(batch_rest[n:])
+    described = [(c, [next(operands) for _ in c.labels]) for c in op.conditions]
+    new = op.bound(batch_x, [pt.all(c) for c in symbols], described)
+    batched = [c for c in symbols if c.type.ndim]
+    if not batched:
+        return new
+    # A batch of conditions makes a batch of values.
+    core_ndim = node.inputs[0].type.ndim
+    out, *_ = pt.broadcast_arrays(
+        new.outputs[0], *(pt.shape_padright(c, core_ndim) for c in batched)
+    )
+    return out.owner
+
+
+def _as_condition(i, condition):
+    """Return `condition` as a scalar tensor."""
+    condition = pt.as_tensor_variable(condition)
+    if condition.type.ndim:
+        raise TypeError(
+            f"Assert: condition {i} ({_label(condition)}) is {condition.type}, not a scalar.\n"
+            "Reduce it first: pytensor.tensor.all(condition)."
+        )
+    return condition
+
+
+def _always_true(condition):
+    try:
+        return bool(get_underlying_scalar_constant_value(condition))
+    except NotScalarConstantError:
+        return False
+
+
+@node_rewriter([Assert])
+def local_drop_true_conditions(fgraph, node):
+    """Drop the conditions that are known to hold, and the node when none is left."""
+    op = node.op
+    conditions = node.inputs[1 : 1 + len(op.conditions)]
+    left = [
+        (symbol, described)
+        for symbol, described in zip(conditions, op.described(node), strict=True)
+        if not _always_true(symbol)
+    ]
+    if not left:
+        return [node.inputs[0]]
+    if len(left) == len(conditions):
+        return None
+    symbols, described = zip(*left, strict=True)
+    (out,) = op.bound(node.inputs[0], symbols, described).outputs
+    copy_stack_trace(node.outputs[0], out)
+    return [out]
+
+
+@node_rewriter([Assert])
+def local_drop_asserts(fgraph, node):
+    """Drop the node: what ``local_remove_all_assert`` asks for."""
+    return [node.inputs[0]]
+
+
+optdb["useless"].register(
+    "theanoguard_drop_true_conditions", local_drop_true_conditions, "fast_run", "fast_compile"
+)
+optdb["specialize"].register(
+    "theanoguard_drop_true_conditions", local_drop_true_conditions, "fast_run", "fast_compile"
+)
+for _phase in ("useless", "canonicalize", "stabilize", "specialize"):
+    optdb[_phase].register(
+        "theanoguard_drop_asserts",
+        local_drop_asserts,
+        "unsafe",
+        use_db_name_as_tag=False,
+    )
+    join_rewrite(optdb[_phase], "local_remove_all_assert", local_drop_asserts)
+
+
+# Helpers
+# -------
+
+#: ``assert_op(value, *conditions)``: :class:`Assert` with the default message.
+assert_op = Assert()
+
+
+def assert_shape(x, shape, msg=None):
+    """Let `x` through and check its shape when the graph runs.
+
+    Parameters
+    ----------
+    x : Variable
+        A tensor.
+    shape : sequence of int, Variable or None
+        The length asked for along each axis; None where any length will do.
+    msg : str, optional
+        First line of the error.
+
+    Returns
+    -------
+    Variable
+        `x`, checked.  Lengths that are known when the graph is compiled cost nothing.
+
+    Raises
+    ------
+    AssertionError
+        At once if `shape` has another number of axes than `x`; else when the function runs.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> x = pt.matrix("x")
+    >>> f = pytensor.function([x], assert_shape(x, (None, 3)).sum(), mode="CVM")
+    >>> print(f(np.ones((2, 3))))
+    6.0
+    """
+    x = pt.as_tensor_variable(x)
+    shape = tuple(shape)
+    asked = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+    msg = msg or f"{_label(x)} must have the shape {asked}"
+    if len(shape) != x.type.ndim:
+        raise AssertionError(
+            f"{msg}\n{_label(x)} has {x.type.ndim} axes ({x.type}), {len(shape)} were asked for."
+        )
+    conditions = []
+    for axis, length in enumerate(shape):
+        if length is not None:
+            actual = x.shape[axis]
+            actual.name = f"{_label(x)}.shape[{axis}]"
+            conditions.append(pt.eq(actual, length))
+    return Assert(msg)(x, *conditions) if conditions else x
+
+
+def assert_finite(x, msg=None):
+    """Let `x` through and check when the graph runs that it holds neither NaN nor Inf.
+
+    Parameters
+    ----------
+    x : Variable
+        A tensor.
+    msg : str, optional
+        First line of the error.
+
+    Returns
+    -------
+    Variable
+        `x`, checked; `x` itself if its dtype has no NaN.
+
+    Raises
+    ------
+    AssertionError
+        When the function runs; the message lists the first bad elements.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> i = pt.ivector("i")
+    >>> assert_finite(i) is i
+    True
+    """
+    x = pt.as_tensor_variable(x)
+    if x.type.dtype not in (*pt.type.float_dtypes, *pt.type.complex_dtypes):
+        return x
+    finite = pt.all(pt.invert(pt.or_(pt.isnan(x), pt.isinf(x))))
+    condition = Condition("finite", False, (_label(x),), source_line(finite))
+    op = Assert(msg or f"{_label(x)} must be finite")
+    (out,) = op.bound(x, [finite], [(condition, [x])]).outputs
+    return out
+
+
+def assert_in_range(x, low=None, high=None, msg=None):
+    """Let `x` through and check ``low <= x <= high`` for every element when the graph runs.
+
+    Parameters
+    ----------
+    x : Variable
+        A tensor.
+    low, high : Variable, float or None
+        Bounds, included; anything that broadcasts against `x`.  None leaves that end open.
+    msg : str, optional
+        First line of the error.
+
+    Returns
+    -------
+    Variable
+        `x`, checked.
+
+    Raises
+    ------
+    AssertionError
+        When the function runs, for an element out of range or NaN.
+    ValueError
+        If both bounds are None.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> p = pt.vector("p")
+    >>> f = pytensor.function([p], assert_in_range(p, 0, 1).sum(), mode="CVM")
+    >>> print(f(np.array([0.25, 0.5])))
+    0.75
+    """
+    x = pt.as_tensor_variable(x)
+    bounds = [(pt.ge, ">=", low), (pt.le, "<=", high)]
+    bounds = [(compare, sign, bound) for compare, sign, bound in bounds if bound is not None]
+    if not bounds:
+        raise ValueError("assert_in_range: give `low`, `high`, or both; neither was given.")
+    if msg is None:
+        asked = (f"{sign} {_label(pt.as_tensor_variable(b))}" for _, sign, b in bounds)
+        msg = f"{_label(x)} must be {' and '.join(asked)}"
+    return Assert(msg)(x, *(pt.all(compare(x, bound)) for compare, _, bound in bounds))

@@ -1,0 +1,101 @@
+"""``import theano``: putting the modules of the shim in place, and taking them away again."""
+
+import importlib
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
+
+from theanoguard._pytensor import forget_module_cache
+
+# The tree mirrors Theano's own module paths.  Its modules are loaded under Theano's names, so
+# that classes, pickles and messages name them as legacy code does.
+TREE = Path(__file__).parent / "theano"
+
+
+class TheanoFinder(MetaPathFinder):
+    """Finds the top package ``theano`` in the tree of the shim; the rest follows from its path.
+
+    Of the modules that are not in the tree it refuses those of which it can say what to use.
+    """
+
+    def find_spec(self, fullname, path=None, target=None):
+        """Return the spec of the package ``theano``, and None for any other name."""
+        if fullname.startswith("theano.") and (missing := sys.modules.get("theano._missing")):
+            missing.refuse(fullname)
+        if fullname != "theano":
+            return None
+        return spec_from_file_location(
+            "theano", TREE / "__init__.py", submodule_search_locations=[str(TREE)]
+        )
+
+
+FINDER = TheanoFinder()
+
+
+def theano_modules():
+    """The names of the loaded modules of any Theano."""
+    return [name for name in sys.modules if name.split(".")[0] == "theano"]
+
+
+def is_installed():
+    """Whether ``import theano`` gives the shim."""
+    return FINDER in sys.meta_path
+
+
+def install_theano():
+    """Make ``import theano`` import the shim, which runs on PyTensor's C backend.
+
+    PyTensor's default linker becomes ``cvm``, and those methods of its variables that behave
+    otherwise in Theano 1.0.5 behave as there, until `uninstall_theano`.  A second call does
+    nothing.
+
+    Returns
+    -------
+    module
+        The package ``theano``.
+
+    Raises
+    ------
+    ImportError
+        When another Theano (or Theano-PyMC) is already imported.
+
+    Examples
+    --------
+    >>> import theanoguard
+    >>> theano = theanoguard.install_theano()
+    >>> theano.__version__
+    '1.0.5...'
+    >>> theanoguard.uninstall_theano()
+    """
+    if is_installed():
+        return importlib.import_module("theano")
+    if loaded := sys.modules.get("theano"):
+        raise ImportError(
+            f"theano is already imported, from {getattr(loaded, '__file__', 'an unknown place')}.\n"
+            "Call theanoguard.install_theano() before anything imports theano, or uninstall it.",
+            name="theano",
+        )
+    sys.meta_path.insert(0, FINDER)
+    try:
+        theano = importlib.import_module("theano")
+        importlib.import_module("theano._patches").apply()
+    except BaseException:
+        uninstall_theano()
+        raise
+    return theano
+
+
+def uninstall_theano():
+    """Undo `install_theano`: every patch of PyTensor, the configuration, and the modules.
+
+    Does nothing where the shim is not installed.
+    """
+    if not is_installed():
+        return
+    sys.meta_path.remove(FINDER)
+    if patches := sys.modules.get("theano._patches"):
+        patches.undo()
+    forget_module_cache()
+    for name in theano_modules():
+        del sys.modules[name]

@@ -1,0 +1,1 @@
+"""Graphs to look at: the model, and its renderings."""

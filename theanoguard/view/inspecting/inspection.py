@@ -1,0 +1,143 @@
+"""``theanoguard.inspect``."""
+
+import traceback
+from pathlib import Path
+
+from theanoguard.guard import GuardError
+from theanoguard.view.inspecting import page
+from theanoguard.view.inspecting.outline import Outline
+from theanoguard.view.inspecting.picture import picture, pictures
+from theanoguard.view.inspecting.subject import subject_of
+from theanoguard.view.printing import write_atomically
+
+TRACEBACK = 15_000
+"""Characters of a traceback that are kept, its end."""
+
+
+def inspect(thing, *, values=None, events=None, times=None):
+    """Look into a graph, or into a trip of the guard.
+
+    Parameters
+    ----------
+    thing : Variable, Apply, Function, FunctionGraph, list of these, GuardError or GuardEvent
+        Of an error as it was caught the function that raised it is shown; of one that has been
+        pickled, and of an event, what they tell by themselves.
+    values : mapping of Variable to array_like or Statistics, optional
+        Last values.  Of a function, those that its last call has left are found without being
+        asked for: all with a linker that collects no garbage (``"cvm_nogc"``), else few.
+    events : mapping, GuardEvent, GuardError or list of GuardEvent, optional
+        What to mark, as for :func:`theanoguard.debugprint`; of a guarded function, its last
+        events by default.
+    times : mapping of Apply to float, optional
+        Seconds spent in each node; of a function compiled with ``profile=True`` its profile is
+        read.
+
+    Returns
+    -------
+    Inspection
+        Which a notebook displays.
+
+    Raises
+    ------
+    TypeError
+        If there is nothing to look into.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.dvector("x")
+    >>> looked_at = inspect(pt.log(x))
+    >>> [node.op for node in looked_at.model.in_order()]
+    ['Log']
+    >>> looked_at.html().count("<details")
+    1
+    """
+    return Inspection(thing, subject_of(thing, values=values, events=events, times=times))
+
+
+class Inspection:
+    """What :func:`inspect` has found.
+
+    Attributes
+    ----------
+    model : GraphModel
+        The graph as plain data.
+    """
+
+    def __init__(self, thing, subject):
+        self._subject = subject
+        self.model = subject.model
+        self._traceback = _traceback_text(thing) if isinstance(thing, GuardError) else None
+
+    def __repr__(self):
+        return self._subject.text()
+
+    def html(self):
+        """Return it as HTML.
+
+        Returns
+        -------
+        str
+            One element that needs nothing else: no network, no installed extension.  Where
+            scripts are not run it is nested lists to unfold.
+        """
+        subject = self._subject
+        tree = page.tree(Outline(self.model, subject.wanted), subject.title)
+        if subject.report is None:
+            return tree
+        parts = [
+            f"<style>{page.STYLE}</style>",
+            page.colored(subject.report),
+            page.fold(f"Graph of {subject.title}, opened at the bad node", tree),
+        ]
+        if self._traceback is not None:
+            parts.append(page.fold("Traceback", page.block(self._traceback)))
+        return f"<div>{''.join(parts)}</div>"
+
+    _repr_html_ = html
+
+    def picture(self, before=False, most=200):
+        """Draw the graph in a notebook: zoom, search, what is up- and downstream of a node.
+
+        Graphviz lays it out in the browser; a click on a node shows what is known of it.
+
+        Parameters
+        ----------
+        before : bool
+            Also draw the graph before it was rewritten, beside it; a click on a node of the
+            one marks those of the other that it stands for.
+        most : int
+            How many nodes are drawn of a graph: those around what matters.
+
+        Returns
+        -------
+        ipywidgets.VBox
+
+        Raises
+        ------
+        ImportError
+            If the extra ``notebook`` is not installed.
+        ValueError
+            If `before` is asked for, and the rewriting was not recorded: it is under a guard,
+            and inside :func:`theanoguard.track_provenance`.
+        """
+        subject = self._subject
+        if before:
+            return pictures(subject.function, self.model, subject.wanted, most)
+        return picture(self.model, subject.wanted, most)
+
+    def save(self, path):
+        """Write it into a file of its own, which any browser shows.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        text = page.document(self.html(), self._subject.title)
+        write_atomically(Path(path), text.encode())
+
+
+def _traceback_text(error):
+    """Return the traceback of an error as plain text, its beginning left out where it is long."""
+    text = "".join(traceback.format_exception(error))
+    return text if len(text) <= TRACEBACK else f"...{text[-TRACEBACK:]}"

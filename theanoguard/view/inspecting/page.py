@@ -1,0 +1,264 @@
+"""A graph as HTML: nested ``<details>`` for everybody, a tree with a panel where scripts run."""
+
+import base64
+import hashlib
+import html
+import json
+import re
+import zlib
+from collections import deque
+from pathlib import Path
+
+from theanoguard.explain.report import printable
+from theanoguard.view.inspecting.facts import cut, events, facts, label, place, rewrites
+
+_HERE = Path(__file__).parent
+SCRIPT = (_HERE / "tree.js").read_text(encoding="utf-8")
+STYLE = (_HERE / "tree.css").read_text(encoding="utf-8")
+
+PLAIN_SIZE = 210_000
+"""Bytes of the part that needs no script; what matters less is left to the script beyond them."""
+
+MAX_DEPTH = 40
+"""How deep the part without a script is nested; what lies deeper follows below."""
+
+_LABEL, _REWRITES = 60, 120
+
+
+def text(value):
+    """Return text that HTML shows as it is."""
+    return html.escape(printable(str(value)), quote=True)
+
+
+def block(value):
+    """Return HTML that shows text as it is, with its lines."""
+    return "<pre>" + "\n".join(text(line) for line in str(value).split("\n")) + "</pre>"
+
+
+def tree(outline, title):
+    """Return the HTML of a graph.
+
+    Parameters
+    ----------
+    outline : Outline
+    title : str
+
+    Returns
+    -------
+    str
+        One ``<div>``, with its style and script inside.
+    """
+    packed = pack(outline)
+    name = "tg-" + hashlib.sha256(packed.encode()).hexdigest()[:12]
+    shown, plain = plain_tree(outline)
+    total = len(outline.up)
+    said = f"{len(outline.model.nodes)} nodes"
+    if shown < total:
+        said += f"; {shown} of {total} rows are shown, those around what matters"
+    return (
+        f'<div class="tg-tree" id="{name}" data-lm-suppress-shortcuts="true">'
+        f"<style>{STYLE}</style>"
+        f'<div class="tg-plain"><p><b>{text(title)}</b>: {said}</p>{plain}</div>'
+        f"<script>({SCRIPT})({json.dumps(name)}, {json.dumps(title_json(title))}, "
+        f'"{packed}")</script></div>'
+    )
+
+
+def title_json(title):
+    """Return a title that cannot end the script that it stands in."""
+    return re.sub(r"[^\w .,:()-]", "?", printable(title))
+
+
+def colored(report):
+    """Return the HTML of a report that has the terminal's colours."""
+    classes = {"1;31": "tg-bad", "36": "tg-line", "32": "tg-hint", "2": "tg-dim"}
+    parts = re.split(r"\x1b\[([\d;]*)m", report)
+    pieces = [html.escape(parts[0])]
+    for code, piece in zip(parts[1::2], parts[2::2], strict=True):
+        piece = html.escape(piece)
+        name = classes.get(code)
+        pieces.append(f'<span class="{name}">{piece}</span>' if name and piece else piece)
+    return f'<pre class="tg-report">{"".join(pieces)}</pre>'
+
+
+def fold(summary, inside, css="tg-fold"):
+    """Return HTML that is closed until its summary is clicked."""
+    return f'<details class="{css}"><summary>{text(summary)}</summary>{inside}</details>'
+
+
+def document(body, title):
+    """Return a whole HTML document."""
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f"<title>{text(title)}</title>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+# --------------------------------------------------------------------------------------
+# Without a script
+
+
+def plain_tree(outline):
+    """Return how many rows of a graph fit into `PLAIN_SIZE`, and their HTML."""
+    rows, size = {}, 0
+    weighed = ((part, key) for part in outline.walk() for key in part.by_weight())
+    for part, key in weighed:
+        row = _plain_row(part, key)
+        below = part.inputs(key) if part.has_rows_below(key) else ()
+        elsewhere = [_short(part, k) for k in below if part.up.get(k) != key]
+        size += len(row.encode()) + (_AROUND if below else _REFERENCE)
+        size += sum(len(name.encode()) + _REFERENCE for name in elsewhere)
+        if size > PLAIN_SIZE and rows:
+            break
+        rows[id(part), key] = row
+    parts = []
+    later = deque([("", outline, outline.roots, None)])
+    while later:
+        heading, part, keys, above = later.popleft()
+        parts.append(heading)
+        parts.append(_nested(part, keys, above, rows, later))
+    return len(rows), "".join(parts)
+
+
+_AROUND = len("<li><details><summary></summary><ul></ul></details></li>")
+_REFERENCE = len("<li>, shown elsewhere</li>")
+
+
+def _nested(outline, keys, above, rows, later):
+    """Return nested lists of rows; what is too deep is appended to `later`."""
+    parts = ["<ul>"]
+    levels = [_items(outline, keys, above)]
+    hidden = [0]
+    while levels:
+        item = next(levels[-1], None)
+        if item is None:
+            levels.pop()
+            if missing := hidden.pop():
+                parts.append(f"<li>{missing} more, not shown here</li>")
+            parts.append("</ul></details></li>" if levels else "</ul>")
+            continue
+        name, part, key, is_home = item
+        row = rows.get((id(part), key))
+        if key is None:
+            summary, below = text(name), (part, part.roots, None)
+        elif row is None:
+            hidden[-1] += 1
+            continue
+        elif not (is_home and part.has_rows_below(key)):
+            is_leaf = part.model.variables[key].owner is None
+            again = _short(part, key) + ("" if is_leaf else ", shown elsewhere")
+            parts.append(f"<li>{row if is_leaf and is_home else again}</li>")
+            continue
+        elif len(levels) > MAX_DEPTH:
+            heading = f"<p>Below {_short(part, key)}:</p>"
+            later.append((heading, part, part.inputs(key), key))
+            parts.append(f"<li>{row}, continued below</li>")
+            continue
+        else:
+            summary, below = row, (part, part.inputs(key), key)
+        mark = " open" if key in part.opened else ""
+        parts.append(f"<li><details{mark}><summary>{summary}</summary><ul>")
+        levels.append(_items(*below))
+        hidden.append(0)
+    return "".join(parts)
+
+
+def _items(outline, keys, above):
+    """Yield what stands on one level: (name, outline, key, whether it is the row's own place)."""
+    for key in keys:
+        yield None, outline, key, outline.up.get(key) == above
+    if above is not None:
+        owner = outline.model.variables[above].owner
+        for name, graph in outline.inner.get(owner, ()):
+            yield inner_name(name), graph, None, True
+
+
+def inner_name(name):
+    """Return what an inner graph is called."""
+    return f"inner graph {name}".rstrip()
+
+
+def _plain_row(outline, key):
+    model = outline.model
+    variable = model.variables[key]
+    parts = [f"<b>{text(cut(label(model, variable), _LABEL))}</b>"]
+    if variable.owner is not None and variable.name:
+        parts.append(f"<i>{text(cut(variable.name, _LABEL))}</i>")
+    parts.append(f"<small>{key} {text(cut(variable.type, _LABEL))}</small>")
+    if line := place(variable):
+        parts.append(f"<code>{text(cut(line, _LABEL))}</code>")
+    if variable.statistics is not None:
+        parts.append(f"<small>{text(variable.statistics)}</small>")
+    if history := ", ".join(rewrites(variable.provenance)):
+        parts.append(f"<small>from {text(cut(history, _REWRITES))}</small>")
+    parts += [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
+    return " ".join(parts)
+
+
+def _short(outline, key):
+    name = cut(label(outline.model, outline.model.variables[key]), _LABEL)
+    return f"{text(name)} <small>{key}</small>"
+
+
+# --------------------------------------------------------------------------------------
+# For the script
+
+
+def pack(outline):
+    """Return what the script needs, as deflated JSON in base 64."""
+    parts = list(outline.walk())
+    number = {id(part): i for i, part in enumerate(parts)}
+    places = {id(part): {key: i for i, key in enumerate(part.up)} for part in parts}
+    words = {}
+    data = {
+        "graphs": [_graph_data(part, number, places, words) for part in parts],
+        "words": list(words),
+    }
+    raw = json.dumps(data, separators=(",", ":"))
+    return base64.b64encode(zlib.compress(raw.encode(), 9)).decode()
+
+
+def _graph_data(part, number, places, words):
+    """Return one graph; a row is named by its place, a text by its place among `words`."""
+
+    def word(value):
+        return words.setdefault(value or "", len(words))
+
+    at = places[id(part)]
+    rows = []
+    for key, above in part.up.items():
+        variable = part.model.variables[key]
+        readers = (part.row_of.get(node.key) for node, _ in part.clients[key])
+        rows.append(
+            {
+                "key": key,
+                "label": word(cut(label(part.model, variable))),
+                "name": word(variable.name if variable.owner is not None else None),
+                "type": word(cut(variable.type)),
+                "line": word(place(variable)),
+                "value": str(variable.statistics or ""),
+                "events": events(part.model, variable),
+                "up": at.get(above, -1),
+                "home": at.get(part.row_of.get(variable.owner), -1),
+                "inputs": [at[k] for k in part.inputs(key) if k in at],
+                "clients": [at[k] for k in dict.fromkeys(readers) if k is not None],
+                "inner": [
+                    [inner_name(name), number[id(graph)]]
+                    for name, graph in part.inner.get(variable.owner, ())
+                ],
+                "facts": [[word(name), word(value)] for name, value in facts(part.model, variable)],
+            }
+        )
+    found = {
+        "rows": rows,
+        "roots": [at[key] for key in part.roots],
+        "bad": [at[key] for key in part.bad if key in at],
+        "path": [at[key] for key in part.path if key in at],
+        "above": None,
+    }
+    if part.above is not None:
+        outer, node = part.above
+        found["above"] = [number[id(outer)], places[id(outer)][outer.row_of[node]]]
+    return found

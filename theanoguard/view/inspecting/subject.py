@@ -1,0 +1,232 @@
+"""From what a person asks about to the model of its graph."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from pytensor.compile.executor import Function
+
+from theanoguard._event import GuardEvent
+from theanoguard._provenance import Provenance
+from theanoguard.explain import render_text
+from theanoguard.guard import GuardError, events
+from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model
+from theanoguard.view.printing import debugprint
+
+
+@dataclass
+class Subject:
+    """What is shown.
+
+    Parameters
+    ----------
+    title : str
+    model : GraphModel
+    wanted : tuple of str
+        Names of inputs from which the way to the bad node leads.
+    report : str or None
+        Of a trip, its report with the terminal's colours.
+    text : callable
+        Returns what is shown where there is only text.
+    function : Function or None
+        The compiled function, where there is one.
+    """
+
+    title: str
+    model: GraphModel
+    wanted: tuple[str, ...] = ()
+    report: str | None = None
+    text: Callable[[], str] = str
+    function: Function | None = None
+
+
+def subject_of(thing, *, values=None, events=None, times=None):
+    """Return what is shown of anything that :func:`theanoguard.inspect` takes."""
+    if isinstance(thing, GuardError):
+        return _of_trip(thing.event, thing.explanation, _called(thing), values, times)
+    if isinstance(thing, GuardEvent):
+        return _of_trip(thing, None, None, values, times)
+    function = thing if isinstance(thing, Function) else None
+    if isinstance(events, GuardError):
+        return _of_trip(events.event, events.explanation, thing, values, times)
+    if function is not None:
+        values = _last_values(function) | dict(values or {})
+        events = own_events(function) if events is None else events
+    model = graph_model(thing, values=values, events=events, times=times)
+    text = partial(
+        debugprint, thing, file="str", print_source=True, values=values, events=events, times=times
+    )
+    if function is not None:
+        title = f"function {function.name or model.name or ''}".strip()
+    else:
+        title = "graph" if isinstance(thing, list | tuple) else type(thing).__name__
+    return Subject(title, model, text=text, function=function)
+
+
+def own_events(function):
+    """Return the last events of a function, none where it has no guard."""
+    return events(function) if hasattr(getattr(function, "vm", None), "guard") else []
+
+
+def _of_trip(event, explanation, graph, values, times):
+    report = render_text(event, explanation, color=True)
+    text = partial(render_text, event, explanation)
+    way = () if explanation is None else explanation.waypoints
+    wanted = tuple(point.name for point in way if point.kind in ("input", "shared"))
+    function = graph if isinstance(graph, Function) else None
+    if graph is None:
+        model = _model_of(event, explanation)
+    else:
+        if function is not None:
+            values = _last_values(function) | dict(values or {})
+        model = graph_model(graph, values=values, events=[event], times=times)
+        _mark_inside(model, event, explanation)
+    named = event.function or getattr(function, "name", None)
+    name = f" of {named}" if named else ""
+    return Subject(f"call {event.call}{name}", model, wanted, report, text, function)
+
+
+def _mark_inside(model, event, explanation):
+    """Mark what went bad inside an inner graph, or inside a fused node."""
+    cause = explanation and explanation.cause
+    if cause is None or cause.op is None or not (event.path or cause.fused):
+        return
+    for step in event.path:
+        held = [node.inner for node in model.nodes.values() if node.op == step.op and node.inner]
+        if not held:
+            return
+        model = next(iter(held[0].values()))
+    # (the linked inner graph has been rewritten once more: its nodes are not always found here)
+    fused = [g for node in model.nodes.values() if node.op == event.op for g in node.inner.values()]
+    parts = fused if cause.fused and fused else model.walk()
+    same = [n for g in parts for n in g.nodes.values() if n.op.lower() == cause.op.lower()]
+    line = [n for n in same if n.provenance and n.provenance.source == cause.provenance.source]
+    for node in (line or same)[:1]:
+        node.events.append(f"{cause.kind}: {cause.expression}")
+
+
+def _called(error):
+    """Return the function whose call raised an error, None where no traceback tells it."""
+    function, traceback = None, error.__traceback__
+    while traceback is not None:
+        held = traceback.tb_frame.f_locals.get("self")
+        if isinstance(held, Function):
+            function = held
+        traceback = traceback.tb_next
+    return function
+
+
+# --------------------------------------------------------------------------------------
+# Values that a function still holds
+
+
+def _last_values(function):
+    """Map variables to the values that the last call has left in the function's storage.
+
+    Most are gone unless it was compiled without garbage collection.  What an in-place node has
+    overwritten since is no value of its variable, and is left out.
+    """
+    storage = getattr(function.vm, "storage_map", None)
+    if not isinstance(storage, Mapping):
+        return {}
+    held = {v: cell[0] for v, cell in storage.items() if cell[0] is not None}
+    position = {node: i for i, node in enumerate(function.maker.fgraph.toposort())}
+    written = {}
+    for node, i in position.items():
+        for output in getattr(node.op, "destroy_map", None) or ():
+            if (memory := _memory(held.get(node.outputs[output]))) is not None:
+                written[memory] = max(i, written.get(memory, i))
+    # A guard puts the memory of shared variables back, and updates put in another.
+    roots = {_memory(value) for v, value in held.items() if v.owner is None}
+    kept = {}
+    for variable, value in held.items():
+        memory = _memory(value)
+        last = written.get(memory)
+        overwritten = last is not None and position.get(variable.owner, -1) < last
+        borrowed = last is not None and memory in roots
+        if variable.owner is None or not (overwritten or borrowed):
+            kept[variable] = value
+    return kept
+
+
+def _memory(value):
+    """Return what tells which memory an array lies in; None for anything else."""
+    if not isinstance(value, np.ndarray):
+        return None
+    while isinstance(value.base, np.ndarray):
+        value = value.base
+    return value.__array_interface__["data"][0]
+
+
+# --------------------------------------------------------------------------------------
+# A trip whose graph is gone
+
+
+def _model_of(event, explanation):
+    """Return the graph that an explanation tells of: the way from an input to the cause."""
+    variables, nodes = {}, {}
+
+    def add(op, inputs, name, **known):
+        """Add a variable, and the node that computes it if there is an operation."""
+        key, owner = f"n{len(variables)}", None
+        if op is not None:
+            owner = f"a{len(nodes)}"
+            provenance = known.get("provenance")
+            nodes[owner] = NodeModel(
+                owner, op, op, inputs, [key], len(nodes), provenance=provenance
+            )
+            known["kind"] = "computed"
+        dtype = known.setdefault("dtype", None)
+        label = name or op or known["kind"]
+        variables[key] = VariableModel(
+            key=key, name=name, label=label, type=dtype or "", owner=owner, **known
+        )
+        return key
+
+    way = []
+    for point in explanation.waypoints if explanation is not None else ():
+        made = point.kind == "node"
+        index = f"[{', '.join(map(str, point.index))}]" if point.index else ""
+        key = add(
+            (point.op or point.name) if made else None,
+            way,
+            None if made else point.name,
+            kind=point.kind if point.kind in ("shared", "constant") else "input",
+            shape=list(point.shape),
+            value=f"{point.name}{index} = {point.value}",
+            provenance=point.source and Provenance(point.source),
+        )
+        way = [key]
+    cause = event if explanation is None else explanation.cause
+    for operand in () if explanation is None else cause.operands:
+        if operand.computed or operand.name in {variables[key].name for key in way}:
+            continue
+        low, high = operand.minimum, operand.maximum
+        known = Statistics(operand.dtype, operand.shape, low, high, None, 0)
+        key = add(
+            None,
+            [],
+            operand.name,
+            kind="constant" if operand.constant else "input",
+            dtype=operand.dtype,
+            shape=list(operand.shape),
+            value=operand.name if operand.constant else None,
+            statistics=None if low is None else known,
+        )
+        way = [*way, key]
+    bad = add(
+        cause.op if cause.role == "node" else None,
+        way,
+        event.variable if explanation is None else cause.name,
+        kind=cause.role,
+        dtype=cause.dtype,
+        shape=list(cause.shape),
+        is_output=True,
+        provenance=None if explanation is None else cause.provenance,
+    )
+    owner = variables[bad].owner
+    marked = variables[bad] if owner is None else nodes[owner]
+    marked.events.append(f"{event.kind} at {list(event.first_index)} in call {event.call}")
+    roots = [key for key, variable in variables.items() if variable.owner is None]
+    return GraphModel(roots, [bad], variables, nodes, event.function)

@@ -1,0 +1,521 @@
+"""One model of a graph, gathered once, that every rendering reads.
+
+The terminal text, the picture, the HTML and the JSON are made from a :class:`GraphModel`; none
+of them walks PyTensor's graph by itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard._json import from_plain, to_plain
+from theanoguard._provenance import Provenance, lookup
+
+#: Version of the JSON form; raised when a field changes its meaning or goes away.
+SCHEMA = 1
+
+_MAX_VALUE = 80
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the last value of a variable looked like.
+
+    Parameters
+    ----------
+    dtype : str
+    shape : tuple of int
+    min, max, mean : float or None
+        Over the finite elements; None where there is none, or for complex values.  Only the
+        mean may be None, too: where the sum overflows.
+    n_bad : int
+        Number of NaN and infinite elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    min: float | None
+    max: float | None
+    mean: float | None
+    n_bad: int
+
+    def __str__(self):
+        if self.min is None:
+            return f"bad={self.n_bad}"
+        mean = "?" if self.mean is None else f"{self.mean:.4g}"
+        return f"min={self.min:.4g} max={self.max:.4g} mean={mean} bad={self.n_bad}"
+
+
+def statistics(value):
+    """Statistics of a value.
+
+    Parameters
+    ----------
+    value : array_like or scipy.sparse matrix
+        Of a sparse matrix the stored elements are looked at.
+
+    Returns
+    -------
+    Statistics or None
+        None for something that is no array of numbers.
+
+    Examples
+    --------
+    >>> print(statistics([1.0, 3.0, float("nan")]))
+    min=1 max=3 mean=2 bad=1
+    """
+    shape = getattr(value, "shape", None)
+    array = np.asarray(getattr(value, "data", value) if hasattr(value, "tocsr") else value)
+    if array.dtype.kind not in "biufc":
+        return None
+    shape = tuple(int(n) for n in (array.shape if shape is None else shape))
+    finite = array[np.isfinite(array)]
+    n_bad = array.size - finite.size
+    if not finite.size or array.dtype.kind == "c":
+        return Statistics(str(array.dtype), shape, None, None, None, n_bad)
+    with np.errstate(all="ignore"):
+        mean = float(finite.mean(dtype="float64"))
+    return Statistics(
+        str(array.dtype),
+        shape,
+        float(finite.min()),
+        float(finite.max()),
+        mean if np.isfinite(mean) else None,
+        n_bad,
+    )
+
+
+@dataclass
+class VariableModel:
+    """A variable of a graph.
+
+    Parameters
+    ----------
+    key : str
+        ``"n0"``, ``"n1"``, ... in the order of the first visit, as PyTensor 3.3's
+        ``build_graph_model`` counts.
+    kind : {"input", "shared", "constant", "computed"}
+    name : str or None
+    label : str
+        As PyTensor prints it.
+    type, dtype, shape : str, str or None, list of (int or None) or None
+        The static type.
+    owner : str or None
+        Key of the node that computes it.
+    index : int
+        Which output of that node it is.
+    is_output : bool
+        Whether it is an output of the graph.
+    update_of : str or None
+        Key of the input that it is the update of.
+    value : str or None
+        Of a constant, its value, shortened.
+    statistics : Statistics or None
+        Of its last value.
+    events : list of str
+    provenance : Provenance or None
+    """
+
+    key: str
+    kind: str
+    name: str | None
+    label: str
+    type: str
+    dtype: str | None
+    shape: list[int | None] | None
+    owner: str | None = None
+    index: int = 0
+    is_output: bool = False
+    update_of: str | None = None
+    value: str | None = None
+    statistics: Statistics | None = None
+    events: list[str] = field(default_factory=list)
+    provenance: Provenance | None = None
+
+
+@dataclass
+class NodeModel:
+    """An Apply node of a graph.
+
+    Parameters
+    ----------
+    key : str
+        ``"a0"``, ``"a1"``, ... in the order of the first visit.
+    op, op_type : str
+        The operation as PyTensor prints it, and its class.
+    inputs, outputs : list of str
+        Keys of variables.
+    order : int
+        Position in the order of execution.
+    destroy_map, view_map : dict of int to list of int
+    seconds : float or None
+        Time spent in it.
+    calls : int or None
+    provenance : Provenance or None
+    events : list of str
+    inner : dict of str to GraphModel
+        Its inner graphs by name.
+    """
+
+    key: str
+    op: str
+    op_type: str
+    inputs: list[str]
+    outputs: list[str]
+    order: int
+    destroy_map: dict[int, list[int]] = field(default_factory=dict)
+    view_map: dict[int, list[int]] = field(default_factory=dict)
+    seconds: float | None = None
+    calls: int | None = None
+    provenance: Provenance | None = None
+    events: list[str] = field(default_factory=list)
+    inner: dict[str, "GraphModel"] = field(default_factory=dict)
+
+
+@dataclass
+class GraphModel:
+    """A graph as plain data.
+
+    Parameters
+    ----------
+    inputs, outputs : list of str
+        Keys of variables.
+    variables : dict of str to VariableModel
+    nodes : dict of str to NodeModel
+    name : str or None
+        Of the function.
+    objects : dict of str to object
+        The live variable or node behind each key; not part of the JSON form.
+    """
+
+    inputs: list[str]
+    outputs: list[str]
+    variables: dict[str, VariableModel]
+    nodes: dict[str, NodeModel]
+    name: str | None = None
+    objects: dict[str, Any] = field(
+        default_factory=dict, repr=False, compare=False, metadata={"json": False}
+    )
+
+    def in_order(self):
+        """The nodes in the order of execution."""
+        return sorted(self.nodes.values(), key=lambda node: node.order)
+
+    def clients(self):
+        """Map each variable's key to the (node, input number) pairs that read it."""
+        found = {key: [] for key in self.variables}
+        for node in self.in_order():
+            for i, key in enumerate(node.inputs):
+                found[key].append((node, i))
+        return found
+
+    def walk(self):
+        """This model and every model of an inner graph below it."""
+        yield self
+        for node in self.nodes.values():
+            for inner in node.inner.values():
+                yield from inner.walk()
+
+    def to_dict(self):
+        """The model as dictionaries, lists, strings and numbers, ready for JSON."""
+        return {"schema": SCHEMA, **to_plain(self)}
+
+    @classmethod
+    def from_dict(cls, data):
+        """The model that :meth:`to_dict` was called on, without its live objects.
+
+        Raises
+        ------
+        ValueError
+            If `data` was written under another schema.
+        """
+        if data.get("schema") != SCHEMA:
+            raise ValueError(
+                f"This graph was written under schema {data.get('schema')!r}, "
+                f"and this version reads {SCHEMA}.\nWrite it anew."
+            )
+        return from_plain(cls, {name: v for name, v in data.items() if name != "schema"})
+
+
+# --------------------------------------------------------------------------------------
+# Gathering
+
+
+def graph_model(graph, *, values=None, events=None, times=None, with_provenance=True):
+    """Gather the model of a graph.
+
+    Parameters
+    ----------
+    graph : Variable, Apply, Function, FunctionGraph or list of these
+    values : mapping of Variable to array_like or Statistics, optional
+        Last values; a variable is looked up by itself.
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
+        What to mark, and with what: its ``str`` is kept; a list stands for several.  The event
+        of a guard marks what it names; one from an inner graph the node that this belongs to.
+    times : mapping of Apply to float, optional
+        Seconds spent in each node.  For a function compiled with ``profile=True`` its profile
+        is read without being asked.
+    with_provenance : bool
+        Whether to look up where nodes come from.
+
+    Returns
+    -------
+    GraphModel
+
+    Raises
+    ------
+    TypeError
+        If `graph` is none of these.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> model = graph_model(pt.log(x))
+    >>> [node.op for node in model.in_order()]
+    ['Log']
+    >>> model.variables[model.inputs[0]].name
+    'x'
+    """
+    graphs = list(graph) if isinstance(graph, list | tuple) else [graph]
+    inputs, outputs, order, fgraphs, names, updates = [], [], [], [], [], {}
+    times = dict(times or {})
+    calls = {}
+    for item in graphs:
+        fgraph = _function_graph(item)
+        if fgraph is None:
+            outs = [item] if isinstance(item, Variable) else list(getattr(item, "outputs", ()))
+            if not outs:
+                raise TypeError(
+                    f"A {type(item).__name__} has no graph.\nGive a variable, a node, a compiled "
+                    "function, a FunctionGraph, or a list of these."
+                )
+            outputs += outs
+            order += toposort(outs)
+            continue
+        inputs += fgraph.inputs
+        outputs += fgraph.outputs
+        order += fgraph.toposort()
+        fgraphs.append(fgraph)
+        names += [n for n in (getattr(item, "name", None), getattr(fgraph, "name", None)) if n]
+        for out, inp in (getattr(fgraph, "update_mapping", None) or {}).items():
+            updates[fgraph.outputs[out]] = fgraph.inputs[inp]
+        profile = getattr(item, "profile", None)
+        if profile:
+            _read_profile(profile, fgraph, times, calls)
+    order = list(dict.fromkeys(order))
+    if not isinstance(events, Mapping | None):
+        events = _found_events(events if isinstance(events, list | tuple) else [events], order)
+    gatherer = _Gatherer(values or {}, events or {}, times, calls, with_provenance)
+    return gatherer.gather(inputs, outputs, order, fgraphs, updates, names[0] if names else None)
+
+
+def _found_events(events, order):
+    """Map the nodes and variables that events of a guard name to texts of the events."""
+    roots = {v: None for node in order for v in node.inputs if v.owner is None}
+    found = {}
+    for event in events:
+        if event.path:
+            things = [node for node in order if str(node.op) == event.path[0].op]
+        elif event.role == "node":
+            marked = [node for node in order if str(node) == event.node]
+            things = [n if len(n.outputs) == 1 else n.outputs[event.output] for n in marked]
+        else:
+            things = [v for v in roots if v.name == event.variable and v.name is not None]
+        at = f" at {list(event.first_index)}" if event.shape else ""
+        step = f", step {event.path[0].step}" if event.path else ""
+        for thing in things:
+            text = f"{event.kind}{at} in call {event.call}{step}"
+            found.setdefault(thing, []).append(text)
+    return found
+
+
+def _function_graph(item):
+    """The FunctionGraph of a function, or the graph itself; None for a variable or a node."""
+    maker = getattr(item, "maker", None)
+    item = item if maker is None else maker.fgraph
+    is_graph = isinstance(item, FunctionGraph) or hasattr(item, "apply_nodes")
+    return item if is_graph else None
+
+
+def _read_profile(profile, fgraph, times, calls):
+    for (graph, node), seconds in profile.apply_time.items():
+        if graph is fgraph:
+            times.setdefault(node, seconds)
+    for (graph, node), count in profile.apply_callcount.items():
+        if graph is fgraph:
+            calls[node] = count
+
+
+class _Gatherer:
+    def __init__(self, values, events, times, calls, with_provenance):
+        self.values = values
+        self.events = events
+        self.times = times
+        self.calls = calls
+        self.with_provenance = with_provenance
+
+    def gather(self, inputs, outputs, order, fgraphs, updates, name=None, inner_provenance=()):
+        variable_keys, node_keys = _keys(outputs, order, inputs)
+        position = {node: i for i, node in enumerate(order)}
+        home = {v: g for g in fgraphs for v in g.variables}
+        known = dict(zip(order, inner_provenance, strict=False))
+        nodes, variables = {}, {}
+        for node, key in node_keys.items():
+            nodes[key] = self._node(node, key, position[node], variable_keys)
+            provenance = self._provenance(node.outputs[0], home, known.get(node))
+            nodes[key].provenance = provenance
+            nodes[key].inner = dict(self._inner(node, provenance))
+        for v, key in variable_keys.items():
+            own = known.get(v.owner) if v.owner is not None else None
+            provenance = self._provenance(v, home, own)
+            variables[key] = self._variable(v, key, node_keys, provenance)
+            variables[key].is_output = v in set(outputs)
+            if v in updates:
+                variables[key].update_of = variable_keys[updates[v]]
+        roots = inputs or [
+            v for v in variable_keys if v.owner is None and not isinstance(v, Constant)
+        ]
+        return GraphModel(
+            inputs=[variable_keys[v] for v in roots],
+            outputs=[variable_keys[v] for v in outputs],
+            variables=variables,
+            nodes=nodes,
+            name=name,
+            objects={key: thing for thing, key in (*variable_keys.items(), *node_keys.items())},
+        )
+
+    def _provenance(self, variable, home, known):
+        if not self.with_provenance:
+            return None
+        return known if known is not None else lookup(home.get(variable), variable)
+
+    def _node(self, node, key, order, variable_keys):
+        return NodeModel(
+            key=key,
+            op=str(node.op),
+            op_type=type(node.op).__name__,
+            inputs=[variable_keys[v] for v in node.inputs],
+            outputs=[variable_keys[v] for v in node.outputs],
+            order=order,
+            destroy_map={o: list(i) for o, i in getattr(node.op, "destroy_map", {}).items()},
+            view_map={o: list(i) for o, i in getattr(node.op, "view_map", {}).items()},
+            seconds=self.times.get(node),
+            calls=self.calls.get(node),
+            events=_marks(self.events.get(node)),
+        )
+
+    def _variable(self, variable, key, node_keys, provenance):
+        value = self.values.get(variable)
+        if value is not None and not isinstance(value, Statistics):
+            value = statistics(value)
+        return VariableModel(
+            key=key,
+            kind=_kind(variable),
+            name=variable.name,
+            label=str(variable),
+            type=str(variable.type),
+            dtype=getattr(variable.type, "dtype", None),
+            shape=_static_shape(variable.type),
+            owner=node_keys[variable.owner] if variable.owner is not None else None,
+            index=variable.index or 0,
+            value=_short(variable.data) if isinstance(variable, Constant) else None,
+            statistics=value,
+            events=_marks(self.events.get(variable)),
+            provenance=provenance,
+        )
+
+    def _inner(self, node, provenance):
+        for name, graph in inner_graphs(node):
+            order = list(graph.toposort())
+            # One for each node of the only inner graph of a fused node; nothing for others.
+            per_node = provenance.inner if provenance is not None else ()
+            yield (
+                name,
+                self.gather(
+                    list(graph.inputs),
+                    list(graph.outputs),
+                    order,
+                    [graph],
+                    {},
+                    inner_provenance=per_node,
+                ),
+            )
+
+
+def inner_graphs(node):
+    """The inner graphs of a node, those of a wrapped scalar or core operation included.
+
+    Parameters
+    ----------
+    node : Apply
+
+    Yields
+    ------
+    (str, FunctionGraph or FrozenFunctionGraph)
+        The graph and its name, ``""`` where it is the only one.
+    """
+    op = node.op
+    if isinstance(op, Elemwise):
+        op = op.scalar_op
+    elif isinstance(op, Blockwise):
+        op = op.core_op
+    several = getattr(op, "inner_graphs", None)
+    if isinstance(several, Mapping):
+        yield from several.items()
+    elif getattr(op, "fgraph", None) is not None:
+        yield "", op.fgraph
+
+
+def _keys(outputs, order, inputs):
+    """Number variables and nodes in the order of the first visit, depth first."""
+    variables, nodes = {}, {}
+    todo = [*reversed(outputs)]
+    while todo:
+        v = todo.pop()
+        if v not in variables:
+            variables[v] = f"n{len(variables)}"
+        node = v.owner
+        if node is not None and node not in nodes:
+            nodes[node] = f"a{len(nodes)}"
+            todo += reversed(node.inputs)
+    # What the outputs do not reach: unused outputs and unused inputs.
+    for node in order:
+        for v in (*node.inputs, *node.outputs):
+            variables.setdefault(v, f"n{len(variables)}")
+        nodes.setdefault(node, f"a{len(nodes)}")
+    for v in inputs:
+        variables.setdefault(v, f"n{len(variables)}")
+    return variables, nodes
+
+
+def _kind(variable):
+    if variable.owner is not None:
+        return "computed"
+    if isinstance(variable, Constant):
+        return "constant"
+    return "shared" if isinstance(variable, SharedVariable) else "input"
+
+
+def _static_shape(type_):
+    shape = getattr(type_, "shape", None)
+    return [None if n is None else int(n) for n in shape] if isinstance(shape, tuple) else None
+
+
+def _short(value):
+    text = " ".join(str(value).split())
+    return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
+
+
+def _marks(event):
+    if event is None:
+        return []
+    return [str(e) for e in (event if isinstance(event, list | tuple) else [event])]

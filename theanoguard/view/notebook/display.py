@@ -1,0 +1,63 @@
+"""How variables, functions and errors are shown."""
+
+import sys
+
+from pytensor.compile.executor import Function
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+
+from theanoguard._event import GuardEvent
+from theanoguard.guard import GuardError
+from theanoguard.training import Watch
+from theanoguard.view.inspecting import inspect
+from theanoguard.view.notebook.plotting import plot_html
+
+
+def html_of(thing):
+    """Return the HTML that a notebook shows of a graph or a trip."""
+    return inspect(thing).html()
+
+
+SHOWN = {
+    **dict.fromkeys((Variable, Function, FunctionGraph, GuardError, GuardEvent), html_of),
+    Watch: plot_html,
+}
+
+
+class Display:
+    """The rich display of a session.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+    """
+
+    def __init__(self, shell):
+        self.shell = shell
+
+    def start(self):
+        """Begin."""
+        formatter = self.shell.display_formatter.formatters["text/html"]
+        self._before = {kind: formatter.for_type(kind, show) for kind, show in SHOWN.items()}
+        self._handled, self._handler = self.shell.custom_exceptions, self.shell.CustomTB
+        self.shell.set_custom_exc((*self._handled, GuardError), self._show)
+
+    def stop(self):
+        """Show everything as before."""
+        formatter = self.shell.display_formatter.formatters["text/html"]
+        for kind, before in self._before.items():
+            formatter.pop(kind, None)
+            if before is not None:
+                formatter.for_type(kind, before)
+        self.shell.custom_exceptions, self.shell.CustomTB = self._handled, self._handler
+
+    def _show(self, shell, kind, error, traceback, tb_offset=None):
+        """Show an error that a cell has raised: of a guard's the report, else as before."""
+        if not isinstance(error, GuardError):
+            return self._handler(kind, error, traceback, tb_offset=tb_offset)
+        # For %tb and %debug.
+        sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
+        # The outermost frame is IPython's.
+        shown = inspect(error.with_traceback(traceback.tb_next or traceback))
+        shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown.html()})
+        return []

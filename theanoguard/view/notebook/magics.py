@@ -1,0 +1,136 @@
+"""``%guard``, ``%%guard``, ``%step`` and ``%watch``."""
+
+import ast
+
+from theanoguard.guard import GuardMode
+from theanoguard.guard.every_function import GuardedRun, kinds
+from theanoguard.monitor import step
+from theanoguard.training import Watch
+from theanoguard.view.notebook.plotting import WatchPlot
+from theanoguard.view.notebook.stepping import StepView
+
+DEFAULT_KINDS = "nan,inf"
+
+
+class _Guarding(GuardedRun):
+    """A run whose trips are the user's to catch: none is kept here."""
+
+    def guard(self, **arguments):
+        return GuardMode(**self.settings, **arguments, action="raise")
+
+
+class Magics:
+    """The magics of a session.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+    """
+
+    def __init__(self, shell):
+        self.shell = shell
+        self._kinds = None
+        self._end = None
+        self._plots = []
+
+    def start(self):
+        """Register them."""
+        self.shell.register_magic_function(self.guard, "line_cell", "guard")
+        self.shell.register_magic_function(self.step, "line", "step")
+        self.shell.register_magic_function(self.watch, "line", "watch")
+
+    def stop(self):
+        """Take them away again, and the guard."""
+        self._off()
+        for plot in self._plots:
+            plot.stop()
+        magics = self.shell.magics_manager.magics
+        magics["cell"].pop("guard", None)
+        for name in ("guard", "step", "watch"):
+            magics["line"].pop(name, None)
+
+    def guard(self, line, cell=None):
+        """Guard every function that is compiled from here on, or in one cell.
+
+        ``%guard on`` guards against NaN and Inf, ``%guard on nan,inf,big`` against what it
+        names, ``%guard off`` ends it, and ``%guard`` tells how it is.  ``%%guard`` and
+        ``%%guard nan,inf,big`` guard what is compiled by the cell.
+        """
+        if cell is not None:
+            return self._guard_cell(line.strip() or DEFAULT_KINDS, cell)
+        word, _, rest = line.strip().partition(" ")
+        if word == "on":
+            guarding = self._guarding(rest.strip() or DEFAULT_KINDS)
+            self._off()
+            self._kinds, self._end = rest.strip() or DEFAULT_KINDS, guarding.start()
+        elif word == "off" and not rest.strip():
+            self._off()
+        elif word:
+            raise _usage_error(
+                f"%guard {line.strip()}: it takes `on`, `on nan,inf,big` or `off`; "
+                "%%guard takes nan,inf,big and guards one cell."
+            )
+        on = f"on: functions compiled from here on are checked for {self._kinds}"
+        print(f"The guard is {on if self._end else 'off'}.")
+
+    def _guarding(self, text):
+        try:
+            return _Guarding(kinds(text))
+        except ValueError as error:
+            raise _usage_error(f"%guard: {error}.") from None
+
+    def _off(self):
+        if self._end is not None:
+            self._end()
+            self._kinds = self._end = None
+
+    def _guard_cell(self, text, cell):
+        end = self._guarding(text).start()
+        try:
+            self._run("# %%guard\n" + cell)
+        finally:
+            end()
+
+    def _run(self, cell):
+        """Run a cell as IPython does, but let its error through, so that it is shown once."""
+        shell = self.shell
+        source = shell.transform_cell(cell)
+        file = shell.compile.cache(source, shell.execution_count, raw_code=cell)
+        statements = ast.parse(source, filename=file).body
+        shown = statements.pop() if statements and isinstance(statements[-1], ast.Expr) else None
+        exec(shell.compile(ast.Module(statements, []), file, "exec"), shell.user_ns)
+        if shown is not None:
+            exec(shell.compile(ast.Interactive([shown]), file, "single"), shell.user_ns)
+
+    def step(self, line):
+        """Open a call in the stepper: ``%step f(x)``.
+
+        Nothing is run yet; the slider runs node by node.
+        """
+        try:
+            tree = ast.parse(line.strip(), "%step", "eval")
+        except SyntaxError:
+            tree = None
+        if tree is None or not isinstance(tree.body, ast.Call):
+            raise _usage_error(f"%step {line.strip()}: it takes the call of a function, as f(x).")
+        call = tree.body
+        call.args.insert(0, call.func)
+        call.func = ast.copy_location(ast.Name("%step", ast.Load()), call)
+        stepper = eval(compile(tree, "%step", "eval"), self.shell.user_ns, {"%step": step})
+        return StepView(stepper)
+
+    def watch(self, line):
+        """Plot the norms of a watch while the training goes on: ``%watch watch``."""
+        watch = eval(line.strip() or "None", self.shell.user_ns)
+        if not isinstance(watch, Watch):
+            raise _usage_error(f"%watch {line.strip()}: it takes a theanoguard.Watch.")
+        plot = WatchPlot(watch)
+        self._plots.append(plot)
+        # Now, not at the end of the cell: the training may stand in the same one.
+        self.shell.display_pub.publish(plot._repr_mimebundle_())
+
+
+def _usage_error(message):
+    from IPython.core.error import UsageError
+
+    return UsageError(message)

@@ -1,0 +1,784 @@
+"""Graphs as text, as pictures and as tables of time and memory.
+
+``Print`` lives in a module of its own; here is what renders a graph.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytensor import config
+from pytensor.graph.basic import Apply, Variable
+from pytensor.printing import debugprint as _debugprint
+from pytensor.printing import min_informative_str, pp, pprint
+
+from theanoguard.view.model import graph_model
+
+__all__ = [
+    "GraphvizError",
+    "Profile",
+    "ProfileRow",
+    "debugprint",
+    "default_colorCodes",
+    "dot_text",
+    "min_informative_str",
+    "pp",
+    "pprint",
+    "profile",
+    "pydotprint",
+]
+
+# --------------------------------------------------------------------------------------
+# debugprint
+
+_ID = re.compile(r" (\[id [^\]]*\])")
+_OUTPUT = re.compile(r"\.(\d+)$")
+
+
+def debugprint(
+    graph_like=None,
+    depth=-1,
+    print_type=False,
+    print_shape=False,
+    file=None,
+    id_type="CHAR",
+    stop_on_name=False,
+    done=None,
+    print_storage=False,
+    used_ids=None,
+    *,
+    obj=None,
+    ids=None,
+    print_clients=False,
+    print_source=False,
+    print_rewrites=False,
+    values=None,
+    events=None,
+    times=None,
+    **pytensor_kwargs,
+):
+    """Print a graph as text, with further columns on request.
+
+    Without the arguments named below it prints what ``pytensor.printing.debugprint`` prints.
+
+    Parameters
+    ----------
+    graph_like : Variable, Apply, Function, FunctionGraph or list of these
+    depth, print_type, print_shape, file, id_type, stop_on_name, done, print_storage, used_ids
+        As in PyTensor, as are all further keyword arguments.
+    obj, ids
+        Theano's names of `graph_like` and `id_type`.
+    print_clients : bool
+        Of a node that several nodes read, say which, as Theano does.
+    print_source : bool
+        The user's line that made each node.
+    print_rewrites : bool
+        The rewrites that led from the user's node to this one, latest first.
+    values : mapping of Variable to array_like or Statistics, optional
+        Last values, of which minimum, maximum, mean and the number of bad elements are shown.
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
+        What to mark with ``<<<``, and with which text; what the events of a guard name.
+    times : mapping of Apply to float, optional
+        Seconds spent in each node; of a function compiled with ``profile=True``, and `values`
+        or `times` given, they are read from its profile.
+
+    Returns
+    -------
+    str or file or None
+        The text if `file` is ``"str"``, else `file`.
+
+    Raises
+    ------
+    TypeError
+        If there is nothing to print, or it has no graph.
+    ValueError
+        If columns are asked for together with ``file="rich"``.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.vector("x")
+    >>> print(debugprint(pt.log(x), file="str", values={x: [1.0, 4.0]}), end="")
+    Log [id A]
+     └─ x [id B]  | min=1 max=4 mean=2.5 bad=0
+    """
+    graph = obj if graph_like is None else graph_like
+    if graph is None:
+        raise TypeError("debugprint has nothing to print.\nGive a variable, node or function.")
+    id_type = id_type if ids is None else ids
+    used_ids = {} if used_ids is None else used_ids
+    columns = print_clients or print_source or print_rewrites
+    columns = columns or not (values is None and events is None and times is None)
+    kwargs = {
+        "depth": depth,
+        "print_type": print_type,
+        "print_shape": print_shape,
+        "stop_on_name": stop_on_name,
+        "done": done,
+        "print_storage": print_storage,
+        **pytensor_kwargs,
+    }
+    if not columns:
+        return _debugprint(graph, file=file, id_type=id_type, used_ids=used_ids, **kwargs)
+    if file == "rich":
+        raise ValueError(
+            "debugprint cannot add columns to a rich tree.\n"
+            'Leave out file="rich", or the arguments that ask for columns.'
+        )
+    model = graph_model(
+        graph,
+        values=values,
+        events=events,
+        times=times,
+        with_provenance=print_source or print_rewrites,
+    )
+    # Identifiers lead from a line back to its variable; where none are wanted they go again.
+    text = _debugprint(graph, file="str", id_type=id_type or "CHAR", used_ids=used_ids, **kwargs)
+    render = _Columns(
+        model,
+        clients=print_clients,
+        source=print_source,
+        rewrites=print_rewrites,
+        times=times is not None or values is not None,
+    )
+    things = {identifier: thing for thing, identifier in used_ids.items()}
+    lines = []
+    for line in text.splitlines():
+        added = ""
+        if found := _ID.search(line):
+            added = render(things.get(found.group(1)), line[: found.start()])
+            if not id_type:
+                line = _ID.sub("", line)
+        lines.append(f"{line}  | {added}" if added else line)
+    text = "\n".join(lines) + "\n"
+    if file == "str":
+        return text
+    (sys.stdout if file is None else file).write(text)
+    return file
+
+
+class _Columns:
+    """The columns of one variable's line."""
+
+    def __init__(self, model, *, clients, source, rewrites, times):
+        self.clients = clients
+        self.source = source
+        self.rewrites = rewrites
+        self.times = times
+        # The outer graph comes last: a variable that is in several is shown as there.
+        self.where = {}
+        for part in reversed(list(model.walk())):
+            reads = part.clients() if clients else {}
+            for key, thing in part.objects.items():
+                self.where[thing] = part, key, reads
+
+    def __call__(self, thing, before):
+        if thing not in self.where:
+            return ""
+        if isinstance(thing, Variable):
+            variable = thing
+        else:
+            number = _OUTPUT.search(before) if len(thing.outputs) > 1 else None
+            variable = thing.outputs[int(number.group(1)) if number else 0]
+        part, key, reads = self.where[variable]
+        shown = part.variables[key]
+        node = part.nodes.get(shown.owner)
+        return "  ".join(text for text in self._texts(shown, node, reads.get(key, ())) if text)
+
+    def _texts(self, shown, node, reads):
+        provenance = shown.provenance
+        if self.source and provenance is not None and provenance.source is not None:
+            yield str(provenance.source) if provenance.own_source else f"near {provenance.source}"
+            if provenance.backward is not None:
+                yield _backward_text(provenance.backward)
+        if self.rewrites and provenance is not None and provenance.history:
+            yield "from " + ", ".join(f"{s.op} by {s.reason}" for s in provenance.history)
+        if self.clients and len(reads) > 1:
+            yield "clients:" + ", ".join(f"{client.op}[{i}]" for client, i in reads)
+        if shown.statistics is not None:
+            yield str(shown.statistics)
+        if self.times and node is not None and node.seconds is not None:
+            yield f"time={node.seconds:.3g}s"
+        for event in (*shown.events, *(node.events if node is not None else ())):
+            yield f"<<< {event}"
+
+
+def _backward_text(backward):
+    text = f"gradient of {backward.cost or 'a cost'}"
+    if backward.forward is not None:
+        text += f" through {backward.forward}"
+    if backward.forward_source is not None:
+        text += f" at {backward.forward_source}"
+    return f"({text})"
+
+
+# --------------------------------------------------------------------------------------
+# Pictures
+
+
+class GraphvizError(RuntimeError):
+    """Graphviz' ``dot`` is missing or failed."""
+
+
+#: Colour of an Apply node by a part of the name of its op's class; "Output" is for variables.
+default_colorCodes = {
+    "Scan": "yellow",
+    "Shape": "brown",
+    "IfElse": "magenta",
+    "Elemwise": "#FFAABB",
+    "Subtensor": "#FFAAFF",
+    "Alloc": "#FFAA22",
+    "Output": "lightblue",
+}
+
+_ROOT_COLORS = {"input": "green", "shared": "cyan", "constant": "white"}
+
+
+def pydotprint(
+    fct,
+    outfile=None,
+    compact=True,
+    format="png",
+    with_ids=False,
+    high_contrast=True,
+    cond_highlight=None,
+    colorCodes=None,
+    max_label_size=70,
+    scan_graphs=False,
+    var_with_name_simple=False,
+    print_output_file=True,
+    return_image=False,
+    *,
+    assert_nb_all_strings=-1,
+    highlight=None,
+    events=None,
+):
+    """Draw a graph with Graphviz.
+
+    Nodes are ellipses, variables boxes: green for inputs, cyan for shared variables, blue for
+    outputs, grey for what nobody reads.  A blue edge is a view, a red one is destroyed.
+
+    Parameters
+    ----------
+    fct : Variable, Apply, Function, FunctionGraph or list of these
+    outfile : str or Path, optional
+        Where to write; by default ``theanoguard.pydotprint.<format>`` in PyTensor's directory
+        of compiled code.
+    compact : bool
+        Leave out intermediate variables without a name.
+    format : str
+        Any of Graphviz', or ``"dot"``, which needs no Graphviz.
+    with_ids : bool
+        Show the position in the order of execution.
+    high_contrast : bool
+        Fill the shapes rather than colour their border.
+    cond_highlight : str, optional
+        Name of an ``IfElse``: frame what only its left branch needs, only its right, and both.
+    colorCodes : dict of str to str, optional
+        Colour by a part of the name of the op's class.
+    max_label_size : int
+    scan_graphs : bool
+        Draw the inner graphs of scans into files of their own beside it.
+    var_with_name_simple : bool
+        Show the name of a variable without its type.
+    print_output_file : bool
+        Say where the file is.
+    return_image : bool
+        Return the picture and write nothing.
+    assert_nb_all_strings : int
+        For tests: how many different labels there must be; -1 for any number.
+    highlight : Variable or Apply, optional
+        Draw the way from the inputs to it in red.
+    events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
+        As in :func:`debugprint`; what is marked is drawn in red with its way from the inputs.
+
+    Returns
+    -------
+    bytes or None
+        The picture if `return_image`.
+
+    Raises
+    ------
+    GraphvizError
+        If ``dot`` is missing or fails.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> picture = pydotprint(pt.log(pt.vector("x")), format="dot", return_image=True)
+    >>> picture.startswith(b"digraph")
+    True
+    """
+    model = graph_model(fct, events=events, with_provenance=False)
+    for key, thing in model.objects.items():
+        if thing is highlight:
+            (model.nodes.get(key) or model.variables[key]).events.append("")
+    options = _Picture(
+        compact=compact,
+        with_ids=with_ids,
+        high_contrast=high_contrast,
+        cond_highlight=cond_highlight,
+        colors=default_colorCodes if colorCodes is None else colorCodes,
+        max_label_size=max_label_size,
+        var_with_name_simple=var_with_name_simple,
+    )
+    text = dot_text(model, options)
+    if assert_nb_all_strings != -1:
+        labels = set(re.findall(r'(?m)^  "\w+" \[label="((?:[^"\\]|\\.)*)"', text))
+        if len(labels) != assert_nb_all_strings:
+            raise AssertionError(
+                f"The picture has {len(labels)} different labels, not {assert_nb_all_strings}."
+            )
+    if return_image:
+        return _draw(text, format)
+    default = Path(config.compiledir) / f"theanoguard.pydotprint.{format}"
+    outfile = default if outfile is None else Path(outfile)
+    if outfile.suffix != f".{format}":
+        outfile = outfile.with_name(f"{outfile.name}.{format}")
+    write_atomically(outfile, _draw(text, format))
+    if scan_graphs:
+        for node in model.in_order():
+            if node.op_type != "Scan":
+                continue
+            name = re.sub(r"\W+", "_", model.objects[node.key].op.name or "scan")
+            inner = outfile.with_name(f"{outfile.stem}_{name}_{node.order}.{format}")
+            for graph in node.inner.values():
+                write_atomically(inner, _draw(dot_text(graph, options), format))
+    if print_output_file:
+        print("The output file is available at", outfile)
+    return None
+
+
+def _draw(text, format):
+    """Let Graphviz draw; return the bytes of the picture."""
+    if format == "dot":
+        return text.encode()
+    program = shutil.which("dot")
+    if program is None:
+        raise GraphvizError(
+            "The picture cannot be drawn: Graphviz' program `dot` is not on the PATH.\n"
+            "Install Graphviz (`apt-get install graphviz`, `brew install graphviz`, "
+            "`conda install graphviz`, or https://graphviz.org/download), or ask for "
+            'format="dot", which needs no program.'
+        )
+    done = subprocess.run(
+        [program, f"-T{format}"], input=text.encode(), capture_output=True, check=False
+    )
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise GraphvizError(
+            f"Graphviz' `dot` failed with code {done.returncode}: {said[0] if said else ''}\n"
+            f'Check that it knows the format "{format}" (`dot -T?`).'
+        )
+    return done.stdout
+
+
+def write_atomically(path, data):
+    """Write the bytes of a file so that it is there whole or not at all."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(data)
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """How a graph is drawn; the arguments of :func:`pydotprint`."""
+
+    compact: bool = True
+    with_ids: bool = False
+    high_contrast: bool = True
+    cond_highlight: str | None = None
+    colors: dict | None = None
+    max_label_size: int = 70
+    var_with_name_simple: bool = False
+
+
+def _quote(text):
+    """A DOT string: what it contains is shown as it is."""
+    # Graphviz reads entities even in plain labels.
+    text = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    # A NUL or another control character would end the text or the line of it.
+    text = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return '"' + text.replace("\n", "\\n") + '"'
+
+
+def _line(what, **attributes):
+    inside = ", ".join(f"{k}={_quote(v)}" for k, v in attributes.items() if v is not None)
+    return f"  {what} [{inside}];" if inside else f"  {what};"
+
+
+def dot_text(model, picture=None):
+    """The text of a graph in Graphviz' language DOT.
+
+    Parameters
+    ----------
+    model : GraphModel
+    picture : optional
+        How to draw it; by default as :func:`pydotprint` does by default.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> print(dot_text(graph_model(pt.log(pt.scalar("x", dtype="float64")))).splitlines()[3])
+      "a0" [label="Log", shape="ellipse", style="filled", fillcolor="#FFAABB"];
+    """
+    return "\n".join(_Dot(model, picture or _Picture(colors=default_colorCodes)).lines()) + "\n"
+
+
+class _Dot:
+    def __init__(self, model, picture):
+        self.model = model
+        self.picture = picture
+        self.clients = model.clients()
+        self.bad = _path_to_events(model)
+
+    def lines(self):
+        yield "digraph {"
+        yield "  rankdir=TB;"
+        yield '  node [fontname="sans-serif"];'
+        drawn = set()
+        for node in self.model.in_order():
+            yield self._node(node)
+            for key in (*node.inputs, *node.outputs):
+                if key not in drawn and self._is_drawn(key):
+                    drawn.add(key)
+                    yield self._variable(self.model.variables[key])
+            for i, key in enumerate(node.inputs):
+                yield self._input_edge(node, i, key)
+            for i, key in enumerate(node.outputs):
+                if self._is_drawn(key):
+                    label = str(i) if len(node.outputs) > 1 else None
+                    yield self._edge(node.key, key, label, None)
+        for key in self.model.outputs:
+            if key not in drawn:
+                drawn.add(key)
+                yield self._variable(self.model.variables[key])
+        for key in drawn:
+            if (old := self.model.variables[key].update_of) is not None and old in drawn:
+                yield self._edge(old, key, "UPDATE", self._color("Output"))
+        yield from self._branches()
+        yield "}"
+
+    def _is_drawn(self, key):
+        shown = self.model.variables[key]
+        return (
+            shown.owner is None
+            or shown.is_output
+            or not self.clients[key]
+            or not self.picture.compact
+            or shown.name is not None
+            or bool(shown.events)
+        )
+
+    def _color(self, name):
+        return (self.picture.colors or {}).get(name)
+
+    def _style(self, color):
+        if color is None:
+            return {}
+        if self.picture.high_contrast:
+            return {"style": "filled", "fillcolor": color}
+        return {"color": color}
+
+    def _cut(self, text, tail=""):
+        size = self.picture.max_label_size
+        if len(text) + len(tail) > size:
+            text = text[: max(size - 3 - len(tail), 1)] + "..."
+        return text + tail
+
+    def _marked(self, label, key, events):
+        style = {"color": "red", "penwidth": "3"} if key in self.bad else {}
+        return "\n".join([label, *(event for event in events if event)]), style
+
+    def _node(self, node):
+        tail = f" id={node.order}" if self.picture.with_ids else ""
+        if node.seconds is not None:
+            tail += f" ({node.seconds:.3f}s)"
+        label, style = self._marked(self._cut(node.op, tail), node.key, node.events)
+        color = None
+        for part, found in (self.picture.colors or {}).items():
+            if part in node.op_type:
+                color = found
+        attributes = {**self._style(color), **style}
+        return _line(f'"{node.key}"', label=label, shape="ellipse", **attributes)
+
+    def _variable(self, shown):
+        if shown.name is not None:
+            simple = self.picture.var_with_name_simple
+            label = shown.name if simple else f"name={shown.name} {shown.type}"
+        elif shown.kind == "constant":
+            label = f"val={shown.value} {shown.type}"
+        else:
+            label = shown.type
+        color = _ROOT_COLORS.get(shown.kind)
+        if shown.is_output:
+            color = self._color("Output") or "lightblue"
+        elif shown.kind == "computed" and not self.clients[shown.key]:
+            color = "grey"
+        label, style = self._marked(self._cut(label), shown.key, shown.events)
+        return _line(f'"{shown.key}"', label=label, shape="box", **{**self._style(color), **style})
+
+    def _input_edge(self, node, i, key):
+        shown = self.model.variables[key]
+        label = str(i) if len(node.inputs) > 1 else ""
+        color = None
+        if any(i in ins for ins in node.view_map.values()):
+            color = "blue"
+        if any(i in ins for ins in node.destroy_map.values()):
+            color = "red"
+        if self._is_drawn(key):
+            return self._edge(key, node.key, label or None, color)
+        return self._edge(
+            shown.owner, node.key, self._cut(f"{label} {shown.type}".strip()), color, key
+        )
+
+    def _edge(self, start, end, label, color, variable=None):
+        bad = end in self.bad and (variable or start) in self.bad
+        style = {"color": "red", "penwidth": "3"} if bad else {"color": color}
+        return _line(f'"{start}" -> "{end}"', label=label, **style)
+
+    def _branches(self):
+        """Frames around what the branches of the named IfElse need."""
+        name = self.picture.cond_highlight
+        if name is None:
+            return
+        chosen = [
+            node
+            for node in self.model.in_order()
+            if node.op_type == "IfElse" and getattr(self._op(node), "name", None) == name
+        ]
+        if not chosen:
+            return
+        left, right = (self._needed(key) for key in chosen[-1].inputs[1:3])
+        for title, keys in [
+            ("Left", left - right),
+            ("Right", right - left),
+            ("Middle", left & right),
+        ]:
+            if keys:
+                inside = "; ".join(f'"{key}"' for key in sorted(keys))
+                yield f'  subgraph "cluster_{title}" {{ label="{title}"; {inside}; }}'
+
+    def _op(self, node):
+        return getattr(self.model.objects.get(node.key), "op", None)
+
+    def _needed(self, key):
+        """Keys of the nodes that a variable is computed from."""
+        found, todo = set(), [key]
+        while todo:
+            owner = self.model.variables[todo.pop()].owner
+            if owner is not None and owner not in found:
+                found.add(owner)
+                todo += self.model.nodes[owner].inputs
+        return found
+
+
+def _path_to_events(model):
+    """Keys of what is marked, and of all that it is computed from."""
+    bad = {key for key, node in model.nodes.items() if node.events}
+    bad |= {key for key, variable in model.variables.items() if variable.events}
+    todo = list(bad)
+    while todo:
+        key = todo.pop()
+        if key in model.nodes:
+            before = model.nodes[key].inputs
+        else:
+            owner = model.variables[key].owner
+            before = [owner] if owner is not None else []
+        new = [k for k in before if k not in bad]
+        bad.update(new)
+        todo += new
+    return bad
+
+
+# --------------------------------------------------------------------------------------
+# Time and memory
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """Time and memory of one node.
+
+    Parameters
+    ----------
+    node : Apply
+        The node itself.
+    op : str
+    order : int
+        Position in the order of execution.
+    seconds : float
+        Total time.
+    percent : float
+        Of the time of all nodes.
+    calls : int
+    impl : {"C", "Py"}
+    bytes : int or None
+        Newly allocated for the outputs at the last call: views and what is computed in place
+        count for nothing.  None where the shapes are not known.
+    name : str or None
+        Name of the output, or of the nearest named variable.
+    source : SourceLine or None
+        The user's line.
+    """
+
+    node: Apply
+    op: str
+    order: int
+    seconds: float
+    percent: float
+    calls: int
+    impl: str
+    bytes: int | None
+    name: str | None
+    source: object
+
+    @property
+    def seconds_per_call(self):
+        """Mean time of one call."""
+        return self.seconds / self.calls if self.calls else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The Apply table and the memory table of a function.
+
+    Parameters
+    ----------
+    rows : tuple of ProfileRow
+        In descending order of time.
+    calls : int
+        Calls of the function.
+    seconds : float
+        Time spent in these calls.
+    name : str or None
+        Of the function.
+    """
+
+    rows: tuple[ProfileRow, ...]
+    calls: int
+    seconds: float
+    name: str | None = None
+
+    def by_time(self):
+        """The rows in descending order of time."""
+        return self.rows
+
+    def by_memory(self):
+        """The rows whose memory is known, in descending order of it."""
+        known = (row for row in self.rows if row.bytes is not None)
+        return tuple(sorted(known, key=lambda row: -row.bytes))
+
+    def __str__(self):
+        in_nodes = sum(row.seconds for row in self.rows)
+        lines = [
+            f"{self.name or 'function'}: {self.calls} calls, {self.seconds:.3e} s, "
+            f"of which {in_nodes:.3e} s in {len(self.rows)} nodes",
+            "",
+            "Apply table",
+            f"{'%':>6} {'seconds':>10} {'s/call':>10} {'calls':>7} {'impl':<4} {'id':>4}  node",
+        ]
+        for row in self.by_time():
+            lines.append(
+                f"{row.percent:6.1f} {row.seconds:10.3e} {row.seconds_per_call:10.3e} "
+                f"{row.calls:7d} {row.impl:<4} {row.order:4d}  {_row_text(row)}"
+            )
+        lines += ["", "Memory table"]
+        memory = self.by_memory()
+        if memory:
+            lines.append(f"{'bytes':>12} {'id':>4}  node")
+            lines += [f"{row.bytes:12d} {row.order:4d}  {_row_text(row)}" for row in memory]
+            lines.append(f"{sum(row.bytes for row in memory):12d}       all nodes")
+        else:
+            lines.append(
+                "not recorded: set pytensor.config.profile and profile_memory to True before "
+                "compiling and calling"
+            )
+        return "\n".join(lines)
+
+
+def _row_text(row):
+    parts = [row.op, row.name and f"({row.name})", row.source and str(row.source)]
+    return "  ".join(part for part in parts if part)
+
+
+def profile(fn):
+    """Time and memory per node of a function, in descending order, with provenance.
+
+    Parameters
+    ----------
+    fn : Function
+        Compiled with ``profile=True``, and called.  PyTensor records memory only if its flags
+        ``profile`` and ``profile_memory`` were set when it was compiled and called; without,
+        the memory of a node is known where its shapes are static, or its values were kept.
+
+    Returns
+    -------
+    Profile
+        Whose ``str`` is the table as text.
+
+    Raises
+    ------
+    ValueError
+        If it was not compiled with ``profile=True``.
+    """
+    stats = getattr(fn, "profile", None)
+    if not stats or not hasattr(stats, "apply_time"):
+        raise ValueError(
+            "The function was not compiled for profiling, so there is nothing to show.\n"
+            "Compile it with pytensor.function(..., profile=True) and call it first."
+        )
+    fgraph = fn.maker.fgraph
+    model = graph_model(fn)
+    storage_map = getattr(fn.vm, "storage_map", None) or {}
+    total = sum(node.seconds or 0.0 for node in model.nodes.values())
+    rows = []
+    for node in model.in_order():
+        live = model.objects[node.key]
+        provenance = node.provenance
+        rows.append(
+            ProfileRow(
+                node=live,
+                op=node.op,
+                order=node.order,
+                seconds=node.seconds or 0.0,
+                percent=100 * node.seconds / total if total and node.seconds else 0.0,
+                calls=node.calls or 0,
+                impl="C" if (stats.apply_cimpl or {}).get(live) else "Py",
+                bytes=_allocated(live, stats.variable_shape, storage_map),
+                name=provenance.name,
+                source=provenance.source,
+            )
+        )
+    rows.sort(key=lambda row: -row.seconds)
+    name = fn.name or getattr(fgraph, "name", None)
+    return Profile(tuple(rows), stats.fct_callcount, stats.fct_call_time, name)
+
+
+def _allocated(node, shapes, storage_map):
+    """Bytes that a node allocates for its outputs, None where a shape is not known."""
+    reused = {*(node.op.view_map or {}), *(node.op.destroy_map or {})}
+    total = 0
+    for i, output in enumerate(node.outputs):
+        if i in reused:
+            continue
+        shape = shapes.get(output)
+        if shape is None:
+            # Without garbage collection the last value is still there.
+            kept = storage_map.get(output, [None])[0]
+            shape = getattr(kept, "shape", getattr(output.type, "shape", None))
+        known = isinstance(shape, tuple) and None not in shape
+        if not known or not hasattr(output.type, "get_size"):
+            return None
+        total += int(output.type.get_size(shape))
+    return total
