@@ -21,7 +21,7 @@ from pytensor.compile.mode import Mode
 from reporting import write_json
 from workloads import WORKLOADS
 
-from theanoguard import GradientGuard, Watch, clip_grad_norm, guarded_updates
+from theanoguard.training import GradientGuard, Watch, clip_grad_norm, guarded_updates
 from theanoguard.training.ops import scale_each
 
 WATCH_EVERY = 10

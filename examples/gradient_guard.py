@@ -9,7 +9,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import GradientError, GradientGuard
+from theanoguard.training import GradientError, GradientGuard
 
 rng = np.random.default_rng(0)
 x, y = pt.dmatrix("x"), pt.dvector("y")

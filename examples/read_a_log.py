@@ -11,8 +11,9 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import GuardMode, read_log, render_text
+from theanoguard import GuardMode, read_log
 from theanoguard.cli.main import main
+from theanoguard.explain import render_text
 
 with tempfile.TemporaryDirectory() as folder:
     log = Path(folder) / "events.jsonl"

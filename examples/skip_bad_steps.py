@@ -8,7 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import guarded_updates
+from theanoguard.training import guarded_updates
 
 rng = np.random.default_rng(2)
 x, y = pt.dmatrix("x"), pt.dvector("y")

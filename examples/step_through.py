@@ -1,7 +1,7 @@
 """Where does a value turn bad, if I go through the compiled function node by node?
 
-``step`` runs a call under a program's hand; ``theanoguard.stepping(f)(...)`` is the same under a
-person's, with a prompt.  Nothing has to be compiled anew.
+``step_through`` lets a program step through a call; ``step_in_terminal(f)(...)`` opens a
+prompt for a person.  Nothing has to be compiled again.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ y.name = "y"
 f = pytensor.function([x], y, mode="CVM", name="f")
 values = np.array([1.0, -1.0, 2.0])
 
-with theanoguard.step(f, values) as s:
+with theanoguard.step_through(f, values) as s:
     s.until(bad=True)
     print(s.where())
     print("read ", s.inputs)

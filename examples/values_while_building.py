@@ -6,7 +6,7 @@ With test values every operation is computed on example values at the moment whe
 import numpy as np
 import pytensor.tensor as pt
 
-from theanoguard import eval_intermediate_values, get_test_value, test_values
+from theanoguard.testvalue import eval_intermediate_values, get_test_value, test_values
 
 with test_values("raise"):
     images = pt.dmatrix("images")

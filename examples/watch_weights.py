@@ -11,7 +11,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from theanoguard import watching
+from theanoguard.training import watching
 
 rng = np.random.default_rng(1)
 x, y = pt.dmatrix("x"), pt.dvector("y")

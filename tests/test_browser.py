@@ -22,7 +22,7 @@ import pytensor.tensor as pt
 import pytest
 from guarding import guarded
 
-from theanoguard import GuardError, inspect
+from theanoguard import GuardError, inspect_graph
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
@@ -164,7 +164,7 @@ def error():
 def saved(browser, look, error, tmp_path):
     """The saved page of a trip, opened, its graph unfolded."""
     path = tmp_path / "trip.html"
-    inspect(error).save(path)
+    inspect_graph(error).save(path)
     browser.get(path.as_uri())
     look.one("summary", "Graph of").click()
     look.one("[role=tree]")
@@ -268,7 +268,7 @@ def test_light_and_dark(saved, browser, look):
 
 
 def test_it_reads_without_script_and_style(browser, look, error, tmp_path):
-    html = inspect(error).html()
+    html = inspect_graph(error).html()
     for tag in ("script", "style"):
         while f"<{tag}>" in html:
             start, end = html.index(f"<{tag}>"), html.index(f"</{tag}>")
@@ -291,7 +291,7 @@ def test_a_large_graph_is_loaded_on_demand(browser, look, tmp_path):
     h = pt.dvector("start")
     for _ in range(3000):
         h = pt.tanh(h)
-    inspect(h).save(tmp_path / "large.html")
+    inspect_graph(h).save(tmp_path / "large.html")
     browser.get((tmp_path / "large.html").as_uri())
     look.one("[role=tree]")
     assert len(look.all("[role=treeitem]")) < 10

@@ -69,7 +69,7 @@ def commands(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bin")
     for command, arguments in {
         "python": "",
-        "pytest": "-m pytest -p theanoguard._pytest -p no:cacheprovider",
+        "pytest": "-m pytest -p theanoguard -p no:cacheprovider",
         "theanoguard": "-m theanoguard",
     }.items():
         script = folder / command

@@ -56,7 +56,7 @@ HOW = {
     # The examples of a repository's own tests are run without its settings.
     "pytest_guard": Example(
         says="NaN in log",
-        launcher=("-m", "pytest", "-c", os.devnull, "-p", "theanoguard._pytest"),
+        launcher=("-m", "pytest", "-c", os.devnull, "-p", "theanoguard"),
         arguments=("--guard",),
         status=1,
     ),

@@ -9,7 +9,7 @@ import pytest
 from guarding import CountedIdentity, guarded, trip
 from pytensor import shared
 
-from theanoguard import GuardError, GuardEvent, GuardMode, events
+from theanoguard import GuardError, GuardEvent, GuardMode, events_of
 
 GOING_ON = ("warn", "record", "pdb", "callable")
 
@@ -78,7 +78,7 @@ def test_what_is_raised(chain):
     assert (event.n_nan, event.n_posinf, event.n_neginf, event.n_big) == (0, 0, 1, 0)
     assert (event.first_index, event.first_value) == ((1,), -np.inf)
     assert (event.dtype, event.shape, event.size, event.path) == ("float64", (3,), 3, ())
-    assert event is events(fn)[-1]
+    assert event is events_of(fn)[-1]
     with pytest.raises(AttributeError):
         event.kind = "nan"
 
@@ -90,7 +90,7 @@ def test_calls_are_counted():
     assert trip(fn, ZERO).call == 2
     fn(GOOD)
     assert trip(fn, NEG).call == 4
-    assert [event.call for event in events(fn)] == [2, 4]
+    assert [event.call for event in events_of(fn)] == [2, 4]
 
 
 def test_the_function_can_be_used_after_any_number_of_trips(chain):
@@ -108,12 +108,12 @@ def test_the_call_goes_on(action, chain, capsys, caplog):
     fn, first, second, told = chain(action)
     runs = first.runs, second.runs
     del told[:]
-    before = len(events(fn))
+    before = len(events_of(fn))
     total, roots = fn(ZERO, GOOD)
     assert total == -np.inf
     assert list(roots) == [1, 1, 1]
     # the first bad node, and neither the copy nor the sum that follow from it
-    new = events(fn)[before:]
+    new = events_of(fn)[before:]
     assert [event.op for event in new] == ["Log"]
     assert second.runs == runs[1] + 1
     if action == "callable":
@@ -123,32 +123,32 @@ def test_the_call_goes_on(action, chain, capsys, caplog):
     if action == "pdb":
         assert "log(0.0) = -inf" in capsys.readouterr().err
     fn(GOOD, GOOD)
-    assert len(events(fn)) == before + 1
+    assert len(events_of(fn)) == before + 1
 
 
 @pytest.mark.parametrize("action", GOING_ON)
 def test_each_call_reports_anew(action, chain):
     fn = chain(action)[0]
-    before = len(events(fn))
+    before = len(events_of(fn))
     for _ in range(3):
         fn(ZERO, GOOD)
-    calls = [event.call for event in events(fn)[before:]]
+    calls = [event.call for event in events_of(fn)[before:]]
     assert calls == list(range(calls[0], calls[0] + 3))
 
 
 @pytest.mark.parametrize("action", GOING_ON)
 def test_what_follows_from_a_bad_input_is_not_reported(action, chain):
     fn = chain(action)[0]
-    before = len(events(fn))
+    before = len(events_of(fn))
     fn(np.array([np.nan, 1.0, 1.0]), GOOD)
-    assert [(e.role, e.variable) for e in events(fn)[before:]] == [("input", "x")]
+    assert [(e.role, e.variable) for e in events_of(fn)[before:]] == [("input", "x")]
 
 
 def test_independent_faults_are_reported_each(chain):
     fn = chain("record")[0]
-    before = len(events(fn))
+    before = len(events_of(fn))
     fn(ZERO, NEG)
-    assert {event.op for event in events(fn)[before:]} == {"Log", "Sqrt"}
+    assert {event.op for event in events_of(fn)[before:]} == {"Log", "Sqrt"}
 
 
 def test_the_debugger_is_opened_once(chain, opened):
@@ -176,7 +176,7 @@ def test_what_follows_through_an_update_is_a_new_report():
     fn = guarded([x], [], updates={w: w + pt.log(x)}, action="record")
     fn(ZERO)
     fn(GOOD)
-    assert [(e.role, e.call) for e in events(fn)] == [("node", 1), ("shared", 2)]
+    assert [(e.role, e.call) for e in events_of(fn)] == [("node", 1), ("shared", 2)]
 
 
 # ---------------------------------------------------------------- buffers
@@ -188,26 +188,26 @@ def test_buffers_are_bounded():
     first, second = (guarded([x], out, mode=mode) for out in (pt.log(x), pt.sqrt(x)))
     for i in range(6):
         first(-(i + 1.0) * GOOD)
-    assert [e.call for e in events(first)] == [3, 4, 5, 6]
+    assert [e.call for e in events_of(first)] == [3, 4, 5, 6]
     second(NEG)
     assert [e.op for e in mode.events] == ["Log", "Log", "Log", "Sqrt"]
-    assert len(events(first)) == 4
-    assert [e.op for e in events(second)] == ["Sqrt"]
+    assert len(events_of(first)) == 4
+    assert [e.op for e in events_of(second)] == ["Sqrt"]
 
 
 def test_raised_trips_are_kept_too(chain):
     fn = chain("raise")[0]
-    before = len(events(fn))
+    before = len(events_of(fn))
     trip(fn, ZERO, GOOD)
-    assert len(events(fn)) == before + 1 <= 100 or len(events(fn)) == 100
+    assert len(events_of(fn)) == before + 1 <= 100 or len(events_of(fn)) == 100
 
 
 def test_what_events_returns_is_a_copy(chain):
     fn = chain("record")[0]
     fn(ZERO, GOOD)
-    kept = events(fn)
+    kept = events_of(fn)
     kept.clear()
-    assert events(fn)
+    assert events_of(fn)
 
 
 # ---------------------------------------------------------------- a callable
@@ -294,7 +294,7 @@ def test_every_trip_is_one_record_of_the_logger(action, chain, caplog):
         fn(ZERO, GOOD)
     [record] = caplog.records
     assert record.name == "theanoguard"
-    assert record.event == events(fn)[-1]
+    assert record.event == events_of(fn)[-1]
     assert record.levelno == (logging.WARNING if action == "warn" else logging.INFO)
     assert "-inf" in record.getMessage() or "Inf" in record.getMessage()
 

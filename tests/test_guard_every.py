@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.scan.utils import until
 
-from theanoguard import GuardError, GuardMode, events
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
 
 pytestmark = pytest.mark.usefixtures("c_backend")
@@ -56,7 +56,7 @@ def test_the_first_call_and_every_third(graph):
     for function in (fn, fn.copy(), copy.deepcopy(fn), pickle.loads(pickle.dumps(fn))):
         assert trips(function, bad, 1.0, calls=7) == [0, 3, 6]
         assert trips(function, np.ones(2), 1.0, calls=3) == []
-    assert [event.call for event in events(fn)] == [1, 4, 7]
+    assert [event.call for event in events_of(fn)] == [1, 4, 7]
 
 
 def test_what_stays_in_a_shared_variable_is_found_later():

@@ -17,7 +17,7 @@ from guarding import ALL, guarded, plain_mode, trip
 from pytensor import scan, shared
 from pytensor.link.vm import VMLinker
 
-from theanoguard import GuardError, GuardMode, events
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.guard.c import build as kernel
 
 GOOD, ZERO = np.ones(3), np.array([1.0, 0.0, 1.0])
@@ -196,7 +196,7 @@ def test_a_copy(counted):
     fn(GOOD)
     assert n.get_value() == 2  # they share their state
     assert trip(copied, ZERO).function == "the copy"
-    assert (len(events(copied)), len(events(fn))) == (1, 0)
+    assert (len(events_of(copied)), len(events_of(fn))) == (1, 0)
     assert trip(fn, ZERO).call == 2
     assert n.get_value() == 2
     assert np.array_equal(total.get_value(), 2 * GOOD)
@@ -235,7 +235,7 @@ def test_a_copy_that_shares_memory(share_memory, linker, c_backend):
         assert np.array_equal(f(GOOD)[0], np.zeros(3))
         trip(f, ZERO)
         assert n.get_value() == before + 1
-    assert len(events(fn)) == len(events(copied)) == 2
+    assert len(events_of(fn)) == len(events_of(copied)) == 2
 
 
 def test_deepcopy(counted):
@@ -257,7 +257,7 @@ def test_a_copy_of_a_function_with_a_loop():
         f(GOOD)
         event = trip(f, ZERO)
         assert [step.step for step in event.path] == [1]
-    assert (len(events(fn)), len(events(copied))) == (2, 1)
+    assert (len(events_of(fn)), len(events_of(copied))) == (2, 1)
 
 
 # ---------------------------------------------------------------- pickles
@@ -272,7 +272,7 @@ def test_a_function_pickles(counted):
     event = trip(restored, ZERO)
     assert (event.kind, event.first_index) == ("inf", (1,))
     assert np.array_equal(restored(GOOD)[1], 2 * GOOD)
-    assert events(fn) == []
+    assert events_of(fn) == []
 
 
 def test_a_pickled_function_keeps_its_settings():
@@ -282,10 +282,10 @@ def test_a_pickled_function_keeps_its_settings():
     fn(ZERO)
     restored = pickle.loads(pickle.dumps(fn))
     restored(ZERO)  # the logarithm is still left out
-    assert events(restored) == []
+    assert events_of(restored) == []
     for _ in range(3):
         restored(100 * GOOD)
-    assert [(e.kind, e.call) for e in events(restored)] == [("big", 3), ("big", 4)]
+    assert [(e.kind, e.call) for e in events_of(restored)] == [("big", 3), ("big", 4)]
 
 
 def test_a_function_with_inner_graphs_pickles():
@@ -373,7 +373,7 @@ def test_threads_with_functions_of_their_own():
         return run
 
     _run_threads([job(*pair) for pair in zip(functions, bad, strict=True)])
-    assert [len(events(fn)) for fn in functions] == [50] * 4
+    assert [len(events_of(fn)) for fn in functions] == [50] * 4
     assert len(mode.events) == 200
 
 
@@ -395,7 +395,7 @@ def test_threads_with_copies_of_one_function():
         return run
 
     _run_threads([job(*pair) for pair in zip(copies, states, strict=True)])
-    assert [len(events(f)) for f in copies] == [50] * 4
+    assert [len(events_of(f)) for f in copies] == [50] * 4
 
 
 # ---------------------------------------------------------------- the kernel

@@ -18,7 +18,7 @@ from pytensor.scan.op import Scan
 from pytensor.scan.utils import ScanProfileStats, until
 
 import theanoguard
-from theanoguard import GuardMode, events, track_provenance
+from theanoguard import GuardMode, events_of, track_provenance
 from theanoguard._pytensor import frozen_graph_class
 
 # The rewrites take what they can out of a loop; these are to stay in it.
@@ -155,7 +155,7 @@ def test_one_report_for_a_whole_loop(loops):
     """What follows from the bad step, inside the loop and after it, is not reported."""
     fn = loops("sit_sot", action="record")
     fn(np.array([1.0, 2.0, 0.0, 3.0, 0.0]), 1.0)
-    assert [(e.kind, steps(e)) for e in events(fn)] == [("inf", [2])]
+    assert [(e.kind, steps(e)) for e in events_of(fn)] == [("inf", [2])]
 
 
 def test_a_while_loop_that_stops_early(loops):
@@ -315,7 +315,7 @@ def test_one_op_at_two_places(boxed):
     fn = guarded([x, y], [boxed(x, y)[0], boxed(pt.exp(y), x)[0]], action="record")
     fn(np.zeros(2), np.ones(2))
     fn(np.ones(2), np.zeros(2))
-    assert [(e.kind, e.call, len(e.path)) for e in events(fn)] == [("inf", 1, 1)]
+    assert [(e.kind, e.call, len(e.path)) for e in events_of(fn)] == [("inf", 1, 1)]
 
 
 # ---------------------------------------------------------------- IfElse
@@ -417,7 +417,7 @@ def test_constants_are_reported_as_such():
     assert (event.role, event.variable, event.first_index) == ("constant", "table", (1,))
     recording = guarded([x], x + np.array([np.nan, 1.0]), action="record")
     recording(np.ones(2))
-    assert [e.role for e in events(recording)] == ["constant"]
+    assert [e.role for e in events_of(recording)] == ["constant"]
 
 
 def test_a_bad_constant_in_a_branch_that_does_not_run():
@@ -561,7 +561,7 @@ def test_what_is_left_out_still_spoils_what_follows(c_backend):
             assert trip(fn, np.zeros(2)).op != str(y.owner.op)
         else:
             fn(np.zeros(2))
-            assert len(events(fn)) == 1
+            assert len(events_of(fn)) == 1
 
 
 @pytest.mark.parametrize("size", [100, 40])

@@ -9,7 +9,7 @@ import pytest
 from guarding import ALL, trip
 from pytensor.compile.builders import OpFromGraph
 
-from theanoguard import GuardError, GuardMode, events
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
 
 ONES = np.ones(3)
@@ -118,9 +118,9 @@ def test_actions_that_go_on_report_the_first(guard, action):
     fn = pytensor.function([x, y], outputs, mode=guard(action=action))
     result, _ = fn(np.array([0.0, 1.0, 1.0]), ONES)
     assert np.isinf(result).all()
-    assert [event.kind for event in events(fn)] == ["inf"]  # what follows is not told
+    assert [event.kind for event in events_of(fn)] == ["inf"]  # what follows is not told
     fn(-ONES, 800.0 * ONES)
-    assert {event.kind for event in events(fn)[1:]} == {"nan", "inf"}  # two that are independent
+    assert {event.kind for event in events_of(fn)[1:]} == {"nan", "inf"}  # two that are independent
 
 
 def test_numbers_of_all_kinds(guard):

@@ -5,7 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from theanoguard import GuardError, GuardMode, events
+from theanoguard import GuardError, GuardMode, events_of
 
 pytestmark = pytest.mark.usefixtures("needs_cxx", "c_backend")
 
@@ -148,9 +148,9 @@ def test_what_was_recorded_as_bad_is_not_taken_for_clean():
     step(1e9)
     step(1e9)
     look(2.0)
-    assert [(e.role, e.variable) for e in events(look)] == [("shared", "w")]
+    assert [(e.role, e.variable) for e in events_of(look)] == [("shared", "w")]
     step(1.0)
-    assert [(e.role, e.variable) for e in events(step)] == [("node", None), ("shared", "w")]
+    assert [(e.role, e.variable) for e in events_of(step)] == [("node", None), ("shared", "w")]
 
 
 def test_always_looks_at_every_element_in_every_call():

@@ -16,7 +16,7 @@ from pytensor.link.vm import VMLinker
 from pytensor.scalar import Log as ScalarLog
 
 import theanoguard
-from theanoguard import GuardError, GuardMode, NanGuardMode, events
+from theanoguard import GuardError, GuardMode, NanGuardMode, events_of
 
 # ---------------------------------------------------------------- bad arguments
 
@@ -125,7 +125,7 @@ def test_the_mode_has_a_name(name):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.log(x), mode=name)
     assert trip(f, np.array([-1.0])).kind == "nan"
-    assert len(events(f)) == 1
+    assert len(events_of(f)) == 1
     assert isinstance(get_mode(name), GuardMode)
 
 
@@ -199,21 +199,21 @@ def test_a_derived_mode_keeps_every_setting(how, original, exempted):
     f = guarded([x, n, exempted, other, secret], outputs, mode=derived)
 
     def kinds(x=1.0, n=1, left=1.0, other=1.0, secret=1.0):
-        before = len(events(f))
+        before = len(events_of(f))
         f([x], [n], [left], [other], [secret])
-        return [event.kind for event in events(f)[before:]]
+        return [event.kind for event in events_of(f)[before:]]
 
     assert kinds() == []
     assert kinds(x=np.nan) == ["nan"]
     assert kinds(x=100.0) == ["big"]  # 150 is above the threshold, and inputs are not checked
     assert kinds(n=140) == ["big"]
     assert kinds(other=0.0) == []  # Log is left out
-    assert events(f)[-1].role == "node"
+    assert events_of(f)[-1].role == "node"
     for _ in range(6):
         f([np.nan], [1], [1.0], [1.0], [1.0])
-    assert len(events(f)) == 7
+    assert len(events_of(f)) == 7
     assert len(derived.events) == 7
-    assert derived.events == events(f)
+    assert derived.events == events_of(f)
 
 
 def test_a_copy_has_a_buffer_of_its_own():
@@ -221,7 +221,7 @@ def test_a_copy_has_a_buffer_of_its_own():
     x = pt.dvector("x")
     f = guarded([x], pt.log(x), mode=copy.copy(mode))
     f([-1.0])
-    assert len(events(f)) == 1
+    assert len(events_of(f)) == 1
     assert mode.events == []
 
 
@@ -261,12 +261,12 @@ def test_a_mode_can_be_shown():
 
 
 def test_public_names():
-    for name in ("GuardError", "GuardEvent", "GuardMode", "NanGuardMode", "events"):
+    for name in ("GuardError", "GuardEvent", "GuardMode", "NanGuardMode", "events_of"):
         assert name in theanoguard.__all__
     with pytest.raises(TypeError, match="not a function compiled with GuardMode"):
-        events(pytensor.function([x := pt.dscalar()], x, mode=Mode("py", None)))
+        events_of(pytensor.function([x := pt.dscalar()], x, mode=Mode("py", None)))
     with pytest.raises(TypeError, match="GuardMode"):
-        events(print)
+        events_of(print)
     assert issubclass(GuardError, AssertionError)
 
 

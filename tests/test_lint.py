@@ -20,8 +20,9 @@ from pytensor.link.vm import VMLinker
 from test_gallery import GALLERY, load, marked_line
 
 import theanoguard
-from theanoguard import GuardMode, assert_in_range, lint, stable, track_provenance
+from theanoguard import GuardMode, lint, stable, track_provenance
 from theanoguard._lint import RULES, Bounds, GraphBounds
+from theanoguard.ops import assert_in_range
 
 DOCS = Path(__file__).parents[1] / "docs" / "lint.rst"
 
@@ -284,7 +285,7 @@ FINE = {
     "accumulated": fed_back(lambda s: s + Y),
     "truncated": fed_back(lambda s: s * Y, truncate_gradient=3),
     "clipped gradient": pt.clip(pytensor.grad(fed_back(lambda s: pt.tanh(s * Y)).sum(), Y), -1, 1),
-    "clipped norm": theanoguard.clip_grad_norm(
+    "clipped norm": theanoguard.training.clip_grad_norm(
         [pytensor.grad(fed_back(lambda s: pt.tanh(s * Y)).sum(), Y)], 1.0
     )[0][0],
     "inside of a scan": pytensor.scan(

@@ -354,7 +354,7 @@ def test_every_action_logs(action, path, graph):
     assert read_log(path).events == []
     trip(f)
     trip(f)
-    assert read_log(path).events == theanoguard.events(f)
+    assert read_log(path).events == theanoguard.events_of(f)
     assert [event.call for event in read_log(path).events] == [1, 2]
 
 
@@ -431,7 +431,7 @@ def test_one_record_for_each_trip(action, graph, caplog):
     for _ in range(2):
         trip(f)
     assert [record.name for record in caplog.records] == ["theanoguard"] * 2
-    assert [record.event for record in caplog.records] == theanoguard.events(f)
+    assert [record.event for record in caplog.records] == theanoguard.events_of(f)
     assert {record.levelno for record in caplog.records} == {LEVELS.get(action, logging.INFO)}
     first_line = caplog.records[0].getMessage().splitlines()[0]
     assert first_line.startswith("NaN in ") and first_line.endswith("element [1]")

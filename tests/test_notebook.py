@@ -1,4 +1,4 @@
-"""``theanoguard.inspect`` and the IPython extension."""
+"""``theanoguard.inspect_graph`` and the IPython extension."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ import pytest
 from guarding import ALL, guarded
 
 import theanoguard
-from theanoguard import GuardError, GuardMode, inspect
+from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import before_rewriting, part_of
@@ -140,7 +140,7 @@ def test_everything_is_well_formed(form, graph, function, error):
         "event": error.event,
         "old": pickle.loads(pickle.dumps(error)),
     }
-    html = inspect(things[form]).html()
+    html = inspect_graph(things[form]).html()
     found = Page(html)
     assert found.tags.count("details") == found.tags.count("summary") >= 1
     assert packed(html)["graphs"][0]["rows"]
@@ -149,11 +149,11 @@ def test_everything_is_well_formed(form, graph, function, error):
 
 def test_what_has_no_graph_is_refused():
     with pytest.raises(TypeError, match="A int has no graph"):
-        inspect(3)
+        inspect_graph(3)
 
 
 def test_it_shows_what_debugprint_shows(function, error):
-    html = inspect(function, events=error).html()
+    html = inspect_graph(function, events=error).html()
     printed = theanoguard.debugprint(function, file="str", print_source=True, print_rewrites=True)
     data, text = packed(html), Page(html).text
     for row in rows(data).values():
@@ -171,17 +171,17 @@ def test_it_shows_what_debugprint_shows(function, error):
 
 
 def test_the_report_comes_first(error):
-    html = inspect(error).html()
+    html = inspect_graph(error).html()
     text = Page(html).text
     assert str(error).splitlines()[0] in text
     assert text.index(str(error).splitlines()[0]) < text.index("Graph of call 1 of step")
     assert "Traceback (most recent call last)" in text
     assert "\x1b" not in html
-    assert repr(inspect(error)) == str(error)
+    assert repr(inspect_graph(error)) == str(error)
 
 
 def test_the_way_from_the_input_is_open_and_marked(error):
-    html = inspect(error).html()
+    html = inspect_graph(error).html()
     data = packed(html)
     first = data["graphs"][0]
     keys = [first["rows"][i]["key"] for i in first["path"]]
@@ -201,7 +201,7 @@ def test_of_two_outputs_the_bad_one_is_marked():
     f = guarded([x], y, updates={w: w - y**2}, linker="cvm")
     with pytest.raises(GuardError) as caught:
         f(np.array([1.0, -1.0]))
-    data = packed(inspect(caught.value).html())
+    data = packed(inspect_graph(caught.value).html())
     marked = [r for r in rows(data).values() if r["events"]]
     assert len(marked) == 1
     assert marked[0]["home"] == data["graphs"][0]["bad"][0]
@@ -219,7 +219,7 @@ def test_a_bad_step_of_a_scan_is_found_inside():
     f = guarded([x], out)
     with pytest.raises(GuardError) as caught:
         f(np.array([-3.0, 1.0]))
-    data = packed(inspect(caught.value).html())
+    data = packed(inspect_graph(caught.value).html())
     marked = {
         row["label"].lower(): graph
         for graph in range(len(data["graphs"]))
@@ -231,7 +231,7 @@ def test_a_bad_step_of_a_scan_is_found_inside():
 
 
 def test_an_error_without_its_function_tells_the_way(error):
-    data = packed(inspect(pickle.loads(pickle.dumps(error))).html())
+    data = packed(inspect_graph(pickle.loads(pickle.dumps(error))).html())
     cause = row_with(data, events=["nan at [] in call 1"])
     assert cause["label"] == "log"
     start = row_with(data, label=error.explanation.waypoints[0].name)
@@ -240,14 +240,14 @@ def test_an_error_without_its_function_tells_the_way(error):
 
 
 def test_an_event_alone_is_one_row(error):
-    data = packed(inspect(error.event).html())
+    data = packed(inspect_graph(error.event).html())
     assert [row["events"] for row in rows(data).values()] == [["nan at [] in call 1"]]
 
 
 def test_bad_input_is_the_marked_row(function):
     with pytest.raises(GuardError) as caught:
         function(np.array([1.0, np.nan, 1.0]))
-    data = packed(inspect(caught.value).html())
+    data = packed(inspect_graph(caught.value).html())
     assert row_with(data, label="x")["events"] == ["nan at [1] in call 2"]
 
 
@@ -255,9 +255,9 @@ def test_values_of_the_last_call():
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(pt.dot(x, x)), mode=GuardMode(**ALL, linker="cvm_nogc"))
     f(np.array([1.0, 2.0]))
-    shown = [r["value"] for r in rows(packed(inspect(f).html())).values()]
+    shown = [r["value"] for r in rows(packed(inspect_graph(f).html())).values()]
     assert "min=148.4 max=148.4 mean=148.4 bad=0" in shown
-    given = inspect(f, values={f.maker.fgraph.inputs[0]: [7.0]})
+    given = inspect_graph(f, values={f.maker.fgraph.inputs[0]: [7.0]})
     assert "min=7 max=7 mean=7 bad=0" in Page(given.html()).text
 
 
@@ -269,7 +269,7 @@ def test_an_overwritten_value_is_not_shown():
     f(np.array([1.0, 2.0]))
     inplace = [n for n in f.maker.fgraph.toposort() if n.op.destroy_map]
     assert inplace, "the graph of this test works in place"
-    data = packed(inspect(f).html())
+    data = packed(inspect_graph(f).html())
     found = {r["label"]: r["value"] for r in rows(data).values()}
     overwriting = str(inplace[0].op)
     assert found.pop(overwriting).startswith("min=3 max=100")
@@ -280,7 +280,7 @@ def test_an_overwritten_value_is_not_shown():
 def test_a_mean_that_overflows_has_a_text():
     assert str(Statistics("float64", (2,), 1.0, 2.0, None, 0)) == "min=1 max=2 mean=? bad=0"
     x = pt.dvector("x")
-    assert "mean=?" in inspect(x, values={x: [1.7e308, 1.7e308]}).html()
+    assert "mean=?" in inspect_graph(x, values={x: [1.7e308, 1.7e308]}).html()
 
 
 # -- names and values that are up to something
@@ -301,16 +301,16 @@ def test_names_stay_text(name, monkeypatch):
     out.name = name
     f = guarded([x], out)
     f.name = name
-    honest = Page(inspect(pt.log(pt.dvector("x"))).html())
+    honest = Page(inspect_graph(pt.log(pt.dvector("x"))).html())
     with pytest.raises(GuardError) as caught:
         f(np.array([-1.0]))
     for thing in (out, f, caught.value, pickle.loads(pickle.dumps(caught.value))):
-        found = Page(inspect(thing, values={x: [1.0]}).html())
+        found = Page(inspect_graph(thing, values={x: [1.0]}).html())
         assert set(found.tags) <= {*honest.tags, "p", "pre", "span", "mark", "i", "code", "details"}
         assert found.attributes <= honest.attributes | {"open"}
         assert found.tags.count("script") == 1
         assert "".join(c if c.isprintable() else "\ufffd" for c in name) in found.text
-    in_file = page.document(inspect(f).html(), name)
+    in_file = page.document(inspect_graph(f).html(), name)
     assert Page(in_file).tags.count("script") == 1
 
 
@@ -321,7 +321,7 @@ def test_a_thousand_nodes_fit():
     out = wide(1000)
     model = graph_model(out)
     assert 950 <= len(model.nodes) <= 1050
-    html = inspect(out).html()
+    html = inspect_graph(out).html()
     assert len(html.encode()) <= 300_000
     assert set(rows(packed(html))) == set(Outline(model).up)
     assert Page(html).tags.count("details") >= 0.95 * len(model.nodes)
@@ -331,7 +331,7 @@ def test_a_large_graph_shows_what_matters_and_holds_the_rest():
     x, h = deep(3000)
     bad = pt.log(h)
     out = bad + wide(4000)
-    html = inspect(out, events={bad.owner: "went bad"}).html()
+    html = inspect_graph(out, events={bad.owner: "went bad"}).html()
     found = Page(html)
     assert len(found.text) < 200_000
     assert "rows are shown, those around what matters" in found.text
@@ -346,7 +346,7 @@ def test_a_large_graph_shows_what_matters_and_holds_the_rest():
 def test_deep_graphs_are_not_nested_too_deeply():
     # (browsers cut elements that are nested more than 512 deep)
     _, h = deep(600)
-    found = Page(inspect(h).html())
+    found = Page(inspect_graph(h).html())
     assert found.deepest < 300
     continued = 600 // (page.MAX_DEPTH + 1)
     assert found.text.count("continued below") == continued
@@ -355,7 +355,7 @@ def test_deep_graphs_are_not_nested_too_deeply():
 
 def test_long_texts_are_cut():
     x = pt.dvector("x" * 5000)
-    html = inspect(pt.log(x)).html()
+    html = inspect_graph(pt.log(x)).html()
     assert len(html) < 40_000
     assert "x" * 59 + "…" in html
 
@@ -365,9 +365,9 @@ def test_long_texts_are_cut():
 
 def test_save(tmp_path, error):
     path = tmp_path / "trip.html"
-    inspect(error).save(path)
+    inspect_graph(error).save(path)
     text = path.read_text(encoding="utf-8")
-    assert text == page.document(inspect(error).html(), "call 1 of step")
+    assert text == page.document(inspect_graph(error).html(), "call 1 of step")
     assert Page(text.removeprefix("<!DOCTYPE html>\n")).tags[:2] == ["html", "head"]
     assert "http" not in text.replace(f"file://{path}", "")
 
@@ -381,7 +381,7 @@ def test_save_is_all_or_nothing(tmp_path, graph, monkeypatch):
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
-        inspect(graph[2]).save(path)
+        inspect_graph(graph[2]).save(path)
     assert os.listdir(tmp_path) == ["graph.html"]
     assert path.read_text() == "before"
 
@@ -431,8 +431,10 @@ def test_the_extra_is_named_where_it_is_missing(graph, function, monkeypatch):
     monkeypatch.setitem(sys.modules, "graphviz_anywidget", None)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     for act in (
-        lambda: inspect(graph[2]).picture(),
-        lambda: theanoguard.view.notebook.stepping.StepView(theanoguard.step(function, np.ones(3))),
+        lambda: inspect_graph(graph[2]).picture(),
+        lambda: theanoguard.view.notebook.stepping.StepView(
+            theanoguard.step_through(function, np.ones(3))
+        ),
     ):
         with pytest.raises(ImportError, match=r"theanoguard\[notebook\]"):
             act()
@@ -486,7 +488,7 @@ def html_shown(shell, thing):
 
 def test_rich_display(shell, graph, function, error):
     for thing in (graph[2], function, function.maker.fgraph, error, error.event):
-        assert html_shown(shell, thing) == inspect(thing).html()
+        assert html_shown(shell, thing) == inspect_graph(thing).html()
     assert html_shown(shell, 3) is None
 
 
@@ -587,7 +589,7 @@ def test_loading_without_ipython_is_not_needed():
     code = (
         "import sys; sys.modules.update(dict.fromkeys(('IPython', 'ipywidgets', 'traitlets')));"
         "import theanoguard, pytensor.tensor as pt;"
-        "print(len(theanoguard.inspect(pt.log(pt.dvector('x'))).html()))"
+        "print(len(theanoguard.inspect_graph(pt.log(pt.dvector('x'))).html()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 1000
@@ -655,7 +657,7 @@ def test_the_stepper_shows_what_a_node_raises(widgets, run):
 
 def test_the_picture(widgets, function, error):
     pytest.importorskip("graphviz_anywidget", reason="graphviz-anywidget is not installed")
-    box = inspect(error).picture()
+    box = inspect_graph(error).picture()
     graph = box.children[0].children[0]
     source = graph.children[-1].dot_source
     assert source.startswith("digraph")
@@ -663,13 +665,13 @@ def test_the_picture(widgets, function, error):
     assert set(re.findall(r'color="([^"#]+)"', source)) == set()
     panel = box.children[1]
     assert {"a0", "n0"} <= set(panel.facts["after"])
-    sides = inspect(function).picture(before=True)
+    sides = inspect_graph(function).picture(before=True)
     assert [part._dom_classes for part in sides.children[0].children] == [
         ("tg-before",),
         ("tg-after",),
     ]
     linked = sides.children[1].links
-    assert set(linked["after"]) == set(inspect(function).model.nodes)
+    assert set(linked["after"]) == set(inspect_graph(function).model.nodes)
 
 
 # -- the plot of a watch
@@ -680,7 +682,7 @@ def training():
     """A watch, and a step of a training whose weights grow with each."""
     w = pytensor.shared(np.array([1.0, -1.0]), name="<w>")
     x = pt.dscalar("x")
-    watch = theanoguard.Watch([w], batches_per_epoch=3)
+    watch = theanoguard.training.Watch([w], batches_per_epoch=3)
     (g,) = watch.gradients([pytensor.grad((x * w).sum(), w)])
     f = pytensor.function([x], updates={w: w * 2.0 + g}, mode="CVM")
 
@@ -729,7 +731,7 @@ def test_the_magic_shows_the_plot_at_once(widgets, run, shell, training):
     shell.user_ns["watched"] = training[0]
     result = run("%watch watched\nprint('then')")
     assert ["application/vnd.jupyter.widget-view+json" in data for data in result.shown] == [True]
-    assert "it takes a theanoguard.Watch" in run("%watch x").text
+    assert "it takes a theanoguard.training.Watch" in run("%watch x").text
 
 
 # -- notebooks

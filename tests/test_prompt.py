@@ -17,7 +17,7 @@ if not hasattr(pexpect, "spawn"):
 
 SCRIPT = """
 import numpy as np, pytensor, pytensor.tensor as pt
-from theanoguard.monitor import MonitorMode, stepping
+from theanoguard.monitor import MonitorMode, step_in_terminal
 x = pt.dvector("x")
 w = pytensor.shared(np.zeros(2), "w")
 y = pt.exp(x)
@@ -25,7 +25,7 @@ y.name = "y"
 z = pt.log(y - 2)  # may fail
 mode = MonitorMode().excluding("fusion", "inplace")
 f = pytensor.function([x], z.sum(), updates={w: w + 1}, mode=mode, name="model")
-print("RESULT", stepping(f)(__VALUE__))
+print("RESULT", step_in_terminal(f)(__VALUE__))
 print("SHARED", w.get_value())
 """
 PROMPT = "(step) "
@@ -108,7 +108,7 @@ def test_continuing_to_a_result_that_is_an_array(monkeypatch, capsys):
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(x), mode="CVM")
     monkeypatch.setattr("builtins.input", lambda prompt: "c")
-    assert theanoguard.stepping(f)([0.0, 0.0]).tolist() == [1.0, 1.0]
+    assert theanoguard.step_in_terminal(f)([0.0, 0.0]).tolist() == [1.0, 1.0]
     assert "failed" not in capsys.readouterr().out
 
 

@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
-from theanoguard import GuardError, GuardMode, events, read_log
+from theanoguard import GuardError, GuardMode, events_of, read_log
 
 HAS_PYMC = importlib.util.find_spec("pymc") is not None
 needs_pymc = pytest.mark.skipif(not HAS_PYMC, reason="PyMC is not installed (tox -e pymc)")
@@ -166,7 +166,7 @@ def test_functions_of_a_model_are_guarded(model):
     with pytest.raises(GuardError) as caught:
         dlogp({**sound, "a": np.array([1.0, 0.0])})
     assert f"test_pymc.py:{model.lines['pot']} in model:" in str(caught.value)
-    assert len(events(logp.f)) == 1
+    assert len(events_of(logp.f)) == 1
     assert len(mode.events) == 2
 
 

@@ -87,7 +87,7 @@ def run_pytest(tmp_path):
     return run
 
 
-GUARD = ["-p", "theanoguard._pytest", "--guard=nan,inf"]
+GUARD = ["-p", "theanoguard", "--guard=nan,inf"]
 
 
 def test_guarded_run(run_pytest):
@@ -107,7 +107,7 @@ def test_guarded_run(run_pytest):
 
 
 def test_without_the_option_nothing_happens(run_pytest):
-    outcomes, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard._pytest", "-k", "bad")
+    outcomes, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard", "-k", "bad")
     assert outcomes["test_bad"] == "PASSED"
     # pytest itself names the plugin and, where theanoguard is installed, its distribution.
     assert "guard" not in re.sub(r"\w*theanoguard\w*|test_in_a_guard", "", output)
@@ -115,12 +115,12 @@ def test_without_the_option_nothing_happens(run_pytest):
 
 def test_without_the_option_pytensor_is_not_imported(run_pytest):
     text = "import sys\ndef test_it():\n    assert 'pytensor' not in sys.modules\n"
-    outcomes, _ = run_pytest(text, "-p", "theanoguard._pytest")
+    outcomes, _ = run_pytest(text, "-p", "theanoguard")
     assert outcomes == {"test_it": "PASSED"}
 
 
 def test_unknown_kinds_are_refused(run_pytest):
-    _, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard._pytest", "--guard=nam")
+    _, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard", "--guard=nam")
     assert "'nam' is no kind of bad value" in output
 
 

@@ -17,7 +17,7 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from theanoguard import GuardError, GuardMode, events
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.explain import Explanation, Waypoint, color, render_text
 from theanoguard.log.event_log import MAX_EXPLANATION, EventLog, read_log
 
@@ -152,7 +152,7 @@ def test_the_log_explains_what_trips(action, tmp_path):
         except GuardError as error:
             explanations.append(error.explanation)
     entries = read_log(path).entries
-    assert [entry.event for entry in entries] == events(fn)
+    assert [entry.event for entry in entries] == events_of(fn)
     ops = [entry.explanation and entry.explanation.cause.op for entry in entries]
     assert ops == ["log", "log" if action in ("raise", "warn") else None, "sqrt"]
     for entry in entries:
@@ -168,7 +168,7 @@ def test_without_a_log_nothing_is_explained_that_nobody_reads(monkeypatch):
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
     fn(np.array([-1.0]))
-    assert len(events(fn)) == 1
+    assert len(events_of(fn)) == 1
 
 
 def test_an_explanation_that_is_too_long_is_shortened(error, tmp_path):

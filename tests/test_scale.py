@@ -30,7 +30,7 @@ def compiled(log=None, action="raise"):
 
 def compile_and_call(start, log=None):
     """Called in a worker, where it compiles for itself."""
-    with theanoguard.task(f"start {start}"):
+    with theanoguard.log.task(f"start {start}"):
         return float(compiled(log)(np.array([start, 1.0, 2.0])))
 
 
@@ -179,7 +179,7 @@ def test_explanations_find_their_events_among_equal_ones(tmp_path, error):
     log = EventLog(tmp_path / "log")
     for write in (lambda: log.add(error.event), lambda: log.explain(error.explanation)):
         for name in ("one", "two"):
-            with theanoguard.task(name):
+            with theanoguard.log.task(name):
                 write()
     entries = read_log(tmp_path / "log").entries
     assert [(e.task, e.explanation is not None) for e in entries] == [
@@ -196,8 +196,8 @@ def test_a_main_process_without_a_task_has_no_names():
 
 def test_tasks_lie_in_one_another_and_belong_to_their_thread():
     seen = []
-    with theanoguard.task("outer"):
-        with theanoguard.task("x" * 1000):
+    with theanoguard.log.task("outer"):
+        with theanoguard.log.task("x" * 1000):
             seen.append(whereabouts()["task"])
         thread = threading.Thread(target=lambda: seen.append(whereabouts()))
         thread.start()
@@ -264,7 +264,7 @@ def test_a_function_travels_to_dask(client, error):
 
 def call_recording(fn, start):
     call(fn, start)
-    return [event.kind for event in theanoguard.events(fn)]
+    return [event.kind for event in theanoguard.events_of(fn)]
 
 
 def test_the_logs_of_dask_workers_name_worker_and_key(client, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 
 from theanoguard._pytensor import IfElse
-from theanoguard.monitor import MonitorMode, Stepper, step
+from theanoguard.monitor import MonitorMode, Stepper, step_through
 
 UNFUSED = get_mode("CVM").excluding("fusion")
 TRACKED = MonitorMode()  # no functions: it only tracks provenance
@@ -27,7 +27,7 @@ def ops(nodes):
 
 
 def test_next_shows_what_each_node_reads_and_writes(chain):
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         assert s.node is None and s.inputs == [] and s.outputs == []
         node = s.next()
         assert str(node.op).startswith("Exp") and s.node is node
@@ -42,7 +42,7 @@ def test_next_shows_what_each_node_reads_and_writes(chain):
 
 def test_iteration_runs_everything_in_a_valid_order(chain):
     done = set()
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         for node in s:
             assert all(v.owner is None or v.owner in done for v in node.inputs)
             done.add(node)
@@ -63,28 +63,31 @@ def test_run_returns_what_the_function_returns():
 def test_arguments_are_the_functions(chain):
     np.testing.assert_allclose(Stepper(chain, (), {"x": [1.0]}).run(), chain([1.0]))
     with pytest.raises(ValueError):
-        step(chain, "no vector")
+        step_through(chain, "no vector")
     with pytest.raises(TypeError, match="Missing"):
-        step(chain)
+        step_through(chain)
     with pytest.raises(TypeError, match="no compiled function"):
-        step(np.exp, 1.0)
+        step_through(np.exp, 1.0)
     # The function itself has not been touched.
     assert chain([1.0]) == pytest.approx(np.log(np.e - 2))
 
 
 def test_until(chain):
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         assert "Log" in str(s.until(op="log").op)
         assert s.until(op="log") is None
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         assert str(s.until(op=pt.elemwise.CAReduce).op).startswith("Sum")
-    with step(chain, [1.0, 0.0]) as s:
+    with step_through(chain, [1.0, 0.0]) as s:
         node = s.until(bad=True)
         assert "Log" in str(node.op)
         assert np.isnan(s.outputs[0][1]) and np.isfinite(s.outputs[0][0])
-    with step(chain, [1.0, 2.0]) as s, pytest.raises(ValueError, match="say what to stop at"):
+    with (
+        step_through(chain, [1.0, 2.0]) as s,
+        pytest.raises(ValueError, match="say what to stop at"),
+    ):
         s.until()
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         assert str(s.until(name="x").op).startswith("Exp")
 
 
@@ -105,14 +108,14 @@ def test_until_an_operation_line_or_name_that_rewriting_has_fused():
         {"line": f"test_stepper.py:{line}"},
         {"line": str(line)},
     ):
-        with step(f, [1.0, 2.0]) as s:
+        with step_through(f, [1.0, 2.0]) as s:
             assert "Composite" in str(s.until(**condition).op)
-    with step(f, [1.0]) as s:
+    with step_through(f, [1.0]) as s:
         assert s.until(line=1) is None
 
 
 def test_back_and_forth(chain):
-    with step(chain, [1.0, 2.0]) as s:
+    with step_through(chain, [1.0, 2.0]) as s:
         assert s.back() is None
         first, second = s.next(), s.next()
         outputs = s.outputs
@@ -144,7 +147,7 @@ def test_inplace_nodes_show_what_they_overwrite():
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(pt.tanh(x)) + 1, mode=UNFUSED)
     assert any(node.op.destroy_map for node in f.maker.fgraph.apply_nodes)
-    with step(f, [0.5, 1.0]) as s:
+    with step_through(f, [0.5, 1.0]) as s:
         for node in s:
             if node.op.destroy_map:
                 assert not np.array_equal(s.inputs[0], s.outputs[0])
@@ -157,20 +160,20 @@ def test_updates_are_made_when_the_run_is_completed():
     w = pytensor.shared(np.zeros(2), "w")
     x = pt.dvector("x")
     f = pytensor.function([x], w.sum(), updates={w: w + x}, mode="CVM")
-    with step(f, [1.0, 2.0]) as s:
+    with step_through(f, [1.0, 2.0]) as s:
         for _ in s:
             if not s.done:
                 np.testing.assert_array_equal(w.get_value(), [0, 0])
     assert s.result == 0.0
     np.testing.assert_array_equal(w.get_value(), [1, 2])
 
-    with step(f, [1.0, 2.0]) as s:
+    with step_through(f, [1.0, 2.0]) as s:
         s.next()
         s.stop()
     assert s.result is None
     np.testing.assert_array_equal(w.get_value(), [1, 2])
 
-    with pytest.raises(KeyError), step(f, [1.0, 2.0]) as s:
+    with pytest.raises(KeyError), step_through(f, [1.0, 2.0]) as s:
         s.next()
         raise KeyError
     np.testing.assert_array_equal(w.get_value(), [1, 2])
@@ -196,7 +199,7 @@ def test_branches_not_taken_are_not_run():
     c, x = pt.bscalar("c"), pt.dvector("x")
     out = IfElse(n_outs=1)(c, pt.exp(x).sum(), pt.cos(x).prod())
     f = pytensor.function([c, x], out, mode=UNFUSED)
-    with step(f, 1, [0.0]) as s:
+    with step_through(f, 1, [0.0]) as s:
         names = ops(s)
     assert s.result == 1.0
     assert any("Exp" in n for n in names) and not any("Cos" in n for n in names)
@@ -209,7 +212,7 @@ def test_scan():
         lambda x_t, acc: acc * x_t, sequences=x, outputs_info=pt.ones(()), return_updates=False
     )
     f = pytensor.function([x], out[-1], mode="CVM")
-    with step(f, [2.0, 3.0]) as s:
+    with step_through(f, [2.0, 3.0]) as s:
         assert s.until(op="scan") is not None
     assert s.result == f([2.0, 3.0]) == 6.0
 
@@ -217,7 +220,7 @@ def test_scan():
 def test_a_failing_node_stays_in_view():
     x, y = pt.dvectors("x", "y")
     f = pytensor.function([x, y], pt.exp(pt.exp(x) + y), mode=UNFUSED)
-    with pytest.raises(ValueError), step(f, [1.0, 2.0, 3.0], [1.0, 2.0]) as s:
+    with pytest.raises(ValueError), step_through(f, [1.0, 2.0, 3.0], [1.0, 2.0]) as s:
         s.run()
     assert s.done and s.result is None
     assert s.outputs == [] and any(np.shape(v) == (2,) for v in s.inputs)
@@ -228,7 +231,7 @@ def test_watch_value_and_where():
     y = pt.exp(x)
     y.name = "the_y"
     f = pytensor.function([x], pt.log(y - 2).sum(), mode=TRACKED.excluding("fusion"), name="fun")
-    with step(f, [1.0, 2.0]) as s:
+    with step_through(f, [1.0, 2.0]) as s:
         s.watch("the_y")
         s.watch(x)
         assert s.where().startswith("before the first")
@@ -250,7 +253,7 @@ def test_watch_value_and_where():
 def test_a_function_of_another_backend_is_run_through_c():
     x = pt.dvector("x")
     f = pytensor.function([x], pt.exp(x).sum() + 1, mode="NUMBA")
-    with step(f, [0.0, 0.0]) as s:
+    with step_through(f, [0.0, 0.0]) as s:
         assert s.next() is not None
     assert s.result == f([0.0, 0.0]) == 3.0
     g = pytensor.function([x], pt.exp(x).sum(), mode="FAST_COMPILE")

@@ -9,14 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pytensor.compile.mode import Mode
 
-from theanoguard import (
-    GuardError,
-    GuardMode,
-    UpdateError,
-    clip_grad_norm,
-    clip_grad_value,
-    guarded_updates,
-)
+from theanoguard import GuardError, GuardMode
+from theanoguard.training import UpdateError, clip_grad_norm, clip_grad_value, guarded_updates
 from theanoguard.training.inplace import GatedGemm
 
 MODES = ["CVM", "NUMBA"]

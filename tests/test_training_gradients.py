@@ -11,13 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
 
-from theanoguard import (
-    GradientError,
-    GradientGuard,
-    GuardError,
-    GuardMode,
-    clip_grad_norm,
-)
+from theanoguard import GuardError, GuardMode
+from theanoguard.training import GradientError, GradientGuard, clip_grad_norm
 from theanoguard.training.gradients import CheckNorms
 
 MODES = {"cvm": lambda: "CVM", "numba": lambda: "NUMBA", "guard": GuardMode}

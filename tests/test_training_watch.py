@@ -13,15 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from theanoguard import (
-    GradientGuard,
-    GuardError,
-    GuardEvent,
-    GuardMode,
-    Watch,
-    read_log,
-    watching,
-)
+from theanoguard import GuardError, GuardEvent, GuardMode, read_log
+from theanoguard.training import GradientGuard, Watch, watching
 from theanoguard.training.ops import not_finite
 from theanoguard.training.ops import summarise as summarise_all
 

@@ -44,8 +44,8 @@ class GuardEvent:
         What the first bad element is.
     role : {"node", "input", "shared", "constant"}
         Whether an operation computed the value or it came in from outside.  Events of
-        :func:`~theanoguard.watching` have "weight", "gradient", "update" or "output", those of a
-        :class:`~theanoguard.GradientGuard` "gradient norm".
+        :func:`~theanoguard.training.watching` have "weight", "gradient", "update" or "output",
+        events of a :class:`~theanoguard.training.GradientGuard` "gradient norm".
     node : str or None
         The Apply node that computed the value; None unless `role` is "node".
     op : str or None
@@ -73,8 +73,8 @@ class GuardEvent:
     function : str or None
         The function's name.
     batch, epoch : int or None
-        Which batch and epoch of a training it was (from 1), where :func:`~theanoguard.watching`
-        counts them.
+        Which batch and epoch of a training it was (from 1), where
+        :func:`~theanoguard.training.watching` counts them.
     """
 
     kind: str

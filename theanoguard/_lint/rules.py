@@ -461,7 +461,7 @@ def _scan(view):
             unbounded[0] if unbounded else fed_back[0][0],
             f"a state of the scan is fed back, and {problem}: it may grow from step to step",
             advice("exploding-state")
-            + " Also: truncate_gradient=k, or theanoguard.clip_grad_norm(grads, ...).",
+            + " Also: truncate_gradient=k, or theanoguard.training.clip_grad_norm(grads, ...).",
         )
 
 

@@ -355,7 +355,7 @@ def _guard_of(fn):
     return guard
 
 
-def events(fn):
+def events_of(fn):
     """Return the last events of one guarded function, oldest first.
 
     Parameters
@@ -374,12 +374,12 @@ def events(fn):
     Examples
     --------
     >>> import pytensor, pytensor.tensor as pt
-    >>> from theanoguard import GuardMode, events
+    >>> from theanoguard import GuardMode, events_of
     >>> x = pt.scalar("x", dtype="float64")
     >>> f = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
     >>> float(f(0.0))
     -inf
-    >>> [event.kind for event in events(f)]
+    >>> [event.kind for event in events_of(f)]
     ['inf']
     """
     return list(_guard_of(fn).own.events)

@@ -9,8 +9,8 @@ explanation tells which event it is of; its line comes later, so that the event 
 anything is found out about it.  The id is a digest of the header, so that one log may hold
 events of several runs and modes.
 
-A line also has ``"worker"`` and ``"task"``, the names of :func:`~theanoguard.log.worker.whereabouts`,
-where there are such names.
+A line also has ``"worker"`` and ``"task"``, the names of
+:func:`~theanoguard.log.worker.whereabouts`, where there are such names.
 """
 
 import hashlib
@@ -338,7 +338,7 @@ class LogEntry:
         Name of the worker that logged it: a Dask worker's, or that of a process that is not the
         main one.
     task : str or None
-        What it was working on: a Dask task's key, or what :func:`theanoguard.task` was told.
+        What it was working on: a Dask task's key, or what :func:`theanoguard.log.task` was told.
     """
 
     event: GuardEvent

@@ -24,7 +24,7 @@ def task(name):
 
     Examples
     --------
-    >>> from theanoguard import task
+    >>> from theanoguard.log import task
     >>> with task("fold 3"):
     ...     whereabouts()["task"]
     'fold 3'

@@ -244,7 +244,7 @@ class StepPrompt(cmd.Cmd):
                 intro = "\nq leaves"
 
 
-def stepping(fn):
+def step_in_terminal(fn):
     """Return a function that is called like `fn` and opens a prompt to step through the call.
 
     Parameters
@@ -262,7 +262,7 @@ def stepping(fn):
     --------
     A session::
 
-        >>> theanoguard.stepping(f)([1.0, 0.0])    # doctest: +SKIP
+        >>> theanoguard.step_in_terminal(f)([1.0, 0.0])    # doctest: +SKIP
         Stepping through the function: 3 nodes. Type help for the commands.
         (step) u bad
         step 2, Log, of 3 nodes of the function

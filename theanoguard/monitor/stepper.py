@@ -79,7 +79,7 @@ class Stepper:
     >>> import pytensor, pytensor.tensor as pt
     >>> x = pt.dscalar("x")
     >>> f = pytensor.function([x], pt.log(pt.exp(x) + 1).sum() * x, mode="CVM")
-    >>> with step(f, 0.0) as s:
+    >>> with step_through(f, 0.0) as s:
     ...     node = s.next()
     ...     value = s.outputs[0]
     >>> print(s.result)
@@ -446,7 +446,7 @@ def _is_line(source, line):
     return source.file.endswith(file) and source.line == int(number)
 
 
-def step(fn, *args, **kwargs):
+def step_through(fn, *args, **kwargs):
     """Return a :class:`Stepper` for the call ``fn(*args, **kwargs)``.
 
     Parameters
@@ -466,7 +466,7 @@ def step(fn, *args, **kwargs):
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.dvector("x")
     >>> f = pytensor.function([x], pt.log(x)[:2], mode="CVM")
-    >>> with step(f, [1.0, 0.0]) as s:
+    >>> with step_through(f, [1.0, 0.0]) as s:
     ...     node = s.until(bad=True)
     ...     print(node.op, s.inputs, s.outputs)
     ...     s.stop()

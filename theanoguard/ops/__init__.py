@@ -1,1 +1,21 @@
 """Operations for the user's own graphs: ``Print`` and ``Assert``."""
+
+from theanoguard.ops.asserts import (
+    Assert,
+    PdbBreakpoint,
+    assert_finite,
+    assert_in_range,
+    assert_op,
+    assert_shape,
+)
+from theanoguard.ops.print import Print
+
+__all__ = [
+    "Assert",
+    "PdbBreakpoint",
+    "Print",
+    "assert_finite",
+    "assert_in_range",
+    "assert_op",
+    "assert_shape",
+]

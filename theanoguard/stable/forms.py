@@ -47,7 +47,7 @@ def log(x, eps=None):
     ----------
     x : TensorVariable
         Of any shape.  The domain is ``x >= 0``; a negative `x` counts as `eps` too: where it
-        would be a mistake, check it with :func:`theanoguard.assert_in_range`.
+        would be a mistake, check it with :func:`theanoguard.ops.assert_in_range`.
     eps : float, optional
         Default: :func:`default_eps`.
 

@@ -38,7 +38,7 @@ def clip_grad_value(grads, value):
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from theanoguard import clip_grad_value
+    >>> from theanoguard.training import clip_grad_value
     >>> (g,) = clip_grad_value([pt.as_tensor([-3.0, 0.5, 2.0])], 1.0)
     >>> g.eval()
     array([-1. ,  0.5,  1. ])
@@ -86,7 +86,7 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonf
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from theanoguard import clip_grad_norm
+    >>> from theanoguard.training import clip_grad_norm
     >>> clipped, norm = clip_grad_norm([pt.as_tensor([3.0, 0.0]), pt.as_tensor([4.0])], 1.0)
     >>> norm.eval()
     array(5.)

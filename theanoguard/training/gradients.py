@@ -324,7 +324,7 @@ class GradientGuard:
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> from theanoguard import GradientError, GradientGuard
+    >>> from theanoguard.training import GradientError, GradientGuard
     >>> x, w = pt.scalar("x"), pytensor.shared(1.0, name="w")
     >>> guard = GradientGuard(max_norm=100.0, factor=10.0, warmup=3)
     >>> (g,) = guard(pytensor.grad(x * w**2, [w]), [w])

@@ -173,7 +173,7 @@ def guarded_updates(
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> from theanoguard import guarded_updates
+    >>> from theanoguard.training import guarded_updates
     >>> x, w = pt.scalar("x"), pytensor.shared(1.0, name="w")
     >>> updates = guarded_updates({w: w - pt.log(x)})
     >>> step = pytensor.function([x], updates=updates)

@@ -24,7 +24,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._event import GuardEvent
-from theanoguard.guard import events
+from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import open_log
 from theanoguard.training.gradients import readable_names
@@ -164,7 +164,7 @@ class Watch:
     Examples
     --------
     >>> import numpy as np, pytensor, pytensor.tensor as pt
-    >>> from theanoguard import Watch
+    >>> from theanoguard.training import Watch
     >>> x, w = pt.vector("x"), pytensor.shared(np.array([3.0, 0.0, -4.0]), name="w")
     >>> watch = Watch([w])
     >>> (g,) = watch.gradients([pytensor.grad((x * w).sum(), w)])
@@ -536,7 +536,7 @@ def watching(function, params=None, *, grads=None, **settings):
     >>> import theanoguard
     >>> x, w = pt.vector("x"), pytensor.shared(np.ones(2), name="w")
     >>> train = pytensor.function([x], updates={w: w * pt.log(x)}, mode="CVM")
-    >>> with theanoguard.watching(train, batches_per_epoch=2) as watch:
+    >>> with theanoguard.training.watching(train, batches_per_epoch=2) as watch:
     ...     for value in (2.0, 3.0, 0.0):
     ...         _ = train([1.0, value])
     >>> for event in watch.events:
@@ -552,7 +552,7 @@ def watching(function, params=None, *, grads=None, **settings):
             )
     watch = Watch(params, **settings)
     with suppress(TypeError):  # that it was not compiled with a guard
-        watch._sources.append(_Source(partial(events, function)))
+        watch._sources.append(_Source(partial(events_of, function)))
     gradients = None if grads is None else _gradient_function(function, watch.gradients(grads))
     observer = _Observer(watch, gradients, function)
     with _LOCK:

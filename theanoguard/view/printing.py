@@ -14,7 +14,7 @@ from pathlib import Path
 from pytensor import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.printing import debugprint as _debugprint
-from pytensor.printing import min_informative_str, pp, pprint
+from pytensor.printing import min_informative_str, pp
 
 from theanoguard.view.model import graph_model
 
@@ -27,8 +27,7 @@ __all__ = [
     "dot_text",
     "min_informative_str",
     "pp",
-    "pprint",
-    "profile",
+    "profile_nodes",
     "pydotprint",
 ]
 
@@ -712,7 +711,7 @@ def _row_text(row):
     return "  ".join(part for part in parts if part)
 
 
-def profile(fn):
+def profile_nodes(fn):
     """Time and memory per node of a function, in descending order, with provenance.
 
     Parameters

@@ -1,5 +1,5 @@
 """A graph, or a trip of the guard, as something to look into: HTML, and a picture."""
 
-from theanoguard.view.inspecting.inspection import Inspection, inspect
+from theanoguard.view.inspecting.inspection import Inspection, inspect_graph
 
-__all__ = ["Inspection", "inspect"]
+__all__ = ["Inspection", "inspect_graph"]

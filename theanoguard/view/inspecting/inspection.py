@@ -1,4 +1,4 @@
-"""``theanoguard.inspect``."""
+"""``theanoguard.inspect_graph``."""
 
 import traceback
 from pathlib import Path
@@ -14,7 +14,7 @@ TRACEBACK = 15_000
 """Characters of a traceback that are kept, its end."""
 
 
-def inspect(thing, *, values=None, events=None, times=None):
+def inspect_graph(thing, *, values=None, events=None, times=None):
     """Look into a graph, or into a trip of the guard.
 
     Parameters
@@ -46,7 +46,7 @@ def inspect(thing, *, values=None, events=None, times=None):
     --------
     >>> import pytensor.tensor as pt
     >>> x = pt.dvector("x")
-    >>> looked_at = inspect(pt.log(x))
+    >>> looked_at = inspect_graph(pt.log(x))
     >>> [node.op for node in looked_at.model.in_order()]
     ['Log']
     >>> looked_at.html().count("<details")
@@ -56,7 +56,7 @@ def inspect(thing, *, values=None, events=None, times=None):
 
 
 class Inspection:
-    """What :func:`inspect` has found.
+    """What :func:`inspect_graph` has found.
 
     Attributes
     ----------

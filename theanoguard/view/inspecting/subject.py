@@ -10,7 +10,7 @@ from pytensor.compile.executor import Function
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
 from theanoguard.explain import render_text
-from theanoguard.guard import GuardError, events
+from theanoguard.guard import GuardError, events_of
 from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model
 from theanoguard.view.printing import debugprint
 
@@ -42,7 +42,7 @@ class Subject:
 
 
 def subject_of(thing, *, values=None, events=None, times=None):
-    """Return what is shown of anything that :func:`theanoguard.inspect` takes."""
+    """Return what is shown of anything that :func:`theanoguard.inspect_graph` takes."""
     if isinstance(thing, GuardError):
         return _of_trip(thing.event, thing.explanation, _called(thing), values, times)
     if isinstance(thing, GuardEvent):
@@ -66,7 +66,7 @@ def subject_of(thing, *, values=None, events=None, times=None):
 
 def own_events(function):
     """Return the last events of a function, none where it has no guard."""
-    return events(function) if hasattr(getattr(function, "vm", None), "guard") else []
+    return events_of(function) if hasattr(getattr(function, "vm", None), "guard") else []
 
 
 def _of_trip(event, explanation, graph, values, times):

@@ -9,8 +9,8 @@ _loaded = {}
 def load_ipython_extension(shell):
     """Give a session rich display and the magics; what ``%load_ext theanoguard`` calls.
 
-    Variables, functions and errors are then shown as :func:`theanoguard.inspect` shows them, a
-    :class:`~theanoguard.GuardError` as its report, and there are ``%guard``, ``%%guard`` and
+    Variables, functions and errors are then shown as :func:`theanoguard.inspect_graph` shows them,
+    a :class:`~theanoguard.GuardError` as its report, and there are ``%guard``, ``%%guard`` and
     ``%step``.
 
     Parameters

@@ -9,13 +9,13 @@ from pytensor.graph.fg import FunctionGraph
 from theanoguard._event import GuardEvent
 from theanoguard.guard import GuardError
 from theanoguard.training import Watch
-from theanoguard.view.inspecting import inspect
+from theanoguard.view.inspecting import inspect_graph
 from theanoguard.view.notebook.plotting import plot_html
 
 
 def html_of(thing):
     """Return the HTML that a notebook shows of a graph or a trip."""
-    return inspect(thing).html()
+    return inspect_graph(thing).html()
 
 
 SHOWN = {
@@ -58,6 +58,6 @@ class Display:
         # For %tb and %debug.
         sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
         # The outermost frame is IPython's.
-        shown = inspect(error.with_traceback(traceback.tb_next or traceback))
+        shown = inspect_graph(error.with_traceback(traceback.tb_next or traceback))
         shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown.html()})
         return []

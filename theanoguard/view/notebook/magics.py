@@ -4,7 +4,7 @@ import ast
 
 from theanoguard.guard import GuardMode
 from theanoguard.guard.every_function import GuardedRun, kinds
-from theanoguard.monitor import step
+from theanoguard.monitor import step_through
 from theanoguard.training import Watch
 from theanoguard.view.notebook.plotting import WatchPlot
 from theanoguard.view.notebook.stepping import StepView
@@ -116,14 +116,14 @@ class Magics:
         call = tree.body
         call.args.insert(0, call.func)
         call.func = ast.copy_location(ast.Name("%step", ast.Load()), call)
-        stepper = eval(compile(tree, "%step", "eval"), self.shell.user_ns, {"%step": step})
+        stepper = eval(compile(tree, "%step", "eval"), self.shell.user_ns, {"%step": step_through})
         return StepView(stepper)
 
     def watch(self, line):
         """Plot the norms of a watch while the training goes on: ``%watch watch``."""
         watch = eval(line.strip() or "None", self.shell.user_ns)
         if not isinstance(watch, Watch):
-            raise _usage_error(f"%watch {line.strip()}: it takes a theanoguard.Watch.")
+            raise _usage_error(f"%watch {line.strip()}: it takes a theanoguard.training.Watch.")
         plot = WatchPlot(watch)
         self._plots.append(plot)
         # Now, not at the end of the cell: the training may stand in the same one.

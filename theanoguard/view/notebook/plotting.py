@@ -1,4 +1,4 @@
-"""The norms that a :class:`~theanoguard.Watch` has gathered, as a plot that follows a training."""
+"""The norms that a :class:`~theanoguard.training.Watch` has gathered, as a live plot."""
 
 import html
 import threading

@@ -46,7 +46,8 @@ class StepView:
         except ImportError as error:
             raise ImportError(
                 "the stepper's widget needs ipywidgets, which is not installed.\n"
-                'Install it with: pip install "theanoguard[notebook]", or use theanoguard.step.'
+                'Install it with: pip install "theanoguard[notebook]", or use '
+                "theanoguard.step_through."
             ) from error
         self.stepper = stepper
         self.error = None

@@ -1,0 +1,70 @@
+from . import explain, log, ops, pymc, shim, stable, testvalue, training
+from ._compare import Comparison, compare
+from ._event import GuardEvent
+from ._lint import Finding, lint
+from ._provenance import provenance, track_provenance
+from .explain import Explanation, explain_exception, find_masked
+from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
+from .log import EventLog, read_log
+from .monitor import (
+    DetectNan,
+    MonitorMode,
+    Stepper,
+    detect_nan,
+    step_in_terminal,
+    step_through,
+)
+from .ops import Assert, Print
+from .shim import install_theano, uninstall_theano
+from .stable import stabilize
+from .view.inspecting import Inspection, inspect_graph
+from .view.notebook import load_ipython_extension, unload_ipython_extension
+from .view.printing import debugprint, min_informative_str, pp, profile_nodes, pydotprint
+
+__all__ = [
+    "Assert",
+    "Comparison",
+    "DetectNan",
+    "EventLog",
+    "Explanation",
+    "Finding",
+    "GuardError",
+    "GuardEvent",
+    "GuardMode",
+    "GuardSummary",
+    "Inspection",
+    "MonitorMode",
+    "NanGuardMode",
+    "Print",
+    "Stepper",
+    "compare",
+    "debugprint",
+    "detect_nan",
+    "events_of",
+    "explain",
+    "explain_exception",
+    "find_masked",
+    "inspect_graph",
+    "install_theano",
+    "lint",
+    "load_ipython_extension",
+    "log",
+    "min_informative_str",
+    "ops",
+    "pp",
+    "profile_nodes",
+    "provenance",
+    "pydotprint",
+    "pymc",
+    "read_log",
+    "shim",
+    "stabilize",
+    "stable",
+    "step_in_terminal",
+    "step_through",
+    "testvalue",
+    "track_provenance",
+    "training",
+    "uninstall_theano",
+    "unload_ipython_extension",
+]
