@@ -26,7 +26,7 @@ LAYERS = [
     {"log"},
     {"explain"},
     {"_provenance", "ops", "testvalue", "view"},
-    {"_environment", "_event", "_json", "shim"},
+    {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
 ]
 # Numba is among what PyTensor itself requires.

@@ -1,0 +1,135 @@
+"""Which values have to be read so that no NaN and no Inf goes unseen.
+
+A bad value that enters a graph, or that a node makes, seldom stays alone: a sum, a product, a
+logarithm of it is bad as well.  So it is enough to read a few values further down, small ones if
+possible, such as a loss, as long as every operation between *carries* the bad value for certain
+(:func:`theanoguard._facts.carries`).  Where one could lose it (a comparison, ``switch``, an Inf in
+``tanh``), the value before it is read.
+
+The rule needs no bounds and no memory of earlier calls.  An element that no operation reads is not
+seen, such as one that meets an array of length 0.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from pytensor.graph.basic import Apply, Variable
+
+from theanoguard._facts import Kind, carries, constant_kinds, holds_nonfinite
+
+Places = frozenset[tuple[Variable, Kind]]
+
+
+def expected_infinities(order: Iterable[Apply]) -> set[Variable]:
+    """Return the variables that may hold an Inf on purpose, from a constant upstream.
+
+    Parameters
+    ----------
+    order : iterable of Apply
+        In topological order.
+    """
+    found: set[Variable] = set()
+    for node in order:
+        if any(v in found or constant_kinds(v) & Kind.INF for v in node.inputs):
+            found.update(filter(holds_nonfinite, node.outputs))
+    return found
+
+
+def size_of(variable: Variable) -> tuple[int, int]:
+    """Return how much there is to read in a value: unknown lengths, and the known ones' product."""
+    lengths = getattr(variable.type, "shape", ())
+    unknown = sum(n is None for n in lengths)
+    known = 1
+    for n in lengths:
+        known *= n or 1
+    return unknown, known
+
+
+def watch_points(
+    order: Iterable[Apply],
+    sources: Mapping[Variable, Kind],
+    *,
+    carries: Callable[[Apply, int], Mapping[int, Kind]] = carries,
+    runs: Callable[[Apply], bool] = lambda node: True,
+    infinite: Iterable[Variable] = (),
+) -> dict[Variable, Kind]:
+    """Return which variables to read, so that a bad element in any source is seen.
+
+    Parameters
+    ----------
+    order : iterable of Apply
+        The nodes of the graph in topological order.
+    sources : mapping of Variable to Kind
+        Where a bad element may appear first, and of which kind: what enters the graph, and outputs
+        of nodes that make bad values without another sign of it.
+    carries : callable
+        ``carries(node, operand)`` returns what is carried to each output.  A backend may know less
+        than the default does.
+    runs : callable
+        Whether a node runs in every call; a node that may be skipped carries nothing.
+    infinite : iterable of Variable
+        Variables that may hold an Inf on purpose (:func:`expected_infinities`).  An Inf that enters
+        is looked for before it can meet such values.
+
+    Returns
+    -------
+    dict of Variable to Kind
+        What to look for in each.
+
+    Examples
+    --------
+    The Inf of an input would be lost in ``tanh``, a NaN arrives in the sum:
+
+    >>> import pytensor.tensor as pt
+    >>> from pytensor.graph.traversal import toposort
+    >>> x, y = pt.dvector("x"), pt.dvector("y")
+    >>> total = (pt.log(x) * y).sum()
+    >>> watch_points(toposort([total]), {x: Kind.BOTH, y: Kind.BOTH}) == {total: Kind.BOTH}
+    True
+    >>> squashed = pt.tanh(x).sum()
+    >>> found = watch_points(toposort([squashed]), {x: Kind.BOTH})
+    >>> found == {squashed: Kind.NAN, x: Kind.INF}
+    True
+    """
+    order, infinite = list(order), set(infinite)
+    clients: dict[Variable, list[tuple[Apply, int]]] = defaultdict(list)
+    position = {}
+    for number, node in enumerate(order):
+        for i, variable in enumerate(node.inputs):
+            clients[variable].append((node, i))
+        position.update(dict.fromkeys(node.outputs, number))
+
+    # By kind, where a bad element of a variable shows, at the least to read; filled backwards.
+    shown: dict[Kind, dict[Variable, Places]] = {Kind.NAN: {}, Kind.INF: {}}
+
+    def cost(places: Places) -> tuple[list[tuple[int, int]], int]:
+        variables = {variable for variable, _ in places}
+        sizes = sorted(map(size_of, variables), reverse=True)
+        return sizes, -max(position.get(variable, -1) for variable in variables)
+
+    def settle(variable: Variable) -> None:
+        found: dict[Kind, list[Places]] = {
+            kind: [frozenset({(variable, kind)})] for kind in (Kind.NAN, Kind.INF)
+        }
+        for node, i in clients[variable]:
+            for o, carried in carries(node, i).items() if runs(node) else ():
+                output = node.outputs[o]
+                if Kind.NAN in carried:
+                    found[Kind.NAN].append(shown[Kind.NAN][output])
+                if Kind.INF in carried and output not in infinite:
+                    # It may be a NaN from there on.
+                    found[Kind.INF].append(shown[Kind.INF][output] | shown[Kind.NAN][output])
+        for kind, choices in found.items():
+            shown[kind][variable] = min(choices, key=cost)
+
+    for node in reversed(order):
+        for variable in node.outputs:
+            settle(variable)
+    points: dict[Variable, Kind] = {}
+    for variable, kinds in sources.items():
+        if variable not in shown[Kind.NAN]:
+            settle(variable)
+        for kind in kinds:
+            for place, sign in shown[kind][variable]:
+                points[place] = points.get(place, Kind.NONE) | sign
+    return points
