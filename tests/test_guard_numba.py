@@ -110,6 +110,13 @@ def test_backends_to_choose_from():
         assert "NumbaGuardLinker" not in repr(GuardMode(backend="auto").linker)
     with pytest.raises(ValueError, match="backend must be one of 'c', 'numba', .*, not 'gpu'"):
         GuardMode(backend="gpu")
+    with pytest.raises(ValueError, match="cannot guard the backend 'mlx' yet"):
+        GuardMode(backend="mlx")
+    with (
+        pytensor.config.change_flags(mode="PYTORCH"),
+        pytest.raises(ValueError, match="'pytorch' yet .mode='PYTORCH'"),
+    ):
+        GuardMode(backend="auto")
     with pytest.raises(ValueError, match="choose backend='numba'"):
         GuardMode(linker="numba", backend="c")
 

@@ -36,6 +36,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
 from pytensor.graph.utils import simple_extract_stack
+from pytensor.link.basic import JITLinker
 from pytensor.link.c import cmodule
 from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
@@ -82,6 +83,7 @@ __all__ = [
     "FinalizedOpFromGraph",
     "IfElse",
     "JAXLinker",
+    "JITLinker",
     "LazyIfElse",
     "Mode",
     "NumbaLinker",

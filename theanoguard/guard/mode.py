@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from theanoguard._pytensor import JAXLinker, NumbaLinker, VMLinker, get_mode, predefined_linkers
+from theanoguard._pytensor import (
+    JAXLinker,
+    JITLinker,
+    NumbaLinker,
+    VMLinker,
+    config,
+    get_mode,
+    predefined_linkers,
+)
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.jax.linker import JaxGuardLinker
 from theanoguard.guard.numba.linker import NumbaGuardLinker
@@ -64,6 +72,15 @@ def _backend_of(linker):
     return next((name for name, b in BACKENDS.items() if isinstance(linker, b.cls)), None)
 
 
+def _backend_of_mode(linker):
+    """Return the backend of PyTensor's default linker, one that cannot be guarded included."""
+    known = _backend_of(linker)
+    if known is None and isinstance(linker, JITLinker):
+        names = (name for name, found in predefined_linkers.items() if type(found) is type(linker))
+        known = next(names, type(linker).__name__)
+    return known or "c"
+
+
 def _linker(backend, linker):
     """Return the linker that the arguments stand for.
 
@@ -72,10 +89,17 @@ def _linker(backend, linker):
     ValueError
         For an unknown backend, and for linkers that cannot be guarded.
     """
+    asked = backend
     if backend == "auto":
-        backend = _backend_of(get_mode(None).linker) or "c"
+        backend = _backend_of_mode(get_mode(None).linker)
     if backend not in BACKENDS:
         allowed = ", ".join(repr(name) for name in (*BACKENDS, "auto"))
+        taken = f" (mode={config.mode!r} of PyTensor's configuration)" if asked == "auto" else ""
+        if backend in predefined_linkers:
+            raise ValueError(
+                f"GuardMode cannot guard the backend {backend!r} yet{taken}.\n"
+                f"Use one of {allowed}, under another mode of PyTensor's."
+            )
         raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
     known = BACKENDS[backend]
     if linker is None or (isinstance(linker, str) and linker == "auto"):

@@ -22,7 +22,7 @@ from pytensor.scalar.basic import ScalarType
 from theanoguard._pytensor import CheckedBody, inner_graphs_for_numba, is_sparse
 from theanoguard.guard.graph import checks
 from theanoguard.guard.graph.checks import Check, CountStep, floor_to
-from theanoguard.guard.numba.linker import CheckIf, InBlocks, Stop, Until
+from theanoguard.guard.numba.ops import CheckIf, InBlocks, Stop, Until
 from theanoguard.guard.reporting import Tripped
 
 # Part of the key of what Numba keeps on disk: another source is another check.

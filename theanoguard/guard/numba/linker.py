@@ -10,7 +10,7 @@ import importlib
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -43,9 +43,7 @@ from theanoguard.guard.graph.checks import (
     NDIM,
     ORDER,
     REAL,
-    Check,
     Checks,
-    CompiledOp,
     Place,
     Writer,
     counts_of,
@@ -53,69 +51,9 @@ from theanoguard.guard.graph.checks import (
     number,
 )
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
+from theanoguard.guard.numba.ops import CheckIf, InBlocks, Stop, Until
 from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 from theanoguard.guard.reporting import Tripped
-
-
-class Stop(CompiledOp):
-    """Ends the call where a check has found something."""
-
-    __props__ = ()
-
-    def make_node(self, ledger):
-        return Apply(self, [ledger], [ps.int64()])
-
-
-class Until(CompiledOp):
-    """The condition that ends a ``while`` loop, or a check in it that has found something."""
-
-    __props__ = ()
-
-    def make_node(self, condition, ledger):
-        return Apply(self, [condition, ledger], [condition.type()])
-
-
-class CheckIf(Check):
-    """A check of what is known to be clean unless a condition holds."""
-
-    def make_node(self, value, ledger, row, condition):
-        return Apply(self, [value, ledger, row, condition], [ps.int64()])
-
-
-class InBlocks(CompiledOp):
-    """An elementwise operation, block by block, and whether anything bad was read or written.
-
-    So that a large array passes from memory once, not twice.
-
-    Parameters
-    ----------
-    elemwise : Elemwise
-    check : Check
-        Says what is bad.
-    inputs, outputs : tuple of int
-        Which of them are looked at.
-    """
-
-    __props__ = ("elemwise", "check", "inputs", "outputs")
-
-    def __init__(self, elemwise, check, inputs, outputs):
-        self.elemwise = elemwise
-        self.check = check
-        self.inputs = inputs
-        self.outputs = outputs
-
-    def make_node(self, *inputs):
-        outputs = self.elemwise.make_node(*inputs).outputs
-        return Apply(self, list(inputs), [*(v.type() for v in outputs), ps.bool()])
-
-    def into(self, node):
-        """Return a node of the same operation that writes into arrays, its last inputs."""
-        scalars = [ps.get_scalar_type(v.type.dtype)() for v in (*node.inputs, *node.outputs[:-1])]
-        results = self.elemwise.scalar_op.make_node(*scalars[: len(node.inputs)]).outputs
-        places = {i: len(node.inputs) + i for i in range(len(results))}
-        op = Elemwise(ps.Composite(scalars, results), inplace_pattern=places)
-        return op.make_node(*(v.type() for v in (*node.inputs, *node.outputs[:-1])))
-
 
 # Operations that compute whatever they are given, without harm, and end: unlike many routines of
 # linear algebra or random draws when they are given NaN.
