@@ -130,9 +130,14 @@ class GuardMode(WatchedMode):
 
     Parameters
     ----------
-    nan_is_error, inf_is_error, big_is_error : bool or None
-        Which kinds of element are bad.  None takes PyTensor's configuration
+    nan_is_error, big_is_error : bool or None
+        Whether NaN, and big values, are errors.  None takes PyTensor's configuration
         ``NanGuardMode__nan_is_error`` and so on.
+    inf_is_error : bool, "origin", "any" or None
+        Whether infinite values are errors.  True or "origin" reports an infinite or big value
+        where an operation makes it from operands that are neither, and where it enters with an
+        input or a shared variable.  It is no error where it is a constant, chosen, copied or
+        carried on.  "any" reports it wherever it appears.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
     linker : str, Linker or None
@@ -153,10 +158,17 @@ class GuardMode(WatchedMode):
     exempt : variable, str, type, or list of them
         What is left out: variables, shell patterns of variables' names, classes of
         operations (also scalar ones).
-    check_inputs : bool or "always"
-        Whether inputs, shared variables and constants are checked where they enter.  A shared
-        variable that did not change since the last call is not read again in most calls, and
-        in all if "always".
+    check_inputs : bool or "trusted"
+        Whether inputs, shared variables and constants are checked where they enter.  With
+        "trusted" a shared variable that holds what the last call of the function left there is
+        not read again in most calls.  Then a change of single elements by another function, or
+        through ``borrow=True``, may be missed.
+    judge : {"node", "result"}
+        With "result" a bad value is reported only if an output or an update of the call is bad.
+        The report still names the first operation that made one.
+    audit : bool
+        Whether every check that is left out for a reason is done all the same.  If it finds
+        something, that is a fault of theanoguard, and a ``RuntimeError`` says which.
     check_integers : bool
         Whether integers may be big, too.
     max_events : int
@@ -196,6 +208,8 @@ class GuardMode(WatchedMode):
     nan (1,)
     """
 
+    _anywhere = False  # what an infinite value is, where `inf_is_error` does not say it
+
     def __init__(
         self,
         nan_is_error=None,
@@ -209,6 +223,8 @@ class GuardMode(WatchedMode):
         action=None,
         exempt=(),
         check_inputs=True,
+        judge="node",
+        audit=False,
         check_integers=False,
         max_events=100,
         log=None,
@@ -225,6 +241,9 @@ class GuardMode(WatchedMode):
             inputs=check_inputs,
             action=action,
             exempt=exempt,
+            anywhere=self._anywhere,
+            judge=judge,
+            audit=audit,
             fate=tell_fate,
             every=every,
         )
@@ -258,7 +277,9 @@ class GuardMode(WatchedMode):
             "class": type(self).__name__,
             "checks": [name for name in ("nan", "inf", "big") if getattr(policy, name)],
             "big_threshold": policy.limit,
-            "check_inputs": "always" if policy.always else policy.inputs,
+            "inf_is_error": ("any" if policy.anywhere else "origin") if policy.inf else False,
+            "check_inputs": "trusted" if policy.trusted else policy.inputs,
+            "judge": policy.judge,
             "every": policy.every,
             "check_integers": policy.integers,
             "action": getattr(action, "__qualname__", type(action).__name__)
@@ -340,7 +361,8 @@ class GuardMode(WatchedMode):
 class NanGuardMode(GuardMode):
     """PyTensor's ``NanGuardMode``, with the same arguments, at the cost of :class:`GuardMode`.
 
-    Integers may be big here, as there, and `linker` is ignored, as there.
+    Integers may be big here, as there, every infinite or big value is an error, wherever it
+    appears, and `linker` is ignored.
 
     Parameters
     ----------
@@ -357,6 +379,8 @@ class NanGuardMode(GuardMode):
     >>> float(f(3.0))
     6.0
     """
+
+    _anywhere = True
 
     def __init__(
         self,

@@ -520,7 +520,7 @@ class Plan:
         # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
         destroyed = {root for node_plan in self.nodes.values() for root in node_plan.destroys}
         found = {}
-        for variable in () if self.policy.always else self.inputs:
+        for variable in self.inputs if self.policy.trusted else ():
             output = becomes.get(variable)
             if output is None:
                 is_known = variable not in destroyed

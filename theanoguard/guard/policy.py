@@ -55,14 +55,22 @@ class Policy:
     nan, inf, big : bool
         Which kinds of element are bad.  An infinite element counts as big too, as in
         PyTensor's NanGuardMode.
+    anywhere : bool
+        Whether every bad element is an error.  Otherwise an infinite or big one is an error
+        only where an operation makes it, and where it enters (:mod:`~theanoguard.guard.verdict`).
     limit : float
         Magnitudes above it are big.
     integers : bool
         Whether integers may be big, too.
     inputs : bool
         Whether inputs, shared variables and constants are checked where they enter.
-    always : bool
-        Whether shared variables are checked in calls before which they did not change, too.
+    trusted : bool
+        Whether a shared variable may be taken to hold what the last call left in it.
+    judge : {"node", "result"}
+        Whether a bad value counts where it is made, or only if an output or an update of the
+        call is bad.
+    audit : bool
+        Whether each check that was left out is done all the same, and must agree.
     every : int
         One call in so many is looked at.
     action : str or callable
@@ -81,10 +89,13 @@ class Policy:
     nan: bool
     inf: bool
     big: bool
+    anywhere: bool = False
     limit: float = 1e10
     integers: bool = False
     inputs: bool = True
-    always: bool = False
+    trusted: bool = False
+    judge: str = "node"
+    audit: bool = False
     every: int = 1
     action: str | Callable = "raise"
     names: tuple[str, ...] = ()
@@ -109,33 +120,38 @@ class Policy:
             isinstance(op, self.ops) for op in scalar_ops_of(node.op)
         )
 
+    def kinds(self, array, everything=False):
+        """Return the masks of the elements that are NaN, infinite, and big.
+
+        Only of what is looked for, unless `everything` is asked for.  Where big elements are
+        looked for and infinite ones are not, these count as big.
+        """
+        array = np.asarray(array)
+        nan, inf, big = (np.zeros(array.shape, dtype=bool) for _ in range(3))
+        kind = array.dtype.kind
+        with np.errstate(all="ignore"):
+            if kind in "fc":
+                isnan = np.isnan(array)
+                isinf = np.isinf(array) & ~isnan
+                nan = isnan if self.nan or everything else nan
+                inf = isinf if self.inf or everything else inf
+            if self.big and (kind in "fc" or (kind in "iu" and self.integers)):
+                wide = array.astype("complex128" if kind == "c" else "float64")
+                big = (np.abs(wide) > self.limit) & ~inf
+        return nan, inf, big
+
     def mask(self, array):
         """Return the boolean mask of the bad elements of `array`."""
-        array = np.asarray(array)
-        bad = np.zeros(array.shape, dtype=bool)
-        if array.dtype.kind in "iu":
-            if self.big and self.integers:
-                bad = np.abs(array.astype("float64")) > self.limit
-        elif array.dtype.kind in "fc":
-            with np.errstate(all="ignore"):
-                isnan = np.isnan(array)
-                if self.nan:
-                    bad |= isnan
-                if self.inf or self.big:
-                    bad |= np.isinf(array) & ~isnan
-                if self.big:
-                    wide = "complex128" if array.dtype.kind == "c" else "float64"
-                    bad |= np.abs(array.astype(wide)) > self.limit
-        return bad
+        return np.logical_or.reduce(self.kinds(array))
 
     def is_bad(self, value):
         """Whether any number in `value` (array, sparse matrix, list, scalar) is bad."""
         return any(bool(self.mask(array).any()) for array in arrays_in(value))
 
-    def count(self, value):
-        """Return the `Counts` of a bad value."""
+    def count(self, value, masks=None):
+        """Return the `Counts` of a bad value, or of the elements of its arrays in `masks`."""
         arrays = list(arrays_in(value))
-        masks = [self.mask(array) for array in arrays]
+        masks = [self.mask(array) for array in arrays] if masks is None else masks
         which = next(i for i, mask in enumerate(masks) if mask.any())
         array, mask = arrays[which], masks[which]
         at = np.unravel_index(int(np.argmax(mask)), array.shape)
@@ -147,19 +163,13 @@ class Policy:
         elif isinstance(value, list):
             index = (which, *index)
         n_nan = n_pos = n_neg = n_big = 0
-        for a in arrays:
-            if a.dtype.kind not in "fc":
-                n_big += int(self.mask(a).sum())
-                continue
-            with np.errstate(all="ignore"):
-                isnan, isinf = np.isnan(a), np.isinf(a)
-                isinf &= ~isnan
-                negative = isinf & (a.real < 0)
-                n_nan += int(isnan.sum())
-                n_neg += int(negative.sum())
-                n_pos += int(isinf.sum()) - int(negative.sum())
-                if self.big:
-                    n_big += int((self.mask(a) & ~isnan & ~isinf).sum())
+        for a, counted in zip(arrays, masks, strict=True):
+            isnan, isinf, _big = (found & counted for found in self.kinds(a, everything=True))
+            negative = isinf & (a.real < 0)
+            n_nan += int(isnan.sum())
+            n_neg += int(negative.sum())
+            n_pos += int(isinf.sum()) - int(negative.sum())
+            n_big += int((counted & ~isnan & ~isinf).sum())
         return Counts(
             kind=kind_of(first),
             index=index,
@@ -216,6 +226,10 @@ def arrays_in(value):
         yield from arrays_in(np.asarray(value))
 
 
+INF_IS_ERROR = ("origin", "any")
+JUDGES = ("node", "result")
+
+
 def make_policy(
     nan_is_error,
     inf_is_error,
@@ -226,6 +240,9 @@ def make_policy(
     inputs,
     action,
     exempt,
+    anywhere=False,
+    judge="node",
+    audit=False,
     fate=False,
     every=1,
 ):
@@ -236,6 +253,9 @@ def make_policy(
     ValueError, TypeError
         Naming the argument and what is allowed.
     """
+    if isinstance(inf_is_error, str) and inf_is_error in INF_IS_ERROR:
+        anywhere = anywhere or inf_is_error == "any"
+        inf_is_error = True
     flags = {
         "nan_is_error": (nan_is_error, config.NanGuardMode__nan_is_error),
         "inf_is_error": (inf_is_error, config.NanGuardMode__inf_is_error),
@@ -245,7 +265,8 @@ def make_policy(
     for name, (given, default) in flags.items():
         value = default if given is None else given
         if not isinstance(value, bool | np.bool_ | int):
-            raise TypeError(f"{name} must be True, False or None, not {value!r}")
+            words = ", 'origin', 'any'" if name == "inf_is_error" else ""
+            raise TypeError(f"{name} must be True, False{words} or None, not {value!r}")
         values.append(bool(value))
     if not any(values):
         raise ValueError(
@@ -260,8 +281,9 @@ def make_policy(
         raise ValueError(f"big_threshold must be positive and finite, not {big!r}")
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a positive number of calls, not {every!r}")
-    if isinstance(inputs, str) and inputs != "always":
-        raise ValueError(f"check_inputs must be True, False or 'always', not {inputs!r}")
+    if isinstance(inputs, str):
+        _one_of("check_inputs", inputs, (True, False, "trusted"))
+    _one_of("judge", judge, JUDGES)
     if action is None:
         action = config.NanGuardMode__action
     if not callable(action) and action not in ACTIONS:
@@ -272,10 +294,13 @@ def make_policy(
     names, ops, token = _split_exempt(exempt)
     return Policy(
         *values,
+        anywhere=anywhere,
         limit=float(limit),
         integers=bool(integers),
         inputs=bool(inputs),
-        always=inputs == "always",
+        trusted=inputs == "trusted",
+        judge=judge,
+        audit=bool(audit),
         every=every,
         action=action,
         names=names,
@@ -283,6 +308,12 @@ def make_policy(
         fate=bool(fate),
         token=token,
     )
+
+
+def _one_of(name, value, allowed):
+    if value not in allowed:
+        listed = ", ".join(map(repr, allowed[:-1])) + f" or {allowed[-1]!r}"
+        raise ValueError(f"{name} must be {listed}, not {value!r}")
 
 
 def _split_exempt(exempt):

@@ -1,0 +1,166 @@
+"""Which elements of a node's outputs it has made bad, by values alone."""
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Composite
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.special import softmax
+
+from theanoguard.explain.regions import regions
+from theanoguard.explain.replay import Kernels
+from theanoguard.guard.policy import Policy
+from theanoguard.guard.verdict import made_bad, reached
+
+ALL = Policy(nan=True, inf=True, big=True)
+ANY = Policy(nan=True, inf=True, big=True, anywhere=True)
+inf, nan = np.inf, np.nan
+x, y = pt.dvectors("x", "y")
+m = pt.dmatrix("m")
+
+
+def _depends(variable):
+    return any(v.owner is None and v in (x, y, m) for v in ancestors([variable]))
+
+
+def judge(variable, *inputs, policy=ALL):
+    """Return where the node of `variable` makes something bad, as 0 and 1."""
+    node = variable.owner
+    values, given = [], iter(inputs)
+    for v in node.inputs:
+        values.append(next(given) if _depends(v) else v.eval())
+    with np.errstate(all="ignore"):
+        outputs = Kernels("py").run(node, [np.copy(v) for v in values])
+    [found] = made_bad(node, values, outputs, policy)
+    return None if found is None else found[0].astype(int).tolist()
+
+
+A = np.array
+
+
+@pytest.mark.parametrize(
+    "variable, inputs, expected",
+    [
+        (x / y, [A([1.0, 0.0, inf]), A([0.0, 0.0, 2.0])], [1, 1, 0]),
+        (x - y, [A([inf, nan, 1e200]), A([inf, 1.0, 0.0])], [1, 0, 0]),
+        (x * y, [A([0.0, 1e9, 1e200]), A([inf, 1e9, 1e200])], [1, 1, 1]),
+        (x + y, [A([1e11, 9e9, -inf]), A([1.0, 9e9, 1.0])], [0, 1, 0]),
+        (-x, [A([inf, 1e11])], None),
+        (pt.log(x), [A([0.0, -1.0, 1.0])], [1, 1, 0]),
+        (x + A(-inf), [A([1.0])], None),
+        (x + A([nan]), [A([1.0])], [1]),
+        (pt.switch(x > 0, y, 0.0), [A([True, False]), A([-inf, -inf])], None),
+        (m.sum(axis=1), [A([[-inf, 1.0], [1e10, 1e10], [inf, -inf]])], [0, 1, 1]),
+        (m.sum(), [A([[-inf, 1.0], [1e10, 1e10]])], None),
+        (
+            pt.dot(m, m),
+            [A([[1e8, 1.0], [1.0, inf]]), A([[1e8, 1.0], [1.0, 1.0]])],
+            [[1, 0], [0, 0]],
+        ),
+        (softmax(m, axis=1), [A([[-inf, -inf], [-inf, 0.0]])], [[1, 1], [0, 0]]),
+        (m[::-1], [A([[1.0], [inf]])], None),
+        (pt.concatenate([x, y]), [A([inf]), A([1e11])], None),
+        (pt.cumsum(x), [A([1e10, 1.0, inf, -inf])], [0, 1, 0, 1]),
+        (pt.cast(x, "float32"), [A([1e300, inf])], [1, 0]),
+    ],
+    ids=lambda v: str(getattr(v, "owner", "")),
+)
+def test_made_by_the_operation(variable, inputs, expected):
+    found = judge(variable, *inputs)
+    assert found == (expected if expected and np.any(expected) else None)
+
+
+def test_with_any_every_bad_element_counts():
+    assert judge(-x, A([inf, 1e11, 1.0]), policy=ANY) == [1, 1, 0]
+    assert judge(x + A(-inf), A([1.0]), policy=ANY) == [1]
+
+
+def test_with_any_kind_alone_an_infinity_is_big():
+    assert judge(pt.exp(x), A([800.0]), policy=Policy(False, False, True)) == [1]
+    assert judge(pt.exp(x), A([inf]), policy=Policy(False, False, True)) is None
+
+
+def fused(build, *inputs):
+    scalars = [ps.float64() for _ in inputs]
+    op = Elemwise(Composite(scalars, [build(*scalars)]))
+    return judge(op(*[x, y][: len(inputs)]), *inputs)
+
+
+def test_a_fused_operation_is_judged_by_what_is_in_it():
+    low = ps.constant(-inf)
+    zero = ps.constant(0.0)
+    positive = ps.gt
+    # chosen, not made
+    assert fused(lambda a: ps.switch(positive(a, zero), a, low), A([1.0, -1.0])) is None
+    # a made one beside an infinite literal and beside an infinite operand
+    made = A([800.0, -1.0])
+    assert fused(lambda a: ps.switch(positive(a, zero), ps.exp(a), low), made) == [1, 0]
+    beside = [made, A([inf, inf])]
+    assert fused(lambda a, b: ps.switch(positive(a, zero), ps.exp(a), b), *beside) == [1, 0]
+    assert fused(lambda a, b: ps.exp(a) + b, A([1.0, 1.0]), A([-inf, 0.0])) is None
+    # thrown away
+    assert fused(lambda a: ps.switch(positive(a, zero), ps.log(a), zero), A([1.0, -1.0])) is None
+    # a NaN literal that is chosen
+    none = ps.constant(nan)
+    assert fused(lambda a: ps.switch(positive(a, zero), a, none) + a, A([1.0, -1.0])) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        m.sum(axis=0),
+        m.max(),
+        pt.dot(m, m),
+        softmax(m, axis=0),
+        pt.cumsum(m, axis=1),
+        m[[2, 0], [1, 1]],
+        m[1:, ::2],
+        m.T,
+        m.reshape((2, 6)),
+        pt.concatenate([m, m], axis=1),
+        m + m[0],
+        pt.set_subtensor(m[1:, 0], y),
+        pt.inc_subtensor(m[[0, 0]], y),
+        pt.sort(m),
+    ],
+    ids=lambda v: str(v.owner.op)[:20],
+)
+def test_the_marks_are_those_of_the_regions(variable):
+    node = variable.owner
+    rng = np.random.default_rng(0)
+    values = []
+    for v in node.inputs:
+        if not _depends(v):
+            values.append(v.eval())
+        else:
+            shape = (3, 4) if v.type.ndim == 2 else () if v.type.ndim == 0 else (4,)
+            values.append(rng.normal(size=shape))
+    if isinstance(node.op, pt.subtensor.IncSubtensor):
+        values[1] = values[1][:2]
+    if variable.type.ndim == 2 and isinstance(node.op, pt.math.Dot):
+        values = [np.ones((3, 4)), np.ones((4, 3))]
+    [output] = Kernels("py").run(node, [np.copy(v) for v in values])
+    for _ in range(5):
+        masks = [
+            rng.random(np.shape(v)) < 0.2 if v.dtype.kind == "f" else None
+            for v in map(np.asarray, values)
+        ]
+        found = np.ones(np.shape(output), bool)
+        got = reached(node.op, node, values, masks, 0, found)
+        expected = np.zeros(np.shape(output), bool)
+        for at in np.ndindex(np.shape(output)):
+            expected[at] = any(
+                masks[r.operand] is not None and masks[r.operand][r.index].any()
+                for r in regions(node.op, node, values, 0, at)
+            )
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_what_is_not_known_is_decided_by_everything():
+    node = pt.linalg.inv(m).owner
+    with_inf, out = A([[1.0, inf], [0.0, 1.0]]), np.full((2, 2), inf)
+    assert made_bad(node, [with_inf], [out], ALL) == [None]
+    [[mask]] = made_bad(node, [np.eye(2)], [out], ALL)
+    assert mask.all()

@@ -1,0 +1,302 @@
+"""The verdict on one node: which elements of its outputs it has made bad.
+
+A backend may only suspect that something is wrong (a raised exception flag, a scan that found an
+Inf).  The verdict decides.  It takes plain NumPy values, so that every backend can use it:
+
+- A NaN is made where no operand element that decides it is NaN.  A NaN that is a constant does
+  not excuse the operation that chooses or uses it.
+- An Inf is made where no operand element that decides it is infinite.  It is not made where it is
+  a constant, chosen, copied or carried on.
+- A big value is made where no operand element that decides it is big or infinite.
+
+With ``inf_is_error="any"`` every bad element counts, however it came there.
+
+:mod:`~theanoguard.explain.regions` knows which operand elements decide an output element.  Where
+nothing is known of an operation, all elements of all operands decide.  A fused operation is judged
+by the scalar operations in it, so that fusing changes no verdict.
+"""
+
+from functools import singledispatch
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import Composite
+from pytensor.tensor.basic import AllocEmpty, Join
+from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import Subtensor
+
+from theanoguard._pytensor import advanced_subtensor_ops, split_join
+from theanoguard.explain.regions import regions, whole_operands
+from theanoguard.explain.scalars import ScalarStep, steps_of
+from theanoguard.guard.policy import arrays_in
+
+SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
+"""Scalar operations that give one of their operands as it is."""
+
+
+def made_bad(node, inputs, outputs, policy):
+    """Return which elements of the outputs the node has made bad.
+
+    Parameters
+    ----------
+    node : Apply
+    inputs : list
+        Values of the node's inputs as they were before it ran.
+    outputs : list
+        Values that it gave; None for an output that is not to be judged.
+    policy : Policy
+
+    Returns
+    -------
+    list of (list of ndarray of bool) or None
+        For each output the masks of its arrays, as :meth:`Policy.count` takes them; None where
+        nothing bad was made.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from theanoguard.guard.policy import Policy
+    >>> x, y = pt.dvectors("x", "y")
+    >>> node = (x / y).owner
+    >>> x, y = np.array([1.0, np.inf, 1.0]), np.array([0.0, 1.0, 2.0])
+    >>> with np.errstate(divide="ignore"):
+    ...     [[mask]] = made_bad(node, [x, y], [x / y], Policy(nan=True, inf=True, big=False))
+    >>> mask
+    array([ True, False, False])
+    """
+    return [
+        None if value is None else _made(node, inputs, index, value, policy)
+        for index, value in enumerate(outputs)
+    ]
+
+
+def _made(node, inputs, index, value, policy):
+    if isinstance(node.op, AllocEmpty):
+        return None  # memory that nobody has written
+    arrays = list(arrays_in(value))
+    plain = isinstance(value, np.ndarray) and len(arrays) == 1
+    masks = []
+    for array in arrays:
+        kinds = policy.kinds(array)
+        mask = np.logical_or.reduce(kinds)
+        if not policy.anywhere and mask.any():
+            mask = np.zeros(array.shape, bool)
+            for kind, found in zip(("nan", "inf", "big"), kinds, strict=True):
+                if found.any():
+                    mask |= found & ~_excused(node, inputs, index, kind, found, policy, plain)
+        masks.append(np.asarray(mask))
+    return masks if any(mask.any() for mask in masks) else None
+
+
+def _excused(node, inputs, index, kind, found, policy, plain):
+    """Return which of the elements in `found` carry on what an operand held."""
+    given = [
+        None
+        if kind == "nan" and isinstance(variable, Constant)
+        else [_excuses(kind, array, policy) for array in arrays_in(value)]
+        for variable, value in zip(node.inputs, inputs, strict=True)
+    ]
+    scalar_op = getattr(node.op, "scalar_op", None)
+    fused = plain and isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite)
+    any_given = any(mask.any() for masks in given if masks for mask in masks)
+    literal = isinstance(scalar_op, Composite) and kind != "nan" and _has_literal(scalar_op, policy)
+    if not any_given and not literal:
+        return np.zeros(found.shape, bool)
+    if fused:
+        excused = _excused_inside(node, inputs, index, kind, found, policy)
+        if excused is not None:
+            return excused
+    if literal or not plain:
+        return np.ones(found.shape, bool)
+    masks = [
+        masks[0] if masks and isinstance(value, np.ndarray | np.generic) else None
+        for masks, value in zip(given, inputs, strict=True)
+    ]
+    sparse = any(
+        masks and mask is None and any(m.any() for m in masks)
+        for masks, mask in zip(given, masks, strict=True)
+    )
+    if sparse:  # what holds it is no array: nothing is known of its elements
+        return np.ones(found.shape, bool)
+    return reached(node.op, node, inputs, masks, index, found)
+
+
+def _excuses(kind, array, policy):
+    """Return which elements of an operand excuse a bad element of `kind` that they decide."""
+    nan, inf, big = policy.kinds(array, everything=True)
+    return {"nan": nan, "inf": inf, "big": inf | big}[kind]
+
+
+# ---------------------------------------------------------------- from operands to outputs
+
+
+@singledispatch
+def reached(op, node, inputs, masks, index, found):
+    """Return which elements of an output are decided by a marked element of an operand.
+
+    Parameters
+    ----------
+    op : Op
+        ``node.op``, by which the rule is chosen.
+    node : Apply
+    inputs : list
+        Values.
+    masks : list of (ndarray of bool or None)
+        Of each input, which elements are marked.
+    index : int
+        Which output.
+    found : ndarray of bool
+        The elements that are asked for; the others may be anything.
+
+    Returns
+    -------
+    ndarray of bool
+    """
+    result = np.zeros(found.shape, bool)
+    everything = None
+    for at in np.argwhere(found):
+        at = tuple(int(i) for i in at)
+        decisive = regions(op, node, inputs, index, at)
+        if everything is None:
+            everything = decisive == whole_operands(node, inputs)
+        result[at] = any(
+            masks[region.operand] is not None and np.any(masks[region.operand][region.index])
+            for region in decisive
+        )
+        if everything:  # nothing is known of the operation: all its elements are alike
+            return np.full(found.shape, result[at])
+    return result
+
+
+@reached.register
+def _(op: Elemwise, node, inputs, masks, index, found):
+    result = np.zeros(found.shape, bool)
+    for mask in masks:
+        if mask is not None:
+            result |= mask
+    return result
+
+
+def _along(mask, axis):
+    axes = tuple(range(mask.ndim)) if axis is None else axis
+    return np.any(mask, axis=axes, keepdims=True)
+
+
+@reached.register
+def _(op: CAReduce, node, inputs, masks, index, found):
+    return _along(masks[0], op.axis).reshape(found.shape)
+
+
+@reached.register(Softmax)
+@reached.register(LogSoftmax)
+def _(op, node, inputs, masks, index, found):
+    return np.broadcast_to(_along(masks[0], op.axis), found.shape)
+
+
+@reached.register
+def _(op: Join, node, inputs, masks, index, found):
+    axis, parts = split_join(op, inputs)
+    own = masks[len(masks) - len(parts) :]
+    marks = [
+        np.zeros(np.shape(p), bool) if m is None else m for m, p in zip(own, parts, strict=True)
+    ]
+    return np.concatenate(marks, axis=axis)
+
+
+@reached.register(DimShuffle)
+@reached.register(Reshape)
+@reached.register(Subtensor)
+def _moved(op, node, inputs, masks, index, found):
+    """Operations that only move elements: run them on the marks."""
+    cell = [None]
+    op.perform(node, [masks[0], *inputs[1:]], [cell])
+    return np.asarray(cell[0], bool)
+
+
+for _op in advanced_subtensor_ops:
+    reached.register(_op, _moved)
+
+
+@reached.register(Dot)
+@reached.register(Dot22)
+@reached.register(BatchedDot)
+def _(op, node, inputs, masks, index, found):
+    left, right = (
+        np.zeros(np.shape(value), bool) if mask is None else mask
+        for mask, value in zip(masks[:2], inputs[:2], strict=True)
+    )
+    rows = left.any(axis=-1)
+    columns = right.any(axis=-2 if right.ndim > 1 else 0)
+    if left.ndim > 1 and right.ndim > 1:
+        return rows[..., :, None] | columns[..., None, :]
+    return rows | columns
+
+
+# ---------------------------------------------------------------- into fused operations
+
+
+def _has_literal(scalar_op, policy):
+    """Whether an infinite or big number is written in a fused operation."""
+    for node in scalar_op.fgraph.toposort():
+        if isinstance(node.op, Composite) and _has_literal(node.op, policy):
+            return True
+        for variable in node.inputs:
+            if isinstance(variable, Constant) and any(
+                mask.any() for mask in policy.kinds(np.asarray(variable.data), everything=True)[1:]
+            ):
+                return True
+    return False
+
+
+def _excused_inside(node, inputs, index, kind, found, policy):
+    """As `_excused`, from the scalar operations of a fused one; None where they cannot be run.
+
+    Marks are carried the other way round: which of the bad values come from an operation that
+    made one.
+    """
+    at = np.nonzero(found)
+    values = [np.broadcast_to(np.asarray(v), found.shape)[at] for v in inputs]
+    kinds = [o.type for o in node.op.scalar_op.fgraph.outputs]
+    try:
+        final, steps = steps_of(node.op.scalar_op, values, kinds, index)
+    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
+        return None  # no implementation in Python, or not for these values
+    if not isinstance(final, ScalarStep):
+        return np.ones(found.shape, bool)  # an operand or a constant, as it is
+    made = {}
+    shape = at[0].shape
+
+    def marks(value):
+        return np.broadcast_to(_excuses(kind, np.asarray(value), policy), shape)
+
+    for step in steps:
+        bad_out = np.logical_or.reduce([marks(result) for result in step.results])
+        carried, from_made = np.zeros(shape, bool), np.zeros(shape, bool)
+        for value, origin in zip(step.operands, step.origins, strict=True):
+            if origin is None and kind == "nan":
+                continue  # a NaN that is a constant excuses nothing
+            bad = marks(value)
+            carried |= bad
+            if isinstance(origin, ScalarStep):
+                from_made |= bad & made[id(origin)] & _chosen(step, value)
+        made[id(step)] = bad_out & (~carried | from_made)
+    if not all(marks(result).all() for result in final.results):
+        return None  # the compiled operation rounds otherwise: decide by the operands
+    excused = np.ones(found.shape, bool)
+    excused[at] = ~made[id(final)]
+    return excused
+
+
+def _chosen(step, value):
+    """Return where a scalar operation may have given this operand as it is; else True."""
+    if isinstance(step.op, ps.Switch):
+        condition, first, _second = step.operands
+        return np.asarray(condition, bool) == (value is first)
+    if isinstance(step.op, SELECTING):
+        return np.equal(value, step.results[0]) | np.isnan(value)
+    return True
