@@ -1,7 +1,6 @@
 """Each faulty model of the gallery: the report names its true cause."""
 
 import ast
-import importlib.util
 import json
 import re
 import subprocess
@@ -12,12 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from explain_trips import guard_error
+from models import GALLERY, load, marked_line
 
 from theanoguard.explain import Explanation, render_text
 from theanoguard.log.event_log import MAX_EXPLANATION
-
-GALLERY = sorted((Path(__file__).parent / "gallery").glob("*.py"))
-
 
 ON_C_ALONE = {
     "variance_cancels": "Numba sums in another order, and the variance comes out positive"
@@ -31,21 +28,6 @@ GOLDEN = {
     "softmax_inf_by_inf",
     "zero_by_zero",
 }
-
-
-def load(path):
-    """Return a file of the gallery as a module."""
-    spec = importlib.util.spec_from_file_location(f"gallery_{path.stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # for what is pickled by reference
-    spec.loader.exec_module(module)
-    return module
-
-
-def marked_line(path):
-    """Return the number of the line marked as the culprit, None where there is none."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return next((n for n, line in enumerate(lines, 1) if line.endswith("# culprit")), None)
 
 
 def one_of(allowed, value):

@@ -316,4 +316,4 @@ def test_any_other_error_tells_where_it_happened(needs_cxx):
         fn(np.ones(3), np.ones(4))
     note = "\n".join(caught.value.__notes__)
     assert "ValueError in" in note
-    assert "test_guard_actions.py" in note
+    assert "test_actions.py" in note

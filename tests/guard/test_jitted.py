@@ -35,7 +35,7 @@ def test_an_explanation(guard):
         fn(np.array([2.0, 0.5]))
     report = str(caught.value)
     assert report.startswith("NaN in log: log(-0.5) at element [1]")
-    assert "test_guard_jitted.py" in report
+    assert "test_jitted.py" in report
     assert "x[1] = 0.5" in report
 
 

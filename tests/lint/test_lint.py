@@ -12,19 +12,19 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from models import GALLERY, load, marked_line
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.ifelse import ifelse
 from pytensor.link.vm import VMLinker
-from test_gallery import GALLERY, load, marked_line
 
 import theanoguard
 from theanoguard import GuardMode, lint, stable, track_provenance
 from theanoguard._lint import RULES, Bounds, GraphBounds
 from theanoguard.ops import assert_in_range
 
-DOCS = Path(__file__).parents[1] / "docs" / "lint.rst"
+DOCS = Path(__file__).parents[2] / "docs" / "lint.rst"
 
 X, Y = pt.dvector("x"), pt.dvector("y")
 M = pt.dmatrix("m")

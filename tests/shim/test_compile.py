@@ -116,7 +116,7 @@ def test_none_is_a_value(shim, T, x):
 
 def test_name_is_where_it_was_made(shim, x):
     f = shim.function([x], x, mode=FAST)
-    assert "test_shim_compile.py:" in f.name
+    assert "test_compile.py:" in f.name
 
 
 def test_state_by_update_of_an_input(shim, T, x):

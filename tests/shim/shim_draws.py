@@ -2,7 +2,7 @@
 
 Run by Python 3.7 with Theano 1.0.5 installed, this writes them to ``shim_draws.json``::
 
-    python3.7 tests/shim_draws.py
+    python3.7 tests/shim/shim_draws.py
 
 The tests import `CASES` and draw the same from the shim.
 """

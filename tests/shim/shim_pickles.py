@@ -2,7 +2,7 @@
 
 Run by Python 3.7 with Theano 1.0.5 installed, this writes them to ``shim_pickles.json``::
 
-    python3.7 tests/shim_pickles.py
+    python3.7 tests/shim/shim_pickles.py
 """
 
 import base64

@@ -2,7 +2,7 @@
 
 ::
 
-    python3.7 tests/shim_cases.py        # with Theano 1.0.5: writes tests/shim_cases.json
+    python3.7 tests/shim/shim_cases.py        # with Theano 1.0.5: writes tests/shim/shim_cases.json
 
 Every line of a section is evaluated with the variables of `variables`; what it gives is a
 variable, a list of variables, or any other value that JSON knows.
@@ -858,8 +858,20 @@ def record():
     return {"theano": theano.__version__, "pickles": pickles, **recorded}
 
 
+def one_case_per_line(recorded):
+    """Return what was recorded as JSON."""
+    sections = []
+    for section, found in sorted(recorded.items()):
+        if isinstance(found, dict):
+            cases = [f"{json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in found.items()]
+            found = "{\n" + ",\n".join(sorted(cases)) + "\n}"
+        else:
+            found = json.dumps(found)
+        sections.append(f"{json.dumps(section)}: {found}")
+    return "{\n" + ",\n".join(sections) + "\n}\n"
+
+
 if __name__ == "__main__":
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim_cases.json")
-    text = json.dumps(record(), indent=0, sort_keys=True)
     with open(path, "w") as file:
-        file.write(text + "\n")
+        file.write(one_case_per_line(record()))

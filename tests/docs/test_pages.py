@@ -11,7 +11,7 @@ import pytest
 
 import theanoguard
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 # A directive or the end of a paragraph, and what is indented below it.

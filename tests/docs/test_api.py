@@ -13,11 +13,11 @@ import pytest
 import theanoguard
 from theanoguard.guard.plan import RULES
 
-# Nobody calls these by name: ``%load_ext theanoguard`` does, in ``tests/test_notebook.py``.
+# Nobody calls these by name: ``%load_ext theanoguard`` does, in ``tests/view/test_notebook.py``.
 BY_IPYTHON = {"load_ipython_extension", "unload_ipython_extension"}
 MODULES = {name for name in theanoguard.__all__ if inspect.ismodule(getattr(theanoguard, name))}
 PACKAGE = Path(theanoguard.__file__).parent
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def examples_of_docstrings():

@@ -14,7 +14,7 @@ import pytest
 
 import theanoguard
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 

@@ -24,7 +24,7 @@ from guarding import guarded
 
 from theanoguard import GuardError, inspect_graph
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 IMAGES = ROOT / "docs" / "images"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

@@ -25,7 +25,7 @@ from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import before_rewriting, part_of
 from theanoguard.view.model import Statistics, graph_model
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "examples" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 VOID = {"meta", "input", "br", "hr", "img", "link"}
 
 
