@@ -22,7 +22,7 @@ from theanoguard import GuardError, GuardMode, NanGuardMode, events_of
 
 BAD_ARGUMENTS = {
     "no check": (dict.fromkeys(ALL, False), ValueError, ["nan_is_error", "big_is_error", "True"]),
-    "flag": ({"inf_is_error": "yes"}, TypeError, ["inf_is_error", "True, False or None"]),
+    "flag": ({"inf_is_error": "yes"}, TypeError, ["inf_is_error", "True, False", "'any'", "None"]),
     "negative threshold": ({"big_threshold": -1.0}, ValueError, ["big_threshold", "positive"]),
     "zero threshold": ({"big_threshold": 0}, ValueError, ["big_threshold", "positive"]),
     "infinite threshold": ({"big_threshold": np.inf}, ValueError, ["big_threshold", "finite"]),
