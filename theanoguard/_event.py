@@ -224,6 +224,8 @@ class Trip:
         ``is_bad(array)`` gives the boolean mask of bad elements under the policy.
     frames : list of Frame
         Inner graphs entered, outermost first.
+    live : mapping
+        Outputs of nodes that must not be run a second time, as ``Replay`` takes them.
     """
 
     event: GuardEvent
@@ -233,3 +235,4 @@ class Trip:
     value: Any
     is_bad: Callable[[np.ndarray], np.ndarray]
     frames: list[Frame] = field(default_factory=list)
+    live: Mapping[Any, Any] = field(default_factory=dict)

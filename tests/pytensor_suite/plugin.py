@@ -33,7 +33,7 @@ from theanoguard.guard import GuardMode
 from theanoguard.guard.c.linker import OuterVM
 from theanoguard.guard.every_function import GuardedRun, Trips
 from theanoguard.guard.graph.runtime import JittedVM
-from theanoguard.guard.reporting import Reporter
+from theanoguard.guard.reporting import SteppedReporter
 
 SOURCE = Path(os.environ["PYTENSOR_SUITE_SOURCE"])
 GUARDED = os.environ["PYTENSOR_SUITE_GUARDED"] == "1"
@@ -128,7 +128,7 @@ class Judge(GuardedRun):
 
     def watch(self):
         """Look at every trip and at what every call returns."""
-        act, jitted, outer = Reporter.act, JittedVM.__call__, OuterVM.__call__
+        act, jitted, outer = SteppedReporter.act, JittedVM.__call__, OuterVM.__call__
 
         def look(reporter, trip):
             self.look_at_trip(trip)
@@ -149,7 +149,7 @@ class Judge(GuardedRun):
             self.look_at_result(guard.fgraph, vm.outputs, guard.calls, guard.own.events)
             return result
 
-        Reporter.act, OuterVM.__call__, JittedVM.__call__ = look, call_outer, call_jitted
+        SteppedReporter.act, OuterVM.__call__, JittedVM.__call__ = look, call_outer, call_jitted
         logging.getLogger("theanoguard").addHandler(Faults(self))
 
     def write(self, test):

@@ -30,7 +30,7 @@ def explain(trip, masked=False, impl=None):
     Explanation
     """
     mask = culprit.numeric_mask(trip.is_bad)
-    outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl)))
+    outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl), live=trip.live))
     place, note = _tripped_place(trip, outermost, mask)
     if place is None:
         return Explanation(

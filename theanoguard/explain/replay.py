@@ -105,6 +105,13 @@ class Replay:
         Shared between the replays of one explanation.
     memory_bound : int, optional
         Bytes of values to keep.
+    watch : callable, optional
+        ``watch(replay, node, outputs)`` is called after each node that has been run.
+    live : mapping, optional
+        Outputs of nodes that must not be run a second time, by node and the steps of the scans
+        that it runs in.
+    place : tuple of (Replay, Apply, int or None), optional
+        Of an inner graph: the replay outside, the node there, and the step.
 
     Examples
     --------
@@ -117,8 +124,20 @@ class Replay:
     array([0.        , 0.69314718])
     """
 
-    def __init__(self, fgraph, inputs, kernels=None, memory_bound=MEMORY_BOUND):
+    def __init__(
+        self,
+        fgraph,
+        inputs,
+        kernels=None,
+        memory_bound=MEMORY_BOUND,
+        watch=None,
+        live=None,
+        place=None,
+    ):
         self.fgraph = fgraph
+        self.watch = watch
+        self.live = live or {}
+        self.place = place
         self.kernels = kernels or Kernels()
         self._given = dict(inputs)
         self._computed = {}
@@ -168,7 +187,33 @@ class Replay:
 
     def compute(self, node):
         """Run `node` on known inputs without keeping the outputs."""
-        return compute(node.op, node, self)
+        values = self.live.get((node, self.steps)) if self.live else None
+        if values is None:
+            values = compute(node.op, node, self)
+        if self.watch is not None:
+            self.watch(self, node, values)
+        return values
+
+    def child(self, fgraph, inputs, node, step=None):
+        """Return the replay of an inner graph, run by `node` at `step` on these inputs."""
+        given = dict(zip(fgraph.inputs, inputs, strict=True))
+        return Replay(
+            fgraph,
+            given,
+            self.kernels,
+            self._bound,
+            self.watch,
+            self.live,
+            (self, node, step),
+        )
+
+    @property
+    def steps(self):
+        """The steps of the scans that this runs in, outermost first."""
+        if self.place is None:
+            return ()
+        outside, _node, step = self.place
+        return outside.steps if step is None else (*outside.steps, step)
 
     def _known(self, variable):
         return (
@@ -278,8 +323,7 @@ class GraphReplay:
     def at(self, step=None):
         """Return the :class:`Replay` of the inner graph."""
         if self._replay is None:
-            inputs = dict(zip(self.fgraph.inputs, self.inner_inputs(), strict=True))
-            self._replay = Replay(self.fgraph, inputs, self._outer.kernels)
+            self._replay = self._outer.child(self.fgraph, self.inner_inputs(), self.node)
         return self._replay
 
     def outer_input(self, position):
@@ -303,7 +347,6 @@ class ScanReplay:
         self.op = node.op
         self.info = node.op.info
         self.fgraph = fgraph
-        self.kernels = replay.kernels
         self.taps = (
             *self.info.mit_mot_in_slices,
             *self.info.mit_sot_in_slices,
@@ -386,9 +429,7 @@ class ScanReplay:
             self._begin()
         while self._going and len(self._steps) < n_steps:
             inputs = self._inputs_of_next_step()
-            replay = Replay(
-                self.fgraph, dict(zip(self.fgraph.inputs, inputs, strict=True)), self.kernels
-            )
+            replay = self._outer.child(self.fgraph, inputs, self.node, len(self._steps))
             self._write_step(replay.values(self.fgraph.outputs))
             self._steps.append(inputs)
             self._going = self._going and len(self._steps) < self.n_steps
@@ -408,8 +449,8 @@ class ScanReplay:
     def at(self, step):
         """Return the :class:`Replay` of the inner graph at `step`."""
         if self._last is None or self._last[0] != step:
-            inputs = dict(zip(self.fgraph.inputs, self.inner_inputs(step), strict=True))
-            self._last = step, Replay(self.fgraph, inputs, self.kernels)
+            inputs = self.inner_inputs(step)
+            self._last = step, self._outer.child(self.fgraph, inputs, self.node, step)
         return self._last[1]
 
     def outer_outputs(self):

@@ -1,24 +1,72 @@
-"""What becomes of a bad value: its event, its explanation, and what the policy says to do."""
+"""What becomes of a bad value: its event, its explanation, and what the policy says to do.
+
+A backend finds out which values were made bad (:mod:`~theanoguard.guard.verdict`), returns an
+:class:`Observation` of each, in the order in which they were made, and hands them to
+``Reporter.handle`` with the values of the function's inputs as they were when the call began.
+What comes back is the error that the backend has to raise after it has put the shared variables
+back, or None if the call goes on.  Nothing is raised on the way, but what a user's action raises.
+"""
 
 import copy
 import logging
 import pdb
 import sys
 from collections import deque
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 
-from theanoguard._event import GuardEvent, PathStep, Trip
+from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.explain import explain, render_text
 from theanoguard.explain.color import wants_color
 from theanoguard.guard.errors import GuardError
+from theanoguard.guard.policy import Counts
 
 logger = logging.getLogger("theanoguard")
 
 
 class Tripped(Exception):
     """Stops a virtual machine; the outermost guard turns it into a :class:`GuardError`."""
+
+
+@dataclass
+class Observation:
+    """A bad value, as a backend has seen it.
+
+    Parameters
+    ----------
+    variable : Variable
+        Of the graph of ``frames[-1]``, or without frames of the function's graph.
+    counts : Counts
+        Of the elements that are bad here.
+    dtype : str
+    shape : tuple of int
+    role : {"node", "input", "shared", "constant"}
+    output : int
+        Which output of its node it is.
+    frames : tuple of Frame
+        The inner graphs entered, outermost first.
+    value : object
+        The value itself, where the backend still has it.
+    """
+
+    variable: Any
+    counts: Counts
+    dtype: str
+    shape: tuple[int, ...]
+    role: str = "node"
+    output: int = 0
+    frames: tuple[Frame, ...] = ()
+    value: Any = None
+
+    @classmethod
+    def of(cls, variable, value, policy, masks=None, **rest):
+        """Return the observation of a value at hand, with its bad elements in `masks`."""
+        dtype = str(getattr(value, "dtype", type(value).__name__))
+        shape = tuple(getattr(value, "shape", ()))
+        return cls(variable, policy.count(value, masks), dtype, shape, value=value, **rest)
 
 
 class Recorder:
@@ -54,38 +102,159 @@ class Recorder:
 
 
 class Reporter:
-    """Reports the bad values of one compiled graph.
-
-    Its subclasses know a backend; they give ``values_before()``, the values of the inputs of
-    the graph as they were when the call began, by variable.
+    """Turns the observations of one function into events, explanations and errors.
 
     Parameters
     ----------
     policy : Policy
     recorder : Recorder
         Of the mode.
-    plan : Plan
+    fgraph : FunctionGraph
     is_inner : bool
         Whether another reporter stands outside.
     """
 
-    def __init__(self, policy, recorder, plan, is_inner=False):
+    def __init__(self, policy, recorder, fgraph, is_inner=False):
         self.policy = policy
         self.recorder = recorder
-        self.plan = plan
-        self.fgraph = plan.fgraph
+        self.fgraph = fgraph
         self.own = Recorder(recorder.events.maxlen)
         if not is_inner:
             recorder.start()
         self.calls = 0
-        self.pending = None  # the trip, or the error of an action, on its way out
         self.logged = set()  # what the log has an explanation of, with actions that make none
-        self.bad_nodes = set()  # in this call, for actions that go on
 
     @staticmethod
     def role(variable):
         """Return whether an input of the graph is the caller's or a shared variable."""
         return "shared" if isinstance(variable, SharedVariable) else "input"
+
+    def handle(self, observations, inputs, live=()):
+        """Report bad values as the policy says; return the error to be raised, or None.
+
+        Parameters
+        ----------
+        observations : list of Observation
+            In the order in which they were made.
+        inputs : mapping of Variable to value
+            Of the function's graph, as they were when the call began.
+        live : mapping
+            Outputs of nodes that the explanation must not run again, as ``Replay`` takes them.
+
+        Returns
+        -------
+        GuardError or None
+        """
+        for observation in observations:
+            error = self.act_on(self.trip_of(observation, inputs, live))
+            if error is not None:
+                return error
+        return None
+
+    def trip_of(self, observation, inputs, live=()):
+        """Return the :class:`Trip` of an observation in this function."""
+        counts, variable = observation.counts, observation.variable
+        node = variable.owner if observation.role == "node" else None
+        event = GuardEvent(
+            kind=counts.kind,
+            role=observation.role,
+            node=None if node is None else str(node),
+            op=None if node is None else str(node.op),
+            variable=variable.name,
+            output=observation.output,
+            dtype=observation.dtype,
+            shape=observation.shape,
+            size=counts.size,
+            n_nan=counts.n_nan,
+            n_posinf=counts.n_posinf,
+            n_neginf=counts.n_neginf,
+            n_big=counts.n_big,
+            first_index=counts.index,
+            first_value=counts.value,
+            path=tuple(PathStep(str(frame.node.op), frame.step) for frame in observation.frames),
+            call=self.calls,
+            function=self.fgraph.name,
+        )
+        kinds = {"nan": slice(0, 1), "inf": slice(1, 2), "big": slice(1, 3)}[counts.kind]
+
+        def is_bad(array):  # what made another kind of bad value is another story
+            return np.logical_or.reduce(self.policy.kinds(array, everything=True)[kinds])
+
+        return Trip(
+            event=event,
+            fgraph=self.fgraph,
+            inputs=inputs,
+            variable=variable,
+            value=observation.value,
+            is_bad=is_bad,
+            frames=list(observation.frames),
+            live=dict(live),
+        )
+
+    def act_on(self, trip):
+        """Do what the policy says about a trip; return the error to be raised, or None."""
+        event = trip.event
+        self.own.add(event)
+        self.recorder.add(event)
+        action = self.policy.action
+        # One record per trip.  Only "warn" has no other way to the user: what is raised,
+        # kept or handed on is not told a second time unless INFO is asked for.
+        if action == "warn":
+            logger.warning("%s", self.explained(trip), extra={"event": event})
+            return None
+        logger.info("%s", GuardError(event), extra={"event": event})
+        if action == "raise":
+            return self.explained(trip)
+        self.explain_once(trip)
+        if callable(action):
+            action(event)
+        elif action == "pdb":
+            found = self.explained(trip)
+            color = wants_color(sys.stderr)
+            print(render_text(event, found.explanation, color=color), file=sys.stderr)
+            pdb.set_trace()
+        return None
+
+    def explained(self, trip):
+        """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
+
+        A trip is never lost to a fault of the explanation, which is reported beside it.
+        """
+        error = GuardError(trip.event)
+        try:
+            error = GuardError(trip.event, explain(trip, masked=self.policy.fate))
+            self.recorder.explain(error.explanation)
+        except Exception:
+            logger.exception("theanoguard: the trip could not be explained; please report this")
+        return error
+
+    def explain_once(self, trip):
+        """Explain the first trip of each node for the log, where the action asks for none."""
+        event = trip.event
+        key = (event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path))
+        if self.recorder.log is not None and key not in self.logged:
+            self.logged.add(key)
+            self.explained(trip)
+
+
+class SteppedReporter(Reporter):
+    """Reports bad values one by one while a call runs, for the backends that compile checks in.
+
+    Its subclasses give ``values_before()``, the values of the inputs of the graph as they were
+    when the call began, by variable.
+
+    Parameters
+    ----------
+    policy, recorder
+        As for :class:`Reporter`.
+    plan : Plan
+    """
+
+    def __init__(self, policy, recorder, plan, is_inner=False):
+        super().__init__(policy, recorder, plan.fgraph, is_inner)
+        self.plan = plan
+        self.pending = None  # the trip, or the error of an action, on its way out
+        self.bad_nodes = set()  # in this call, for actions that go on
 
     def follows_bad(self, node):
         """Whether something that has been reported lies upstream of `node`."""
@@ -163,27 +332,6 @@ class Reporter:
             color = wants_color(sys.stderr)
             print(render_text(event, found.explanation, color=color), file=sys.stderr)
             pdb.set_trace()
-
-    def explained(self, trip):
-        """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
-
-        A trip is never lost to a fault of the explanation, which is reported beside it.
-        """
-        error = GuardError(trip.event)
-        try:
-            error = GuardError(trip.event, explain(trip, masked=self.policy.fate))
-            self.recorder.explain(error.explanation)
-        except Exception:
-            logger.exception("theanoguard: the trip could not be explained; please report this")
-        return error
-
-    def explain_once(self, trip):
-        """Explain the first trip of each node for the log, where the action asks for none."""
-        event = trip.event
-        key = (event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path))
-        if self.recorder.log is not None and key not in self.logged:
-            self.logged.add(key)
-            self.explained(trip)
 
 
 # How the state of a random generator is read and set; to copy one takes much longer.

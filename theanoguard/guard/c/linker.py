@@ -27,7 +27,7 @@ from theanoguard.explain import explain_exception, render_failure
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.c import numpy_kernel
 from theanoguard.guard.plan import Plan, gives_clean
-from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
+from theanoguard.guard.reporting import Snapshot, SteppedReporter, Tripped
 from theanoguard.guard.rewriting import WatchedMode
 
 logger = logging.getLogger("theanoguard")
@@ -130,7 +130,7 @@ class Parent:
         self._runtime = weakref.ref(runtime)
 
 
-class GuardRuntime(Reporter):
+class GuardRuntime(SteppedReporter):
     """The guard of one linked graph: its kernel, the call in progress, its events.
 
     Parameters

@@ -9,12 +9,12 @@ from theanoguard._pytensor import raise_with_op
 from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.replay import Replay
 from theanoguard.guard.graph.checks import FOUND, Place, is_list
-from theanoguard.guard.reporting import Reporter, Snapshot, Tripped
+from theanoguard.guard.reporting import Snapshot, SteppedReporter, Tripped
 
 logger = logging.getLogger("theanoguard")
 
 
-class JittedRuntime(Reporter):
+class JittedRuntime(SteppedReporter):
     """The guard of one function that is compiled as a whole.
 
     Its subclasses give ``settle()``, which reports what the checks have found in a call, in the
