@@ -22,7 +22,7 @@ new_velocity = 0.8 * velocity - rate * pytensor.grad(cost, weights)
 updates = guarded_updates(
     {velocity: new_velocity, weights: weights + new_velocity},
     watch=[cost],
-    on_bad="backoff",  # skip the step, and halve the learning rate
+    action="backoff",  # skip the step, and halve the learning rate
     learning_rate=rate,
 )
 step = pytensor.function([x, y], cost, updates=updates, mode="CVM")

@@ -1,10 +1,12 @@
 from . import explain, log, ops, pymc, shim, stable, testvalue, training
 from ._compare import Comparison, compare
+from ._errors import TheanoguardError
 from ._event import GuardEvent
 from ._lint import Finding, lint
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
 from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
+from .guard.every_function import guarding
 from .log import EventLog, read_log
 from .monitor import (
     DetectNan,
@@ -37,6 +39,7 @@ __all__ = [
     "NanGuardMode",
     "Print",
     "Stepper",
+    "TheanoguardError",
     "compare",
     "debugprint",
     "detect_nan",
@@ -44,6 +47,7 @@ __all__ = [
     "explain",
     "explain_exception",
     "find_masked",
+    "guarding",
     "inspect_graph",
     "install_theano",
     "lint",

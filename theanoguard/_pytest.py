@@ -30,15 +30,15 @@ def pytest_configure(config):
     text = config.getoption("--guard")
     if text is None:
         return
-    from theanoguard.guard.every_function import GuardedRun, kinds
+    from theanoguard.guard.every_function import NotingRun, kinds
 
     try:
         settings = kinds(text)
     except ValueError as error:
         # `--guard tests` takes the tests for the kinds.
         raise pytest.UsageError(f"--guard={text}: {error}") from error
-    run = GuardedRun(settings)
-    config.add_cleanup(run.start())
+    run = NotingRun(**settings)
+    config.add_cleanup(run.start().stop)
     config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
 
 

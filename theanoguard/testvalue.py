@@ -29,6 +29,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from theanoguard._errors import TheanoguardError
 from theanoguard._provenance import is_user_file, source_line
 from theanoguard._pytensor import (
     captured_inputs,
@@ -46,7 +47,7 @@ _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 MODES = ("off", "ignore", "warn", "raise", "pdb")
 
 
-class MissingTestValue(ValueError, AttributeError):
+class MissingTestValue(TheanoguardError, ValueError, AttributeError):
     """A test value was asked for, and an input that it depends on has none."""
 
 

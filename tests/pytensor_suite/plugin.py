@@ -28,10 +28,9 @@ import scipy.sparse
 from pytensor.link.basic import PerformLinker
 from pytensor.link.c.basic import CLinker, OpWiseCLinker
 
-from theanoguard._pytensor import NumbaLinker, VMLinker
-from theanoguard.guard import GuardMode
+from theanoguard._pytensor import Mode, VMLinker
 from theanoguard.guard.c.linker import OuterVM
-from theanoguard.guard.every_function import GuardedRun, Trips
+from theanoguard.guard.every_function import NotingRun, Trips
 from theanoguard.guard.graph.runtime import JittedVM
 from theanoguard.guard.reporting import SteppedReporter
 
@@ -83,25 +82,19 @@ def get_log():
     return JUDGE.trips
 
 
-class Judge(GuardedRun):
+class Judge(NotingRun):
     """Guards all that is compiled, and notes what the guards do."""
 
     def __init__(self):
-        super().__init__({"big_threshold": BIG, "check_inputs": BIG >= 1e10})
+        super().__init__(big_threshold=BIG, check_inputs=BIG >= 1e10, action="record")
         self.trips = Log()
         self.counts = Counter()
         self.samples = []
 
-    def guard(self, linker=None, **arguments):
-        backend = "auto" if linker is None else "c"
-        if isinstance(linker, NumbaLinker):
-            backend = "numba"
-        elif type(linker) in LIKE:
-            linker = LIKE[type(linker)](linker)
-        arguments |= {"linker": linker, "backend": backend, "action": "record"}
-        mode = GuardMode(**self.settings, **arguments)
-        mode.recorder.log = self.trips
-        return mode
+    def guard(self, mode):
+        if type(mode.linker) in LIKE:
+            mode = Mode(LIKE[type(mode.linker)](mode.linker), mode.provided_optimizer, mode.optdb)
+        return super().guard(mode)
 
     def note(self, what, **sample):
         self.counts[what] += 1

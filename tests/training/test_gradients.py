@@ -123,7 +123,7 @@ def test_clipping_is_that_of_clip_grad_norm():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e200])  # (the square of which is infinite)
 @pytest.mark.parametrize("action", ["warn", "record", "skip"])
 def test_a_norm_that_is_not_finite(action, bad, caplog):
-    guard = GradientGuard(max_norm=1.0, action="clip", on_nonfinite=action)
+    guard = GradientGuard(max_norm=1.0, action="clip", nonfinite_action=action)
     step, (w, b, _) = build(guard)
     with caplog.at_level(logging.WARNING, "theanoguard"):
         step(*of_norms(1.0, bad))
@@ -263,7 +263,9 @@ def test_c_and_python_agree(data, window, per_parameter, needs_cxx):
     bounds = {"parameter_factor" if per_parameter else "factor": 2.0, "max_norm": 50.0}
     warmup = data.draw(st.integers(1, window))
     guards = [
-        GradientGuard(**bounds, window=window, warmup=warmup, action="clip", on_nonfinite="skip")
+        GradientGuard(
+            **bounds, window=window, warmup=warmup, action="clip", nonfinite_action="skip"
+        )
         for _ in range(2)
     ]
     squares = pt.dvector("squares")
@@ -288,7 +290,7 @@ def test_c_and_python_agree(data, window, per_parameter, needs_cxx):
         ({"window": 0}, "window is 0"),
         ({"window": 5, "warmup": 6}, "warmup is 6 and window 5"),
         ({"action": "stop"}, "action is 'stop'"),
-        ({"on_nonfinite": "clip"}, "on_nonfinite is 'clip'"),
+        ({"nonfinite_action": "clip"}, "nonfinite_action is 'clip'"),
     ],
 )
 def test_bad_arguments(settings, message):

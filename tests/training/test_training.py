@@ -80,7 +80,7 @@ def test_a_norm_that_is_not_finite(bad, per_parameter, clippers):
     g, h = np.ones((2, 2)), np.array([1.0, bad])
     with pytest.raises(AssertionError, match="norm of the gradients is not finite"):
         clippers("float64", per_parameter=per_parameter)(g, h, 1.0)
-    clip = clippers("float64", per_parameter=per_parameter, on_nonfinite="skip")
+    clip = clippers("float64", per_parameter=per_parameter, nonfinite_action="skip")
     clipped_g, clipped_h, _ = clip(g, h, 1.0)
     np.testing.assert_array_equal(clipped_h, 0)
     assert clipped_g.any() == per_parameter  # the other gradient is a bystander
@@ -113,12 +113,12 @@ def test_clipping_values():
         (lambda g: clip_grad_value([g], 0), "value is 0"),
         (lambda g: clip_grad_norm([g], -1.0), "max_norm is -1.0"),
         (lambda g: clip_grad_norm([g], 1.0, norm_type=0), "norm_type is 0"),
-        (lambda g: clip_grad_norm([g], 1.0, on_nonfinite="pass"), "on_nonfinite is 'pass'"),
+        (lambda g: clip_grad_norm([g], 1.0, nonfinite_action="pass"), "nonfinite_action is 'pass'"),
         (lambda g: clip_grad_norm([], 1.0), "grads is empty"),
-        (lambda g: guarded_updates({}, on_bad="retry"), "on_bad is 'retry'"),
+        (lambda g: guarded_updates({}, action="retry"), "action is 'retry'"),
         (lambda g: guarded_updates({}), "nothing to watch"),
         (lambda g: guarded_updates({}, watch=[g], factor=2.0), "factor is 2.0"),
-        (lambda g: guarded_updates({}, watch=[g], limit=-1), "limit is -1"),
+        (lambda g: guarded_updates({}, watch=[g], big_threshold=-1), "big_threshold is -1"),
         (lambda g: guarded_updates({}, watch=[g], max_in_a_row=0), "max_in_a_row is 0"),
     ],
 )
@@ -132,7 +132,7 @@ def test_arguments_of_the_wrong_kind():
     with pytest.raises(TypeError, match="no shared variable"):
         guarded_updates({x: x + 1})
     with pytest.raises(TypeError, match="learning_rate is None"):
-        guarded_updates({}, watch=[x], on_bad="backoff")
+        guarded_updates({}, watch=[x], action="backoff")
     with pytest.raises(TypeError, match="has dtype int64"):
         clip_grad_norm([pt.lvector("i")], 1.0)
 
@@ -152,7 +152,7 @@ def model(mode, **settings):
     g = pytensor.grad(cost, w)
     new_velocity = 0.9 * velocity - rate * g
     plain = {velocity: new_velocity, w: w + new_velocity, steps: steps + 1}
-    if settings.get("on_bad") == "backoff":
+    if settings.get("action") == "backoff":
         settings["learning_rate"] = rate
     updates = guarded_updates(plain, watch=[cost], **settings) if settings else plain
     step = pytensor.function([x, y], cost, updates=updates, mode=mode)
@@ -169,7 +169,7 @@ BAD = np.zeros((5, 3)), np.zeros(5)  # log(0)
 
 @pytest.fixture(scope="module", params=MODES)
 def skipping(request):
-    return request.param, *model(request.param, on_bad="skip")
+    return request.param, *model(request.param, action="skip")
 
 
 def test_good_steps_are_those_of_the_plain_updates(skipping):
@@ -232,7 +232,7 @@ def batch(seed, scale=1.0):
 
 @pytest.fixture(scope="module")
 def layer():
-    layer = Layer(on_bad="skip", max_in_a_row=None)
+    layer = Layer(action="skip", max_in_a_row=None)
     assert layer.in_place()
     return layer
 
@@ -276,7 +276,7 @@ def test_what_cannot_be_proved_is_computed(layer):
 
 
 def test_raising_before_blas_overwrites():
-    layer = Layer(on_bad="raise")
+    layer = Layer(action="raise")
     before = layer.values()
     with pytest.raises(UpdateError, match="the new value of w holds a bad value"):
         layer.step(*batch(1, scale=1e30))
@@ -285,7 +285,7 @@ def test_raising_before_blas_overwrites():
 
 
 def test_a_limit_is_held_to_the_values_themselves():
-    layer = Layer(on_bad="skip", limit=10.0)
+    layer = Layer(action="skip", big_threshold=10.0)
     assert not layer.in_place()
     layer.step(*batch(1))
     layer.step(*batch(1, scale=100))
@@ -293,7 +293,7 @@ def test_a_limit_is_held_to_the_values_themselves():
 
 
 def test_blas_updates_under_the_guard():
-    layer = Layer(mode=GuardMode(True, True, True), on_bad="skip")
+    layer = Layer(mode=GuardMode(True, True, True), action="skip")
     layer.step(*batch(1))
     before = layer.values()
     operands = batch(2)
@@ -305,7 +305,7 @@ def test_blas_updates_under_the_guard():
 
 
 def test_too_many_in_a_row():
-    step, variables, updates = model("CVM", on_bad="skip", max_in_a_row=2)
+    step, variables, updates = model("CVM", action="skip", max_in_a_row=2)
     before = [v.get_value() for v in variables]
     step(*BAD)
     step(*BAD)
@@ -317,7 +317,7 @@ def test_too_many_in_a_row():
 
 
 def test_raising():
-    step, variables, _ = model("CVM", on_bad="raise")
+    step, variables, _ = model("CVM", action="raise")
     step(*data(0))
     before = [v.get_value() for v in variables]
     with pytest.raises(UpdateError, match="cost holds a bad value"):
@@ -327,7 +327,7 @@ def test_raising():
 
 
 def test_backing_off():
-    step, (_, _, _, rate), updates = model("CVM", on_bad="backoff", factor=0.25)
+    step, (_, _, _, rate), updates = model("CVM", action="backoff", factor=0.25)
     step(*data(0))
     assert rate.get_value() == 0.1
     step(*BAD)
@@ -339,7 +339,7 @@ def test_backing_off():
 def test_a_new_value_that_is_too_large_is_named():
     w = pytensor.shared(np.float32([1.0, 2.0]), name="w")
     x = pt.fscalar("x")
-    updates = guarded_updates({w: w * x}, limit=100.0)
+    updates = guarded_updates({w: w * x}, big_threshold=100.0)
     step = pytensor.function([x], updates=updates, mode="CVM")
     step(np.float32(50))
     step(np.float32(2))
@@ -363,7 +363,7 @@ def test_random_states_and_integers_are_kept_too():
 
 
 def test_under_the_guard():
-    step, variables, updates = model(GuardMode(True, True, True), on_bad="skip")
+    step, variables, updates = model(GuardMode(True, True, True), action="skip")
     step(*data(0))
     before = variables[0].get_value()
     with pytest.raises(AssertionError):

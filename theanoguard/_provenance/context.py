@@ -1,12 +1,12 @@
 """Tracking under any mode: what is replaced in PyTensor for a while."""
 
-import threading
 from contextlib import contextmanager
 from copy import copy
 
 import pytensor
 from pytensor.graph.rewriting.basic import GraphRewriter
 
+from theanoguard._patching import Patch, applied
 from theanoguard._provenance.tracker import attach, leave_origins, tracker_of
 from theanoguard._pytensor import frozen_graph_class
 
@@ -62,50 +62,18 @@ def frozen_tags(graph):
     return dict(zip(variables, tags, strict=True)) if tags else {}
 
 
-# (class, method, wrapper): what is replaced while provenance is tracked.
-_PATCHES = [(GraphRewriter, "rewrite", _tracked_rewrite)]
+# What is replaced while provenance is tracked.
+_PATCHES = [Patch(GraphRewriter, "rewrite", _tracked_rewrite)]
 if frozen_graph_class is not None:
     _PATCHES += [
-        (frozen_graph_class, "_freeze", _tagged_freeze),
-        (frozen_graph_class, "bind", _tagged_bind),
+        Patch(frozen_graph_class, "_freeze", _tagged_freeze),
+        Patch(frozen_graph_class, "bind", _tagged_bind),
     ]
-_lock = threading.Lock()
-_undo = []
-_users = 0
 
 
-def _patch():
-    global _users
-    with _lock:
-        _users += 1
-        if _users > 1:
-            return
-        for owner, name, wrapper in _PATCHES:
-            own = vars(owner).get(name)
-            _undo.append((owner, name, own))
-            setattr(owner, name, wrapper(own or getattr(owner, name)))
-
-
-def _unpatch():
-    global _users
-    with _lock:
-        _users -= 1
-        while not _users and _undo:
-            owner, name, own = _undo.pop()
-            if own is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-
-
-@contextmanager
 def watch_rewriting():
-    """Track whatever graph is rewritten inside, and keep the tags of inner graphs."""
-    _patch()
-    try:
-        yield
-    finally:
-        _unpatch()
+    """Track whatever graph is rewritten inside the block, and keep the tags of inner graphs."""
+    return applied(_PATCHES)
 
 
 @contextmanager

@@ -53,6 +53,9 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
+from theanoguard._patching import Patch
+from theanoguard._patching import apply as apply_patches
+
 try:  # 3.3 moved it
     from pytensor.conditional.op import IfElse, ifelse
 except ImportError:
@@ -433,17 +436,6 @@ def construction_hooks(applied, made, suspended, before_scan_step):
     callable
         Puts everything back.
     """
-    saved = [
-        (owner, name, getattr(owner, name))
-        for owner, name in (
-            (Op, "__call__"),
-            (RandomVariable, "__call__"),  # does not call Op's
-            (Type, "__call__"),
-            (GraphRewriter, "rewrite"),
-            (FunctionMaker, "__init__"),
-            (scan_basic, "collect_new_shareds"),
-        )
-    ]
 
     def watch_apply(apply_op):
         @wraps(apply_op)
@@ -482,15 +474,16 @@ def construction_hooks(applied, made, suspended, before_scan_step):
 
         return watched
 
-    hooks = (watch_apply, watch_apply, watch_made, keep_quiet, keep_quiet, watch_step)
-    for (owner, name, original), hook in zip(saved, hooks, strict=True):
-        setattr(owner, name, hook(original))
-
-    def undo():
-        for owner, name, original in saved:
-            setattr(owner, name, original)
-
-    return undo
+    return apply_patches(
+        [
+            Patch(Op, "__call__", watch_apply),
+            Patch(RandomVariable, "__call__", watch_apply),  # does not call Op's
+            Patch(Type, "__call__", watch_made),
+            Patch(GraphRewriter, "rewrite", keep_quiet),
+            Patch(FunctionMaker, "__init__", keep_quiet),
+            Patch(scan_basic, "collect_new_shareds", watch_step),
+        ]
+    )
 
 
 def scan_placeholders(frame):

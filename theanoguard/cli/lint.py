@@ -5,7 +5,7 @@ import json
 import sys
 import traceback
 from contextlib import redirect_stdout
-from functools import partial, wraps
+from functools import wraps
 
 from pytensor.graph.traversal import toposort
 from pytensor.link.basic import Container, PerformLinker
@@ -14,6 +14,7 @@ from pytensor.link.utils import map_storage
 from theanoguard._json import to_plain
 from theanoguard._lint import RULES, lint_values
 from theanoguard._lint.view import is_backward
+from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file, track_provenance
 from theanoguard._pytensor import FunctionMaker, Mode, Variable, is_numeric
 from theanoguard.cli import run as programs
@@ -86,18 +87,19 @@ class LintedRun:
 
     def start(self):
         """Lint what is compiled from now on, and return a function that ends it."""
-        make = FunctionMaker.__init__
 
-        @wraps(make)
-        def __init__(maker, inputs, outputs, mode=None, *args, **kwargs):
-            if not _is_inner(sys._getframe(1)):
-                self.look_at(inputs, outputs)
-            if not self.linked:
-                mode = Mode(Unlinked(), None)
-            make(maker, inputs, outputs, mode, *args, **kwargs)
+        def linted(make):
+            @wraps(make)
+            def __init__(maker, inputs, outputs, mode=None, *args, **kwargs):
+                if not _is_inner(sys._getframe(1)):
+                    self.look_at(inputs, outputs)
+                if not self.linked:
+                    mode = Mode(Unlinked(), None)
+                make(maker, inputs, outputs, mode, *args, **kwargs)
 
-        FunctionMaker.__init__ = __init__
-        return partial(setattr, FunctionMaker, "__init__", make)
+            return __init__
+
+        return apply([Patch(FunctionMaker, "__init__", linted)])
 
 
 def _is_inner(frame):

@@ -12,9 +12,7 @@ import zipfile
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
-from theanoguard._pytensor import config
-from theanoguard.guard import GuardMode
-from theanoguard.guard.every_function import kinds
+from theanoguard.guard.every_function import guarding, kinds
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.install import install_theano
 
@@ -43,7 +41,7 @@ def add_arguments(parser):
         "--guard",
         metavar="KINDS",
         type=kinds_argument,
-        help="guard every function that is compiled without a mode: some of nan,inf,big",
+        help="guard every function that is compiled: some of nan,inf,big",
     )
     parser.add_argument(
         "--action",
@@ -188,9 +186,9 @@ def run(arguments):
     if arguments.python_compat:
         python_compat.install()
     if arguments.guard is not None:
-        guard = GuardMode(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
+        run = guarding(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
     install_theano()
     if arguments.guard is not None:
-        config.mode = guard
+        run.start()
     ((start, argv),) = starts
     return functools.partial(run_program, start(argv))

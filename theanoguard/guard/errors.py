@@ -2,11 +2,12 @@
 
 import sys
 
+from theanoguard._errors import TheanoguardError
 from theanoguard.explain import render_text
 from theanoguard.explain.color import is_uncaught, wants_color
 
 
-class GuardError(AssertionError):
+class GuardError(TheanoguardError, AssertionError):
     """A bad value appeared inside a guarded function.
 
     An ``AssertionError``, as PyTensor's NanGuardMode raises.  After it, every shared
@@ -21,6 +22,8 @@ class GuardError(AssertionError):
     explanation : Explanation or None
         Where the bad value was made, from which operands, and what to do.
     """
+
+    __module__ = "theanoguard"  # what a traceback shows in front of the name
 
     def __init__(self, event, explanation=None):
         super().__init__(event, explanation)

@@ -1,13 +1,19 @@
-"""Guarding all that a run compiles, whatever mode it asks for."""
+"""Guarding every function that a program compiles: :class:`guarding`."""
 
+import logging
 from functools import wraps
+from typing import Any
 
-from theanoguard._pytensor import FunctionMaker, config, get_mode
-from theanoguard.guard import GuardError, GuardMode
-from theanoguard.guard.c.linker import GuardLinker
+from theanoguard._patching import Patch, apply
+from theanoguard._pytensor import FunctionMaker, get_mode
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.mode import GuardMode, backend_of, is_guarded
 from theanoguard.guard.rewriting import WatchedMode
 
+logger = logging.getLogger("theanoguard")
+
 KINDS = ("nan", "inf", "big")
+ALL_KINDS = ",".join(KINDS)
 
 
 def kinds(text):
@@ -74,61 +80,131 @@ class Trips:
         self.explanations.clear()
 
 
-class GuardedRun:
-    """Guards every function that is compiled, from `start` on.
+class guarding:
+    """Guard every function that is compiled, whatever mode it asks for.
 
-    What is compiled without a mode, or for the C virtual machine, is compiled in a
-    :class:`~theanoguard.GuardMode`.  A function for another linker, or with a guard, a monitor or
-    a debugger of its own, is left as it is.
+    Each function is guarded on the backend that it would have had: a function in PyTensor's default
+    mode runs on Numba, guarded.  Functions with a guard or a monitor of their own are left as they
+    are, and so are those for a backend that cannot be guarded, which is logged.
+
+    Use it as a context manager, or call :meth:`start` at the beginning of a program.
 
     Parameters
     ----------
-    settings : dict of str to bool
-        What :func:`kinds` returns.
+    **settings
+        Arguments of :class:`~theanoguard.GuardMode`, except for `backend`, `linker`, `optimizer`
+        and `db`, which each function brings along.
+
+    Attributes
+    ----------
+    guarded, left : int
+        How many functions were guarded, and how many could not be.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`~theanoguard.GuardMode`.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import theanoguard
+    >>> x = pt.dvector("x")
+    >>> with theanoguard.guarding() as run:
+    ...     f = pytensor.function([x], pt.log(x), mode="CVM")
+    >>> run.guarded
+    1
+    >>> try:
+    ...     f([1.0, -1.0])
+    ... except theanoguard.GuardError as error:
+    ...     print(error.event.kind)
+    nan
     """
 
-    def __init__(self, settings):
+    def __init__(self, **settings: Any) -> None:
+        if own := settings.keys() & {"backend", "linker", "optimizer", "db"}:
+            raise TypeError(
+                f"guarding() takes no {min(own)!r}: each function keeps its own.\n"
+                f"Leave {min(own)!r} out, or compile with mode=GuardMode({min(own)}=...)."
+            )
+        GuardMode(**settings)  # refuses bad arguments here, not where a function is compiled
         self.settings = settings
-        self.trips = Trips()
         self.guarded = self.left = 0
+        self._undo = None
 
-    def guard(self, **arguments):
-        """Return a mode that notes its trips."""
-        mode = GuardMode(**self.settings, **arguments, action="raise")
-        mode.recorder.log = self.trips
-        return mode
+    def guard(self, mode: Any) -> GuardMode:
+        """Return a guard with the linker and the rewrites of another mode.
 
-    def guarding(self, mode):
+        Raises
+        ------
+        ValueError
+            If the linker cannot be guarded.
+        """
+        backend = backend_of(mode.linker)
+        if backend is None:
+            raise ValueError(f"the linker {mode.linker} cannot be guarded")
+        return GuardMode(
+            **self.settings,
+            backend=backend,
+            linker=mode.linker,
+            optimizer=mode.provided_optimizer,
+            db=mode.optdb,
+        )
+
+    def _mode(self, mode):
         """Return the mode that takes the place of one that a function is compiled in."""
         mode = get_mode(mode)
-        if isinstance(mode, WatchedMode) or isinstance(mode.linker, GuardLinker):
+        if isinstance(mode, WatchedMode) or is_guarded(mode.linker):
             self.guarded += isinstance(mode, GuardMode)
             return mode
         try:
-            guard = self.guard(linker=mode.linker, optimizer=mode.provided_optimizer, db=mode.optdb)
-        except ValueError:  # a linker that cannot be guarded
+            guard = self.guard(mode)
+        except ValueError as error:
             self.left += 1
+            logger.info("theanoguard: a function is compiled without a guard: %s", error)
             return mode
         self.guarded += 1
         return guard
 
-    def start(self):
-        """Guard what is compiled from now on, and return a function that ends it."""
-        make = FunctionMaker.__init__
+    def start(self) -> "guarding":
+        """Guard what is compiled from now on, in every thread, until :meth:`stop`."""
+        if self._undo is None:
 
-        @wraps(make)
-        def __init__(maker, inputs, outputs, mode=None, *args, **kwargs):
-            make(maker, inputs, outputs, self.guarding(mode), *args, **kwargs)
+            def guarded(make):
+                @wraps(make)
+                def __init__(maker, inputs, outputs, mode=None, *args, **kwargs):
+                    make(maker, inputs, outputs, self._mode(mode), *args, **kwargs)
 
-        before = {"mode": config.mode, "linker": config.linker}
-        if config.linker == "auto":
-            config.linker = "cvm"
-        config.mode = self.guard()
-        FunctionMaker.__init__ = __init__
+                return __init__
 
-        def stop():
-            FunctionMaker.__init__ = make
-            for name, value in before.items():
-                setattr(config, name, value)
+            self._undo = apply([Patch(FunctionMaker, "__init__", guarded)])
+        return self
 
-        return stop
+    def stop(self) -> None:
+        """Compile as before; functions that are guarded stay so."""
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    __enter__ = start
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+
+class NotingRun(guarding):
+    """A guarded run that also keeps what its guards find.
+
+    Attributes
+    ----------
+    trips : Trips
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.trips = Trips()
+
+    def guard(self, mode: Any) -> GuardMode:
+        guard = super().guard(mode)
+        guard.recorder.log = self.trips
+        return guard

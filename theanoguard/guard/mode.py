@@ -68,13 +68,19 @@ BACKENDS = {
 }
 
 
-def _backend_of(linker):
+def backend_of(linker):
+    """Return the name in :data:`BACKENDS` of what a linker compiles for, or None."""
     return next((name for name, b in BACKENDS.items() if isinstance(linker, b.cls)), None)
+
+
+def is_guarded(linker):
+    """Return whether a linker puts checks into what it links."""
+    return isinstance(linker, GuardLinker | NumbaGuardLinker | JaxGuardLinker)
 
 
 def _backend_of_mode(linker):
     """Return the backend of PyTensor's default linker, one that cannot be guarded included."""
-    known = _backend_of(linker)
+    known = backend_of(linker)
     if known is None and isinstance(linker, JITLinker):
         names = (name for name, found in predefined_linkers.items() if type(found) is type(linker))
         known = next(names, type(linker).__name__)
@@ -106,9 +112,9 @@ def _linker(backend, linker):
         linker = known.linkers[0]
     found = predefined_linkers.get(linker) if isinstance(linker, str) else linker
     has_callback = getattr(found, "callback", None) or getattr(found, "callback_input", None)
-    if _backend_of(found) != backend or has_callback:
+    if backend_of(found) != backend or has_callback:
         allowed = ", ".join(repr(name) for name in known.linkers)
-        other = _backend_of(found)
+        other = backend_of(found)
         instead = f", or choose backend={other!r}" if other and not has_callback else ""
         raise ValueError(
             f"linker {linker!r} cannot be guarded on the backend {backend!r}.\n"
@@ -118,7 +124,7 @@ def _linker(backend, linker):
 
 
 def _settings_of(linker):
-    return {name: getattr(linker, name) for name in BACKENDS[_backend_of(linker)].settings}
+    return {name: getattr(linker, name) for name in BACKENDS[backend_of(linker)].settings}
 
 
 class GuardMode(WatchedMode):
@@ -250,7 +256,7 @@ class GuardMode(WatchedMode):
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         linker = _linker(backend, linker)
-        if every > 1 and _backend_of(linker) != "c":
+        if every > 1 and backend_of(linker) != "c":
             raise ValueError(
                 f"every={every} needs the C backend; others compile the checks in.\n"
                 'Use backend="c", or leave `every` out.'
@@ -261,7 +267,7 @@ class GuardMode(WatchedMode):
     def _set_up(self, policy, recorder, linker, optimizer, db):
         self.policy = policy
         self.recorder = recorder
-        like = BACKENDS[_backend_of(linker)].like
+        like = BACKENDS[backend_of(linker)].like
         super().__init__(like(linker, policy, recorder), optimizer, db)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
@@ -287,7 +293,7 @@ class GuardMode(WatchedMode):
             else action,
             "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
             "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,
-            "backend": _backend_of(linker),
+            "backend": backend_of(linker),
             "linker": _settings_of(linker),
         }
 
@@ -304,7 +310,7 @@ class GuardMode(WatchedMode):
             "policy": self.policy,
             "max_events": self.recorder.events.maxlen,
             "log": self.recorder.log,
-            "backend": _backend_of(self.linker),
+            "backend": backend_of(self.linker),
             "linker": _settings_of(self.linker),
             "optimizer": self.provided_optimizer,
         }
@@ -355,7 +361,7 @@ class GuardMode(WatchedMode):
         >>> summary.dropped["view"]
         1
         """
-        return summarize(_guard_of(fn), _backend_of(fn.maker.mode.linker))
+        return summarize(_guard_of(fn), backend_of(fn.maker.mode.linker))
 
 
 class NanGuardMode(GuardMode):

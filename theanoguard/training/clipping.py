@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
 
-ON_NONFINITE = ("raise", "skip")
+NONFINITE_ACTIONS = ("raise", "skip")
 
 
 class NormAssert(Assert):
@@ -47,7 +47,7 @@ def clip_grad_value(grads, value):
     return [pt.clip(g, -_like(value, g), _like(value, g)) for g in grads]
 
 
-def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonfinite="raise"):
+def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, nonfinite_action="raise"):
     """Scale gradients down so that their norm is at most a bound.
 
     Parameters
@@ -60,7 +60,7 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonf
     per_parameter : bool
         False takes the norm of all gradients as one vector and one factor for all of them;
         True takes the norm of each, and a factor for each.
-    on_nonfinite : {"raise", "skip"}
+    nonfinite_action : {"raise", "skip"}
         What to do when the norm is NaN or Inf, where scaling would put NaN into every
         parameter: "raise" stops the call, with no update done; "skip" makes the gradients zero.
 
@@ -75,7 +75,7 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonf
     ValueError
         For arguments out of range.
     AssertionError
-        From the compiled function, when the norm is not finite and `on_nonfinite` is "raise".
+        From the compiled function, when the norm is not finite and `nonfinite_action` is "raise".
 
     Notes
     -----
@@ -95,21 +95,22 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, on_nonf
     """
     _check_bound("max_norm", max_norm)
     _check_bound("norm_type", norm_type)
-    if on_nonfinite not in ON_NONFINITE:
+    if nonfinite_action not in NONFINITE_ACTIONS:
         raise ValueError(
-            f"on_nonfinite is {on_nonfinite!r}.\nUse one of {', '.join(map(repr, ON_NONFINITE))}."
+            f"nonfinite_action is {nonfinite_action!r}.\n"
+            f"Use one of {', '.join(map(repr, NONFINITE_ACTIONS))}."
         )
     grads = list(grads)
     if not grads:
         raise ValueError("grads is empty.\nGive at least one gradient.")
     norms = norms_of(grads, norm_type)
     norm = norms if per_parameter else join_norms(norms, norm_type)
-    if on_nonfinite == "raise":
+    if nonfinite_action == "raise":
         norm = NormAssert("clip_grad_norm: the norm of the gradients is not finite")(
             norm, pt.all(pt.isfinite(norm))
         )
     factor = pt.minimum(1.0, max_norm / (norm + 1e-6))
-    if on_nonfinite == "skip":
+    if nonfinite_action == "skip":
         factor = pt.switch(pt.isfinite(norm), factor, 0.0)
     return scale_each(pt.atleast_1d(factor), grads), norm
 

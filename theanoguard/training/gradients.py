@@ -14,22 +14,25 @@ from pytensor.graph.basic import Apply
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
 
+from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard.training.ops import scale_each, squared_norms
 
 logger = logging.getLogger("theanoguard")
 
 ACTIONS = ("raise", "warn", "record", "clip")
-ON_NONFINITE = ("raise", "warn", "record", "skip")
+NONFINITE_ACTIONS = ("raise", "warn", "record", "skip")
 #: Norms that an event and its message tell.
 N_RECENT = 8
 
 
-class GradientError(ArithmeticError):
+class GradientError(TheanoguardError, ArithmeticError):
     """The norm of a gradient broke a bound of a :class:`GradientGuard`.
 
     No shared variable has been changed by the call.
     """
+
+    __module__ = "theanoguard.training"  # what a traceback shows in front of the name
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ class CheckNorms(COp):
 
     @property
     def holds_back(self):
-        return "raise" in (self.guard.action, self.guard.on_nonfinite)
+        return "raise" in (self.guard.action, self.guard.nonfinite_action)
 
     def make_node(self, squares):
         return Apply(self, [squares], [pt.dvector()])
@@ -294,7 +297,7 @@ class GradientGuard:
         What to do about a norm out of bounds: stop the call with :class:`GradientError`, no shared
         variable being changed; log a warning; keep a record in `events` (all others do, too);
         scale the gradients down to the bound.
-    on_nonfinite : {"raise", "warn", "record", "skip"} or None
+    nonfinite_action : {"raise", "warn", "record", "skip"} or None
         What to do about a norm that is NaN or infinite, whatever the bounds: as above, or make all
         gradients of that step zero.  None does as `action`, and raises where that is "clip".
     max_events : int
@@ -349,13 +352,13 @@ class GradientGuard:
         window=50,
         warmup=10,
         action="raise",
-        on_nonfinite=None,
+        nonfinite_action=None,
         max_events=1000,
     ):
-        if on_nonfinite is None:
-            on_nonfinite = "raise" if action == "clip" else action
+        if nonfinite_action is None:
+            nonfinite_action = "raise" if action == "clip" else action
         _check_choice("action", action, ACTIONS)
-        _check_choice("on_nonfinite", on_nonfinite, ON_NONFINITE)
+        _check_choice("nonfinite_action", nonfinite_action, NONFINITE_ACTIONS)
         bounds = {
             "max_norm": max_norm,
             "factor": factor,
@@ -374,7 +377,7 @@ class GradientGuard:
                 "Make the window at least as large."
             )
         self.action = action
-        self.on_nonfinite = on_nonfinite
+        self.nonfinite_action = nonfinite_action
         self.warmup = warmup
         self.window = window
         self._bounds = {None: (max_norm, factor), "each": (parameter_max_norm, parameter_factor)}
@@ -523,7 +526,7 @@ class GradientGuard:
 
     def _act(self, i, event, factors):
         """Raise, warn, or lower the factors, for the norm at a position of the row."""
-        action = self.on_nonfinite if event.rule == "nonfinite" else self.action
+        action = self.nonfinite_action if event.rule == "nonfinite" else self.action
         if action == "raise":
             raise GradientError(
                 f"{event}\nNo shared variable was changed. Lower the learning rate, "

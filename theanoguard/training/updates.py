@@ -9,16 +9,19 @@ from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
 from pytensor.tensor.type import TensorType
 
+from theanoguard._errors import TheanoguardError
 from theanoguard.training.ops import FLOATS, FirstBad, keep
 
 ON_BAD = ("skip", "raise", "backoff")
 
 
-class UpdateError(ArithmeticError):
+class UpdateError(TheanoguardError, ArithmeticError):
     """A step was bad and `guarded_updates` was asked to raise, or it was one too many in a row.
 
     No shared variable has been changed by the call.
     """
+
+    __module__ = "theanoguard.training"  # what a traceback shows in front of the name
 
 
 class StopAtBad(COp):
@@ -125,17 +128,17 @@ def guarded_updates(
     updates,
     watch=(),
     *,
-    on_bad="skip",
+    action="skip",
     learning_rate=None,
     factor=0.5,
     max_in_a_row=10,
-    limit=None,
+    big_threshold=None,
 ):
     """Make updates that happen all together, or not at all when a value is bad.
 
-    If anything watched or any new value holds a NaN, an Inf, or a magnitude above `limit`, every
-    shared variable keeps its old value, the optimizer's state included.  It is decided inside
-    the compiled function, for any backend.
+    If anything watched or any new value holds a NaN, an Inf, or a magnitude above `big_threshold`,
+    every shared variable keeps its old value, the optimizer's state included.  The compiled
+    function decides it, on any backend.
 
     Parameters
     ----------
@@ -143,7 +146,7 @@ def guarded_updates(
         As for ``pytensor.function``: shared variables and the expressions of their new values.
     watch : sequence of TensorVariable
         What else to look at, for instance ``[cost, *grads]``.
-    on_bad : {"skip", "raise", "backoff"}
+    action : {"skip", "raise", "backoff"}
         "skip" goes on with the next step, "raise" raises :class:`UpdateError`, "backoff" skips
         and multiplies the learning rate by `factor`.
     learning_rate : SharedVariable or None
@@ -152,7 +155,7 @@ def guarded_updates(
         Between 0 and 1.
     max_in_a_row : int or None
         One more bad step in a row raises :class:`UpdateError`.  None allows any number.
-    limit : float or None
+    big_threshold : float or None
         The largest good magnitude; None allows every finite number.
 
     Returns
@@ -182,7 +185,7 @@ def guarded_updates(
     """
     updates = dict(updates)
     watch = [pt.as_tensor_variable(v) for v in watch]
-    _check(updates, on_bad, learning_rate, factor, max_in_a_row, limit)
+    _check(updates, action, learning_rate, factor, max_in_a_row, big_threshold)
     new = {v: v.type.filter_variable(value) for v, value in updates.items()}
     looked_at = {
         **{v: _name(v, f"watched value {i}") for i, v in enumerate(watch)},
@@ -202,11 +205,11 @@ def guarded_updates(
         pytensor.shared(np.array(start, dtype="int64"), name=name)
         for name, start in (("skipped steps", 0), ("bad steps in a row", 0), ("last bad", -1))
     )
-    first_bad = FirstBad(limit)(*looked_at)
-    allowed = 0 if on_bad == "raise" else max_in_a_row
+    first_bad = FirstBad(big_threshold)(*looked_at)
+    allowed = 0 if action == "raise" else max_in_a_row
     ok = StopAtBad(names, allowed)(first_bad, in_a_row)
     result = {v: keep(ok, value, v) for v, value in new.items()}
-    if on_bad == "backoff":
+    if action == "backoff":
         good = new.get(learning_rate, learning_rate)
         worse = pt.cast(learning_rate * factor, learning_rate.type.dtype)
         result[learning_rate] = pt.switch(ok, good, worse)
@@ -224,27 +227,27 @@ def _name(variable, otherwise):
     return variable.name or otherwise
 
 
-def _check(updates, on_bad, learning_rate, factor, max_in_a_row, limit):
+def _check(updates, action, learning_rate, factor, max_in_a_row, big_threshold):
     for variable in updates:
         if not isinstance(variable, SharedVariable):
             raise TypeError(
                 f"updates has the key {variable!r}, which is no shared variable.\n"
                 "Make it with pytensor.shared."
             )
-    if on_bad not in ON_BAD:
-        raise ValueError(f"on_bad is {on_bad!r}.\nUse one of {', '.join(map(repr, ON_BAD))}.")
-    if on_bad == "backoff" and not (
+    if action not in ON_BAD:
+        raise ValueError(f"action is {action!r}.\nUse one of {', '.join(map(repr, ON_BAD))}.")
+    if action == "backoff" and not (
         isinstance(learning_rate, SharedVariable)
         and _holds_floats(learning_rate)
         and learning_rate.type.ndim == 0
     ):
         raise TypeError(
             f"learning_rate is {learning_rate!r}.\n"
-            'With on_bad="backoff" it must be a shared float scalar.'
+            'With action="backoff" it must be a shared float scalar.'
         )
     if not 0 < factor < 1:
         raise ValueError(f"factor is {factor!r}.\nIt must lie between 0 and 1.")
     if max_in_a_row is not None and not max_in_a_row >= 1:
         raise ValueError(f"max_in_a_row is {max_in_a_row!r}.\nUse a positive number, or None.")
-    if limit is not None and not limit > 0:
-        raise ValueError(f"limit is {limit!r}.\nIt must be positive, or None.")
+    if big_threshold is not None and not big_threshold > 0:
+        raise ValueError(f"big_threshold is {big_threshold!r}.\nIt must be positive, or None.")

@@ -16,6 +16,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.printing import debugprint as _debugprint
 from pytensor.printing import min_informative_str, pp
 
+from theanoguard._errors import TheanoguardError
 from theanoguard.view.model import graph_model
 
 __all__ = [
@@ -219,7 +220,7 @@ def _backward_text(backward):
 # Pictures
 
 
-class GraphvizError(RuntimeError):
+class GraphvizError(TheanoguardError, RuntimeError):
     """Graphviz' ``dot`` is missing or failed."""
 
 

@@ -2,21 +2,11 @@
 
 import ast
 
-from theanoguard.guard import GuardMode
-from theanoguard.guard.every_function import GuardedRun, kinds
+from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
 from theanoguard.monitor import step_through
 from theanoguard.training import Watch
 from theanoguard.view.notebook.plotting import WatchPlot
 from theanoguard.view.notebook.stepping import StepView
-
-DEFAULT_KINDS = "nan,inf"
-
-
-class _Guarding(GuardedRun):
-    """A run whose trips are the user's to catch: none is kept here."""
-
-    def guard(self, **arguments):
-        return GuardMode(**self.settings, **arguments, action="raise")
 
 
 class Magics:
@@ -30,7 +20,7 @@ class Magics:
     def __init__(self, shell):
         self.shell = shell
         self._kinds = None
-        self._end = None
+        self._run_on = None
         self._plots = []
 
     def start(self):
@@ -52,17 +42,17 @@ class Magics:
     def guard(self, line, cell=None):
         """Guard every function that is compiled from here on, or in one cell.
 
-        ``%guard on`` guards against NaN and Inf, ``%guard on nan,inf,big`` against what it
+        ``%guard on`` guards against NaN, Inf and big values, ``%guard on nan,inf`` against what it
         names, ``%guard off`` ends it, and ``%guard`` tells how it is.  ``%%guard`` and
         ``%%guard nan,inf,big`` guard what is compiled by the cell.
         """
         if cell is not None:
-            return self._guard_cell(line.strip() or DEFAULT_KINDS, cell)
+            return self._guard_cell(line.strip() or ALL_KINDS, cell)
         word, _, rest = line.strip().partition(" ")
         if word == "on":
-            guarding = self._guarding(rest.strip() or DEFAULT_KINDS)
+            run = self._guarding(rest.strip() or ALL_KINDS)
             self._off()
-            self._kinds, self._end = rest.strip() or DEFAULT_KINDS, guarding.start()
+            self._kinds, self._run_on = rest.strip() or ALL_KINDS, run.start()
         elif word == "off" and not rest.strip():
             self._off()
         elif word:
@@ -71,25 +61,22 @@ class Magics:
                 "%%guard takes nan,inf,big and guards one cell."
             )
         on = f"on: functions compiled from here on are checked for {self._kinds}"
-        print(f"The guard is {on if self._end else 'off'}.")
+        print(f"The guard is {on if self._run_on else 'off'}.")
 
     def _guarding(self, text):
         try:
-            return _Guarding(kinds(text))
+            return guarding(**kinds(text))
         except ValueError as error:
             raise _usage_error(f"%guard: {error}.") from None
 
     def _off(self):
-        if self._end is not None:
-            self._end()
-            self._kinds = self._end = None
+        if self._run_on is not None:
+            self._run_on.stop()
+            self._kinds = self._run_on = None
 
     def _guard_cell(self, text, cell):
-        end = self._guarding(text).start()
-        try:
+        with self._guarding(text):
             self._run("# %%guard\n" + cell)
-        finally:
-            end()
 
     def _run(self, cell):
         """Run a cell as IPython does, but let its error through, so that it is shown once."""

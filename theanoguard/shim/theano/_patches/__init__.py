@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from theanoguard import _patching
 from theanoguard._pytensor import register_rewrite
 
 
@@ -33,18 +34,7 @@ class Patch:
 
     def apply(self):
         """Put the value in place and return a function that puts back what was there."""
-        # In a class, what is inherited is not its own: there the patch is taken away again.
-        had = self.name in vars(self.owner)
-        before = vars(self.owner).get(self.name)
-        setattr(self.owner, self.name, self.value)
-
-        def undo():
-            if had:
-                setattr(self.owner, self.name, before)
-            else:
-                delattr(self.owner, self.name)
-
-        return undo
+        return _patching.apply([_patching.Patch(self.owner, self.name, lambda _: self.value)])
 
 
 @dataclass(frozen=True)
