@@ -19,6 +19,11 @@ def pytest_addoption(parser):
         help="write the texts under tests/golden anew instead of comparing with them",
     )
     parser.addoption(
+        "--signal-points",
+        default=2000,
+        help="on how many points tests/fuzz/test_signals.py evaluates each operation, if slow",
+    )
+    parser.addoption(
         "--backend",
         default="c",
         help="what GuardMode takes when a test does not say it: one suite for all backends",

@@ -1,0 +1,630 @@
+"""Play one program: call it guarded and plain with drifting values and planted faults, and judge.
+
+:func:`play` gives a :class:`Tally`.  All that happens follows from the program's seed.
+"""
+
+import random
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from programs import INPUTS, write_program
+from pytensor.compile.mode import Mode
+from reference import Reference, Rules
+
+from theanoguard import GuardError, GuardMode, events_of
+
+SETTINGS = [
+    {},
+    {},
+    {},
+    {"big_is_error": False},
+    {"big_is_error": False},
+    {"big_threshold": 100.0},
+    {"big_threshold": 1e30},
+    {"inf_is_error": "any"},
+    {"action": "record"},
+    {"action": "record", "big_is_error": False},
+    {"judge": "result"},
+]
+SPOILERS = [0, -1, -2, -0.5, 1e3, -1e3, 90, -90, 800, -800, 1e10, -1e10, 1e20, -1e20, 1e39, 1e160]
+BAD = [np.nan, np.inf, -np.inf, 1e11, -1e31]
+LIMITS = [0.0, -0.0, "tiny", "subnormal", "-subnormal", "eps", 1.0, -1.0, 2.0, -3.0, 20.0]
+WORST = ("miss", "false report", "wrong place", "not first", "wrong element", "state", "result")
+
+
+@dataclass
+class Failure:
+    """One disagreement.
+
+    Parameters
+    ----------
+    what : str
+        One of `WORST`, "record", "crash" or "input changed".
+    seed : int
+        Of the program.
+    call : int
+        Which call, from 0.
+    detail : str
+    reproduction : str
+        A program in Python that shows it, as far as one call shows it.
+    """
+
+    what: str
+    seed: int
+    call: int
+    detail: str
+    reproduction: str = ""
+
+
+@dataclass
+class Tally:
+    """What has been played.
+
+    Parameters
+    ----------
+    counts : Counter
+        programs, calls, planted (calls in which something is in error), ...
+    failures : list of Failure
+    """
+
+    counts: Counter = field(default_factory=Counter)
+    failures: list = field(default_factory=list)
+
+    def add(self, other):
+        self.counts.update(other.counts)
+        self.failures += other.failures
+
+
+def plain_mode(backend):
+    """Return the mode that compiles without a guard what the guard compiles with one."""
+    return Mode({"c": "cvm" if pytensor.config.cxx else "vm"}.get(backend, backend), "fast_run")
+
+
+def play(seed, backend, n_calls, settings=None):
+    """Play the program of a seed.
+
+    Parameters
+    ----------
+    seed : int
+    backend : {"c", "numba", "jax"}
+    n_calls : int
+    settings : dict, optional
+        Of :class:`GuardMode`, instead of those that the seed chooses.
+
+    Returns
+    -------
+    Tally
+    """
+    program = write_program(seed, backend)
+    # PyTensor 3.0 compiles the bodies of OpFromGraph, when first called, with the default mode.
+    mode = {"c": "CVM", "numba": "NUMBA", "jax": "JAX"}[backend]
+    with pytensor.config.change_flags(mode=mode):
+        return Play(program, backend, settings).run(n_calls)
+
+
+class Play:
+    """The functions of one program, and what has been found."""
+
+    def __init__(self, program, backend, settings=None):
+        self.program = program
+        self.backend = backend
+        self.rng = random.Random(program.seed ^ 0x5EED)
+        self.values = np.random.default_rng(program.seed)
+        chosen = self.rng.choice(SETTINGS)
+        self.settings = {
+            "nan_is_error": True,
+            "inf_is_error": True,
+            "big_is_error": True,
+            **(chosen if settings is None else settings),
+        }
+        self.rules = Rules(
+            nan=True,
+            inf=True,
+            big=self.settings["big_is_error"],
+            limit=self.settings.get("big_threshold", 1e10),
+            origin=self.settings["inf_is_error"] != "any",
+        )
+        self.fused = self.rng.random() < (0.3 if backend == "c" else 0.8)
+        self.tally = Tally()
+        self.call = 0
+
+    # -- compiling
+
+    def compile(self):
+        """Compile the program twice; return whether PyTensor could, without the guard."""
+        try:
+            self.plain, self.twins = self.function(plain_mode(self.backend))
+        except Exception as error:
+            if is_exit(error):
+                raise
+            self.tally.counts["not compiled"] += 1
+            self.tally.counts[f"not compiled: {type(error).__name__}: {str(error)[-160:]}"] += 1
+            return False
+        try:
+            mode = GuardMode(optimizer="fast_run", backend=self.backend, **self.settings)
+            self.guarded, self.shared = self.function(mode)
+        except Exception as error:
+            self.fail("crash", f"compiling: {traceback.format_exc(limit=-4)}", error)
+            return False
+        impl = "c" if self.backend == "c" and pytensor.config.cxx else "py"
+        self.reference = Reference(self.guarded, self.rules, impl)
+        return True
+
+    def function(self, mode):
+        names = self.program.build()
+        if not self.fused:
+            mode = mode.excluding("fusion")
+        fn = pytensor.function(
+            list(names["inputs"].values()),
+            names["outputs"],
+            updates=names["updates"],
+            mode=mode,
+            on_unused_input="ignore",
+        )
+        used = {v.variable for v in fn.maker.inputs if v.shared}
+        shared = {name: v for name, v in names["shared"].items() if v in used}
+        self.names = list(names["inputs"])
+        return fn, shared
+
+    # -- playing
+
+    def run(self, n_calls):
+        """Call the functions; return the :class:`Tally`."""
+        if not self.compile():
+            return self.tally
+        self.tally.counts["programs"] += 1
+        self.good = {name: get(v) for name, v in self.shared.items()}
+        self.growth = self.rng.choice([1.0] * 4 + [1.3, 3.0, 30.0])
+        self.scale = 1.0
+        sizes = [1, 2, 5, 8, 40, 40, 300] if self.backend != "jax" else [3, 40]
+        if self.program.m <= 3 and self.backend != "jax" and self.rng.random() < 0.1:
+            sizes.append(30_000)
+        if self.rng.random() < 0.3 and self.backend != "jax":
+            sizes.append(0)
+        self.sizes = sizes
+        self.n = self.rng.choice(sizes)
+        for self.call in range(n_calls):
+            try:
+                self.one_call()
+            except Exception as error:
+                if is_exit(error):
+                    raise
+                self.fail("crash", f"in the fuzzer: {traceback.format_exc(limit=-6)}", error)
+                break
+            if len(self.tally.failures) >= 3:
+                break
+        return self.tally
+
+    def one_call(self):
+        rng = self.rng
+        if rng.random() < 0.25:
+            self.n = rng.choice(self.sizes)
+        self.scale *= self.growth
+        if not self.scale < 1e30 or rng.random() < 0.02:
+            self.scale = 1.0
+        arguments = self.clean_arguments()
+        trouble = self.plant(arguments) if rng.random() < 0.5 else "none"
+        arrays = [self.layout(arguments[name]) for name in self.names]
+        self.judge_call(arrays, trouble)
+        if self.is_spoilt():
+            self.restore()
+
+    def clean_arguments(self):
+        """Return values of all inputs, by name, among which some lie near a limit."""
+        m, n, rng = self.program.m, self.n, self.rng
+        shapes = {"nm": (n, m), "n": (n,), "m": (m,), "mm": (m, m), "s": (), "complex": (n,)}
+        found = {}
+        gates = {gate.name: gate for gate in self.program.gates}
+        for name in self.names:
+            if name == "k":
+                found[name] = self.values.integers(0, m, n)
+            elif name in gates:
+                gate = gates[name]
+                found[name] = np.full(shapes[gate.kind], gate.rest, self.program.dtype)
+            else:
+                kind = INPUTS[name][0]
+                value = self.values.normal(size=shapes[kind]) * self.scale
+                if kind == "complex":
+                    value = value + 1j * self.values.normal(size=shapes[kind])
+                    found[name] = value.astype("complex128")
+                    continue
+                with np.errstate(over="ignore"):
+                    value = value.astype(self.program.dtype)
+                if not np.isfinite(value).all():
+                    self.scale = 1.0
+                    value = np.ones_like(value)
+                if value.size and rng.random() < 0.3:
+                    value.flat[rng.randrange(value.size)] = self.limit_value(rng.choice(LIMITS))
+                found[name] = value
+        return found
+
+    def limit_value(self, value):
+        info = np.finfo(self.program.dtype)
+        named = {
+            "tiny": info.tiny,
+            "subnormal": info.smallest_subnormal,
+            "-subnormal": -info.smallest_subnormal,
+            "eps": info.eps,
+        }
+        return named.get(value, value) if isinstance(value, str) else value
+
+    def plant(self, arguments):
+        """Spoil one element of an argument or of a shared variable; return how."""
+        rng = self.rng
+        dtype = self.program.dtype
+        if self.program.gates and rng.random() < 0.7:
+            gate = rng.choice(self.program.gates)
+            value = arguments[gate.name]
+            if not value.size:
+                return "none"
+            spoiler = rng.choice(SPOILERS)
+            with np.errstate(over="ignore"):
+                spoiler = np.asarray(spoiler, dtype)
+            if not np.isfinite(spoiler):
+                spoiler = np.asarray(-1, dtype)
+            value[np.unravel_index(rng.randrange(value.size), value.shape)] = spoiler
+            return f"gate {gate.name} = {spoiler}"
+        numbers = [name for name in self.names if name != "k" and arguments[name].size]
+        with np.errstate(over="ignore"):
+            bad = np.asarray(rng.choice(BAD), dtype)
+        if self.shared and rng.random() < 0.6:
+            name = rng.choice([name for name in self.shared if name != "generator"] or [None])
+            if name is None:
+                return "none"
+            return f"shared {name}: {self.spoil_shared(name, bad)}"
+        if not numbers:
+            return "none"
+        name = rng.choice(numbers)
+        value = arguments[name]
+        value[np.unravel_index(rng.randrange(value.size), value.shape)] = bad
+        return f"input {name} = {bad}"
+
+    def spoil_shared(self, name, bad):
+        """Change one element of a shared variable in one of the ways there are."""
+        rng = self.rng
+        how = rng.choice(["set_value", "borrow", "function", "large", "rebind"])
+        shape = np.shape(get(self.shared[name]))
+        at = tuple(rng.randrange(n) for n in shape)
+        if how == "large":  # nothing bad itself, but what is computed from it may be
+            bad = np.asarray(min(9e9, np.finfo(self.program.dtype).max / 3), self.program.dtype)
+        for variable in (self.shared[name], self.twins[name]):
+            if how in ("set_value", "rebind"):
+                value = get(variable)
+                value[at] = bad
+                variable.set_value(value, borrow=how == "rebind")
+            elif how == "function" and shape:
+                self.writer(variable)(at[0], np.full(shape[1:], bad, self.program.dtype))
+            else:
+                value = variable.get_value(borrow=True, return_internal_type=True)
+                if isinstance(value, np.ndarray) and value.flags.writeable:
+                    value[at] = bad
+                else:  # JAX's cannot be written
+                    value = get(variable)
+                    value[at] = bad
+                    variable.set_value(value)
+        return f"{how} {at} = {bad}"
+
+    def writer(self, variable):
+        """Return an unguarded function that overwrites a row of a shared variable in place."""
+        key = id(variable)
+        writers = self.__dict__.setdefault("writers", {})
+        if key not in writers:
+            row = pt.tensor(dtype=variable.dtype, shape=(None,) * (variable.ndim - 1))
+            i = pt.lscalar()
+            writers[key] = pytensor.function(
+                [i, row],
+                [],
+                updates={variable: pt.set_subtensor(variable[i], row)},
+                mode=plain_mode(self.backend),
+            )
+        return writers[key]
+
+    def layout(self, value):
+        """Return the same numbers in one of the layouts that an array can have."""
+        if isinstance(value, np.ndarray) and value.ndim:
+            how = self.rng.randrange(6)
+            if how == 1:
+                value = np.asfortranarray(value)
+            elif how == 2:
+                value = value[::-1].copy()[::-1]
+            elif how == 3:
+                wide = np.full((*value.shape[:-1], 2 * value.shape[-1]), 7, value.dtype)
+                wide[..., ::2] = value
+                value = wide[..., ::2]
+            elif how == 4 and value.ndim == 2:
+                value = value.T.copy().T
+        return value
+
+    # -- judging
+
+    def judge_call(self, arrays, trouble):
+        """Make one call and compare it with the reference and with the unguarded function."""
+        counts = self.tally.counts
+        counts["calls"] += 1
+        before = {name: get(v) for name, v in self.shared.items()}
+        copies = [a.copy() for a in arrays]
+        for name, variable in self.twins.items():
+            if not same([get(variable)], [before[name]]):
+                put(variable, before[name])
+        try:
+            verdict = self.reference.judge(arrays)
+        except Exception as error:  # wrong shapes: the unguarded function must say so, too
+            verdict, unrunnable = None, error
+        calls_before = self.guarded.vm.guard.calls
+        event, outputs, other = None, None, None
+        try:
+            outputs = self.guarded(*arrays)
+        except GuardError as error:
+            event = error.event
+            message = str(error)
+        except Exception as error:
+            if is_exit(error):
+                raise
+            other = error
+        self.before, self.arrays, self.trouble = before, copies, trouble
+        if not same(arrays, copies):
+            self.fail("input changed", "an argument was overwritten")
+        if verdict is None or other is not None:
+            self.judge_broken(verdict, other, event, before, unrunnable if not verdict else None)
+            return
+        must = verdict.first()
+        if self.settings.get("judge") == "result" and not self.results_bad(verdict):
+            must = []
+        if must:
+            counts["planted"] += 1
+        if any(not f.is_certain for f in verdict.findings):
+            counts["left open"] += 1
+        if self.settings.get("action") == "record":
+            events = events_of(self.guarded)
+            events = [e for e in events if e.call == calls_before + 1]
+            self.judge_records(verdict, events)
+        elif event is None:
+            if must:
+                self.fail("miss", listed(must))
+        else:
+            counts["reported"] += 1
+            self.judge_event(verdict, event, must, message)
+            after = {name: get(v) for name, v in self.shared.items()}
+            changed = [name for name in after if not same([after[name]], [before[name]])]
+            if changed:
+                self.fail("state", f"after the error {changed} are not as before")
+            return
+        self.compare_with_plain(arrays, outputs)
+
+    def results_bad(self, verdict):
+        return any(
+            bool(self.rules.bad(v).any())
+            for v in verdict.outputs
+            if isinstance(v, np.ndarray) and v.dtype.kind in "fc"
+        )
+
+    def judge_broken(self, verdict, other, event, before, unrunnable):
+        """Judge a call that ended in another error: the unguarded one must end so, too."""
+        counts = self.tally.counts
+        try:
+            self.plain(*self.arrays)
+        except Exception as error:
+            if is_exit(error):
+                raise
+            counts["other errors"] += 1
+            if other is not None and type(other) is not type(error):
+                self.fail("result", f"{type(other).__name__} instead of {type(error).__name__}")
+        else:
+            if other is not None:
+                self.fail("crash", f"{type(other).__name__}: {str(other)[:600]}", other)
+            elif event is None:
+                counts["reference failed"] += 1
+                counts[f"reference failed: {type(unrunnable).__name__}"] += 1
+                if counts["reference failed"] == 1:
+                    self.tally.counts[f"reference failed: {str(unrunnable)[:300]}"] += 1
+        after = {name: get(v) for name, v in self.shared.items()}
+        if (other is not None or event is not None) and any(
+            not same([after[name]], [before[name]]) for name in after
+        ):
+            self.fail("state", "after another error the shared variables are not as before")
+
+    def judge_event(self, verdict, event, must, message):
+        """Judge what an error reports."""
+        matching = [f for f in verdict.findings if matches(f, event)]
+        if event.role == "constant" and self.reference.constants():
+            return
+        if not verdict.findings or (not must and not self.may_report(verdict)):
+            self.fail("false report", told(event) + "\n" + message[:600])
+        elif not matching:
+            self.fail("wrong place", f"{told(event)}\nin error are\n{listed(verdict.findings)}")
+        elif all(f.follows for f in matching):
+            self.fail("not first", f"{told(event)}\nin error are\n{listed(verdict.findings)}")
+        else:
+            self.judge_element(matching, event)
+
+    def may_report(self, verdict):
+        """Whether nothing is certain, but something is left open."""
+        is_result = self.settings.get("judge") == "result"
+        return any(not f.is_certain for f in verdict.findings) and not (
+            is_result and not self.results_bad(verdict)
+        )
+
+    def judge_element(self, matching, event):
+        """Judge the element that is named, and the counts."""
+        for f in matching:
+            if f.value.shape != tuple(event.shape):
+                return  # sparse and lists: nothing is said of their elements
+            either = f.certain | f.possible
+            n = int(f.certain.sum()), int(either.sum())
+            if either[tuple(event.first_index)] and n[0] <= event.n_bad <= n[1]:
+                return
+        self.fail("wrong element", f"{told(event)}\nin error are\n{listed(matching)}")
+
+    def judge_records(self, verdict, events):
+        """Every independent fault is recorded, and nothing that is none."""
+        self.tally.counts["recorded"] += len(events)
+        for event in events:
+            if not any(matches(f, event) for f in verdict.findings):
+                self.fail("false report", f"recorded {told(event)}\n{listed(verdict.findings)}")
+        for f in verdict.first():
+            # (of a fused operation with several bad outputs, one is recorded)
+            if not any(matches(f, event, loosely=True) for event in events):
+                recorded = "\n".join(map(told, events))
+                self.fail("record", f"not recorded: {f}\nrecorded:\n{recorded}")
+
+    def compare_with_plain(self, arrays, outputs):
+        """After a call without an error all is as the unguarded function leaves it."""
+        try:
+            expected = self.plain(*arrays)
+        except Exception as error:
+            self.fail("result", f"the unguarded function raises {type(error).__name__}: {error}")
+            return
+        agree = same if self.backend == "c" else alike
+        if not agree(outputs, expected):
+            self.fail("result", "the outputs are not those of the unguarded function")
+        for name, variable in self.shared.items():
+            if not agree([get(variable)], [get(self.twins[name])]):
+                self.fail("result", f"{name} is not what the unguarded function leaves")
+
+    def is_spoilt(self):
+        """Whether a shared variable holds what would spoil the calls to come."""
+        with np.errstate(all="ignore"):
+            return any(
+                isinstance(value := get(v), np.ndarray)
+                and not bool(np.all(np.abs(value.astype("float64")) < 50))
+                for v in self.shared.values()
+            )
+
+    def restore(self):
+        """Give the shared variables good values again."""
+        for name, value in self.good.items():
+            for variable in (self.shared[name], self.twins[name]):
+                put(variable, value)
+
+    # -- failures
+
+    def fail(self, what, detail, error=None):
+        counts = self.tally.counts
+        counts[f"FAILED {what}"] += 1
+        settings = {k: v for k, v in self.settings.items() if v is not True}
+        fused = "" if self.fused else ", not fused"
+        detail = f"{settings}{fused}, planted: {getattr(self, 'trouble', None)}\n{detail}"
+        reproduction = self.reproduction() if hasattr(self, "arrays") else self.program.text
+        self.tally.failures.append(
+            Failure(what, self.program.seed, self.call, detail, reproduction)
+        )
+
+    def reproduction(self):
+        """Return a program that makes the failing call alone, from its shared variables."""
+        lines = [self.program.text, "", "from theanoguard import GuardMode", ""]
+        arguments = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
+        excluding = "" if self.fused else '.excluding("fusion")'
+        lines.append(
+            f'mode = GuardMode(optimizer="fast_run", backend="{self.backend}", {arguments})'
+            f"{excluding}"
+        )
+        lines.append(
+            "fn = pytensor.function(list(inputs.values()), outputs, updates=updates, mode=mode, "
+            'on_unused_input="ignore")'
+        )
+        lines.append("nan, inf = np.nan, np.inf")
+        for name, value in self.before.items():
+            if isinstance(value, np.ndarray):
+                lines.append(f"{name}.set_value({literal(value)})")
+        arguments = ",\n    ".join(literal(value) for value in self.arrays)
+        lines.append(f"print(fn(\n    {arguments}\n))")
+        return "\n".join(lines) + "\n"
+
+
+def is_exit(error):
+    return isinstance(error, KeyboardInterrupt | SystemExit | MemoryError)
+
+
+def literal(value):
+    """Return Python text for an array."""
+    if value.size > 3000:
+        return f"np.ones({value.shape}, {str(value.dtype)!r})  # too large to print"
+    return f"np.array({value.tolist()!r}, {str(value.dtype)!r}).reshape({value.shape})"
+
+
+def get(variable):
+    """Return a copy of the value of a shared variable; of a generator, its state."""
+    value = variable.get_value(borrow=False)
+    if hasattr(value, "bit_generator"):
+        return value.bit_generator.state
+    if isinstance(value, dict):  # a generator's, with JAX
+        return {k: np.array(v) if hasattr(v, "shape") else v for k, v in value.items()}
+    return np.array(value)
+
+
+def put(variable, value):
+    """Set the value that :func:`get` gave."""
+    if isinstance(value, dict) and "bit_generator" in value and "state" in value:
+        generator = np.random.default_rng(0)
+        generator.bit_generator.state = value
+        variable.set_value(generator)
+    elif isinstance(value, np.ndarray):
+        variable.set_value(value.copy())
+
+
+def same(one, other):
+    """Whether two lists of values are bit for bit the same."""
+    return all(
+        str(a) == str(b)
+        if isinstance(a, dict)
+        else np.shape(a) == np.shape(b) and _bits(a) == _bits(b)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+def _bits(value):
+    """Return the bits of an array; NaNs are all alike."""
+    value = np.array(value)
+    if value.dtype.kind in "fc":
+        value = np.where(np.isnan(value), np.asarray(np.nan, value.dtype), value)
+    return value.tobytes()
+
+
+def alike(one, other):
+    """Whether two lists of values differ by rounding at most."""
+    for a, b in zip(one, other, strict=True):
+        if isinstance(a, dict):
+            continue
+        a, b = np.asarray(a), np.asarray(b)
+        if a.dtype.kind not in "fc":
+            if not np.array_equal(a, b):
+                return False
+            continue
+        with np.errstate(all="ignore"):
+            bits = 1e5 * np.finfo(a.dtype).eps
+            if not np.allclose(a, b, rtol=bits, atol=bits, equal_nan=True):
+                return False
+    return True
+
+
+def matches(finding, event, loosely=False):
+    """Whether an event is about a finding; loosely: at another step, in another output."""
+    if finding.role != event.role:
+        return False
+    path = tuple((step.op, step.step) for step in event.path)
+    own = finding.path
+    if loosely:
+        path, own = (tuple(op for op, _ in p) for p in (path, own))
+    if path != own:
+        return False
+    if finding.role == "node":
+        if finding.path:  # inside, PyTensor's releases name variables in different ways
+            return finding.name.split("(")[0] == event.node.split("(")[0]
+        return finding.name == event.node and (loosely or finding.output == event.output)
+    return finding.name == event.variable
+
+
+def told(event):
+    path = "".join(f"{step}: " for step in event.path)
+    return (
+        f"{path}{event.role} {event.node or event.variable} output {event.output} "
+        f"{event.kind} at {event.first_index}, {event.n_bad} of {event.size}"
+    )
+
+
+def listed(findings):
+    return "\n".join(f"  {finding}" for finding in findings[:8])

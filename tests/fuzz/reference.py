@@ -1,0 +1,794 @@
+"""What is an error, read a second time: the compiled graph, node by node, in Python.
+
+Nothing here comes from the guard.  Each node runs by its operation's own code, out of place.
+Every element of each output is compared with the elements of the operands that decide it:
+
+- NaN is an error where no deciding element is NaN, and where it enters.
+- An infinite or big element is an error where no deciding element is infinite or big, and where
+  it enters with an input or a shared variable.  A constant, a copy and a choice are none.
+
+With ``origin=False`` every NaN, infinite or big element of an output is an error.
+"""
+
+import copy
+from dataclasses import dataclass, field
+from functools import singledispatch
+from types import SimpleNamespace
+
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import scipy.sparse
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.scan.op import Scan
+from pytensor.tensor import blas, subtensor
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    AllocEmpty,
+    ExtractDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp, Repeat
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+try:
+    from pytensor.conditional.op import IfElse, LazyIfElse
+except ImportError:  # before PyTensor 3.3
+    from pytensor.ifelse import IfElse
+
+    LazyIfElse = None
+
+KINDS = ("nan", "inf", "big")
+MOST_ELEMENTS = 64  # of a fused operation that are computed again, one by one
+
+COPYING = (
+    Alloc,
+    AllocDiag,
+    DeepCopyOp,
+    DimShuffle,
+    ExtractDiag,
+    Join,
+    MakeVector,
+    Repeat,
+    Reshape,
+    ScalarFromTensor,
+    SpecifyShape,
+    Split,
+    TensorFromScalar,
+    ViewOp,
+)
+# (The operations for one vector of indices are no longer there in PyTensor 3.3.)
+COPYING += tuple(
+    getattr(subtensor, name)
+    for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
+    if hasattr(subtensor, name)
+)
+WRITING = tuple(
+    getattr(subtensor, name)
+    for name in ("IncSubtensor", "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
+    if hasattr(subtensor, name)
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is bad, and where it is an error.
+
+    Parameters
+    ----------
+    nan, inf, big : bool
+        With `big`, an infinite element is bad as well.
+    limit : float
+    origin : bool
+        Whether only what makes an infinite or big element is in error.
+    integers : bool
+        Whether integers may be big.
+    """
+
+    nan: bool = True
+    inf: bool = True
+    big: bool = True
+    limit: float = 1e10
+    origin: bool = True
+    integers: bool = False
+
+    def kinds(self):
+        """Return the kinds of element that are bad."""
+        return [
+            kind
+            for kind, bad in (
+                ("nan", self.nan),
+                ("inf", self.inf or self.big),
+                ("big", self.big),
+            )
+            if bad
+        ]
+
+    def mask(self, array, kind):
+        """Return which elements of `array` are of this kind."""
+        array = np.asarray(array)
+        if array.dtype.kind in "iu":
+            if kind == "big" and self.integers:
+                return np.abs(array.astype("float64")) > self.limit
+            return np.zeros(array.shape, bool)
+        if array.dtype.kind not in "fc":
+            return np.zeros(array.shape, bool)
+        if kind == "nan":
+            return np.isnan(array)
+        infinite = np.isinf(array) & ~np.isnan(array)
+        if kind == "inf":
+            return infinite
+        wide = array.astype("complex128" if array.dtype.kind == "c" else "float64")
+        return (np.abs(wide) > self.limit) & ~infinite & ~np.isnan(array)
+
+    def bad(self, array):
+        """Return which elements of `array` are bad."""
+        found = np.zeros(np.shape(array), bool)
+        for kind in self.kinds():
+            found |= self.mask(array, kind)
+        return found
+
+
+@dataclass
+class Finding:
+    """Elements of one value that are, or may be, in error.
+
+    Parameters
+    ----------
+    role : {"node", "input", "shared", "constant"}
+    name : str
+        The node as it is printed, or the name of what enters.
+    output : int
+    path : tuple of (str, int or None)
+        Operations with an inner graph, and the step, outermost first.
+    certain, possible : ndarray of bool
+        Elements in error, and those of which the definition leaves it open.
+    value : ndarray
+    follows : bool
+        Whether something in error is among what the value was computed from.
+    """
+
+    role: str
+    name: str
+    output: int
+    path: tuple
+    certain: np.ndarray
+    possible: np.ndarray
+    value: np.ndarray
+    follows: bool
+
+    @property
+    def is_certain(self):
+        return bool(self.certain.any())
+
+    def __str__(self):
+        at = np.argwhere(self.certain | self.possible)
+        first = tuple(int(i) for i in at[0])
+        where = "".join(f"{op} step {step}: " for op, step in self.path)
+        sure = "" if self.is_certain else " (may be)"
+        after = " (follows)" if self.follows else ""
+        return (
+            f"{where}{self.role} {self.name} output {self.output} {first} of "
+            f"{self.value.shape}: {self.value[first]}, {len(at)} elements{sure}{after}"
+        )
+
+
+@dataclass
+class Verdict:
+    """What the reference has found in one call.
+
+    Parameters
+    ----------
+    findings : list of Finding
+        In an order in which the nodes can run.
+    outputs : list
+        Of the graph, updates included.
+    """
+
+    findings: list = field(default_factory=list)
+    outputs: list = field(default_factory=list)
+
+    @property
+    def certain(self):
+        return [finding for finding in self.findings if finding.is_certain]
+
+    def first(self):
+        """Return the findings in error that follow from no other."""
+        return [finding for finding in self.certain if not finding.follows]
+
+
+# ---------------------------------------------------------------- running nodes
+
+
+class Reference:
+    """Runs one compiled function's graph by hand.
+
+    Parameters
+    ----------
+    fn : Function
+        The guarded one: its graph and the values of its shared variables are taken.
+    rules : Rules
+    impl : {"c", "py"}
+        Which code of the operations to run.
+    """
+
+    def __init__(self, fn, rules, impl):
+        self.fn = fn
+        self.fgraph = fn.maker.fgraph
+        self.rules = rules
+        self.impl = impl
+        self.kernels = {}
+        self.orders = {}
+        self.inner_graphs = {}
+        self.bodies = {}
+
+    def judge(self, inputs):
+        """Return the :class:`Verdict` on a call with these arguments."""
+        verdict = Verdict()
+        values, tainted = {}, set()
+        given = iter(inputs)
+        with np.errstate(all="ignore"):
+            for variable, container in zip(self.fgraph.inputs, self.fn.input_storage, strict=True):
+                value = container.storage[0] if container.implicit else next(given)
+                values[variable] = copy_value(value)
+                if self.enters(variable, value, verdict):
+                    tainted.add(variable)
+            verdict.outputs = self.evaluate(self.fgraph, values, tainted, (), verdict)[0]
+        return verdict
+
+    def constants(self):
+        """Return the constants of the graph with a bad element that is an error by itself."""
+        kinds = [kind for kind in self.rules.kinds() if kind == "nan" or not self.rules.origin]
+        return [
+            v
+            for node in self.fgraph.apply_nodes
+            for v in node.inputs
+            if isinstance(v, Constant)
+            and any(self.rules.mask(a, kind).any() for a in arrays_in(v.data) for kind in kinds)
+        ]
+
+    def enters(self, variable, value, verdict):
+        """Note the bad elements of an input; return whether there are any."""
+        role = "shared" if isinstance(variable, SharedVariable) else "input"
+        is_read = bool(self.fgraph.clients[variable])
+        found = False
+        for array in arrays_in(value):
+            bad = self.rules.bad(array)
+            if not bad.any():
+                continue
+            nothing = np.zeros_like(bad)
+            certain, possible = (bad, nothing) if is_read else (nothing, bad)
+            verdict.findings.append(
+                Finding(role, variable.name, 0, (), certain, possible, array, False)
+            )
+            found = found or is_read
+        return found
+
+    def evaluate(self, fgraph, values, tainted, path, verdict):
+        """Compute the outputs of a graph; return them, and which depend on an error.
+
+        `values` and `tainted` begin with the inputs of the graph; only what the outputs need
+        is computed, as far as lazy branches ask for it.
+        """
+        for node in self.order(fgraph, values, tainted, path, verdict):
+            self.run(fgraph, node, values, tainted, path, verdict)
+        outputs = [value_of(v, values) for v in fgraph.outputs]
+        return outputs, [v in tainted for v in fgraph.outputs]
+
+    def order(self, fgraph, values, tainted, path, verdict):
+        """Return the nodes to run; where branches are lazy, those that are asked for."""
+        if id(fgraph) not in self.orders:
+            order = list(fgraph.toposort())
+            lazy = any(isinstance(node.op, IfElse) for node in order)
+            self.orders[id(fgraph)] = (order, lazy, fgraph)
+        order, lazy, _ = self.orders[id(fgraph)]
+        return self.demanded(fgraph, values) if lazy else order
+
+    def demanded(self, fgraph, values):
+        done = set()
+
+        def visit(variable):
+            node = variable.owner
+            if node is None or node in done:
+                return
+            if isinstance(node.op, IfElse):
+                yield from visit(node.inputs[0])
+                for v in branch_taken(node, value_of(node.inputs[0], values)):
+                    yield from visit(v)
+            else:
+                for v in node.inputs:
+                    yield from visit(v)
+            done.add(node)
+            yield node
+
+        for output in fgraph.outputs:
+            yield from visit(output)
+
+    def run(self, fgraph, node, values, tainted, path, verdict):
+        """Compute one node and judge what it has made."""
+        if isinstance(node.op, IfElse):
+            taken = branch_taken(node, value_of(node.inputs[0], values))
+            for out, v in zip(node.outputs, taken, strict=True):
+                values[out] = value_of(v, values)
+                if v in tainted or node.inputs[0] in tainted:
+                    tainted.add(out)
+            return
+        ins = [value_of(v, values) for v in node.inputs]
+        follows = any(v in tainted for v in node.inputs)
+        stepper = has_steps(node.op)
+        if stepper is not None:
+            outs, marks = stepper(self, node, ins, tainted, path, verdict)
+        else:
+            outs = self.compute(node, ins)
+            marks = self.judge_node(node, ins, outs, follows, path, verdict)
+        for variable, value, mark in zip(node.outputs, outs, marks, strict=True):
+            values[variable] = value
+            if mark or follows:
+                tainted.add(variable)
+
+    def judge_node(self, node, ins, outs, follows, path, verdict):
+        """Append what the node has made; return, for each output, whether it is in error."""
+        marks = [False] * len(outs)
+        for index, value in enumerate(outs):
+            if isinstance(node.op, AllocEmpty):
+                continue
+            arrays = list(arrays_in(value))
+            for array in arrays:
+                certain = np.zeros(array.shape, bool)
+                possible = np.zeros(array.shape, bool)
+                for kind in self.rules.kinds():
+                    bad = self.rules.mask(array, kind)
+                    if not bad.any():
+                        continue
+                    sure, unsure = self.made(node, ins, outs, index, kind, bad, len(arrays) == 1)
+                    certain |= sure
+                    possible |= unsure
+                possible &= ~certain
+                if certain.any() or possible.any():
+                    verdict.findings.append(
+                        Finding("node", str(node), index, path, certain, possible, array, follows)
+                    )
+                    marks[index] = marks[index] or bool(certain.any())
+        return marks
+
+    def made(self, node, ins, outs, index, kind, bad, is_array):
+        """Return which of the bad elements are, and may be, made by the node."""
+        nothing = np.zeros_like(bad)
+        if not self.rules.origin:
+            return bad, nothing
+        masks = [
+            self.operand_mask(v, value, kind) for v, value in zip(node.inputs, ins, strict=True)
+        ]
+        anywhere = any(mask is not None and bool(np.any(mask)) for mask in masks)
+        if is_array and isinstance(node.op, Elemwise):
+            return self.made_by_elements(node, ins, outs, index, kind, bad, masks)
+        if not anywhere:
+            return bad, nothing
+        decided = deciding(node.op, self, node, ins, masks, index) if is_array else None
+        if decided is None or np.shape(decided) != bad.shape:
+            return nothing, bad
+        return bad & ~decided, nothing
+
+    def operand_mask(self, variable, value, kind):
+        """Return which elements of an operand excuse a bad one of this kind; None: no numbers."""
+        arrays = list(arrays_in(value))
+        if not arrays:
+            return None
+        if kind == "nan" and isinstance(variable, Constant):
+            return np.zeros(np.shape(value), bool)  # a constant NaN enters where it is read
+        kinds = {"nan": ("nan",), "inf": ("inf",), "big": ("inf", "big")}[kind]
+        found = [
+            np.logical_or.reduce([self.rules.mask(array, one) for one in kinds]) for array in arrays
+        ]
+        if isinstance(value, np.ndarray | np.generic | float | int | complex):
+            return found[0]
+        return np.asarray(any(mask.any() for mask in found))
+
+    def made_by_elements(self, node, ins, outs, index, kind, bad, masks):
+        """:meth:`made` for an elementwise node: operands decide at the same place."""
+        scalar_op = node.op.scalar_op
+        nothing = np.zeros_like(bad)
+        certain, possible = nothing.copy(), nothing.copy()
+        columns = [np.broadcast_to(np.asarray(v), bad.shape) for v in ins]
+        if not isinstance(scalar_op, ps.Composite):
+            decided = nothing.copy()
+            for i, mask in enumerate(masks):
+                if mask is not None:
+                    decides = chosen(scalar_op, i, columns)
+                    decided |= np.broadcast_to(mask, bad.shape) & decides
+            return bad & ~decided, nothing
+        carried = nothing.copy()
+        for mask in masks:
+            if mask is not None:
+                carried |= np.broadcast_to(mask, bad.shape)
+        if kind == "nan":
+            certain = bad & ~carried
+            possible = bad & carried  # made inside, although an operand is NaN
+            remaining = possible
+        else:
+            remaining = bad
+        for number, at in enumerate(np.argwhere(remaining)):
+            at = tuple(at)
+            if number >= MOST_ELEMENTS:
+                possible[at] = True
+                continue
+            operands = [column[at] for column in columns]
+            origins = self.origins(scalar_op, operands, index, kind, outs[index][at])
+            if origins is None:
+                (possible if carried[at] else certain)[at] = True
+            else:
+                certain[at] = origins == {"made"}
+                possible[at] = "made" in origins and len(origins) > 1
+        return certain, possible & ~certain
+
+    def origins(self, composite, operands, index, kind, value):
+        """Return where a bad element of a fused operation comes from: "made", "given".
+
+        None if the scalar operations, run one by one, do not give such an element.
+        """
+        graph = composite.fgraph
+        known = {
+            v: np.asarray(x, v.type.dtype)[()] for v, x in zip(graph.inputs, operands, strict=True)
+        }
+        for node in graph.toposort():
+            args = [known[v] if v in known else scalar_constant(v) for v in node.inputs]
+            try:
+                results = scalar_results(node, args)
+            except (ValueError, OverflowError, ZeroDivisionError, TypeError):
+                return None
+            known.update(zip(node.outputs, results, strict=True))
+        kinds = {"nan": ("nan",), "inf": ("inf",), "big": ("inf", "big")}[kind]
+
+        def is_bad(x):
+            return any(bool(self.rules.mask(x, one)) for one in kinds)
+
+        output = graph.outputs[index]
+        if output not in known or not bool(self.rules.mask(known[output], kind)):
+            return None
+        found, seen = set(), set()
+
+        def follow(variable):
+            if variable in seen:
+                return
+            seen.add(variable)
+            if variable.owner is None:
+                is_nan = kind == "nan" and isinstance(variable, Constant)
+                found.add("made" if is_nan else "given")
+                return
+            node = variable.owner
+            args = [known[v] if v in known else scalar_constant(v) for v in node.inputs]
+            bad = [
+                v
+                for i, (v, x) in enumerate(zip(node.inputs, args, strict=True))
+                if is_bad(x) and bool(np.all(chosen(node.op, i, args)))
+            ]
+            if not bad:
+                found.add("made")
+            for v in bad:
+                follow(v)
+
+        follow(output)
+        return found
+
+    def compute(self, node, ins):
+        """Return the outputs of a node, run by its operation's own code."""
+        if isinstance(node.op, AllocEmpty):  # what is never written must not be taken for bad
+            return [np.zeros([int(n) for n in ins], node.op.dtype)]
+        kernel = self.kernels.get(node)
+        if kernel is None:
+            kernel = self.kernels[node] = make_kernel(node, self.impl)
+        overwritten = {i for where in node.op.destroy_map.values() for i in where}
+        ins = [copy_value(v) if i in overwritten else v for i, v in enumerate(ins)]
+        return kernel(ins)
+
+    def inner_graph(self, op):
+        """Return the inner graph of an operation as it is linked."""
+        if op not in self.inner_graphs:
+            self.inner_graphs[op] = linked_graph(op)
+        return self.inner_graphs[op]
+
+
+def make_kernel(node, impl):
+    """Return a function from operands to outputs that runs the node's own code."""
+    cells = {v: [None] for v in (*node.inputs, *node.outputs)}
+    done = {v: [v.owner is None or v in node.inputs] for v in cells}
+    try:
+        thunk = node.op.make_thunk(node, cells, done, [], impl=impl)
+    except NotImplementedError:  # no C code for these types
+        thunk = node.op.make_thunk(node, cells, done, [], impl="py")
+
+    def kernel(ins):
+        for v, value in zip(node.inputs, ins, strict=True):
+            cells[v][0] = value
+        for v in node.outputs:  # what is left there would be written into
+            cells[v][0] = None
+        thunk()
+        return [cells[v][0] for v in node.outputs]
+
+    return kernel
+
+
+def linked_graph(op):
+    """Return the inner graph of `op` as PyTensor links it for C.
+
+    PyTensor 3.3 links it as it is; before, it is rewritten when it is compiled.
+    """
+    if hasattr(op.fgraph, "unfreeze"):
+        return op.fgraph.unfreeze()
+    own = op.clone() if isinstance(op, Scan) else copy.copy(op)
+    own._fn = None
+    with pytensor.config.change_flags(mode="CVM"):
+        return own.fn.maker.fgraph
+
+
+# ---------------------------------------------------------------- inner graphs
+
+
+@singledispatch
+def has_steps(op):
+    """Return what steps into the inner graph of `op`, or None."""
+    return None
+
+
+@has_steps.register
+def _(op: OpFromGraph):
+    return run_body
+
+
+@has_steps.register
+def _(op: Scan):
+    return run_scan
+
+
+if LazyIfElse is not None:
+
+    @has_steps.register
+    def _(op: LazyIfElse):
+        return run_branch
+
+
+def run_body(reference, node, ins, tainted, path, verdict, inner=None, operands=None):
+    """Run the inner graph of ``OpFromGraph`` once."""
+    graph = reference.inner_graph(node.op if inner is None else inner)
+    operands = node.inputs if operands is None else operands
+    values = dict(zip(graph.inputs, ins, strict=True))
+    marked = {v for v, outer in zip(graph.inputs, operands, strict=True) if outer in tainted}
+    path = (*path, (str(node.op), None))
+    return reference.evaluate(graph, values, marked, path, verdict)
+
+
+def run_branch(reference, node, ins, tainted, path, verdict):
+    """Run the branch of a lazy condition that is taken."""
+    op = node.op.true_branch if np.all(ins[0]) else node.op.false_branch
+    return run_body(reference, node, ins[1:], tainted, path, verdict, op, node.inputs[1:])
+
+
+def run_scan(reference, node, ins, tainted, path, verdict):
+    """Run a loop by ``Scan.perform``, each of its steps by hand."""
+    graph = reference.inner_graph(node.op)
+    op = copy.copy(node.op)
+    body = Body(reference, node, op, graph, tainted, path, verdict)
+    op._fn = body
+    outs = [[None] for _ in node.outputs]
+    overwritten = {i for where in op.destroy_map.values() for i in where}
+    ins = [copy_value(v) if i in overwritten else v for i, v in enumerate(ins)]
+    op.perform(node, ins, outs)
+    return [cell[0] for cell in outs], [body.is_tainted] * len(outs)
+
+
+class Body:
+    """Stands for a loop's compiled inner function; each call runs one step by hand."""
+
+    def __init__(self, reference, node, op, graph, tainted, path, verdict):
+        self.reference, self.op, self.graph = reference, op, graph
+        self.path, self.verdict = path, verdict
+        self.input_storage = [SimpleNamespace(storage=[None]) for _ in graph.inputs]
+        self.output_storage = [SimpleNamespace(storage=[None]) for _ in graph.outputs]
+        self.maker = SimpleNamespace(fgraph=graph, profile=None)
+        self.step = 0
+        self.is_tainted = False
+        info = op.info
+        taps = (*info.mit_mot_in_slices, *info.mit_sot_in_slices, *info.sit_sot_in_slices)
+        n_states = sum(map(len, taps)) + info.n_untraced_sit_sot
+        outer = [
+            *node.inputs[1 : 1 + info.n_seqs],
+            *[None] * n_states,
+            *node.inputs[1 + info.n_seqs + len(taps) + info.n_untraced_sit_sot + info.n_nit_sot :],
+        ]
+        states = node.inputs[1 + info.n_seqs : 1 + info.n_seqs + len(taps)]
+        self.states_tainted = any(v in tainted for v in states)
+        self.tainted = [v in tainted if v is not None else None for v in outer]
+        self.overwritten = self._overwritten_inputs()
+
+    def _overwritten_inputs(self):
+        """Return, by number of output, the inner input whose cell PyTensor reads it from."""
+        info, found, k = self.op.info, {}, 0
+        first = info.n_seqs
+        for taps, outs in zip(info.mit_mot_in_slices, info.mit_mot_out_slices, strict=True):
+            for out in outs:
+                if self.op.mitmots_preallocated[k]:
+                    found[k] = first + taps.index(out)
+                k += 1
+            first += len(taps)
+        return found
+
+    @property
+    def vm(self):
+        return self
+
+    def __call__(self):
+        values = {
+            v: copy_value(cell.storage[0])
+            for v, cell in zip(self.graph.inputs, self.input_storage, strict=True)
+        }
+        marked = {
+            v
+            for v, mark in zip(self.graph.inputs, self.tainted, strict=True)
+            if (self.states_tainted if mark is None else mark)
+        }
+        path = (*self.path, (str(self.op), self.step))
+        outs, marks = self.reference.evaluate(self.graph, values, marked, path, self.verdict)
+        for k, (value, cell) in enumerate(zip(outs, self.output_storage, strict=True)):
+            if k in self.overwritten:
+                self.input_storage[self.overwritten[k]].storage[0] = copy_value(value)
+            else:
+                cell.storage[0] = copy_value(value)
+        self.step += 1
+        self.states_tainted = self.states_tainted or any(marks)
+        self.is_tainted = self.is_tainted or any(marks)
+
+
+# ---------------------------------------------------------------- deciding elements
+
+
+def chosen(scalar_op, position, operands):
+    """Return where operand number `position` of a scalar operation can decide its result."""
+    if isinstance(scalar_op, ps.Switch):
+        condition = np.asarray(operands[0]) != 0
+        return (np.zeros_like(condition), condition, ~condition)[position]
+    if isinstance(scalar_op, ps.Second):
+        return np.asarray(position == 1)
+    return np.asarray(True)
+
+
+def scalar_constant(variable):
+    return np.asarray(variable.data, variable.type.dtype)[()]
+
+
+def scalar_results(node, args):
+    """Return what a scalar operation gives in Python, in the dtypes of its outputs."""
+    results = node.op.impl(*args)
+    if len(node.outputs) == 1:
+        results = (results,)
+    return [
+        np.asarray(x).astype(v.type.dtype)[()] for x, v in zip(results, node.outputs, strict=True)
+    ]
+
+
+@singledispatch
+def deciding(op, reference, node, ins, masks, index):
+    """Return which elements of an output have a bad deciding element; None: it is left open."""
+    if isinstance(op, COPYING):
+        return _run_on_masks(reference, node, ins, masks, index)
+    if isinstance(op, WRITING):
+        return _run_on_masks(reference, node, ins, masks, index)
+    if isinstance(op, Shape | Shape_i):
+        return np.zeros(np.shape(masks[0]), bool)
+    return None
+
+
+def _run_on_masks(reference, node, ins, masks, index):
+    """Copy, or add up, marks in place of the numbers."""
+    marks = []
+    for v, value, mask in zip(node.inputs, ins, masks, strict=True):
+        dtype = np.asarray(value).dtype if mask is not None else None
+        is_number = mask is not None and dtype.kind in "fc"
+        marks.append(np.asarray(mask).astype(dtype) if is_number else value)
+        if mask is not None and not is_number and _is_data(node, v):
+            marks[-1] = np.zeros_like(value)
+    return np.asarray(reference.compute(node, marks)[index]) != 0
+
+
+def _is_data(node, variable):
+    """Whether an operand of a copying operation is data, and no index or shape."""
+    op = node.op
+    if isinstance(op, Join | MakeVector):
+        return variable in node.inputs if isinstance(op, MakeVector) else variable.type.ndim > 0
+    if isinstance(op, WRITING):
+        return variable in node.inputs[:2]
+    return variable is node.inputs[0]
+
+
+@deciding.register
+def _(op: CAReduce, reference, node, ins, masks, index):
+    return np.any(masks[0], axis=op.axis)
+
+
+@deciding.register
+def _(op: CumOp, reference, node, ins, masks, index):
+    return np.cumsum(masks[0], axis=op.axis) > 0
+
+
+def _product(a, b):
+    """Return which elements of a matrix product read a marked one."""
+    return (a.astype(float) @ np.ones(b.shape)) + (np.ones(a.shape) @ b.astype(float)) > 0
+
+
+@deciding.register(Dot)
+@deciding.register(blas.Dot22)
+def _(op, reference, node, ins, masks, index):
+    return _product(*masks)
+
+
+@deciding.register
+def _(op: blas.Dot22Scalar, reference, node, ins, masks, index):
+    return _product(*masks[:2]) | masks[2]
+
+
+@deciding.register
+def _(op: blas.Gemm, reference, node, ins, masks, index):
+    z, a, x, y, b = masks
+    return z | a | b | _product(x, y)
+
+
+@deciding.register
+def _(op: blas.Gemv, reference, node, ins, masks, index):
+    z, a, x, y, b = masks
+    return z | a | b | _product(x, y)
+
+
+def _outer(op, reference, node, ins, masks, index):
+    z, a, x, y = masks
+    return z | a | x[:, None] | y[None, :]
+
+
+if hasattr(blas, "Ger"):  # before PyTensor 3.3
+    deciding.register(blas.Ger, _outer)
+
+
+@deciding.register
+def _(op: blas.BatchedDot, reference, node, ins, masks, index):
+    return _product(*masks)
+
+
+# ---------------------------------------------------------------- values
+
+
+def branch_taken(node, condition):
+    """Return the variables of the branch that a lazy ``IfElse`` takes."""
+    n = node.op.n_outs
+    return node.inputs[1 : 1 + n] if np.all(condition) else node.inputs[1 + n :]
+
+
+def value_of(variable, values):
+    return variable.data if isinstance(variable, Constant) else values[variable]
+
+
+def copy_value(value):
+    return value.copy(order="K") if isinstance(value, np.ndarray) else copy.deepcopy(value)
+
+
+def arrays_in(value):
+    """Yield the numeric arrays of a value."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "fciu":
+            yield value
+    elif scipy.sparse.issparse(value):
+        yield value.data
+    elif isinstance(value, np.generic | float | complex | int):
+        yield np.asarray(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from arrays_in(item)
+    elif hasattr(value, "__array__"):  # JAX's
+        yield from arrays_in(np.asarray(value))

@@ -1,0 +1,176 @@
+"""Which scalar operations raise a flag of the processor when they make a NaN or an Inf.
+
+``theanoguard._facts`` says it in a table.  Here PyTensor compiles each of them, for all dtypes, and
+the flags are read after each call: with all combinations of special values, and with random ones,
+one element at a time and between others, so that vectorised code runs, too.
+"""
+
+import ctypes
+import itertools
+import platform
+import sys
+import warnings
+
+import numpy as np
+import pytensor
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.scalar import math as psm
+from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard._facts import SIGNALLING, scalar_signals
+
+# invalid, divide by zero and overflow in <fenv.h>
+FLAGS = {"x86_64": 1 | 4 | 8, "aarch64": 1 | 2 | 4}.get(platform.machine())
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or FLAGS is None, reason="the flags are read through the C library"
+)
+
+LANES = 16
+SPECIAL = [
+    *(0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 170.5, 172.0, 1e-3, 20.0, -20.0),
+    *(36.0, 89.0, -89.0, 104.0, -104.0, 710.0, -710.0, -750.0, 1e10, -1e10, 1e200, -1e200),
+    *(3e38, -3e38, 1.7e308, -1.7e308, 1e-300, 1e-45, 5e-324, -5e-324),
+    *(1 - 2.0**-53, 1 + 2.0**-52, 2.0**31, -(2.0**63), np.inf, -np.inf),
+]
+DTYPES = ("float64", "float32", "int64", "int32", "int8", "bool")
+
+
+def scalar_operations():
+    """Return the scalar operations of PyTensor, with the number of operands to call them with."""
+    found = {}
+    for module in (ps, psm):
+        for op in vars(module).values():
+            if isinstance(op, ps.ScalarOp) and type(op) not in (ps.Composite, ps.Cast):
+                n = op.nin if op.nin > 0 else 2
+                if n <= 3:
+                    found.setdefault(type(op), (op, n))
+    for target in ("float32", "float64"):
+        found[f"cast to {target}"] = (getattr(ps, f"convert_to_{target}"), 1)
+    return found
+
+
+OPERATIONS = scalar_operations()
+
+
+def name_of(kind):
+    return kind if isinstance(kind, str) else kind.__name__
+
+
+def compiled(kind, dtype, backend):
+    """Return the compiled operation, its number of operands, and whether the table has it.
+
+    None where PyTensor does not compile it for this dtype, or gives no floating point.
+    """
+    op, n = OPERATIONS[kind]
+    inputs = [pt.vector(dtype=dtype) for _ in range(n)]
+    try:
+        node = Elemwise(op).make_node(*inputs)
+        scalars = [ps.get_scalar_type(dtype)() for _ in range(n)]
+        scalar_node = op.make_node(*scalars)
+    except (TypeError, NotImplementedError, AssertionError):
+        return None
+    if node.outputs[0].type.dtype not in ("float32", "float64"):
+        return None
+    listed = scalar_signals(op, scalar_node.inputs, scalar_node.outputs, backend == "cvm")
+    try:
+        fn = pytensor.function(
+            inputs, node.outputs[0], mode=Mode(backend, None), on_unused_input="ignore"
+        )
+    except Exception as error:
+        if backend == "numba" and "umba" in type(error).__module__ + str(error):
+            return None
+        raise
+    fn.trust_input = True
+    return fn, n, listed
+
+
+def combinations(dtype, n, at_most):
+    """Yield operands: special values with each other, then random ones."""
+    kind = np.dtype(dtype).kind
+    if kind == "b":
+        special = [False, True]
+    elif kind == "i":
+        info = np.iinfo(dtype)
+        special = [0, 1, -1, 2, -3, 7, 50, info.max, info.min]
+    else:
+        with np.errstate(over="ignore"):
+            values = np.array(SPECIAL).astype(dtype)
+        special = list(dict.fromkeys(float(v) if v else v for v in values)) + [values[1]]
+    if n == 3:
+        special = special[::5]
+    with np.errstate(over="ignore"):
+        every = [[np.asarray(v, dtype) for v in c] for c in itertools.product(special, repeat=n)]
+    yield from every
+    values = np.random.default_rng(7)
+    for _ in range(at_most - len(every)):
+        if kind == "f":
+            info = np.finfo(dtype)
+            wide = np.exp(values.uniform(np.log(info.tiny), np.log(info.max), n))
+            near = values.normal(size=n) * values.choice([1, 10, 100], n)
+            chosen = np.where(values.random(n) < 0.5, wide * values.choice([-1, 1], n), near)
+        else:
+            chosen = values.choice(special, n)
+        yield [np.asarray(v, dtype) for v in chosen]
+
+
+def made_without_flag(fn, n, dtype, points):
+    """Return the operands for which something bad was made and no flag raised."""
+    library = ctypes.CDLL("libm.so.6")
+    missed, points = [], list(points)
+    plain = np.ones((n, LANES), dtype)
+    if np.dtype(dtype).kind == "f":
+        plain *= np.linspace(0.3, 0.8, LANES, dtype=dtype)
+    with np.errstate(all="ignore"):
+        for number, operands in enumerate(points):
+            lanes = LANES if number % 2 else 1
+            arrays = [row[:lanes].copy() for row in plain]
+            for array, value in zip(arrays, operands, strict=True):
+                array[lanes // 2] = value
+            library.feclearexcept(FLAGS)
+            out = fn(*arrays)
+            raised = library.fetestexcept(FLAGS)
+            if raised:
+                continue
+            value = out[lanes // 2]
+            given_nan = any(np.isnan(v) for v in operands)
+            given_inf = any(np.isinf(v) for v in operands)
+            if (np.isnan(value) and not given_nan) or (
+                np.isinf(value) and not given_inf and not given_nan
+            ):
+                missed.append((lanes, *[v.item() for v in operands]))
+    return missed
+
+
+def check(kind, dtype, backend, n_points):
+    """What the table lists raises a flag; return what is missed."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = compiled(kind, dtype, backend)
+        if found is None:
+            pytest.skip(f"{name_of(kind)} of {dtype} is not compiled, or is no float")
+        fn, n, listed = found
+        missed = made_without_flag(fn, n, dtype, combinations(dtype, n, n_points))
+    assert not (listed and missed), f"{len(missed)} without a flag, as {missed[:5]}"
+    return missed
+
+
+@pytest.mark.usefixtures("needs_cxx")
+@pytest.mark.parametrize(
+    "kind", [k for k in OPERATIONS if isinstance(k, str) or k in SIGNALLING], ids=name_of
+)
+def test_listed_operations_raise_a_flag(kind):
+    check(kind, "float64", "cvm", 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_cxx")
+@pytest.mark.parametrize("backend", ["cvm", "numba"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", OPERATIONS, ids=name_of)
+def test_all_operations_on_many_points(kind, dtype, backend, request):
+    n_points = int(request.config.getoption("--signal-points"))
+    missed = check(kind, dtype, backend, n_points)
+    print(f"{name_of(kind)} {dtype} {backend}: {len(missed)} without a flag, as {missed[:3]}")
