@@ -28,7 +28,7 @@ LAYERS = [
     {"_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
-    {"_errors", "_patching"},
+    {"_errors", "_patching", "_values"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing"}

@@ -3,7 +3,6 @@
 import platform
 import subprocess
 from functools import lru_cache
-from importlib import metadata
 
 from theanoguard._pytensor import c_compiler, config
 
@@ -14,6 +13,8 @@ SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "opt
 
 def version_of(package):
     """Return the version of an installed package, or None."""
+    from importlib import metadata  # takes longer to import than most of this package
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse
 
+from theanoguard._values import is_sparse
 from theanoguard.explain.naming import index_text
 
 RTOL = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
@@ -108,7 +108,7 @@ def _exact(value):
 
 def is_comparable(value):
     """Whether a value holds numbers."""
-    return scipy.sparse.issparse(value) or np.asarray(value).dtype.kind in "biufc"
+    return is_sparse(value) or np.asarray(value).dtype.kind in "biufc"
 
 
 def difference(expected, found, tolerance=Tolerance()):  # noqa: B008 (it is frozen)
@@ -158,7 +158,7 @@ def difference(expected, found, tolerance=Tolerance()):  # noqa: B008 (it is fro
 
 
 def _dense(value):
-    return value.toarray() if scipy.sparse.issparse(value) else np.asarray(value)
+    return value.toarray() if is_sparse(value) else np.asarray(value)
 
 
 def _common(one, other):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor
-import scipy.sparse
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
 from pytensor.compile.ops import deep_copy_op
@@ -22,6 +21,7 @@ from pytensor.tensor.random.type import RandomType
 from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._provenance import attach, tracker_of
 from theanoguard._pytensor import captured_inputs
+from theanoguard._values import is_sparse
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.testvalue import arguments_of
 
@@ -186,7 +186,7 @@ def copy_of(value):
 
 def as_value(value):
     """Return what a backend gave as NumPy's or SciPy's object, where it is an array."""
-    if isinstance(value, np.ndarray) or scipy.sparse.issparse(value):
+    if isinstance(value, np.ndarray) or is_sparse(value):
         return value
     return np.asarray(value) if hasattr(value, "__array__") else value
 

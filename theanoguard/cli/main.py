@@ -1,64 +1,61 @@
 """The command ``theanoguard``."""
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
+from types import ModuleType
 
-from theanoguard._environment import version_of
-from theanoguard.cli import doctor, run
-from theanoguard.cli import lint as lintscript
-from theanoguard.cli import report as logreport
+import theanoguard
 
 
 @dataclass(frozen=True)
 class Command:
     """A sub-command.
 
+    Its module is imported when the command is asked for, since most of them need PyTensor.
+
     Parameters
     ----------
+    module : str
+        It has ``add_arguments(parser)``, which adds the command's arguments, and
+        ``run(arguments)``, which runs it and returns the exit status, or a function that does what
+        is left and returns it.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input: its
+        message is shown, and the status is 2.
     help : str
         One line.
-    add_arguments : callable
-        ``add_arguments(parser)`` adds its arguments.
-    run : callable
-        ``run(arguments)`` runs it and returns the exit status, or a function that does what is
-        left and returns it.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input: its
-        message is shown, and the status is 2.
     """
 
+    module: str
     help: str
-    add_arguments: Callable
-    run: Callable
+
+    def load(self) -> ModuleType:
+        """Return the module."""
+        return importlib.import_module(self.module)
 
 
 COMMANDS = {
     "doctor": Command(
+        "theanoguard.cli.doctor",
         "what a bug report needs, and what would go wrong on this machine",
-        doctor.add_arguments,
-        doctor.run,
     ),
     "lint": Command(
+        "theanoguard.cli.lint",
         "find risky patterns in the graphs that a script builds, without running the model",
-        lintscript.add_arguments,
-        lintscript.run,
     ),
-    "report": Command(
-        "show, filter and count the events of a log",
-        logreport.add_arguments,
-        logreport.run,
-    ),
-    "run": Command(
-        "run a Theano program, unmodified, on PyTensor",
-        run.add_arguments,
-        run.run,
-    ),
+    "report": Command("theanoguard.cli.report", "show, filter and count the events of a log"),
+    "run": Command("theanoguard.cli.run", "run a Theano program, unmodified, on PyTensor"),
 }
 
 
-def make_parser():
+def make_parser(argv):
     """Return the parser of the command line.
+
+    Parameters
+    ----------
+    argv : list of str
+        The arguments; only the command among them is prepared.
 
     Returns
     -------
@@ -68,12 +65,13 @@ def make_parser():
         prog="theanoguard",
         description="Where, why and when numbers go bad inside compiled PyTensor graphs.",
     )
-    version = version_of("theanoguard") or "(not installed as a package)"
-    parser.add_argument("--version", action="version", version=f"theanoguard {version}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    version = f"theanoguard {theanoguard.__version__}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
         sub = commands.add_parser(name, help=command.help, description=f"{name}: {command.help}.")
-        command.add_arguments(sub)
+        if argv[:1] == [name]:
+            command.load().add_arguments(sub)
     return parser
 
 
@@ -95,9 +93,14 @@ def main(argv=None):
     >>> main(["report", "no_such_file.jsonl"])
     2
     """
-    arguments = make_parser().parse_args(argv)
+    argv = sys.argv[1:] if argv is None else argv
+    parser = make_parser(argv)
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 0
     try:
-        status = COMMANDS[arguments.command].run(arguments)
+        status = COMMANDS[arguments.command].load().run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # as in `theanoguard report log | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,7 +13,6 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Composite
@@ -22,6 +21,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
+from theanoguard._values import is_sparse
 from theanoguard.explain.regions import extreme_element, first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
 from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of
@@ -235,7 +235,7 @@ def _or_none(function, *args):
 
 def dense(value):
     """Return a sparse matrix as an array, anything else as it is."""
-    return value.toarray() if scipy.sparse.issparse(value) else value
+    return value.toarray() if is_sparse(value) else value
 
 
 def mask_of(mask, value):

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 import numpy as np
-import scipy.sparse
 from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
+from theanoguard._values import is_sparse
 from theanoguard.explain.culprit import Scope
 from theanoguard.explain.hints import Hint
 from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
@@ -164,7 +164,7 @@ def _held(variable, value, name):
 
 def memory_of(value):
     """Return the bytes that a value holds itself (a view holds none)."""
-    if scipy.sparse.issparse(value):
+    if is_sparse(value):
         return sum(part.nbytes for part in (value.data, value.indices, value.indptr))
     if not isinstance(value, np.ndarray):
         return 0

@@ -9,11 +9,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._pytensor import Variable, config, scalar_ops_of
+from theanoguard._values import is_sparse
 from theanoguard.explain.describe import kind_of
 
 logger = logging.getLogger("theanoguard")
@@ -157,7 +157,7 @@ class Policy:
         at = np.unravel_index(int(np.argmax(mask)), array.shape)
         first = array[at]
         index = tuple(int(i) for i in at)
-        if scipy.sparse.issparse(value):
+        if is_sparse(value):
             coo = value.tocoo()
             index = (int(coo.row[index[0]]), int(coo.col[index[0]]))
         elif isinstance(value, list):
@@ -215,7 +215,7 @@ def arrays_in(value):
     if isinstance(value, np.ndarray):
         if value.dtype.kind in "fciu":
             yield value
-    elif scipy.sparse.issparse(value):
+    elif is_sparse(value):
         yield value.data
     elif isinstance(value, np.generic | float | complex | int):
         yield np.asarray(value)
