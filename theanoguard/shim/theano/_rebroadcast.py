@@ -125,3 +125,37 @@ def rebroadcast(x, pattern):
         x = x.owner.inputs[0]
     changed = [(a, b) for a, b in pattern.items() if x.type.broadcastable[a] != b]
     return Rebroadcast(*changed)(x) if changed else x
+
+
+def replacements(pairs):
+    """Give what replaces a tensor the broadcast pattern of what it replaces.
+
+    Parameters
+    ----------
+    pairs : iterable of (variable, variable)
+        What is replaced, and what by.
+
+    Returns
+    -------
+    list of (variable, variable)
+
+    Raises
+    ------
+    TypeError
+        If a dimension would have to become broadcastable.
+    """
+    return [(old, replacement(old, new)) for old, new in pairs]
+
+
+def replacement(old, new):
+    """Return `new` with the broadcast pattern of `old`, where both are tensors."""
+    wanted = getattr(old, "broadcastable", None)
+    given = getattr(new, "broadcastable", wanted)
+    if wanted == given or len(wanted) != len(given) or old.type.dtype != new.type.dtype:
+        return new
+    if any(one and not other for one, other in zip(wanted, given, strict=True)):
+        raise TypeError(
+            f"Cannot convert Type {new.type} (of Variable {new}) into Type {old.type}.\n"
+            "Use theano.tensor.addbroadcast for the dimensions whose length is 1."
+        )
+    return rebroadcast(new, dict(enumerate(wanted)))

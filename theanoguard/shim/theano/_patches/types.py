@@ -4,7 +4,7 @@ from functools import reduce
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Add, Cast, Composite, Identity, Mul, ScalarConstant, ScalarOp
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -52,6 +52,46 @@ def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
         pattern = [bool(b) for b in broadcastable]
         shape = [1 if b else None if s == 1 else s for b, s in zip(pattern, known, strict=True)]
     return _clone_type(self, dtype, shape, **kwargs)
+
+
+def same_in_theano(one, other):
+    """Whether two types differ in nothing that Theano's types have: dtype and broadcast pattern."""
+    return (
+        type(one) is type(other)
+        and one.dtype == other.dtype
+        and one.broadcastable == other.broadcastable
+    )
+
+
+_eq_type = TensorType.__eq__
+
+
+def eq_type(self, other):
+    """Compare as Theano does where old code asks; to PyTensor, a static shape matters.
+
+    The hash stays PyTensor's: dictionaries that live longer than the shim have types as keys.
+    """
+    return (_eq_type if called_by_pytensor() else same_in_theano)(self, other)
+
+
+def is_super(self, other):
+    """Whether a variable of another type can stand for one of this: all ones are kept."""
+    return (
+        isinstance(other, type(self))
+        and other.dtype == self.dtype
+        and other.ndim == self.ndim
+        and all(b or not a for a, b in zip(self.broadcastable, other.broadcastable, strict=True))
+    )
+
+
+_filter_variable = TensorType.filter_variable
+
+
+def filter_variable(self, other, allow_convert=True):
+    """Return a variable that can stand for one of this type, whatever its static shape."""
+    if isinstance(other, Variable) and same_in_theano(self, other.type):
+        return other
+    return _filter_variable(self, other, allow_convert)
 
 
 _call_type = TensorType.__call__
@@ -168,6 +208,9 @@ PATCHES = [
     Patch(Elemwise, "__str__", str_elemwise),
     Patch(Elemwise, "perform", perform_elemwise),
     Patch(TensorType, "__init__", init_type),
+    Patch(TensorType, "__eq__", eq_type),
+    Patch(TensorType, "is_super", is_super),
+    Patch(TensorType, "filter_variable", filter_variable),
     Patch(TensorType, "clone", clone_type),
     Patch(TensorType, "__call__", call_type),
     Patch(TensorType, "__setstate__", set_type_state),

@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 
-from .._rebroadcast import rebroadcast
+from .._rebroadcast import rebroadcast, replacements
 from .function_module import orig_function
 from .io import In
 
@@ -76,7 +76,7 @@ def pfunc(
         inputs,
         outputs,
         updates=_checked_updates(updates),
-        givens=givens,
+        givens=_checked_givens(givens, rebuild_strict),
         no_default_updates=no_default_updates,
         rebuild_strict=rebuild_strict,
     )
@@ -121,6 +121,15 @@ def _checked_updates(updates):
             )
         checked.append((variable, new))
     return checked
+
+
+def _checked_givens(givens, strict):
+    """Return the pairs of `givens`; what replaces a tensor has its broadcast pattern."""
+    pairs = [
+        (old, new if isinstance(new, Variable) else old.type.filter_variable(new))
+        for old, new in iter_over_pairs(givens or ())
+    ]
+    return replacements(pairs) if strict else pairs
 
 
 def _pfunc_param_to_in(param, strict=False, allow_downcast=None):

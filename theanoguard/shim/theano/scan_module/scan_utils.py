@@ -16,6 +16,8 @@ from pytensor.scan.utils import until as until
 from pytensor.tensor.basic import get_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 
+from .._rebroadcast import replacements
+
 
 def clone(output, replace=None, strict=True, share_inputs=True, copy_inputs=None):
     """Return a copy of a graph in which subgraphs are replaced.
@@ -42,9 +44,10 @@ def clone(output, replace=None, strict=True, share_inputs=True, copy_inputs=None
             f"replace is neither a dictionary, list, tuple or None! The value is {replace}, "
             f"of type {type(replace)}"
         )
+    pairs = replace.items() if isinstance(replace, dict) else replace or ()
     return clone_replace(
         output,
-        replace,
+        replacements(pairs) if strict else dict(pairs),
         rebuild_strict=strict,
         copy_inputs_over=share_inputs if copy_inputs is None else copy_inputs,
     )

@@ -1,0 +1,171 @@
+"""Broadcast patterns: PyTensor knows of more dimensions than Theano that they have the length 1.
+
+Old code depends on what Theano does not know: ``x[-1:]`` of a row is a matrix that another matrix
+can be added to, and a state of a scan may start as one.
+"""
+
+import re
+from functools import wraps
+
+import numpy as np
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    ARange,
+    ExtractDiag,
+    Split,
+    get_scalar_constant_value,
+)
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.variable import _tensor_py_operators
+
+from ..tensor.subtensor import get_idx_list
+from . import Patch, called_by_pytensor
+
+
+def known_number(part):
+    """Return the number that a part of a slice or of a shape is known to be, or None."""
+    try:
+        return int(get_scalar_constant_value(part))
+    except NotScalarConstantError:
+        return None
+
+
+def keeps_one(entry):
+    """Whether a slice of a broadcastable dimension is broadcastable: it begins at its start."""
+    start = 0 if entry.start is None else known_number(entry.start)
+    stop = 1 if entry.stop is None else known_number(entry.stop)
+    return start == 0 and stop is not None and stop > 0
+
+
+def pattern_of_slices(node):
+    """Dimensions stay broadcastable where nothing, or their beginning, is sliced."""
+    x = node.inputs[0]
+    entries = get_idx_list(node.inputs, node.op.idx_list)
+    entries = [*entries, *[slice(None)] * (x.type.ndim - len(entries))]
+    return [
+        one and keeps_one(entry)
+        for one, entry in zip(x.type.broadcastable, entries, strict=True)
+        if isinstance(entry, slice)
+    ]
+
+
+def pattern_of_reshape(node):
+    """Only what is asked to be 1 is broadcastable, not what follows for a -1."""
+    length = node.inputs[1]
+    if length.owner is None and hasattr(length, "data"):
+        return [part == 1 for part in length.data]
+    if length.owner is not None and type(length.owner.op).__name__ == "MakeVector":
+        return [known_number(part) == 1 for part in length.owner.inputs]
+    return node.outputs[0].type.broadcastable
+
+
+def no_ones(node):
+    """No dimension is broadcastable."""
+    return [False] * node.outputs[0].type.ndim
+
+
+def pattern_of_diagonal(node):
+    """The diagonal itself is not broadcastable."""
+    return [*node.outputs[0].type.broadcastable[:-1], False]
+
+
+def pattern_of_input(node):
+    """The input's."""
+    return node.inputs[0].type.broadcastable
+
+
+# By the Op, the pattern of its output in Theano; a dimension stays broadcastable in both only.
+PATTERNS = {
+    ARange: no_ones,
+    AllocDiag: no_ones,
+    ExtractDiag: no_ones,
+    Reshape: pattern_of_reshape,
+    Split: pattern_of_input,
+    Subtensor: pattern_of_slices,
+}
+
+
+def forgetting(make_node, pattern):
+    """Return a ``make_node`` whose outputs are of the broadcast pattern that Theano gives them."""
+
+    @wraps(make_node)
+    def make(self, *inputs):
+        node = make_node(self, *inputs)
+        for output in node.outputs:
+            if any(output.type.broadcastable):
+                known = zip(output.type.shape, pattern(node), strict=True)
+                output.type = output.type.clone(
+                    shape=[None if length == 1 and not one else length for length, one in known]
+                )
+        return node
+
+    return make
+
+
+_getitem = _tensor_py_operators.__getitem__
+
+
+def is_newaxis(entry):
+    """Whether an index asks for a new dimension."""
+    return entry is None or isinstance(getattr(entry, "type", None), NoneTypeT)
+
+
+def is_basic(entry):
+    """Whether an index is a slice or a number."""
+    return isinstance(entry, slice | int | np.integer) or (
+        getattr(entry, "ndim", None) == 0 and getattr(entry, "dtype", "bool") != "bool"
+    )
+
+
+def getitem(self, args):
+    """Index; where dimensions are added, those behind the last index are left out, as in Theano.
+
+    That drops dimensions that are broadcastable, and others raise.  An ellipsis keeps them.
+    """
+    entries = args if isinstance(args, tuple) else (args,)
+    rest = [entry for entry in entries if not is_newaxis(entry)]
+    if (
+        called_by_pytensor()
+        or len(rest) == len(entries)
+        or len(rest) > self.ndim
+        or not all(map(is_basic, rest))
+    ):
+        return _getitem(self, args)
+    numbers = iter(range(self.ndim))
+    view = self.dimshuffle(["x" if is_newaxis(entry) else next(numbers) for entry in entries])
+    entries = tuple(slice(None) if is_newaxis(entry) else entry for entry in entries)
+    return view if all(entry == slice(None) for entry in entries) else _getitem(view, entries)
+
+
+def allow_broadcast(*_args):
+    """Refuse nothing: Theano repeats a value along dimensions whose length is found to be 1."""
+
+
+_c_code, _c_version = Alloc.c_code, Alloc.c_code_cache_version
+
+
+@wraps(_c_code)
+def c_code_of_alloc(*args, **kwargs):
+    """Return the C code without the check that refuses to repeat a value."""
+    return re.sub(r"== 1 && shape\[\d+\] != 1", "== 1 && 0", _c_code(*args, **kwargs))
+
+
+def c_version_of_alloc(self):
+    """Return a version of its own: compiled code is found again by it."""
+    return (*_c_version(self), "theano")
+
+
+PATCHES = [
+    *(
+        Patch(op, "make_node", forgetting(op.make_node, pattern))
+        for op, pattern in PATTERNS.items()
+    ),
+    Patch(_tensor_py_operators, "__getitem__", getitem),
+    Patch(Alloc, "_check_runtime_broadcast", staticmethod(allow_broadcast)),
+    Patch(Alloc, "c_code", c_code_of_alloc),
+    Patch(Alloc, "c_code_cache_version", c_version_of_alloc),
+]
