@@ -5,6 +5,7 @@ from pytensor.graph.rewriting.basic import WalkingGraphRewriter
 from pytensor.graph.rewriting.db import EquilibriumDB
 from pytensor.tensor.rewriting.math import local_mul_canonizer
 
+from ..tensor import _one_node
 from ..tensor.nnet import bn, conv3d2d, nnet, opt, sigm
 from . import Patch, Rewrite
 
@@ -87,6 +88,13 @@ PATCHES = [
         nnet.crossentropy_to_crossentropy_with_softmax,
         ("fast_run", "xent"),
         {"position": 2.01},
+    ),
+    Rewrite(
+        optdb,
+        "theano_one_node",
+        WalkingGraphRewriter(_one_node.local_in_pytensor),
+        BOTH,
+        {"position": 0.005},
     ),
     Rewrite(optdb, "specialize_device", device_rewrites(), BOTH, {"position": 48.6}),
     *(

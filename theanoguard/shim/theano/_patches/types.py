@@ -74,6 +74,11 @@ def eq_type(self, other):
     return (_eq_type if called_by_pytensor() else same_in_theano)(self, other)
 
 
+def ne_type(self, other):
+    """The opposite of `eq_type`, which is asked by the same code."""
+    return not (_eq_type if called_by_pytensor() else same_in_theano)(self, other)
+
+
 def is_super(self, other):
     """Whether a variable of another type can stand for one of this: all ones are kept."""
     return (
@@ -146,9 +151,13 @@ _NAMES = {str(op): name for name, op in _SCALARS.items()} | {name: name for name
 
 def str_elemwise(self):
     """Spell an element-wise operation as Theano does, with what it overwrites."""
-    if self.name:
+    if self.name and not isinstance(self.scalar_op, Cast):
         return self.name
     name = _NAMES.get(str(self.scalar_op), str(self.scalar_op))
+    if name in ("sigmoid", "Softplus") and not self.inplace_pattern:
+        return name.lower()
+    if isinstance(self.scalar_op, Cast):
+        name = f"Cast{{{self.scalar_op.o_type.dtype}}}"
     if self.inplace_pattern:
         return f"{type(self).__name__}{{{name}}}{sorted(self.inplace_pattern.items())}"
     if isinstance(self.scalar_op, Composite | Cast | Identity):
@@ -209,6 +218,7 @@ PATCHES = [
     Patch(Elemwise, "perform", perform_elemwise),
     Patch(TensorType, "__init__", init_type),
     Patch(TensorType, "__eq__", eq_type),
+    Patch(TensorType, "__ne__", ne_type),
     Patch(TensorType, "is_super", is_super),
     Patch(TensorType, "filter_variable", filter_variable),
     Patch(TensorType, "clone", clone_type),

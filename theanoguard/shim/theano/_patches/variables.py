@@ -65,6 +65,14 @@ def argmin(self, axis=None, keepdims=False):
     return basic.argmin(self, axis, keepdims)
 
 
+_dense_dot = _tensor_py_operators.__dot__
+
+
+def dot(self, other):
+    """Return the product with another tensor."""
+    return _dense_dot(self, other) if called_by_pytensor() else basic.dot(self, other)
+
+
 def choose(self, choices, out=None, mode="raise"):
     """Choose among `choices` by the numbers in this tensor; `out` has to be None."""
     return basic.choose(self, choices, out, mode)
@@ -97,6 +105,8 @@ PATCHES = [
     Patch(_tensor_py_operators, "min", minimum),
     Patch(_tensor_py_operators, "argmax", argmax),
     Patch(_tensor_py_operators, "argmin", argmin),
+    Patch(_tensor_py_operators, "dot", dot),
+    Patch(_tensor_py_operators, "__dot__", dot),
     Patch(_tensor_py_operators, "choose", choose),
     Patch(_tensor_py_operators, "get_scalar_constant_value", get_scalar_constant_value),
     Patch(_tensor_py_operators, "trace", trace),

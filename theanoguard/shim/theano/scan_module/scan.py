@@ -11,6 +11,7 @@ from pytensor.tensor.basic import get_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 
 from ..tensor import as_tensor_variable, unbroadcast
+from ..tensor._one_node import inside_of_loop
 from ..updates import OrderedUpdates
 from .scan_utils import isNaN_or_Inf_or_None, until
 
@@ -163,7 +164,7 @@ def scan(
         non_sequences = [non_sequences]
     outer = [x if isinstance(x, Variable) else as_tensor_variable(x) for x in non_sequences]
     step = fn if is_single else _Step(fn, len(outer))
-    with _no_advice():
+    with _no_advice(), inside_of_loop():
         outputs, updates = pytensor_scan(
             step,
             sequences=sequences,

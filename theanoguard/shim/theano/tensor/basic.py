@@ -94,9 +94,7 @@ from pytensor.tensor.basic import zeros_like as zeros_like
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.exceptions import ShapeError as ShapeError
 from pytensor.tensor.math import Argmax as Argmax
-from pytensor.tensor.math import Dot as Dot
 from pytensor.tensor.math import _allclose as _allclose
-from pytensor.tensor.math import _dot as _dot
 from pytensor.tensor.math import _get_atol_rtol as _get_atol_rtol
 from pytensor.tensor.math import add as add
 from pytensor.tensor.math import all as all
@@ -125,7 +123,6 @@ from pytensor.tensor.math import cos as cos
 from pytensor.tensor.math import cosh as cosh
 from pytensor.tensor.math import cov as cov
 from pytensor.tensor.math import divmod as divmod
-from pytensor.tensor.math import dot as dot
 from pytensor.tensor.math import eq as eq
 from pytensor.tensor.math import erf as erf
 from pytensor.tensor.math import erfc as erfc
@@ -363,7 +360,9 @@ from .._rebroadcast import Rebroadcast as Rebroadcast
 from .._rebroadcast import rebroadcast
 from .._standin import StandIn
 from ..configdefaults import config as config
+from . import _one_node
 from . import elemwise as elemwise
+from ._one_node import dot as dot
 from .elemwise import CAReduce as CAReduce
 from .elemwise import DimShuffle as DimShuffle
 from .elemwise import Elemwise as Elemwise
@@ -532,7 +531,10 @@ def stack(*tensors, **kwargs):
             "tensors is empty. You should at least provide one tensor to "
             "theano.tensor.stack(tensors, axis)."
         )
-    return pt_basic.stack(tensors, axis)
+    stacked = pt_basic.stack(tensors, axis)
+    if isinstance(stacked.owner.op, pt_basic.Join):
+        return _one_node.join(axis, *stacked.owner.inputs[-len(tensors) :])
+    return stacked
 
 
 def join(axis, *tensors_list):
@@ -543,7 +545,7 @@ def join(axis, *tensors_list):
     except NotScalarConstantError:
         tensors = [as_tensor_variable(x) for x in tensors_list]
     else:
-        return pt_basic.join(axis, *tensors_list)
+        return _one_node.join(axis, *tensors_list)
     ndim = tensors[0].ndim
     if not ndim:
         raise TypeError("Join cannot handle arguments of dimension 0.  Use stack.")
@@ -843,10 +845,26 @@ class Tri:
         return partial(tri, dtype=dtype)
 
 
+class Dot(metaclass=StandIn):
+    """``Dot()(x, y)`` is the product of two matrices or vectors."""
+
+    stands_for = (pt_math.Dot, _one_node.Dot)
+
+    def __call__(self, x, y):
+        """Return the product."""
+        return dot(x, y)
+
+    def __str__(self):
+        return "dot"
+
+
+_dot = Dot()
+
+
 class Join(metaclass=StandIn):
     """``Join()(axis, *tensors)`` joins tensors along an axis."""
 
-    stands_for = pt_basic.Join
+    stands_for = (pt_basic.Join, _one_node.Join)
 
     def __init__(self, view=-1):
         self.view = view

@@ -340,8 +340,13 @@ class ConvOp(Op):
                 "ConvOp.grad when dx!=1 or dy!=1 we must have all the optional shape information"
             )
         settings = (*self.expected_shapes(), self.out_mode, steps)
-        d_images = AbstractConv2d_gradInputs(*settings)(kerns, gz, images.shape[-2:])
-        d_kerns = AbstractConv2d_gradWeights(*settings)(images, gz, kerns.shape[-2:])
+        # What is known needs neither the images nor the filters as inputs of a function.
+        image_size, kern_size = (
+            variable.shape[-2:] if None in shape[-2:] else shape[-2:]
+            for variable, shape in zip(inputs, self.expected_shapes(), strict=True)
+        )
+        d_images = AbstractConv2d_gradInputs(*settings)(kerns, gz, image_size)
+        d_kerns = AbstractConv2d_gradWeights(*settings)(images, gz, kern_size)
         return [
             patternbroadcast(d_images, images.broadcastable),
             patternbroadcast(d_kerns, kerns.broadcastable),

@@ -229,9 +229,14 @@ class _PoolOp(Op):
         stride = ws if stride is None else stride
         pad = (0,) * n if pad is None else pad
         if checks_pad and isinstance(pad, tuple | list):
-            if max(pad) != 0 and not self.ignore_border:
+            if any(isinstance(p, Variable) or p != 0 for p in pad) and not self.ignore_border:
                 raise NotImplementedError("padding works only with ignore_border=True")
-            if isinstance(ws, tuple | list) and any(pad[i] >= ws[i] for i in range(n)):
+            # What is symbolic is compared when the function runs.
+            if isinstance(ws, tuple | list) and any(
+                p >= w
+                for p, w in zip(pad, ws, strict=True)
+                if not isinstance(p, Variable) and not isinstance(w, Variable)
+            ):
                 raise NotImplementedError("padding must be smaller than strides")
         sizes = [as_tensor_variable(v) for v in (ws, stride, pad)]
         for size, name in zip(sizes, ("Pool downsample", "Stride", "Padding"), strict=True):

@@ -1,0 +1,180 @@
+"""Small programs, each of which sets `result`; what it is under Theano 1.0.5 is recorded.
+
+::
+
+    THEANO_FLAGS=cxx= python3.7 tests/shim_programs.py  # with Theano 1.0.5: shim_programs.json
+
+A program runs with ``theano``, ``T`` and ``np``.
+"""
+
+import json
+import os
+import textwrap
+import warnings
+
+import numpy as np
+
+PROGRAMS = {
+    "attention of a column of scores": """
+        n = T.lscalar("n")
+        scores = T.alloc(1.0, n, 1)[:, None]
+        values = T.dot(scores, T.ones((1, 1))) + T.dmatrix("x") * 0
+        result = [list(scores.broadcastable), scores.ndim]
+    """,
+    "default update by a constant": """
+        s = theano.shared(np.zeros(3))
+        s.default_update = s + T.constant(np.ones(3))
+        f = theano.function([], s)
+        f()
+        result = [f().tolist(), s.get_value().tolist(), s.type == T.constant(np.ones(3)).type]
+    """,
+    "an update of an input": """
+        v = T.dvector("v")
+        f = theano.function(
+            [theano.In(v, value=np.zeros(3), update=v + T.constant(np.ones(3)))], v * 2
+        )
+        f()
+        result = [f().tolist(), f[v].tolist()]
+    """,
+    "an update by a reshaped constant": """
+        s = theano.shared(np.zeros((2, 3)))
+        f = theano.function([], s, updates=[(s, s + T.constant(np.arange(6.0)).reshape((2, 3)))])
+        f()
+        result = f().tolist()
+    """,
+    "an update by a mean over a reshape": """
+        x = T.dmatrix("x")
+        mean = theano.shared(np.zeros(4))
+        y = x.reshape((-1, 4))
+        f = theano.function([x], [], updates=[(mean, 0.9 * mean + 0.1 * y.mean(axis=0))])
+        f(np.arange(8.0).reshape(2, 4))
+        result = mean.get_value().tolist()
+    """,
+    "batch normalization after a reshape": """
+        x = T.dtensor3("x")
+        gamma, mean = theano.shared(np.ones((1, 3)), broadcastable=(True, False)), theano.shared(
+            np.zeros((1, 3)), broadcastable=(True, False)
+        )
+        y = x.reshape((4, 3))
+        average = y.mean(axis=0, keepdims=True)
+        mean.default_update = 0.5 * mean + 0.5 * average
+        f = theano.function([x], (y - average) * gamma + 0 * mean)
+        result = [f(np.arange(12.0).reshape(2, 2, 3)).tolist(), mean.get_value().tolist()]
+    """,
+    "windows of half the image": """
+        from theano.tensor.signal.pool import pool_2d
+        x = T.dtensor4("x")
+        y = pool_2d(x, ws=(x.shape[2] // 2, x.shape[3] // 2), ignore_border=True, pad=None)
+        result = theano.function([x], y)(np.arange(36.0).reshape(1, 1, 6, 6)).tolist()
+    """,
+    "gradient of windows of half the image": """
+        from theano.tensor.signal.pool import pool_2d
+        x = T.dtensor4("x")
+        y = pool_2d(x, ws=(x.shape[2] // 2, x.shape[3] // 2), ignore_border=True, pad=None)
+        g = T.grad((y ** 2).sum(), x)
+        result = theano.function([x], g)(np.arange(16.0).reshape(1, 1, 4, 4)).tolist()
+    """,
+    "gradient of ConvOp without its image": """
+        from theano.tensor.nnet import conv
+        x, k, gz = T.dtensor4("x"), T.dtensor4("k"), T.dtensor4("gz")
+        y = conv.conv2d(x, k, image_shape=(1, 1, 5, 5), filter_shape=(2, 1, 3, 3))
+        gradient = y.owner.op.grad([x, k], [gz])[0]
+        k_value = np.arange(18.0).reshape(2, 1, 3, 3)
+        gz_value = np.cos(np.arange(18.0)).reshape(1, 2, 3, 3).round(2)
+        result = theano.function([k, gz], gradient)(k_value, gz_value).round(8).tolist()
+    """,
+    "gradient of a scan with one unit": """
+        x = T.dtensor3("x")
+        w = theano.shared(np.array([[0.5], [0.25]]))
+        u = theano.shared(np.array([[0.75]]))
+        h0 = T.alloc(np.float64(0), x.shape[1], 1)
+        h0 = T.unbroadcast(h0, 1)
+        h, _ = theano.scan(lambda x_t, h: T.tanh(T.dot(x_t, w) + T.dot(h, u)), x, h0)
+        gradients = T.grad(h[-1].sum(), [w, u])
+        values = np.cos(np.arange(12.0)).reshape(3, 2, 2)
+        result = [g.round(8).tolist() for g in theano.function([x], gradients)(values)]
+    """,
+    "gradient of a scan with one unit that is broadcastable": """
+        x = T.dtensor3("x")
+        w = theano.shared(np.array([[0.5], [0.25]]), broadcastable=(False, True))
+        b = theano.shared(np.array([0.125]), broadcastable=(True,))
+        y, _ = theano.scan(
+            lambda x_t, w, b: T.tanh(T.dot(x_t, w) + b), x, None, [w, b], strict=True
+        )
+        gradients = T.grad((y ** 2).sum(), [w, b])
+        values = np.cos(np.arange(12.0)).reshape(3, 2, 2)
+        result = [g.round(8).tolist() for g in theano.function([x], gradients)(values)]
+    """,
+    "gradient of a scan that carries a column": """
+        x = T.dmatrix("x")
+        w = theano.shared(np.array([[0.5]]), broadcastable=(True, True))
+        h0 = theano.shared(np.zeros((2, 1)))
+        h, _ = theano.scan(
+            lambda x_t, h: T.tanh(x_t.dimshuffle(0, "x") + T.dot(h, w)),
+            x,
+            [dict(initial=h0, taps=[-1])],
+        )
+        gradients = T.grad(h.sum(), [w, h0])
+        values = np.cos(np.arange(6.0)).reshape(3, 2)
+        result = [g.round(8).tolist() for g in theano.function([x], gradients)(values)]
+    """,
+    "a column that is carried without unbroadcast": """
+        x = T.dmatrix("x")
+        h0 = T.alloc(0.0, 2, 1)
+        theano.scan(lambda x_t, h: h + x_t[:2].dimshuffle(0, "x"), x, h0)[0]
+        result = "built"
+    """,
+    "givens of a broadcastable tensor": """
+        x, r = T.dmatrix("x"), T.drow("r")
+        f = theano.function([r], x.sum(axis=0), givens={x: r})
+        result = f(np.ones((1, 3))).tolist()
+    """,
+    "a variable filter": """
+        x = T.dmatrix("x")
+        w, b = theano.shared(np.ones((3, 2)), "w"), theano.shared(np.ones(2), "b")
+        cost = (T.nnet.softmax(T.dot(x, w) + b) ** 2).sum()
+        names = [v.name for v in theano.gof.graph.inputs([cost]) if v.name]
+        nodes = theano.gof.graph.io_toposort([x], [cost])
+        result = [names, len(nodes), [isinstance(node.op, T.Dot) for node in nodes]]
+    """,
+    "weights of a product with a vector": """
+        v, w = T.dvector("v"), theano.shared(np.ones((3, 2)), "w")
+        product = T.dot(v, w)
+        result = [product.owner.inputs[1].name, str(product.owner.op), product.owner.op == T.dot]
+    """,
+    "parts of a concatenation": """
+        x, y = T.dmatrix("x"), T.dmatrix("y")
+        joined = T.concatenate([x, y], axis=1)
+        axis, *parts = joined.owner.inputs
+        result = [int(axis.data), [p.name for p in parts], isinstance(joined.owner.op, T.Join)]
+    """,
+    "a cast is found by its operation": """
+        y = T.cast(T.fmatrix("x"), "float64")
+        result = [str(y.owner.op), type(y.owner.op.scalar_op).__name__]
+    """,
+}
+
+
+def run(program, theano):
+    """Return what a program sets, or the name of the exception that it raises."""
+    names = {"theano": theano, "T": theano.tensor, "np": np}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exec(compile(textwrap.dedent(program), "<program>", "exec"), names)
+    except Exception as error:
+        return "raises " + type(error).__name__
+    return names["result"]
+
+
+def main():
+    import theano
+
+    recorded = {name: run(program, theano) for name, program in PROGRAMS.items()}
+    with open(os.path.splitext(os.path.abspath(__file__))[0] + ".json", "w") as file:
+        lines = [json.dumps(name) + ": " + json.dumps(recorded[name]) for name in recorded]
+        file.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    main()

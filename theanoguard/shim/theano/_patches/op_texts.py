@@ -1,0 +1,107 @@
+"""Operations spelt as Theano spells them; see `types.str_elemwise` for the element-wise ones.
+
+Old code looks for operations by their text, as in ``str(node.op) == "dot"``.
+"""
+
+from pytensor.tensor.basic import AllocDiag, ExtractDiag, Join, Split
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import All, Any, Argmax, Dot, Max, Prod, Sum
+from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+
+from ..tensor.subtensor import AdvancedIncSubtensor1, AdvancedSubtensor1
+from . import Patch
+
+
+def indices(op):
+    """The types of what is indexed."""
+
+    def text(entry):
+        if not isinstance(entry, slice):
+            return str(entry)
+        parts = (entry.start, entry.stop, entry.step)
+        return ":".join("" if part is None else str(part) for part in parts)
+
+    return ", ".join(map(text, op.idx_list))
+
+
+def along(op):
+    """The axes of a reduction in braces, where it has any."""
+    return "" if op.axis is None else f"{{{', '.join(map(str, op.axis))}}}"
+
+
+def sum_text(op):
+    axis = "" if op.axis is None else f"axis=[{', '.join(map(str, op.axis))}], "
+    return f"Sum{{{axis}acc_dtype={op.acc_dtype}}}"
+
+
+def is_of_rows(op):
+    """Whether rows are indexed by one vector; PyTensor 3.3 has one class for every index."""
+    if AdvancedSubtensor is AdvancedSubtensor1:
+        return vars(op)["idx_list"] == (0,)
+    return isinstance(op, AdvancedSubtensor1 | AdvancedIncSubtensor1)
+
+
+def advanced_increment_text(op):
+    if is_of_rows(op):
+        place = "inplace" if op.inplace else "no_inplace"
+        kind = "set" if op.set_instead_of_inc else "inc"
+        return f"AdvancedIncSubtensor1{{{place},{kind}}}"
+    return (
+        f"AdvancedIncSubtensor{{inplace={op.inplace},  set_instead_of_inc={op.set_instead_of_inc}}}"
+    )
+
+
+def increment_text(op):
+    place = "Inplace" if op.inplace else ""
+    kind = "Set" if op.set_instead_of_inc else "Inc"
+    return f"IncSubtensor{{{place}{kind};{indices(op)}}}"
+
+
+def dimshuffle_text(op):
+    return f"InplaceDimShuffle{{{','.join(map(str, op.new_order))}}}"
+
+
+_blockwise_text = Blockwise.__str__
+
+
+def blockwise_text(op):
+    """What is done to each matrix, which Theano did to one; a product has to be told from it."""
+    return _blockwise_text(op) if isinstance(op.core_op, Dot) else str(op.core_op)
+
+
+TEXTS = {
+    AdvancedIncSubtensor: advanced_increment_text,
+    AdvancedIncSubtensor1: advanced_increment_text,
+    AdvancedSubtensor: lambda op: f"AdvancedSubtensor{'1' if is_of_rows(op) else ''}",
+    AdvancedSubtensor1: lambda op: f"AdvancedSubtensor{'1' if is_of_rows(op) else ''}",
+    All: lambda op: f"All{along(op)}",
+    AllocDiag: lambda op: f"AllocDiag{{offset={op.offset}, axis1={op.axis1}, axis2={op.axis2}}}",
+    Any: lambda op: f"Any{along(op)}",
+    ArgSortOp: lambda op: f"ArgSortOp{{{op.kind}, None}}",
+    Argmax: lambda op: f"MaxAndArgmax{{axis={op.axis}}}",
+    Blockwise: blockwise_text,
+    CumOp: lambda op: f"CumOp{{{op.axis}, {op.mode}}}",
+    DimShuffle: dimshuffle_text,
+    Dot: lambda op: "dot",
+    ExtractDiag: lambda op: (
+        f"ExtractDiag{{offset={op.offset}, axis1={op.axis1}, axis2={op.axis2}, view={op.view}}}"
+    ),
+    IncSubtensor: increment_text,
+    Join: lambda op: "Join",
+    Max: lambda op: f"MaxAndArgmax{{axis={op.axis}}}",
+    Prod: lambda op: f"Prod{{axis={op.axis}, dtype={op.dtype!r}, acc_dtype={op.acc_dtype!r}}}",
+    SortOp: lambda op: f"SortOp{{{op.kind}, None}}",
+    Split: lambda op: f"Split{{{op.len_splits}}}",
+    Subtensor: lambda op: f"Subtensor{{{indices(op)}}}",
+    Sum: sum_text,
+}
+
+PATCHES = [Patch(op, "__str__", text) for op, text in TEXTS.items()]
