@@ -2,7 +2,7 @@
 
 ::
 
-    THEANO_FLAGS=cxx= python3.7 tests/shim_programs.py  # with Theano 1.0.5: shim_programs.json
+    THEANO_FLAGS=cxx= python3.7 tests/shim/shim_programs.py  # with Theano 1.0.5: shim_programs.json
 
 A program runs with ``theano``, ``T`` and ``np``.
 """
