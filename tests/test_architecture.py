@@ -45,6 +45,8 @@ OPTIONAL = {
     "pymc",
     "traitlets",
 }
+# Modules of Python's library that take long to import, and that few programs need.
+SLOW = {"importlib", "pdb"}
 # Such a module itself is imported where it is used.
 ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
@@ -148,7 +150,7 @@ def test_third_party_imports():
         for imported, inside in imports_of(module)
         if imported.split(".")[0]
         not in (
-            OPTIONAL | MAY_WAIT.get(module, set())
+            OPTIONAL | SLOW | MAY_WAIT.get(module, set())
             if inside
             else allowed_at_top | ON_DEMAND.get(module, set())
         )

@@ -327,7 +327,6 @@ def test_report_refuses_what_is_no_log(content, text, tmp_path, monkeypatch, cap
         (["report", "x", "--call", "3-4"], "'3-4' is not a range of calls: N, N..M, N.. or ..M"),
         (["report", "x", "--call", ".."], "'..' is not a range of calls"),
         (["report", "x", "--call", "4..3"], "'4..3' is not a range of calls"),
-        ([], "required: COMMAND"),
         (["cure"], "invalid choice: 'cure'"),
     ],
 )
@@ -355,3 +354,18 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("Under ")
+
+
+def test_alone_it_prints_its_help(capsys):
+    assert main([]) == 0
+    assert "usage: theanoguard" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argument", ["--help", "--version"])
+def test_help_and_version_start_without_pytensor(argument):
+    code = (
+        "import sys\nfrom theanoguard.cli.main import main\n"
+        f"try: main([{argument!r}])\nexcept SystemExit: print('pytensor' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
