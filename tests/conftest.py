@@ -37,38 +37,11 @@ def pytest_configure(config):
         trace_identity()
 
 
-# Parts of the names of tests that are about what there is not on a backend, and why.
-LEFT_OUT = {
-    "jax": {
-        "sparse": "PyTensor has no sparse variables with JAX",
-        "while_loop": "PyTensor cannot convert a while loop to JAX",
-        "taps_in_a_sequence": "JAX does not know the shapes of this loop",
-        "test_the_gradient_of_a_loop": "JAX does not know the shapes of this loop",
-        "custom_op": "JAX cannot trace an operation in Python",
-        "test_saved_reproductions_run": "JAX cannot trace an operation in Python",
-        "test_a_loop_given_as_compiled_python": "JAX cannot trace an operation in Python",
-        "test_raise_stops_at_the_first_bad_node": "JAX ends the call before anything is known",
-        "test_only_the_branch_that_ran": "JAX does not run the operation that counts",
-        "test_the_call_goes_on": "JAX does not run the operation that counts",
-        "test_any_other_exception_in_the_middle": "JAX does not run the operation that raises",
-        "test_results_are_bit_identical": "XLA rounds by what it fuses, which checks change",
-        "[adam]": "XLA rounds by what it fuses, which checks change",
-        "test_any_other_error_tells_where": "JAX raises other exceptions for wrong shapes",
-        "[gemv]": "JAX raises other exceptions for wrong shapes",
-        "[the update overflows]": "JAX raises other exceptions for wrong shapes",
-        "[functions that share]": "JAX raises other exceptions for wrong shapes",
-        "[assignment]": "JAX lets an index out of bounds pass",
-        "test_deepcopy": "PyTensor cannot make a deep copy where an array is JAX's",
-    }
-}
-
-
-def pytest_collection_modifyitems(config, items):
-    left_out = LEFT_OUT.get(config.getoption("--backend"), {})
-    for item in items:
-        for part, reason in left_out.items():
-            if part in item.name:
-                item.add_marker(pytest.mark.skip(reason=reason))
+def pytest_runtest_setup(item):
+    backend = item.config.getoption("--backend")
+    for marker in item.iter_markers("not_on"):
+        if backend in marker.kwargs:
+            pytest.skip(marker.kwargs[backend])
 
 
 def trace_identity():

@@ -22,6 +22,11 @@ def computes_both_branches():
     return backend() != "c" and pytensor.__version__.startswith("3.0")
 
 
+def left_out(names, reasons):
+    """Return the parameters of a test; ``reasons[name]`` says on which backends one is left out."""
+    return [pytest.param(n, marks=pytest.mark.not_on(**reasons.get(n, {}))) for n in names]
+
+
 def plain_mode():
     """Return the mode that compiles without a guard what GuardMode compiles with one."""
     c_linker = "cvm" if pytensor.config.cxx else "vm"

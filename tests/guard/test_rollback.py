@@ -8,7 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import ALL, CountedIdentity, backend, plain_mode
+from guarding import ALL, CountedIdentity, backend, left_out, plain_mode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor import ifelse, scan, shared
@@ -327,10 +327,17 @@ def snapshot(states):
     return {name: bits(variable) for name, variable in states.items()}
 
 
-NAMES = list(CASES)
+NOT_ON = {
+    "adam": {"jax": "XLA rounds by what it fuses, which checks change"},
+    "assignment": {"jax": "JAX lets an index out of bounds pass"},
+    **dict.fromkeys(
+        ["functions that share", "gemv", "the update overflows"],
+        {"jax": "JAX raises other exceptions for wrong shapes"},
+    ),
+}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", left_out(CASES, NOT_ON))
 def test_nothing_is_lost(name, compiled):
     ours, states, plain, plain_states = compiled(name)
     case = CASES[name]
@@ -409,7 +416,10 @@ def test_updates_are_in_place_where_pytensor_makes_them_so(compiled, c_backend):
 
 
 @pytest.mark.parametrize(
-    "name", ["gemm", "adam", "embedding", "functions that share", "random draw", "branches"]
+    "name",
+    left_out(
+        ["gemm", "adam", "embedding", "functions that share", "random draw", "branches"], NOT_ON
+    ),
 )
 @given(data=st.data())
 @settings(max_examples=15)
@@ -463,6 +473,7 @@ def interrupting(error):
 @pytest.mark.parametrize(
     "error", [KeyboardInterrupt(), RuntimeError("broken"), MemoryError()], ids=repr
 )
+@pytest.mark.not_on(jax="JAX does not run the operation that raises")
 def test_any_other_exception_in_the_middle_of_a_call(error):
     """Also one that comes from Python, and after the updates have been made."""
     w = shared(np.ones(4))

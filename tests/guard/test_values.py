@@ -318,6 +318,7 @@ def test_counts_of_all_kinds(functions):
 
 @pytest.mark.parametrize("format", ["csr", "csc"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.not_on(jax="PyTensor has no sparse variables with JAX")
 def test_sparse_matrices(format, dtype):
     s = pytensor.sparse.matrix(format, "s", dtype=dtype)
     fn = guarded([s], s + s)
@@ -333,6 +334,7 @@ def test_sparse_matrices(format, dtype):
     fn(make((0, 0), dtype=dtype))
 
 
+@pytest.mark.not_on(jax="PyTensor has no sparse variables with JAX")
 def test_what_a_sparse_matrix_makes_of_a_dense_one():
     s = pytensor.sparse.csr_matrix("s", dtype="float64")
     d = pt.dmatrix("d")
@@ -343,9 +345,8 @@ def test_what_a_sparse_matrix_makes_of_a_dense_one():
     assert (event.kind, event.role) == ("big", "node")
 
 
+@pytest.mark.not_on(jax="PyTensor compiles no typed lists through JAX")
 def test_typed_lists():
-    if backend() == "jax":
-        pytest.skip("PyTensor compiles no typed lists through JAX")
     kind = pytensor.typed_list.TypedListType(pt.dvector)
     items = kind("items")
     one = pt.dvector("one")
