@@ -2,7 +2,7 @@
 
 ::
 
-    THEANO_FLAGS=cxx= python3.7 tests/shim/shim_nodes.py  # with Theano 1.0.5: writes shim_nodes.json
+    THEANO_FLAGS=cxx= python3.7 tests/shim/shim_nodes.py  # with Theano 1.0.5
 
 Recorded are, for every node in the order of ``io_toposort``, the text of its operation, the class
 of that, and its inputs; and the names of the inputs and ancestors of the expression.

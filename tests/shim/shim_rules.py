@@ -2,7 +2,7 @@
 
 ::
 
-    THEANO_FLAGS=cxx= python3.7 tests/shim/shim_rules.py  # with Theano 1.0.5: writes shim_rules.json
+    THEANO_FLAGS=cxx= python3.7 tests/shim/shim_rules.py  # with Theano 1.0.5
 
 The expressions are enumerated: an operation of one of the lists below, for each tensor of
 `TENSORS` or each pair of them.  Recorded are the dtype, the broadcast pattern and the value, or

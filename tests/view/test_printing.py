@@ -433,3 +433,14 @@ def test_doctest_of_the_module_needs_no_graphviz():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_profile_of_scalars():
+    """Indices and lengths are scalars of another type, whose size PyTensor gives as a tuple."""
+    x, i = pt.dvector("x"), pt.iscalar("i")
+    f = pytensor.function(
+        [x, i], x[: i + 1].sum(), mode="CVM", profile=ProfileStats(atexit_print=False)
+    )
+    f([1.0, 2.0], 1)
+    rows = printing.profile_nodes(f).rows
+    assert {row.bytes for row in rows} <= {0, 4, 8, None} and "ScalarFromTensor" in str(rows)

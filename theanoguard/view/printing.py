@@ -3,6 +3,7 @@
 ``Print`` lives in a module of its own; here is what renders a graph.
 """
 
+import math
 import os
 import re
 import shutil
@@ -11,12 +12,14 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from pytensor import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.printing import debugprint as _debugprint
 from pytensor.printing import min_informative_str, pp
 
 from theanoguard._errors import TheanoguardError
+from theanoguard._pytensor import is_numeric
 from theanoguard.view.model import graph_model
 
 __all__ = [
@@ -778,7 +781,7 @@ def _allocated(node, shapes, storage_map):
             kept = storage_map.get(output, [None])[0]
             shape = getattr(kept, "shape", getattr(output.type, "shape", None))
         known = isinstance(shape, tuple) and None not in shape
-        if not known or not hasattr(output.type, "get_size"):
+        if not known or not is_numeric(output.type):
             return None
-        total += int(output.type.get_size(shape))
+        total += math.prod(shape) * np.dtype(output.type.dtype).itemsize
     return total
