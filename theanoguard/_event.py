@@ -30,7 +30,7 @@ class PathStep:
     op: str
     step: int | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.op if self.step is None else f"{self.op}, step {self.step}"
 
 
@@ -99,17 +99,17 @@ class GuardEvent:
     epoch: int | None = None
 
     @property
-    def n_bad(self):
+    def n_bad(self) -> int:
         """Number of elements that are NaN, infinite or above the threshold."""
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, GuardEvent) and repr(self) == repr(other)
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(repr(self))
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Return the event as a line of JSON, from which :meth:`from_json` restores it.
 
         Returns
@@ -134,7 +134,7 @@ class GuardEvent:
         """
         return json.dumps(self.to_plain(), allow_nan=False)
 
-    def to_plain(self):
+    def to_plain(self) -> dict[str, Any]:
         """Return what :meth:`to_json` writes as dictionaries, lists, strings and numbers."""
         record = to_plain(self)
         record["path"] = [[step.op, step.step] for step in self.path]
@@ -143,7 +143,7 @@ class GuardEvent:
         return {"schema": SCHEMA, **record}
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str | bytes) -> "GuardEvent":
         """Restore an event from the JSON that :meth:`to_json` gave.
 
         Parameters
@@ -162,7 +162,7 @@ class GuardEvent:
         return cls.from_plain(json.loads(text))
 
     @classmethod
-    def from_plain(cls, record):
+    def from_plain(cls, record: Mapping[str, Any]) -> "GuardEvent":
         """Restore an event from what :meth:`to_plain` gave; raises as :meth:`from_json`."""
         schema = record.get("schema") if isinstance(record, dict) else None
         if schema not in READABLE:

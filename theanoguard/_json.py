@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 
-def to_plain(value):
+def to_plain(value: Any) -> Any:
     """Return a record, or what may stand in one, as dictionaries, lists, strings and numbers.
 
     Parameters
@@ -39,7 +39,8 @@ def to_plain(value):
     [1, {'float': 'nan'}, {'numpy': ['<f4', 0.5]}, {'slice': [None, 2, None]}]
     """
     if dataclasses.is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in _fields(type(value))}
+        kind: Any = type(value)
+        return {f.name: to_plain(getattr(value, f.name)) for f in _fields(kind)}
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -59,7 +60,7 @@ def to_plain(value):
     raise TypeError(f"{value!r} has no plain form")
 
 
-def from_plain(kind, data):
+def from_plain(kind: Any, data: Any) -> Any:
     """Return the record that :func:`to_plain` was given.
 
     Parameters
@@ -105,7 +106,7 @@ _SPECIAL = {
 }
 
 
-def _record(kind, data):
+def _record(kind: Any, data: Mapping[str, Any]) -> Any:
     hints = _hints(kind)
     known = {f.name for f in _fields(kind)}
     missing = {f.name for f in _fields(kind) if _is_required(f)} - data.keys()
@@ -115,15 +116,15 @@ def _record(kind, data):
     return kind(**{name: from_plain(hints[name], value) for name, value in data.items()})
 
 
-def _is_required(f):
+def _is_required(f: dataclasses.Field) -> bool:
     return f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
 
 
 @cache
-def _hints(kind):
+def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
 @cache
-def _fields(kind):
+def _fields(kind: type) -> tuple[dataclasses.Field, ...]:
     return tuple(f for f in dataclasses.fields(kind) if f.metadata.get("json", True))

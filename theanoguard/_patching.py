@@ -6,7 +6,7 @@ outermost.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +130,7 @@ def apply(patches: Iterable[Patch]) -> Callable[[], None]:
 
 
 @contextmanager
-def applied(patches: Iterable[Patch]):
+def applied(patches: Iterable[Patch]) -> Iterator[None]:
     """Apply patches inside a block, in every thread."""
     undo = apply(patches)
     try:

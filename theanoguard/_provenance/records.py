@@ -26,7 +26,7 @@ class RewriteStep:
     name: str | None
     source: SourceLine | None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.reason} <- {self.op}"
 
 

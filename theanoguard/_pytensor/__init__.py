@@ -65,7 +65,7 @@ try:  # 3.3 compiles the branches of an IfElse for Numba and JAX as functions
     from pytensor.conditional.op import LazyIfElse
 except ImportError:
 
-    class LazyIfElse(Op):
+    class LazyIfElse(Op):  # type: ignore[no-redef]
         """What no graph of 3.0 holds."""
 
 
@@ -73,7 +73,7 @@ try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner
     from pytensor.compile.builders import FinalizedOpFromGraph
 except ImportError:
 
-    class FinalizedOpFromGraph(OpFromGraph):
+    class FinalizedOpFromGraph(OpFromGraph):  # type: ignore[no-redef]
         """What no graph of 3.0 holds."""
 
 

@@ -1,6 +1,9 @@
 """What an explanation consists of: plain data, which pickles and outlives the call."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from theanoguard._event import GuardEvent, PathStep
@@ -50,7 +53,7 @@ class Operand:
     computed: bool = False
 
     @property
-    def text(self):
+    def text(self) -> str:
         """The value if it is one, else the name with what was read of it."""
         if self.value is not None:
             return number_text(self.value)
@@ -155,12 +158,12 @@ class Cause:
     around: SourceLine | None = None
 
     @property
-    def backward(self):
+    def backward(self) -> Any:
         """Whether differentiation made the operation."""
         return self.provenance.backward is not None
 
     @property
-    def source(self):
+    def source(self) -> SourceLine | None:
         """The user's line; of a gradient, the line that it differentiates."""
         return user_line(self.provenance)
 
@@ -223,7 +226,7 @@ class Explanation:
     feeds: tuple[str, ...] = ()
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
-    def save_repro(self, path):
+    def save_repro(self, path: str | os.PathLike[str]) -> Path:
         """Write a standalone script that shows the fault, with its data beside it.
 
         Parameters
@@ -243,7 +246,7 @@ class Explanation:
         """
         return save_repro(self, path)
 
-    def to_plain(self):
+    def to_plain(self) -> dict[str, Any]:
         """Return it as dictionaries, lists, strings and numbers, ready for JSON.
 
         Returns
@@ -273,7 +276,7 @@ class Explanation:
         return {"schema": SCHEMA, **to_plain(self), "event": self.event.to_plain()}
 
     @classmethod
-    def from_plain(cls, record):
+    def from_plain(cls, record: Mapping[str, Any]) -> "Explanation":
         """Restore an explanation, without its `repro`, from what :meth:`to_plain` gave.
 
         Raises
@@ -292,12 +295,12 @@ class Explanation:
         return replace(from_plain(cls, {**rest, "event": None}), event=event)
 
     @property
-    def made_here(self):
+    def made_here(self) -> bool:
         """Whether an operation of the function made the badness (else it came in)."""
         return self.cause.role == "node"
 
 
-def user_line(provenance):
+def user_line(provenance: Provenance) -> SourceLine | None:
     """Return the user's line; of a gradient, the line that it differentiates."""
     if provenance.backward is not None and provenance.backward.forward_source is not None:
         return provenance.backward.forward_source

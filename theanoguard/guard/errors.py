@@ -1,9 +1,12 @@
 """What a guard raises."""
 
+import os
 import sys
+from pathlib import Path
 
 from theanoguard._errors import TheanoguardError
-from theanoguard.explain import render_text
+from theanoguard._event import GuardEvent
+from theanoguard.explain import Explanation, render_text
 from theanoguard.explain.color import is_uncaught, wants_color
 
 
@@ -25,12 +28,12 @@ class GuardError(TheanoguardError, AssertionError):
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name
 
-    def __init__(self, event, explanation=None):
+    def __init__(self, event: GuardEvent, explanation: Explanation | None = None) -> None:
         super().__init__(event, explanation)
         self.event = event
         self.explanation = explanation
 
-    def save_repro(self, path):
+    def save_repro(self, path: str | os.PathLike[str]) -> Path:
         """Write a script that shows the fault again with PyTensor alone, its data beside it.
 
         Parameters
@@ -50,6 +53,6 @@ class GuardError(TheanoguardError, AssertionError):
             )
         return self.explanation.save_repro(path)
 
-    def __str__(self):
+    def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
         return render_text(self.event, self.explanation, color=color)

@@ -1,6 +1,7 @@
 """Guarding every function that a program compiles: :class:`guarding`."""
 
 import logging
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -130,7 +131,7 @@ class guarding:
         GuardMode(**settings)  # refuses bad arguments here, not where a function is compiled
         self.settings = settings
         self.guarded = self.left = 0
-        self._undo = None
+        self._undo: Callable[[], None] | None = None
 
     def guard(self, mode: Any) -> GuardMode:
         """Return a guard with the linker and the rewrites of another mode.

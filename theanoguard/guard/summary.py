@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -60,29 +61,30 @@ class GuardSummary:
     bytes_read: float | None = None
     seconds: float | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [
             f"{self.outputs} outputs of nodes, {self.inner_graphs} inner graphs",
             f"  {self.checked} checked, of which {self.provable} may be proved clean",
             *(f"  {count} not checked: {rule}" for rule, count in self.dropped.items() if count),
             f"{self.inputs} inputs and shared variables checked",
         ]
-        if self.scans is not None:
+        # The figures of the calls are there together or not at all.
+        if self.scans is not None and self.bytes_read is not None and self.seconds is not None:
             lines += [
                 f"in a call, over {self.calls}: {self.scans:.4g} arrays read "
                 f"({_size(self.bytes_read)}), {self.proofs:.4g} outputs proved",
                 f"expected to take {1e6 * self.seconds:.3g} µs of each call on this machine",
             ]
-        if self.memory is not None:
+        if self.memory is not None and self.copied is not None:
             lines.append(f"{_size(self.memory)} kept, {_size(self.copied)} copied in the last call")
         return "\n".join(lines)
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
         return asdict(self)
 
 
-def _size(n_bytes):
+def _size(n_bytes: float) -> str:
     units = ["bytes", "kB", "MB", "GB", "TB"]
     while n_bytes >= 1000:
         n_bytes /= 1000
@@ -90,7 +92,7 @@ def _size(n_bytes):
     return f"{n_bytes:.3g} {units[0]}"
 
 
-def summarize(guard, backend):
+def summarize(guard: Any, backend: str) -> GuardSummary:
     """Return the :class:`GuardSummary` of the guard of a function.
 
     Parameters
@@ -130,7 +132,7 @@ def summarize(guard, backend):
 
 
 @lru_cache(maxsize=1)
-def speed():
+def speed() -> tuple[float, float]:
     """Return how long the compiled check takes, measured once in a process.
 
     Returns

@@ -18,10 +18,11 @@ import json
 import logging
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from theanoguard._environment import environment
 from theanoguard._event import GuardEvent
@@ -31,7 +32,7 @@ from theanoguard.log.worker import whereabouts
 try:
     import fcntl
 except ImportError:  # no POSIX
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("theanoguard")
 
@@ -84,7 +85,14 @@ class EventLog:
     >>> folder.cleanup()
     """
 
-    def __init__(self, path, *, max_bytes=10 << 20, backups=3, mode=None):
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        max_bytes: int = 10 << 20,
+        backups: int = 3,
+        mode: Mapping[str, Any] | None = None,
+    ) -> None:
         if not isinstance(path, str | os.PathLike) or isinstance(os.fspath(path), bytes):
             raise TypeError(f"log must be the path of a file or an EventLog, not {path!r}")
         for name, value, least in (("max_bytes", max_bytes, 1), ("backups", backups, 0)):
@@ -97,13 +105,14 @@ class EventLog:
         self._forget()
         self._check()
 
-    def _forget(self):
-        self._header = None  # its line, made when it is first needed
-        self._id = None
-        self._seen = (None, frozenset())  # identity of a file, ids of headers that it has
+    def _forget(self) -> None:
+        self._header: bytes | None = None  # its line, made when it is first needed
+        self._id: str | None = None
+        # identity of a file, ids of headers that it has
+        self._seen: tuple[tuple[int, int] | None, frozenset] = (None, frozenset())
         self._failed = False
 
-    def _check(self):
+    def _check(self) -> None:
         """See that the log can be written, at once and not at the first trip."""
         if fcntl is None:
             raise ValueError("event logs need file locks, which this system (no POSIX) has not")
@@ -124,21 +133,21 @@ class EventLog:
                 "Give another path, or move the file away."
             )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.path!r}, max_bytes={self.max_bytes}, "
             f"backups={self.backups})"
         )
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("path", "max_bytes", "backups", "mode")}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         # Without a check: what was pickled elsewhere must load here.
         vars(self).update(state)
         self._forget()
 
-    def describing(self, mode):
+    def describing(self, mode: Mapping[str, Any]) -> "EventLog":
         """Return a log of the same file whose header has these settings of a mode.
 
         Parameters
@@ -154,11 +163,11 @@ class EventLog:
         new.__setstate__({**self.__getstate__(), "mode": dict(mode)})
         return new
 
-    def start(self):
+    def start(self) -> None:
         """Write the header, unless the file has it: a run without a trip leaves it, too."""
         self._write(lambda header: b"")
 
-    def add(self, event):
+    def add(self, event: GuardEvent) -> None:
         """Append an event.
 
         Parameters
@@ -167,7 +176,7 @@ class EventLog:
         """
         self._write(lambda header: line_of(header, event))
 
-    def explain(self, explanation):
+    def explain(self, explanation: Explanation) -> None:
         """Append the explanation of an event that has been added.
 
         One that takes more than :data:`MAX_EXPLANATION` bytes loses the way from the inputs, and
@@ -181,7 +190,7 @@ class EventLog:
 
     # -- the file
 
-    def _write(self, make_line):
+    def _write(self, make_line: Callable[[str], bytes]) -> None:
         try:
             self._append(make_line)
         except OSError as error:
@@ -189,19 +198,19 @@ class EventLog:
                 self._failed = True
                 logger.error("theanoguard: the log %s cannot be written: %s", self.path, error)
 
-    def _append(self, make_line):
-        if self._header is None:
+    def _append(self, make_line: Callable[[str], bytes]) -> None:
+        if self._header is None or self._id is None:
             self._header, self._id = header_line(self.mode)
         line = make_line(self._id)
         fd = self._open()
         try:
             size = os.fstat(fd).st_size
-            text = self._missing(fd, size) + line
+            text = self._missing(fd, size, self._header) + line
             if size and size + len(text) > self.max_bytes:
                 self._rotate()
                 os.close(fd)
                 fd = self._open()
-                text = self._missing(fd, os.fstat(fd).st_size) + line
+                text = self._missing(fd, os.fstat(fd).st_size, self._header) + line
             if text:
                 written = os.write(fd, text)
                 if written < len(text):
@@ -211,7 +220,7 @@ class EventLog:
         finally:
             os.close(fd)  # and with it the lock
 
-    def _open(self):
+    def _open(self) -> int:
         """Return a descriptor of the current file, locked against everybody else.
 
         It is opened anew for each line: another process may have rotated it.  The lock
@@ -233,7 +242,7 @@ class EventLog:
                 raise
             os.close(fd)
 
-    def _missing(self, fd, size):
+    def _missing(self, fd: int, size: int, header: bytes) -> bytes:
         """Return what has to stand before the next line: the end of a broken one, a header."""
         status = os.fstat(fd)
         key = (status.st_dev, status.st_ino)
@@ -243,12 +252,12 @@ class EventLog:
         if self._id in self._seen[1]:
             return broken
         with open(self.path, "rb") as file:
-            if any(line == self._header for line in file):
+            if any(line == header for line in file):
                 self._seen = (key, self._seen[1] | {self._id})
                 return broken
-        return broken + self._header
+        return broken + header
 
-    def _rotate(self):
+    def _rotate(self) -> None:
         if self.backups == 0:
             os.remove(self.path)
             return
@@ -258,7 +267,7 @@ class EventLog:
                 os.replace(old, new)
 
 
-def open_log(log):
+def open_log(log: EventLog | str | os.PathLike[str] | None) -> EventLog | None:
     """Return what the argument `log` of a mode stands for.
 
     Parameters
@@ -277,31 +286,33 @@ def open_log(log):
     return log if log is None or isinstance(log, EventLog) else EventLog(log)
 
 
-def header_line(mode):
+def header_line(mode: Mapping[str, Any]) -> tuple[bytes, str]:
     """Return the header line of a log, and its id."""
     content = {"environment": environment(), "mode": dict(mode)}
     key = header_id(content)
     return f"{header_json(key, content)}\n".encode(), key
 
 
-def header_id(content):
+def header_id(content: Mapping[str, Any]) -> str:
     """Return the id of a header with this content: a digest of it."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def header_json(key, content):
+def header_json(key: str, content: Mapping[str, Any]) -> str:
     """Return a header, with its id and its content, as JSON."""
     return json.dumps({"schema": SCHEMA, "header": key, **content})
 
 
-def line_of(header, event=None, explanation=None):
+def line_of(
+    header: str, event: GuardEvent | None = None, explanation: Explanation | None = None
+) -> bytes:
     """Return the line of what happens now, under the header with this id."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     record = {"time": time, "process": os.getpid(), **whereabouts(), "header": header}
     return f"{_entry_json(record, event, explanation)}\n".encode()
 
 
-def bounded_line(header, explanation):
+def bounded_line(header: str, explanation: Explanation) -> bytes:
     """Return the line of an explanation; what is too long loses the way, or is left out."""
     left_out = explanation.left_out + len(explanation.waypoints)
     for shorter in (explanation, replace(explanation, waypoints=(), left_out=left_out)):
@@ -311,7 +322,9 @@ def bounded_line(header, explanation):
     return b""
 
 
-def _entry_json(record, event, explanation):
+def _entry_json(
+    record: dict[str, Any], event: GuardEvent | None, explanation: Explanation | None
+) -> str:
     if event is not None:
         record["event"] = event.to_plain()
     if explanation is not None:
@@ -349,7 +362,7 @@ class LogEntry:
     worker: str | None = None
     task: str | None = None
 
-    def to_json(self):
+    def to_json(self) -> str:
         """Return the entry as one line of a log, without its end."""
         names = {"worker": self.worker, "task": self.task}
         names = {what: name for what, name in names.items() if name is not None}
@@ -376,12 +389,12 @@ class Log:
     damaged: int = 0
 
     @property
-    def events(self):
+    def events(self) -> list[GuardEvent]:
         """The events alone."""
         return [entry.event for entry in self.entries]
 
 
-def read_log(path):
+def read_log(path: str | os.PathLike[str]) -> Log:
     """Read one file that an :class:`EventLog` has written.
 
     Parameters
@@ -399,12 +412,12 @@ def read_log(path):
     ValueError
         If it is empty, or no log of events, or of another version.
     """
-    log = _read(path)
+    log = _read(Path(path))
     log.entries = _joined(log.entries)
     return log
 
 
-def _read(path):
+def _read(path: Path) -> Log:
     """Read a log in which explanations are still apart from their events."""
     log = Log()
     with open(path, "rb") as file:
@@ -431,13 +444,17 @@ def _read(path):
     return log
 
 
-def _take(record, log):
+def _take(record: Any, log: Log) -> None:
     if not isinstance(record, dict) or "header" not in record:
         raise ValueError("neither a header nor an event")
     if "event" in record or "explanation" in record:
-        explanation = record.get("explanation")
-        explanation = None if explanation is None else Explanation.from_plain(explanation)
-        event = GuardEvent.from_plain(record["event"]) if "event" in record else explanation.event
+        explanation = None
+        if record.get("explanation") is not None:
+            explanation = Explanation.from_plain(record["explanation"])
+        if explanation is None or "event" in record:
+            event = GuardEvent.from_plain(record["event"])
+        else:
+            event = explanation.event
         time, process, header = str(record["time"]), int(record["process"]), str(record["header"])
         names = {what: str(record[what]) for what in ("worker", "task") if what in record}
         log.entries.append(LogEntry(event, time, process, header, explanation, **names))
@@ -450,9 +467,10 @@ def _take(record, log):
         raise ValueError(f"a log of schema {record.get('schema')!r}, not {SCHEMA!r}")
 
 
-def _joined(entries):
+def _joined(entries: list[LogEntry]) -> list[LogEntry]:
     """Put explanations to the events that they are of."""
-    joined, waiting = [], {}
+    joined: list[LogEntry] = []
+    waiting: dict[tuple, int] = {}
     for entry in entries:
         key = entry.process, entry.worker, entry.task, entry.header, entry.event
         if entry.explanation is None:
@@ -465,13 +483,13 @@ def _joined(entries):
     return joined
 
 
-def _first_line(error):
+def _first_line(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"no {error}"
     return str(error).partition("\n")[0]
 
 
-def read_logs(paths):
+def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Log:
     """Read several files as one: those that a log was rotated to, or those of many workers.
 
     Parameters

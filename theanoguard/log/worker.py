@@ -2,17 +2,19 @@
 
 import multiprocessing
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 MAX_NAME = 200
 """Characters that a name may have in a log."""
 
-_task = ContextVar("theanoguard_task", default=None)
+_task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 
 
 @contextmanager
-def task(name):
+def task(name: str) -> Iterator[None]:
     """Give what happens inside a name, which the log of a guard writes beside its events.
 
     It holds for the thread that enters it.  On Dask a task has the name of its key without this.
@@ -36,7 +38,7 @@ def task(name):
         _task.reset(token)
 
 
-def whereabouts():
+def whereabouts() -> dict[str, Any]:
     """Return the names of this worker and of its task.
 
     Returns
@@ -52,7 +54,7 @@ def whereabouts():
     return {what: name[:MAX_NAME] for what, name in names.items() if name}
 
 
-def _dask_worker():
+def _dask_worker() -> tuple[str | None, str | None]:
     """Return the name of the Dask worker whose task runs in this thread, and the task's key."""
     distributed = sys.modules.get("distributed")
     if distributed is None:

@@ -1,7 +1,11 @@
 """Gradients within bounds."""
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
@@ -15,7 +19,7 @@ class NormAssert(Assert):
     holds_back = True
 
 
-def clip_grad_value(grads, value):
+def clip_grad_value(grads: Iterable[Variable], value: Any) -> list[Variable]:
     """Clip every element of every gradient to an interval around zero.
 
     Parameters
@@ -47,7 +51,14 @@ def clip_grad_value(grads, value):
     return [pt.clip(g, -_like(value, g), _like(value, g)) for g in grads]
 
 
-def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, nonfinite_action="raise"):
+def clip_grad_norm(
+    grads: Iterable[Variable],
+    max_norm: Any,
+    *,
+    norm_type: float = 2,
+    per_parameter: bool = False,
+    nonfinite_action: str = "raise",
+) -> tuple[list[Variable], Variable]:
     """Scale gradients down so that their norm is at most a bound.
 
     Parameters
@@ -115,7 +126,7 @@ def clip_grad_norm(grads, max_norm, *, norm_type=2, per_parameter=False, nonfini
     return scale_each(pt.atleast_1d(factor), grads), norm
 
 
-def norms_of(grads, norm_type=2):
+def norms_of(grads: Sequence[Variable], norm_type: float = 2) -> Variable:
     """Return the p-norm of each gradient as one float64 vector."""
     if norm_type == 2:
         return pt.sqrt(squared_norms(*grads))
@@ -125,7 +136,7 @@ def norms_of(grads, norm_type=2):
     return pt.stack([(s**norm_type).sum() ** (1.0 / norm_type) for s in sizes])
 
 
-def join_norms(norms, norm_type=2):
+def join_norms(norms: Variable, norm_type: float = 2) -> Variable:
     """Return the p-norm of everything from the p-norms of the parts."""
     if np.isinf(norm_type):
         return norms.max()
@@ -134,11 +145,11 @@ def join_norms(norms, norm_type=2):
     return (norms**norm_type).sum() ** (1.0 / norm_type)
 
 
-def _like(value, gradient):
+def _like(value: Any, gradient: Variable) -> Variable:
     """A scalar in the dtype of the gradient, so that nothing is upcast."""
     return pt.cast(value, gradient.type.dtype)
 
 
-def _check_bound(name, value):
+def _check_bound(name: str, value: Any) -> None:
     if isinstance(value, int | float | np.number) and not value > 0:
         raise ValueError(f"{name} is {value!r}.\nIt must be positive.")

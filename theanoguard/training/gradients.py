@@ -219,7 +219,7 @@ class CheckNorms(COp):
         return False
 
 
-_NUMBERED = weakref.WeakValueDictionary()
+_NUMBERED: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _NUMBERING = Lock()
 
 

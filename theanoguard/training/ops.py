@@ -178,7 +178,7 @@ def _rows(node, inputs, output, fail, width, body):
 class _OverArrays(COp):
     """What the operations below have in common: any number of dense arrays of floats."""
 
-    __props__ = ()
+    __props__: tuple[str, ...] = ()
 
     def as_floats(self, arrays):
         """Return the arrays as variables of float32 or float64."""

@@ -634,7 +634,7 @@ class _Observed:
             return result
 
 
-_OBSERVERS = {}
+_OBSERVERS: dict[int, list] = {}
 _LOCK = threading.Lock()
 
 

@@ -469,7 +469,7 @@ class LazyInnerVM(InnerVM):
         return super().__call__(*args, **kwargs)
 
 
-_GUARDED = {}
+_GUARDED: dict[tuple, type] = {}
 _LOCK = threading.Lock()
 
 

@@ -3,7 +3,7 @@
 from theanoguard.view.notebook.display import Display
 from theanoguard.view.notebook.magics import Magics
 
-_loaded = {}
+_loaded: dict = {}
 
 
 def load_ipython_extension(shell):
