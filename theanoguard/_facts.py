@@ -452,7 +452,7 @@ def makes(node):
     if isinstance(op, Elemwise):
         return scalar_makes(op.scalar_op, node.inputs, node.outputs)
     moves = isinstance(op, _MOVING) or (
-        isinstance(op, IncSubtensor | advanced_increment_ops) and op.set_instead_of_inc
+        isinstance(op, (IncSubtensor, *advanced_increment_ops)) and op.set_instead_of_inc
     )
     if moves and all(
         v.type.dtype == node.outputs[0].type.dtype for v in node.inputs if holds_nonfinite(v)

@@ -751,22 +751,23 @@ def _rewritten_for_jax_3_0(op):
     return fgraph
 
 
-def with_status(op, graphs):
+def with_status(op, graphs, n=1):
     """Return a copy of `op` that JAX traces with other inner graphs.
 
     Parameters
     ----------
     op : Scan, OpFromGraph or LazyIfElse
     graphs : list of FunctionGraph
-        In the place of those of :func:`inner_graphs_for_jax`, with one output more at the end,
-        which the op then gives as well.  That of a Scan also takes what it gave at the step
-        before, as an input before those that do not change.
+        In the place of those of :func:`inner_graphs_for_jax`, with `n` outputs more at the end,
+        which the op then gives as well.  That of a Scan also takes what these were at the step
+        before, as inputs before those that do not change.
+    n : int
 
     Returns
     -------
     Op
     """
-    new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + 1})
+    new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
     if isinstance(op, LazyIfElse):
         new.__class__ = CheckedIfElse
     return new

@@ -190,6 +190,16 @@ class GuardMode(WatchedMode):
         One call in so many is looked at: the first, and every `every`-th after it.  The others
         run at the speed of an unguarded function; what they make is seen only if it is still
         there, in a shared variable or as an input, when a call is looked at.
+    when : {"now", "later"} or None
+        Only for JAX: when a call's result is looked at.  With "now" each call waits for the device,
+        and a bad call raises.  With "later" no call waits: the error comes from a later call, or
+        when a shared variable is read that the function updates, from :func:`sync`, or at exit.
+        It names the bad call, and shared variables get back their values of before that call.
+        None is "now" on a CPU and "later" on any other device.
+    delay_calls : int
+    delay_ms : float
+        With ``when="later"``: after how many calls (31 at most), and in a call after how many
+        milliseconds, the error comes at the latest.  The inputs of so many calls are kept.
     backend : {"c", "numba", "jax", "auto"}
         What compiles the function, checks included; "auto" takes the one that PyTensor's
         configuration would have taken without a mode.  "jax" needs JAX.
@@ -236,6 +246,9 @@ class GuardMode(WatchedMode):
         log=None,
         tell_fate=False,
         every=1,
+        when=None,
+        delay_calls=10,
+        delay_ms=1000.0,
         backend="c",
     ):
         policy = make_policy(
@@ -252,14 +265,22 @@ class GuardMode(WatchedMode):
             audit=audit,
             fate=tell_fate,
             every=every,
+            when=when,
+            delay_calls=delay_calls,
+            delay_ms=delay_ms,
         )
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         linker = _linker(backend, linker)
-        if every > 1 and backend_of(linker) != "c":
+        if every > 1 and backend_of(linker) == "numba":
             raise ValueError(
-                f"every={every} needs the C backend; others compile the checks in.\n"
-                'Use backend="c", or leave `every` out.'
+                f"every={every} is not possible on Numba, which compiles the checks in.\n"
+                'Use backend="c" or "jax", or leave `every` out.'
+            )
+        if when == "later" and backend_of(linker) != "jax":
+            raise ValueError(
+                "when='later' needs the backend 'jax'; others have computed when a call returns.\n"
+                "Leave `when` out, or use backend='jax'."
             )
         recorder = Recorder(max_events, open_log(log))
         self._set_up(policy, recorder, linker, optimizer, db)
@@ -287,6 +308,7 @@ class GuardMode(WatchedMode):
             "check_inputs": "trusted" if policy.trusted else policy.inputs,
             "judge": policy.judge,
             "every": policy.every,
+            "when": policy.when,
             "check_integers": policy.integers,
             "action": getattr(action, "__qualname__", type(action).__name__)
             if callable(action)

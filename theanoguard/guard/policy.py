@@ -73,6 +73,11 @@ class Policy:
         Whether each check that was left out is done all the same, and must agree.
     every : int
         One call in so many is looked at.
+    when : {"now", "later"} or None
+        When the flag of a call is read on JAX; None depends on the device.
+    delay_calls : int
+    delay_ms : float
+        After how many calls, and how many milliseconds, it is read at the latest.
     action : str or callable
         One of `ACTIONS`, or a callable that receives the event.
     names : tuple of str
@@ -97,6 +102,9 @@ class Policy:
     judge: str = "node"
     audit: bool = False
     every: int = 1
+    when: str | None = None
+    delay_calls: int = 10
+    delay_ms: float = 1000.0
     action: str | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
@@ -228,6 +236,8 @@ def arrays_in(value):
 
 INF_IS_ERROR = ("origin", "any")
 JUDGES = ("node", "result")
+WHEN = ("now", "later")
+MAX_DELAY_CALLS = 31  # the flags of so many calls are kept in one number, on the device
 
 
 def make_policy(
@@ -245,6 +255,9 @@ def make_policy(
     audit=False,
     fate=False,
     every=1,
+    when=None,
+    delay_calls=10,
+    delay_ms=1000.0,
 ):
     """Check the arguments of a mode and return its :class:`Policy`.
 
@@ -281,6 +294,14 @@ def make_policy(
         raise ValueError(f"big_threshold must be positive and finite, not {big!r}")
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a positive number of calls, not {every!r}")
+    if when is not None:
+        _one_of("when", when, WHEN)
+    if not isinstance(delay_calls, int) or not 1 <= delay_calls <= MAX_DELAY_CALLS:
+        raise ValueError(
+            f"delay_calls must be a number from 1 to {MAX_DELAY_CALLS}, not {delay_calls!r}"
+        )
+    if not delay_ms >= 0:
+        raise ValueError(f"delay_ms must be a number of milliseconds, not {delay_ms!r}")
     if isinstance(inputs, str):
         _one_of("check_inputs", inputs, (True, False, "trusted"))
     _one_of("judge", judge, JUDGES)
@@ -302,6 +323,9 @@ def make_policy(
         judge=judge,
         audit=bool(audit),
         every=every,
+        when=when,
+        delay_calls=delay_calls,
+        delay_ms=float(delay_ms),
         action=action,
         names=names,
         ops=ops,

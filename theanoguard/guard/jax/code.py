@@ -1,19 +1,46 @@
-"""What JAX traces for the checks; loaded with JAX, when a graph is compiled for it."""
+"""What JAX traces for the operations of ``ops.py``; loaded with JAX, when a graph is compiled."""
 
 from collections import defaultdict
-from functools import partial
+from dataclasses import dataclass
+from functools import partial, singledispatch
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from pytensor.graph.basic import Constant
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._pytensor import CheckedBody, CheckedIfElse, inner_graphs_for_jax
+from theanoguard._facts import Kind
+from theanoguard._pytensor import (
+    CheckedBody,
+    CheckedIfElse,
+    advanced_increment_ops,
+    inner_graphs_for_jax,
+)
 from theanoguard.explain.replay import compute
-from theanoguard.guard.graph.checks import floor_to
-from theanoguard.guard.jax.linker import BAD, LARGEST, SHAPE, CarryStatus, NoStatus, Status
+from theanoguard.guard.graph.checks import floor_to, has_elements
+from theanoguard.guard.jax.ops import (
+    BAD,
+    FLAG,
+    LARGEST,
+    SHAPE,
+    CarryStatus,
+    Flag,
+    Gather,
+    NoMarks,
+    NoStatus,
+    Status,
+    Watched,
+)
 
 # Values are first reduced to at most so many elements, one by one, and then together.
 SMALL = 256
@@ -30,31 +57,326 @@ def real_type():
     return jnp.zeros(0, float).dtype
 
 
-def magnitude(op, v):
-    """Return what exceeds the limit, or is NaN, where an element is bad, as ``Policy.mask``."""
-    if jnp.issubdtype(v.dtype, jnp.integer):
-        return jnp.abs(v.astype(real_type()))
-    if jnp.issubdtype(v.dtype, jnp.complexfloating) and not op.big:
-        size = jnp.maximum(jnp.abs(v.real), jnp.abs(v.imag))
-    else:
-        size = jnp.abs(v)
-    if not (op.inf or op.big):
-        return jnp.where(jnp.isnan(v), size.dtype.type(np.nan), size.dtype.type(0))
-    if not op.nan:
-        return jnp.where(jnp.isnan(v), size.dtype.type(0), size)
-    if jnp.issubdtype(v.dtype, jnp.complexfloating):  # |inf + nan i| is infinite
-        return jnp.where(jnp.isnan(v), size.dtype.type(np.nan), size)
-    return size
+# ---------------------------------------------------------------- is anything bad?
 
 
-def largest_allowed(op):
-    """Return the largest magnitude that is not bad, in `real_type`."""
-    dtype = np.dtype(real_type())
-    return floor_to(op.limit, dtype.type) if op.big else np.finfo(dtype).max
+@dataclass(frozen=True)
+class Question:
+    """What makes an element bad, wherever it comes from.
+
+    Parameters
+    ----------
+    nan, inf : bool
+    limit : float or None
+        Magnitudes above it are bad.
+    """
+
+    nan: bool
+    inf: bool
+    limit: float | None
+
+    def severity(self, v):
+        """Return integers for the elements of `v`, and the one above which they are bad.
+
+        The bits of a magnitude, read as an integer, grow with it, and NaN stands above Inf.  XLA
+        compares integers faster than numbers of which one may be NaN.
+        """
+        if jnp.issubdtype(v.dtype, jnp.bool_):
+            return v.astype(jnp.int8), 0
+        if jnp.issubdtype(v.dtype, jnp.complexfloating):
+            parts = [v.real, v.imag, *([jnp.abs(v)] if self.limit is not None else [])]
+            severities, allowed = zip(*map(self.severity, parts), strict=True)
+            whole = severities[0]
+            for severity in severities[1:]:
+                whole = jnp.maximum(whole, severity)
+            return whole, allowed[0]
+        if not jnp.issubdtype(v.dtype, jnp.floating):
+            v = v.astype(real_type())
+        info = jnp.finfo(v.dtype)
+        as_int = np.dtype(f"int{info.bits}")
+        infinite = bits_of(info.dtype.type(np.inf), as_int)
+        severity = lax.bitcast_convert_type(v, as_int) & np.iinfo(as_int).max
+        if not self.nan:
+            severity = jnp.where(severity > infinite, as_int.type(0), severity)
+        if self.limit is not None:
+            return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
+        return severity, infinite - 1 if self.inf else infinite
 
 
-def is_bad(op, size):
-    return ~(size.astype(real_type()) <= largest_allowed(op))
+RAISED = Question(True, True, None)  # of flags and marks, which are 0 or 1
+
+
+def bits_of(number, as_int):
+    return np.asarray(number).view(as_int)[()]
+
+
+def asked_of(policy, watched, v, operands):
+    """Return the `Question` that a watched value is asked, and the value."""
+    if watched == Watched():
+        return RAISED, v != 0
+    if watched.node is not None:
+        return RAISED, made(policy, watched.node, v, operands)
+    question = Question(
+        Kind.NAN in watched.kind or (watched.big and policy.nan),
+        Kind.INF in watched.kind or watched.big,
+        policy.limit if watched.big else None,
+    )
+    return question, v
+
+
+def any_bad(asked):
+    """Return whether any element is bad, in pairs of a `Question` and a value."""
+    together = defaultdict(list)  # by question and dtype
+    found = []
+    for question, v in asked:
+        if v.size > SMALL:
+            severity, allowed = largest_severity(question, v.ravel())
+            together[None, severity.dtype, int(allowed)].append(severity)
+        elif v.size:
+            together[question, v.dtype, None].append(v.ravel())
+    for (question, _, allowed), several in together.items():
+        joined = several[0] if len(several) == 1 else jnp.concatenate(several)
+        if question is not None:
+            joined, allowed = question.severity(joined)
+        while joined.size > PARTS:
+            joined = overlaid(joined)
+        found.append(jnp.max(joined) > allowed)
+    return jnp.any(jnp.stack(found)) if found else jnp.zeros((), bool)
+
+
+def largest_severity(question, flat):
+    """Return at most `SMALL` severities, the largest of a vector among them, and what is allowed.
+
+    On a processor of the parts, since XLA would write the severities of the whole into memory.
+    """
+    allowed = question.severity(flat[:1])[1]
+    if jax.default_backend() != "cpu":
+        return jnp.max(question.severity(flat)[0])[None], allowed
+    severity = overlaid(flat, lambda part: question.severity(part)[0])
+    while severity.size > SMALL:
+        severity = overlaid(severity)
+    return severity, allowed
+
+
+def overlaid(size, of_part=lambda part: part):
+    """Return the larger ones of elements of a vector that are far apart."""
+    n = size.shape[-1]
+    length = -(-n // PARTS)
+    starts = sorted({min(i * length, n - length) for i in range(PARTS)})
+    parts = [of_part(size[start : start + length]) for start in starts]
+    while len(parts) > 1:
+        parts = [*map(jnp.maximum, parts[0::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
+    return parts[0]
+
+
+def bad_elements(policy, watched, v, operands):
+    """Return the mask of the bad elements of a watched value."""
+    question, v = asked_of(policy, watched, v, operands)
+    severity, allowed = question.severity(v)
+    return severity > allowed
+
+
+# ---------------------------------------------------------------- what a node makes
+
+
+def made(policy, node, v, operands):
+    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad``.
+
+    Where nothing is known of an operation, all elements of all operands decide.
+    """
+    nan, inf, big = kinds(policy, v)
+    if policy.anywhere:
+        return nan | inf | big
+    given = [
+        kinds(policy, jnp.asarray(value), everything=True) if has_elements(variable) else None
+        for variable, value in zip(node.inputs, operands, strict=True)
+    ]
+    excuses = {
+        "nan": [  # a NaN that is a constant excuses nothing
+            g and (jnp.zeros_like(g[0]) if isinstance(variable, Constant) else g[0])
+            for variable, g in zip(node.inputs, given, strict=True)
+        ],
+        "inf": [g and g[1] for g in given],
+        "big": [g and g[1] | g[2] for g in given],
+    }
+    result = jnp.zeros(v.shape, bool)
+    for kind, found in (("nan", nan), ("inf", inf), ("big", big)):
+        if getattr(policy, kind):
+            result |= found & ~reached(node.op, node, operands, excuses[kind], v.shape)
+    return result
+
+
+def kinds(policy, v, everything=False):
+    """Return masks as ``Policy.kinds`` does."""
+    nan = inf = big = jnp.zeros(v.shape, bool)
+    if jnp.issubdtype(v.dtype, jnp.inexact):
+        is_nan = jnp.isnan(v)
+        is_inf = jnp.isinf(v) & ~is_nan
+        nan = is_nan if policy.nan or everything else nan
+        inf = is_inf if policy.inf or everything else inf
+    counted = jnp.issubdtype(v.dtype, jnp.inexact) or policy.integers
+    if policy.big and counted:
+        size = jnp.abs(v if jnp.issubdtype(v.dtype, jnp.inexact) else v.astype(real_type()))
+        dtype = size.dtype.type
+        big = (size > floor_to(policy.limit, dtype)) & ~inf
+    return nan, inf, big
+
+
+@singledispatch
+def reached(op, node, operands, masks, shape):
+    """Return which elements of an output are decided by a marked element of an operand.
+
+    Parameters
+    ----------
+    op : Op
+        ``node.op``, by which the rule is chosen.
+    node : Apply
+    operands : list
+        Values.
+    masks : list of (array of bool or None)
+        Of each operand, which elements are marked.
+    shape : tuple of int
+        Of the output.
+    """
+    known = [jnp.any(mask) for mask in masks if mask is not None]
+    return jnp.broadcast_to(jnp.any(jnp.stack(known)) if known else False, shape)
+
+
+@reached.register
+def _(op: Elemwise, node, operands, masks, shape):
+    result = jnp.zeros(shape, bool)
+    for mask in masks:
+        result = result if mask is None else result | mask
+    return result
+
+
+@reached.register
+def _(op: CAReduce, node, operands, masks, shape):
+    return jnp.any(masks[0], axis=op.axis).reshape(shape)
+
+
+@reached.register(Softmax)
+@reached.register(LogSoftmax)
+def _(op, node, operands, masks, shape):
+    return jnp.broadcast_to(jnp.any(masks[0], axis=op.axis, keepdims=True), shape)
+
+
+@reached.register(Dot)
+@reached.register(BatchedDot)
+def _product(op, node, operands, masks, shape):
+    left, right = masks[:2]
+    rows = jnp.any(left, axis=-1)
+    columns = jnp.any(right, axis=-2 if right.ndim > 1 else 0)
+    if left.ndim > 1 and right.ndim > 1:
+        return rows[..., :, None] | columns[..., None, :]
+    return rows | columns
+
+
+@reached.register
+def _(op: Blockwise, node, operands, masks, shape):
+    if isinstance(op.core_op, Dot):
+        return _product(op.core_op, node, operands, masks, shape)
+    return reached.dispatch(object)(op, node, operands, masks, shape)
+
+
+@reached.register(IncSubtensor)
+def _written(op, node, operands, masks, shape):
+    """Operations that add to elements: run them on the marks."""
+    marks = [jnp.asarray(mask).astype(real_type()) for mask in masks[:2]]
+    return jax_funcify(op, node=node)(*marks, *operands[2:]) != 0
+
+
+for _op in advanced_increment_ops:
+    reached.register(_op, _written)
+
+
+# ---------------------------------------------------------------- one flag
+
+
+@jax_funcify.register(Flag)
+def jax_funcify_flag(op, **kwargs):
+    def flag(*inputs):
+        groups, _ = op.grouped(inputs)
+        asked = [
+            asked_of(op.policy, watched, jnp.asarray(v), operands)
+            for watched, v, operands in groups
+        ]
+        return any_bad(asked).astype(jnp.int32)
+
+    return flag
+
+
+@jax_funcify.register(Gather)
+def jax_funcify_gather(op, **kwargs):
+    def gather(*inputs):
+        groups, marks = op.grouped(inputs)
+        new = [
+            mark | bad_elements(op.policy, watched, jnp.asarray(v), operands)
+            for (watched, v, operands), mark in zip(groups, marks, strict=True)
+        ]
+        return new if len(new) > 1 else new[0]
+
+    return gather
+
+
+@jax_funcify.register(NoMarks)
+def jax_funcify_no_marks(op, node=None, storage_map=None, **kwargs):
+    step = jax_funcify(op.values, **kwargs)
+    info = op.scan.info
+
+    def no_marks(*inputs):
+        inputs = list(inputs)
+        sequences = [element_of(v) for v in op.scan.outer_seqs(inputs)]
+        taps = zip(
+            (*op.scan.outer_mitmot(inputs), *op.scan.outer_mitsot(inputs)),
+            (*info.mit_mot_in_slices, *info.mit_sot_in_slices),
+            strict=True,
+        )
+        elements = [
+            *sequences,
+            *(element_of(v) for v, of_v in taps for _ in of_v),
+            *(element_of(v) for v in op.scan.outer_sitsot(inputs)),
+            *op.scan.outer_untraced_sit_sot(inputs),
+            *op.scan.outer_non_seqs(inputs),
+        ]
+        marks = [jnp.zeros(v.shape, bool) for v in jax.eval_shape(step, *elements)]
+        return marks if len(marks) > 1 else marks[0]
+
+    return no_marks
+
+
+def element_of(v):
+    """Return what stands for an element along the first axis of an array."""
+    return jax.ShapeDtypeStruct(jnp.shape(v)[1:], jnp.result_type(v))
+
+
+def with_history(traced):
+    """Return a function that keeps the flags of its last 32 calls, one bit each."""
+
+    def run(*values):
+        *values, history = values
+        *results, flag = traced(*values)
+        return *results, (history << 1) | flag
+
+    return run
+
+
+def last_output(traced):
+    """Return a function that gives the last output alone."""
+    return lambda *values: traced(*values)[-1]
+
+
+def without_flag(traced):
+    """Return a function that does not give the flag."""
+    return lambda *values: traced(*values)[:-1]
+
+
+def no_history():
+    """Return the history of a function that has not been called."""
+    return jnp.zeros((), jnp.int32)
+
+
+# ---------------------------------------------------------------- where it was bad
 
 
 def words_of(value):
@@ -63,67 +385,26 @@ def words_of(value):
     return words if words.ndim > value.ndim else words[..., None]
 
 
-def largest(op, values):
-    """Return the largest magnitude of each value, NaN being the largest, as one vector."""
-    alike = defaultdict(list)  # by whether they are magnitudes already, dtype and length
-    for i, v in enumerate(values):
-        if v.size == 0:
-            v = jnp.zeros(1, v.dtype)
-        if v.size <= SMALL:
-            alike[False, v.dtype, v.size].append((i, v.ravel()))
-        else:
-            # (Of the parts, since XLA would write the magnitudes of the whole into memory.)
-            size = overlaid(v.ravel(), lambda part: magnitude(op, part))
-            while size.size > SMALL:
-                size = overlaid(size)
-            alike[True, size.dtype, size.size].append((i, size))
-    order, found = [], []
-    for (are_sizes, _, _), several in alike.items():
-        together = jnp.concatenate([v for _, v in several]).reshape(len(several), -1)
-        if not are_sizes:
-            together = magnitude(op, together)
-        while together.shape[-1] > 1:
-            together = overlaid(together)
-        order += [i for i, _ in several]
-        found.append(together[:, 0].astype(real_type()))
-    if not found:
-        return jnp.zeros(0, real_type())
-    found = jnp.concatenate(found)
-    return found if order == sorted(order) else found[np.argsort(order)]
+def magnitude(v):
+    """Return the largest magnitude in a value, NaN being the largest."""
+    if not v.size:
+        return jnp.zeros((), real_type())
+    if jnp.issubdtype(v.dtype, jnp.complexfloating):  # |inf + nan i| is infinite
+        size = jnp.where(jnp.isnan(v), jnp.nan, jnp.abs(v))
+    else:
+        size = jnp.abs(v.astype(jnp.promote_types(v.dtype, jnp.float32)))
+    return jnp.max(size).astype(real_type())
 
 
-def overlaid(size, of_part=lambda part: part):
-    """Return the larger ones of elements that are far apart along the last axis."""
-    n = size.shape[-1]
-    length = -(-n // PARTS)
-    starts = sorted({min(i * length, n - length) for i in range(PARTS)})
-    parts = [of_part(size[..., start : start + length]) for start in starts]
-    while len(parts) > 1:
-        parts = [*map(jnp.maximum, parts[0::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
-    return parts[0]
-
-
-def own_status(op, values, detail):
-    """Return the rows of a graph's own checks, without steps."""
-    if detail is None:
-        sizes = largest(op, values)
-        bad = is_bad(op, sizes).astype(jnp.int32)
-        return jnp.concatenate([bad[:, None], words_of(sizes)], axis=1)
-    nothing = jnp.zeros(SHAPE + detail.ndim, jnp.int32)
-    rows = [
-        describe(op, v) if row == detail.row else nothing
-        for row, v in zip(op.rows, values, strict=True)
-    ]
-    return jnp.stack(rows) if rows else jnp.zeros((0, *nothing.shape), jnp.int32)
-
-
-def describe(op, v):
+def describe(policy, watched, v, operands):
     """Return the row with the details of a value."""
     flat = v.ravel()
+    bad = bad_elements(policy, watched, v, operands).ravel()
     isnan, isinf = jnp.isnan(flat), jnp.isinf(flat)
     isinf &= ~isnan
-    bad = is_bad(op, magnitude(op, flat))
     big = bad & ~isnan & ~isinf
+    isnan &= bad
+    isinf &= bad
     negative = isinf & (flat.real < 0)
     at = jnp.argmax(bad)
     numbers = [
@@ -148,6 +429,12 @@ def describe(op, v):
     return jnp.concatenate([numbers, *words, np.array(v.shape, np.int32)])
 
 
+def row_of(policy, watched, v, operands):
+    """Return the row that says whether a value is bad, without steps."""
+    bad = jnp.any(bad_elements(policy, watched, v, operands)).astype(jnp.int32)
+    return jnp.concatenate([bad[None], words_of(magnitude(v))])
+
+
 def base(detail):
     """Return how many columns come before the steps."""
     return LARGEST + words_of(real_type().type(0)).size if detail is None else SHAPE + detail.ndim
@@ -155,30 +442,24 @@ def base(detail):
 
 @jax_funcify.register(Status)
 def jax_funcify_status(op, detail=None, **kwargs):
-    n_own = len(op.rows)
     width = base(detail) + op.depth
+    nothing = np.zeros(base(detail), np.int32)
 
     def status(*inputs):
-        values = [jnp.asarray(v) for v in inputs[:n_own]]
-        parts = [own_status(op, values, detail), *inputs[n_own:]]
+        groups, inner = op.grouped(inputs)
+        rows = []
+        for number, (watched, v, operands) in zip(op.rows, groups, strict=True):
+            if detail is None:
+                rows.append(row_of(op.policy, watched, jnp.asarray(v), operands))
+            elif number == detail.row:
+                rows.append(describe(op.policy, watched, jnp.asarray(v), operands))
+            else:
+                rows.append(nothing)
+        parts = [*([jnp.stack(rows)] if rows else []), *inner]
         parts = [jnp.pad(p, ((0, 0), (0, width - p.shape[1]))) for p in parts if p.shape[0]]
         return jnp.concatenate(parts) if parts else jnp.zeros((0, width), jnp.int32)
 
     return status
-
-
-def found_first(traced):
-    """Return a function whose status comes as a vector, with whether it tells of anything first.
-
-    Most calls look at that number alone.
-    """
-
-    def run(*values):
-        *results, status = traced(*values)
-        found = jnp.any(status[:, BAD] != 0).astype(status.dtype)
-        return *results, jnp.concatenate([found[None], status.ravel()])
-
-    return run
 
 
 @jax_funcify.register(NoStatus)
@@ -209,22 +490,26 @@ def jax_funcify_checked_body(op, node=None, storage_map=None, **kwargs):
 @jax_funcify.register(CheckedIfElse)
 def jax_funcify_checked_if_else(op, node=None, storage_map=None, detail=None, **kwargs):
     graphs = [branch.fgraph for branch in (op.true_branch, op.false_branch)]
+    traced = [jax_funcify(graph, detail=detail, **kwargs) for graph in graphs]
+    if all(graph.outputs[-1].type == FLAG for graph in graphs):
+        return lambda condition, *inputs: lax.cond(condition, *traced, *inputs)
     width = base(detail) + max(graph.depth for graph in graphs)
     n_rows = [len(graph.rows) for graph in graphs]
 
-    def branch(graph, n_before, n_after):
-        traced = jax_funcify(graph, detail=detail, **kwargs)
-
+    def branch(run_branch, n_before, n_after):
         def run(*inputs):
-            *outputs, status = traced(*inputs)
+            *outputs, status = run_branch(*inputs)
             more = width - status.shape[1]
             return (*outputs, jnp.pad(status, ((n_before, n_after), (0, more))))
 
         return run
 
-    true_branch = branch(graphs[0], 0, n_rows[1])
-    false_branch = branch(graphs[1], n_rows[0], 0)
+    true_branch = branch(traced[0], 0, n_rows[1])
+    false_branch = branch(traced[1], n_rows[0], 0)
     return lambda condition, *inputs: lax.cond(condition, true_branch, false_branch, *inputs)
+
+
+# ---------------------------------------------------------------- replaying what JAX ran
 
 
 @compute.register(JAXShapeTuple)
@@ -242,3 +527,26 @@ def _(op, node, replay):
     size = size if size is None else tuple(int(n) for n in size)
     state, sample = jax_funcify(op, node=node)(dict(state), size, *parameters)
     return [state, np.asarray(sample, node.outputs[1].type.dtype)]
+
+
+# ---------------------------------------------------------------- values in flight
+
+
+def own_copy(value):
+    """Return an input as a value that nobody else can change."""
+    if not isinstance(value, np.ndarray):
+        return value
+    if value.ndim == 0:
+        return value.copy()  # it may be a length, which JAX wants as a number
+    return jax.device_put(value.copy())
+
+
+def held_bytes(values):
+    """Return how much memory arrays take, each counted once."""
+    leaves = {id(v): v for v in jax.tree.leaves(values)}
+    return sum(int(getattr(v, "nbytes", 0)) for v in leaves.values())
+
+
+def device():
+    """Return the device on which JAX computes."""
+    return jnp.zeros(()).devices().pop()

@@ -1,0 +1,383 @@
+"""The two graphs that the guard makes of a function for JAX.
+
+A JAX function changes nothing and has no order, so that no check can write into a ledger or stop
+the call.  Each graph, also that of a loop, gets one output more instead.
+
+:class:`FlagWriter`
+    runs in every call.  Its further output is one number that says whether the call is suspicious.
+    It reads as few values as possible (:mod:`theanoguard.guard.carry`).
+:class:`StatusChecks`
+    runs for a suspicious call, and is compiled when there is one.  Its further output is a
+    *status*, a matrix with one row per check: each value that the plan keeps is judged where it is
+    made.
+"""
+
+from itertools import chain
+
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.subtensor import IncSubtensor
+
+from theanoguard._facts import Kind, carries, holds_nonfinite, makes
+from theanoguard._pytensor import Scan, advanced_increment_ops, is_numeric, with_status
+from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.guard.graph.checks import CheckedGraph, Checks, Place, Writer, has_elements
+from theanoguard.guard.jax.ops import (
+    FLAG,
+    STATUS,
+    CarryStatus,
+    Flag,
+    Gather,
+    NoMarks,
+    NoStatus,
+    Status,
+    Watched,
+    mark_of,
+)
+
+# ---------------------------------------------------------------- where it was bad
+
+
+class StatusGraph(CheckedGraph):
+    """A graph whose last output is its status.
+
+    Parameters
+    ----------
+    inputs, outputs : list of Variable
+    order : list of Apply
+    rows : list of int
+        Which check each row of the status is of.
+    depth : int
+        As in :class:`Status`.
+    """
+
+    def __init__(self, inputs, outputs, order, rows, depth):
+        super().__init__(inputs, outputs, order)
+        self.rows = rows
+        self.depth = depth
+
+
+class StatusChecks(Checks):
+    """The graph of a function that gives its status, and where each check stands.
+
+    Attributes
+    ----------
+    tree : (Plan, dict)
+        The plan of the graph, and of each node with inner graphs a list of the same.
+    """
+
+    def __init__(self, fgraph, order, policy, inner_graphs):
+        self.inside = {}  # of each rebuilt op: the rows of its status, and its depth
+        super().__init__(fgraph, order, policy, inner_graphs)
+
+    def new_writer(self, fgraph, ledger, frames, loops):
+        return StatusWriter(self, fgraph, ledger, frames, loops)
+
+    def rebuilt(self, op, graphs, loop):
+        new = with_status(op, graphs)
+        rows = [row for graph in graphs for row in graph.rows]
+        depth = max(graph.depth for graph in graphs)
+        self.inside[id(new)] = (rows, depth) if loop is None else ([loop, *rows], depth + 1)
+        return new
+
+    def _new_plan(self, fgraph, order, inner, is_inner, clean_inputs=True):
+        plan = super()._new_plan(fgraph, order, inner, is_inner, clean_inputs)
+        for variable in made_in(plan):  # whatever raises the flag is found
+            node_plan = plan.nodes[variable.owner]
+            index = variable.owner.outputs.index(variable)
+            node_plan.checks = sorted({*node_plan.checks, index})
+        return plan
+
+    def _checked(self, plan, inner, ledger, frames, loops):
+        if not frames:
+            self.tree = (plan, inner)
+            plan.kept = kept_values(plan)
+        return super()._checked(plan, inner, ledger, frames, loops)
+
+
+def kept_values(plan):
+    """Return the shared inputs that need not be read again, and which output they become.
+
+    An array of JAX's that an update has left cannot have changed since.
+    """
+    if plan.policy.trusted:
+        return plan.kept
+    updates = getattr(plan.fgraph, "update_mapping", None) or {}
+    return {
+        plan.fgraph.inputs[i]: output
+        for output, i in updates.items()
+        if plan.fgraph.inputs[i] in plan.inputs
+        and isinstance(plan.fgraph.inputs[i], SharedVariable)
+        and plan.is_clean(plan.fgraph.outputs[output])
+    }
+
+
+class StatusWriter(Writer):
+    """Writes a graph that gives its status."""
+
+    def __init__(self, checks, fgraph, ledger, frames, loops):
+        super().__init__(checks, fgraph, ledger, frames, loops)
+        rename_shared_random(fgraph, self._new)
+        self._inputs = [self._new[variable] for variable in fgraph.inputs]
+        self._watched, self._read, self._rows = [], [], []
+        self._statuses = []
+        self._inner_rows = []
+        self._depth = 0
+        self._body_of = None
+        if frames and isinstance(frames[-1].node.op, Scan):
+            self._body_of = frames[-1].node.op
+            self._carried = STATUS("carried")
+            self._inputs.insert(len(self._inputs) - self._body_of.info.n_non_seqs, self._carried)
+
+    def count_step(self, row, first):
+        """(The status of a loop counts its steps by itself.)"""
+
+    def write(self, node, op, with_ledger):
+        if not with_ledger:
+            super().write(node, op, with_ledger)
+            return
+        rows, depth = self._checks.inside.pop(id(op))
+        inputs = [self._get(v) for v in node.inputs]
+        if isinstance(op, Scan):
+            at = len(inputs) - op.info.n_non_seqs - op.info.n_nit_sot
+            inputs[at:at] = self._append(NoStatus(len(rows), depth).make_node())
+        outputs = [*(v.clone() for v in node.outputs), STATUS()]
+        *outputs, status = self._append(Apply(op, inputs, outputs))
+        self._new.update(zip(node.outputs, outputs, strict=True))
+        self._statuses.append(status)
+        self._inner_rows += rows
+        self._depth = max(self._depth, depth)
+
+    def check(self, variable, output=0):
+        if is_shape_alone(self._fgraph, variable):
+            return
+        self._rows.append(
+            self._checks.add_row(Place(variable, self._frames, output, self._loops))
+        )
+        policy = self._checks.policy
+        watched = Watched(kind_looked_for(policy), policy.big, variable.owner)
+        self._watched.append(watched)
+        self._read += map(self._get, watched.reads(variable))
+
+    def graph(self):
+        policy = self._checks.policy
+        op = Status(policy, tuple(self._watched), tuple(self._rows), self._depth)
+        [status] = self._append(op.make_node(*self._read, *self._statuses))
+        if self._body_of is not None:
+            carry = CarryStatus(self._depth + 1)
+            [status] = self._append(carry.make_node(self._carried, status))
+        outputs = [*(self._get(v) for v in self._fgraph.outputs), status]
+        rows = [*self._rows, *self._inner_rows]
+        return StatusGraph(self._inputs, outputs, self._order, rows, self._depth)
+
+
+def kind_looked_for(policy):
+    """Return which kinds of bad value a policy asks for."""
+    nan = Kind.NAN if policy.nan else Kind.NONE
+    return nan | (Kind.INF if policy.inf or policy.big else Kind.NONE)
+
+
+def is_shape_alone(fgraph, variable):
+    """Whether an input gives the length of arrays and nothing else: for JAX it is no array."""
+    readers = [node for node, _ in fgraph.clients[variable]] if variable.owner is None else []
+    return bool(readers) and all(type(n.op).__name__ == "JAXShapeTuple" for n in readers)
+
+
+def is_shared_random(variable):
+    return isinstance(variable, SharedVariable) and isinstance(variable.type, RandomType)
+
+
+def rename_shared_random(fgraph, new):
+    """PyTensor's linker puts copies in the place of shared random states, in the graph too."""
+    for variable in fgraph.inputs:
+        if is_shared_random(variable):
+            new[variable] = variable.type(variable.name)
+
+
+# ---------------------------------------------------------------- whether it was bad
+
+
+# Rules of the plan under which an output is not looked at whatever its node makes.
+LEFT_OUT = (
+    "not numeric",
+    "discrete",
+    "uninitialised",
+    "exempt",
+    "whole inner graph",
+    "inner graph",
+    "branch",
+)
+
+
+def made_in(plan):
+    """Return the outputs of nodes that may make a NaN or an Inf, and which of them."""
+    return {
+        v: kind
+        for node in plan.order
+        for i, v in enumerate(node.outputs)
+        if (plan.dropped[v] not in LEFT_OUT if v in plan.dropped else i in plan.nodes[node].checks)
+        and has_elements(v)
+        and (kind := makes(node))
+    }
+
+
+def following(plan, variables):
+    """Return these variables of a graph and all that is computed from them."""
+    found = set(variables)
+    for node in plan.order:
+        if not found.isdisjoint(node.inputs):
+            found.update(filter(holds_nonfinite, node.outputs))
+    return found
+
+
+class FlaggedGraph(CheckedGraph):
+    """A graph whose last output is its flag, or the body of a loop that ends with its marks.
+
+    Parameters
+    ----------
+    inputs, outputs : list of Variable
+    order : list of Apply
+    marked : CheckedGraph or None
+        Gives the values that are marked in a step of the loop.
+    is_flagged : bool
+        Whether anything is read.
+    """
+
+    def __init__(self, inputs, outputs, order, marked, is_flagged):
+        super().__init__(inputs, outputs, order)
+        self.marked = marked
+        self.is_flagged = is_flagged
+
+
+class FlagWriter:
+    """Writes the graph of a function with a flag.
+
+    Parameters
+    ----------
+    checks : StatusChecks
+    on_purpose : collection of Variable
+        Values that were bad in a call that turned out to be healthy.  There only what the node
+        itself makes is looked for.  None reads nothing at all.
+
+    Attributes
+    ----------
+    graph : FlaggedGraph
+    n_read : int
+        How many values are read, those of inner graphs included.
+    """
+
+    def __init__(self, checks, on_purpose=frozenset()):
+        self.policy = checks.policy
+        self.on_purpose = on_purpose
+        self.n_read = 0
+        plan, inner = checks.tree
+        judged = self.policy.judge == "result"
+        if on_purpose is None:
+            self.graph = self._written(plan, {}, {})
+        elif judged and not on_purpose:
+            self.graph = self._written(plan, {}, {}, whole=True)
+        else:
+            entering = [v for v in plan.inputs if v not in checks.stored and has_elements(v)]
+            entering = [v for v in entering if not is_shape_alone(plan.fgraph, v)]
+            points = self._points(plan, entering)
+            self.graph = self._written(plan, inner, points, whole=judged)
+
+    def _points(self, plan, entering=()):
+        """Return what to read in a graph: a dict of variables to :class:`Watched`."""
+        policy, asked = self.policy, kind_looked_for(self.policy)
+        sources = dict.fromkeys(entering, asked)
+        sources.update((v, kind & asked) for v, kind in made_in(plan).items() if kind & asked)
+        checked = [v for node in plan.order for _, v in plan.nodes[node].checked()]
+        checked = list(filter(has_elements, checked))
+        if policy.anywhere:
+            sources.update(dict.fromkeys(checked, asked))
+        own = {v for v in sources if v in self.on_purpose and v.owner is not None}
+        tainted = following(plan, self.on_purpose)
+
+        def carried(node, operand):
+            if isinstance(node.op, (IncSubtensor, *advanced_increment_ops)) and operand > 0:
+                return {}  # JAX drops what would be written out of bounds
+            found = carries(node, operand)
+            return {o: kind for o, kind in found.items() if node.outputs[o] not in tainted}
+
+        found = watch_points(
+            plan.order,
+            {v: kind for v, kind in sources.items() if v not in own},
+            carries=carried,
+            infinite=expected_infinities(plan.order) | tainted,
+        )
+        points = {v: Watched(kind) for v, kind in found.items()}
+        if policy.big:
+            for v in (*entering, *checked):
+                if v.owner is not None and v in self.on_purpose:
+                    own.add(v)
+                else:
+                    points[v] = Watched(asked, big=True)
+        points.update((v, Watched(asked, policy.big, v.owner)) for v in own)
+        return points
+
+    def _written(self, plan, inner, points, whole=False, scan=None):
+        """Return a graph with its flag; the body of `scan` with its marks instead.
+
+        With `whole`, the flag is raised only if an output is bad as well.
+        """
+        fgraph, order, flags = plan.fgraph, [], []
+        new = {variable: variable for variable in fgraph.inputs}
+        rename_shared_random(fgraph, new)
+        inputs = [new[v] for v in fgraph.inputs]
+
+        def get(variable):
+            return variable if isinstance(variable, Constant) else new[variable]
+
+        def append(node):
+            order.append(node)
+            return node.outputs
+
+        for node in plan.order:
+            op, given, more = node.op, [get(v) for v in node.inputs], []
+            loop = op if isinstance(op, Scan) else None
+            bodies = [self._written(p, i, self._points(p), scan=loop) for p, i in inner.get(node, ())]
+            if any(body.is_flagged for body in bodies):
+                if loop is None:
+                    op, more = with_status(op, bodies), [FLAG()]
+                else:
+                    [body] = bodies
+                    marks = append(NoMarks(loop, body.marked).make_node(*given))
+                    op = with_status(op, bodies, len(marks))
+                    at = len(given) - loop.info.n_non_seqs - loop.info.n_nit_sot
+                    given[at:at] = marks
+                    more = [v.type() for v in marks]
+            outputs = append(Apply(op, given, [*(v.clone() for v in node.outputs), *more]))
+            new.update(zip(node.outputs, outputs, strict=False))
+            flags += outputs[len(node.outputs) :]
+        self.n_read += len(points)
+        results = [get(v) for v in fgraph.outputs]
+        is_flagged = bool(points or flags or whole)
+        read = [[get(v) for v in what.reads(variable)] for variable, what in points.items()]
+        watched = [*points.values(), *[Watched()] * len(flags)]
+        read += [[flag] for flag in flags]
+        marked = None
+        if scan is None:
+            flag = append(Flag(self.policy, tuple(watched)).make_node(*chain(*read)))
+            if whole:
+                flag = self._and_whole(plan, results, flag if points or flags else [], append)
+            results += flag
+        elif is_flagged:
+            marked = CheckedGraph(list(inputs), [first for first, *_ in read], list(order))
+            before = [mark_of(first) for first, *_ in read]
+            gather = Gather(self.policy, tuple(watched)).make_node(*chain(*read), *before)
+            results += append(gather)
+            at = len(inputs) - scan.info.n_non_seqs
+            inputs[at:at] = before
+        return FlaggedGraph(inputs, results, order, marked, is_flagged)
+
+    def _and_whole(self, plan, results, flag, append):
+        """Return a flag that is raised where one of the results is bad and `flag` is raised."""
+        what = Watched(kind_looked_for(self.policy), self.policy.big)
+        looked_at = [v for v in results if has_elements(v) and is_numeric(v.type)]
+        self.n_read += len(looked_at)
+        op = Flag(self.policy, (what,) * len(looked_at))
+        [is_bad] = append(op.make_node(*looked_at))
+        return append(pt.bitwise_and(is_bad, *flag).owner) if flag else [is_bad]

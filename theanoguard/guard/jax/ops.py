@@ -1,0 +1,203 @@
+"""Operations that exist only in the graphs that the guard hands to JAX.
+
+``code.py`` has what JAX traces for them.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.tensor.type import TensorType
+
+from theanoguard._facts import Kind
+from theanoguard.guard.graph.checks import INDEX, CompiledOp
+from theanoguard.guard.policy import Policy
+
+FLAG = TensorType("int32", ())
+STATUS = TensorType("int32", (None, None))
+
+# Columns of a status.  After them stand the steps of the loops, outermost first.
+BAD = 0
+# Of a call: the bits of the largest magnitude (NaN is the largest), in one or two words.
+LARGEST = 1
+# Of the details of one place, after the columns from SIZE to INDEX, which are those of a ledger.
+# The element that is the first bad one is held in two words for its real and two for its imaginary
+# part; after that stands the shape of the value.
+WORDS = INDEX + 1
+FIRST = WORDS + 1
+SHAPE = FIRST + 4
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A value that is read, and what for; by default it is a flag, which is bad where it is not 0.
+
+    Parameters
+    ----------
+    kind : Kind
+        Which bad elements are looked for, wherever they come from.
+    big : bool
+        Whether big ones are looked for as well.
+    node : Apply or None
+        If given, only what this node makes is looked for, and its operands are read too.
+    """
+
+    kind: Kind = Kind.NONE
+    big: bool = False
+    node: Any = None
+
+    def reads(self, variable):
+        """Return the variables that are read."""
+        return [variable] if self.node is None else [variable, *self.node.inputs]
+
+
+class Reading(CompiledOp):
+    """An operation that reads watched values.
+
+    Its first inputs are, for each of `watched`, the variables that :meth:`Watched.reads` gives.
+
+    Parameters
+    ----------
+    policy : Policy
+    watched : tuple of Watched
+    """
+
+    __props__: tuple[str, ...] = ("policy", "watched")
+
+    def __init__(self, policy: Policy, watched: tuple[Watched, ...]):
+        self.policy = policy
+        self.watched = watched
+
+    def grouped(self, inputs):
+        """Return a list of (watched, its value, values of its operands), and the other inputs."""
+        groups, at = [], 0
+        for watched in self.watched:
+            n = 1 if watched.node is None else 1 + len(watched.node.inputs)
+            groups.append((watched, inputs[at], inputs[at + 1 : at + n]))
+            at += n
+        return groups, inputs[at:]
+
+
+class Flag(Reading):
+    """1 where a watched value is bad, else 0."""
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [FLAG()])
+
+
+class Gather(Reading):
+    """Marks in arrays which elements of watched values were bad in any step of a loop.
+
+    The further inputs are what was marked before, one array for each watched value.  Nothing is
+    reduced to one number before the loop has ended.
+    """
+
+    def make_node(self, *inputs):
+        marks = inputs[len(inputs) - len(self.watched) :]
+        return Apply(self, list(inputs), [v.type() for v in marks])
+
+
+class NoMarks(CompiledOp):
+    """The marks of a loop that has not begun; its inputs are those of the Scan.
+
+    Parameters
+    ----------
+    scan : Scan
+        Without marks.
+    values : CheckedGraph
+        Gives the values that are marked, in a step of the loop.
+    """
+
+    __props__ = ("scan", "values")
+
+    def __init__(self, scan, values):
+        self.scan = scan
+        self.values = values
+
+    def make_node(self, *inputs):
+        marks = [mark_of(v) for v in self.values.outputs]
+        return Apply(self, list(inputs), [v.type() for v in marks])
+
+
+def mark_of(variable):
+    """Return a variable for the marks of the elements of another one."""
+    return TensorType("bool", (None,) * getattr(variable.type, "ndim", 0))()
+
+
+class Status(Reading):
+    """The status of a graph: of the values that it computes, and of the loops and bodies in it.
+
+    The further inputs are the statuses of nodes.
+
+    Parameters
+    ----------
+    policy : Policy
+    watched : tuple of Watched
+    rows : tuple of int
+        The checks of the watched values.
+    depth : int
+        How many loops within loops are in the graph.
+    """
+
+    __props__ = ("policy", "watched", "rows", "depth")
+
+    def __init__(self, policy, watched, rows, depth):
+        super().__init__(policy, watched)
+        self.rows = rows
+        self.depth = depth
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [STATUS()])
+
+
+class NoStatus(CompiledOp):
+    """The status of a loop that has not begun: a row that counts its steps, and those inside.
+
+    Parameters
+    ----------
+    rows : int
+    depth : int
+        As in :class:`Status`, with the loop itself.
+    """
+
+    __props__ = ("rows", "depth")
+
+    def __init__(self, rows, depth):
+        self.rows = rows
+        self.depth = depth
+
+    def make_node(self):
+        return Apply(self, [], [STATUS()])
+
+
+class CarryStatus(CompiledOp):
+    """Takes over into the status of a loop what a step has been the first to find.
+
+    Parameters
+    ----------
+    depth : int
+        As in :class:`NoStatus`.
+    """
+
+    __props__ = ("depth",)
+
+    def __init__(self, depth):
+        self.depth = depth
+
+    def make_node(self, carried, of_step):
+        return Apply(self, [carried, of_step], [STATUS()])
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What is asked of a function that gives the details of one place.
+
+    Parameters
+    ----------
+    row : int
+    ndim : int
+        Of the value.
+    """
+
+    row: int
+    ndim: int
