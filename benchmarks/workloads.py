@@ -13,9 +13,8 @@ def shared(value, name):
     return pytensor.shared(value, name=name)
 
 
-def mlp(dtype, rng):
+def mlp(dtype, rng, sizes=(784, 512, 512, 10), batch=128):
     """Training step of a 784-512-512-10 network, batch of 128, softmax cross-entropy, SGD."""
-    sizes = [784, 512, 512, 10]
     x, y = pt.matrix("x", dtype=dtype), pt.ivector("y")
     params, h = [], x
     for i, (m, n) in enumerate(zip(sizes, sizes[1:], strict=False)):
@@ -30,7 +29,7 @@ def mlp(dtype, rng):
     cost = -logp[pt.arange(y.shape[0]), y].mean()
     step = np.asarray(0.01, dtype)
     updates = [(p, p - step * g) for p, g in zip(params, pytensor.grad(cost, params), strict=True)]
-    values = rng.random((128, 784)).astype(dtype), rng.integers(0, 10, 128).astype("int32")
+    values = rng.random((batch, 784)).astype(dtype), rng.integers(0, 10, batch).astype("int32")
     return [x, y], cost, updates, values
 
 
@@ -57,10 +56,10 @@ def rnn(dtype, rng, mode=None):
     return [x, t], cost, updates, values
 
 
-def logp(dtype, rng):
+def logp(dtype, rng, rows=100_000):
     """Log-density of 100,000 observations under a linear model, with its gradient."""
-    obs = shared(rng.normal(size=100_000).astype(dtype), "obs")
-    covariate = shared(rng.normal(size=100_000).astype(dtype), "covariate")
+    obs = shared(rng.normal(size=rows).astype(dtype), "obs")
+    covariate = shared(rng.normal(size=rows).astype(dtype), "covariate")
     theta = pt.vector("theta", dtype=dtype)
     mu, sigma = theta[0] + theta[1] * covariate, pt.exp(theta[2])
     z = (obs - mu) / sigma

@@ -54,8 +54,12 @@ ON_DEMAND = {
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
 }
 
-# These import the package itself inside a function, since they must start without PyTensor.
-MAY_WAIT = {"theanoguard._pytest": {"theanoguard"}, "theanoguard.cli.main": {"theanoguard"}}
+# These import parts of the package inside a function: they must start without PyTensor, or JAX.
+MAY_WAIT = {
+    "theanoguard._pytest": {"theanoguard"},
+    "theanoguard.cli.main": {"theanoguard"},
+    "theanoguard.guard.jax.linker": {"theanoguard"},
+}
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 

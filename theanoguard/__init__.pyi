@@ -5,7 +5,7 @@ from ._event import GuardEvent
 from ._lint import Finding, lint
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
-from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
+from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of, sync
 from .guard.every_function import guarding
 from .log import EventLog, read_log
 from .monitor import (
@@ -66,6 +66,7 @@ __all__ = [
     "stable",
     "step_in_terminal",
     "step_through",
+    "sync",
     "testvalue",
     "track_provenance",
     "training",

@@ -94,16 +94,17 @@ def test_a_pickled_function():
 
 
 @needs_jax
-def test_one_small_array_and_no_way_back_to_python():
+def test_one_number_and_no_way_back_to_python():
     import jax
 
     x = pt.dmatrix("x")
     fn = pytensor.function([x], pt.exp(pt.log(x).sum(axis=0)), mode=jax_guard())
-    lowered = jax.jit(fn.vm.guard._run).lower(np.ones((5, 4)))
+    history = np.int32(0)
+    lowered = jax.jit(fn.vm.guard._run).lower(np.ones((5, 4)), history)
     assert "callback" not in lowered.as_text()
-    result, status = jax.eval_shape(fn.vm.guard._run, np.ones((5, 4)))
+    result, history = jax.eval_shape(fn.vm.guard._run, np.ones((5, 4)), history)
     assert result.shape == (4,)
-    assert status.shape == (1 + 4 * 3,)  # the input and three operations
+    assert history.shape == ()
 
 
 @needs_jax
@@ -145,11 +146,26 @@ def test_the_first_in_a_loop_is_that_of_the_first_step():
 @pytest.mark.parametrize("n", [0, 1, 2, 255, 257, 4097, 70_001])
 def test_no_place_is_missed(n):
     x = pt.dvector("x")
-    fn = pytensor.function([x], x * 2.0, mode=jax_guard(check_inputs=False))
+    fn = pytensor.function([x], x * 2.0, mode=jax_guard(inf_is_error="any"))
     good = np.linspace(-1.0, 1.0, n)
     fn(good)
     for at in {0, 1, n // 3, n - 2, n - 1} & set(range(n)):
         for value, kind in ((np.nan, "nan"), (-np.inf, "inf"), (-1e10, "big")):
+            bad = good.copy()
+            bad[at] = value
+            event = trip(fn, bad)
+            assert (event.kind, event.first_index, event.n_bad) == (kind, (at,), 1)
+
+
+@needs_jax
+@pytest.mark.parametrize("n", [0, 1, 2, 255, 257, 4097, 70_001])
+def test_no_place_is_missed_that_a_node_makes(n):
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x) * 1e10, mode=jax_guard())
+    good = np.linspace(0.5, 2.5, n)
+    fn(good)
+    for at in {0, 1, n // 3, n - 2, n - 1} & set(range(n)):
+        for value, kind in ((-1.0, "nan"), (0.0, "inf"), (3.0, "big")):
             bad = good.copy()
             bad[at] = value
             event = trip(fn, bad)
@@ -201,7 +217,11 @@ def test_a_place_that_is_rounded_otherwise_when_it_is_computed_again(monkeypatch
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x), mode=jax_guard())
     describe = code.describe
-    monkeypatch.setattr(code, "describe", lambda op, v: describe(op, code.jnp.ones_like(v)))
+
+    def rounded(policy, watched, v, operands):
+        return describe(policy, watched, code.jnp.ones_like(v), operands)
+
+    monkeypatch.setattr(code, "describe", rounded)
     with pytest.raises(GuardError) as caught:
         fn(np.array([1.0, 0.0]))
     event = caught.value.event

@@ -153,11 +153,10 @@ class StatusWriter(Writer):
     def check(self, variable, output=0):
         if is_shape_alone(self._fgraph, variable):
             return
-        self._rows.append(
-            self._checks.add_row(Place(variable, self._frames, output, self._loops))
-        )
+        self._rows.append(self._checks.add_row(Place(variable, self._frames, output, self._loops)))
         policy = self._checks.policy
-        watched = Watched(kind_looked_for(policy), policy.big, variable.owner)
+        node = judged_node(self._fgraph, variable)
+        watched = Watched(kind_looked_for(policy), policy.big, node)
         self._watched.append(watched)
         self._read += map(self._get, watched.reads(variable))
 
@@ -183,6 +182,14 @@ def is_shape_alone(fgraph, variable):
     """Whether an input gives the length of arrays and nothing else: for JAX it is no array."""
     readers = [node for node, _ in fgraph.clients[variable]] if variable.owner is None else []
     return bool(readers) and all(type(n.op).__name__ == "JAXShapeTuple" for n in readers)
+
+
+def judged_node(fgraph, variable):
+    """Return the node of which it is judged what it makes; None where all that is bad counts."""
+    node = variable.owner
+    if node is None or any(is_shape_alone(fgraph, v) for v in node.inputs):
+        return None
+    return node
 
 
 def is_shared_random(variable):
@@ -315,7 +322,8 @@ class FlagWriter:
                     own.add(v)
                 else:
                     points[v] = Watched(asked, big=True)
-        points.update((v, Watched(asked, policy.big, v.owner)) for v in own)
+        for v in own:
+            points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points
 
     def _written(self, plan, inner, points, whole=False, scan=None):
@@ -338,7 +346,9 @@ class FlagWriter:
         for node in plan.order:
             op, given, more = node.op, [get(v) for v in node.inputs], []
             loop = op if isinstance(op, Scan) else None
-            bodies = [self._written(p, i, self._points(p), scan=loop) for p, i in inner.get(node, ())]
+            bodies = [
+                self._written(p, i, self._points(p), scan=loop) for p, i in inner.get(node, ())
+            ]
             if any(body.is_flagged for body in bodies):
                 if loop is None:
                     op, more = with_status(op, bodies), [FLAG()]
