@@ -93,6 +93,22 @@ def test_draws_follow_the_published_recurrences(draw_float64, rows, n):
     assert again == continued
 
 
+def test_the_samples_that_theano_was_tested_with(draw_float64):
+    # Of L'Ecuyer's own program: 12 streams, 7 parts of each, 5 samples of each part.
+    from theano.sandbox.rng_mrg import ff_2p72, ff_2p134
+
+    published = np.loadtxt(Path(__file__).with_name("samples_MRG31k3p_12_7_5.txt"))
+    samples = []
+    stream = np.full(6, 12345, dtype="int32")
+    for _ in range(12):
+        part = stream
+        for _ in range(7):
+            samples.append(draw_float64([part], [5])[1])
+            part = np.array(ff_2p72(part), dtype="int32")
+        stream = np.array(ff_2p134(stream), dtype="int32")
+    np.testing.assert_allclose(np.concatenate(samples), published.ravel())
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.usefixtures("needs_cxx")
 def test_python_and_c_draw_the_same(shim, dtype):

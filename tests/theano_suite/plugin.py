@@ -43,14 +43,18 @@ UNDER_SHIM = os.environ.get("THEANO_SUITE_SHIM") == "1"
 
 
 class TestsFinder(MetaPathFinder):
-    """Finds ``theano...tests`` and what is in it: in the shim's tree, else in the source."""
+    """Finds ``theano...tests`` and what is in it: in the shim's tree, else in the source.
+
+    What the shim makes of a table, without a file, it finds itself.
+    """
 
     def __init__(self, tree):
         self.roots = [tree, SOURCE / "theano"]
+        self.sections = importlib.import_module("theanoguard.shim.names").SECTIONS
 
     def find_spec(self, fullname, path=None, target=None):
         package, *parts = fullname.split(".")
-        if package != "theano" or "tests" not in parts:
+        if package != "theano" or "tests" not in parts or fullname in self.sections:
             return None
         for root in self.roots:
             place = root.joinpath(*parts)
@@ -117,6 +121,18 @@ def give_old_numpy_testing():
     numpy.testing.dec = dec
 
 
+def find_data(tree):
+    """Let ``numpy.loadtxt`` read in the source what the tests look for beside Theano's modules."""
+    loadtxt = numpy.loadtxt
+
+    def load(path, *args, **kwargs):
+        if not os.path.exists(path):
+            path = SOURCE / "theano" / Path(path).relative_to(tree)
+        return loadtxt(path, *args, **kwargs)
+
+    numpy.loadtxt = load
+
+
 def prepare_shim():
     import theanoguard
     from theanoguard.shim import numpy_compat
@@ -125,6 +141,7 @@ def prepare_shim():
     give_nose()
     give_old_unittest()
     give_old_numpy_testing()
+    find_data(TREE)
     numpy_compat.install()
     theanoguard.install_theano()
     sys.meta_path.insert(0, TestsFinder(TREE))

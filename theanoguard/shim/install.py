@@ -8,25 +8,33 @@ from pathlib import Path
 
 from theanoguard._pytensor import forget_module_cache
 
+from . import names
+
 # The tree mirrors Theano's own module paths.  Its modules are loaded under Theano's names, so
 # that classes, pickles and messages name them as legacy code does.
 TREE = Path(__file__).parent / "theano"
 
 
 class TheanoFinder(MetaPathFinder):
-    """Finds the top package ``theano`` in the tree of the shim; the rest follows from its path.
+    """Finds the package ``theano`` in the tree of the shim, and its modules there or in the tables.
 
-    Of the modules that are not in the tree it refuses those of which it can say what to use.
+    Of other modules it refuses those of which it can say what to use.
     """
 
     def find_spec(self, fullname, path=None, target=None):
-        """Return the spec of the package ``theano``, and None for any other name."""
-        if fullname.startswith("theano.") and (missing := sys.modules.get("theano._missing")):
-            missing.refuse(fullname)
+        """Return the spec of Theano's modules, and None for any other name."""
+        if fullname.startswith("theano."):
+            if missing := sys.modules.get("theano._missing"):
+                missing.refuse(fullname)
+            return names.find_spec(fullname, path)
         if fullname != "theano":
             return None
+        top = str(TREE / "__init__.py")
         return spec_from_file_location(
-            "theano", TREE / "__init__.py", submodule_search_locations=[str(TREE)]
+            "theano",
+            top,
+            loader=names.FilledLoader("theano", top),
+            submodule_search_locations=[str(TREE)],
         )
 
 

@@ -1,7 +1,5 @@
 """Theano 1.0.5's names on PyTensor."""
 
-# The order is Theano's: later modules use the names of earlier ones.
-# isort: skip_file
 import logging
 import os as os
 import sys as sys
@@ -9,84 +7,10 @@ import warnings as warnings
 
 import numpy as np
 
-from . import _missing as _missing
+from . import gof as gof
+from . import tensor as tensor
 from . import version as version
 from .configdefaults import config as config
-from .configparser import change_flags as change_flags
-
-from . import compat as compat
-from . import gof as gof
-from .gof import Apply as Apply
-from .gof import CLinker as CLinker
-from .gof import Constant as Constant
-from .gof import Container as Container
-from .gof import DualLinker as DualLinker
-from .gof import FunctionGraph as FunctionGraph
-from .gof import Generic as Generic
-from .gof import InconsistencyError as InconsistencyError
-from .gof import Linker as Linker
-from .gof import LocalLinker as LocalLinker
-from .gof import Op as Op
-from .gof import OpWiseCLinker as OpWiseCLinker
-from .gof import OpenMPOp as OpenMPOp
-from .gof import PerformLinker as PerformLinker
-from .gof import Type as Type
-from .gof import Variable as Variable
-from .gof import generic as generic
-from .gof import object2 as object2
-from .gof import opt as opt
-from .gof import toolbox as toolbox
-from .gof import utils as utils
-
-from . import compile as compile
-from .compile import FunctionMaker as FunctionMaker
-from .compile import In as In
-from .compile import Mode as Mode
-from .compile import OpFromGraph as OpFromGraph
-from .compile import Out as Out
-from .compile import Param as Param
-from .compile import ProfileStats as ProfileStats
-from .compile import SymbolicInput as SymbolicInput
-from .compile import SymbolicOutput as SymbolicOutput
-from .compile import as_op as as_op
-from .compile import function as function
-from .compile import function_dump as function_dump
-from .compile import predefined_linkers as predefined_linkers
-from .compile import predefined_modes as predefined_modes
-from .compile import predefined_optimizers as predefined_optimizers
-from .compile import shared as shared
-
-from . import misc as misc
-from .misc.safe_asarray import _asarray as _asarray
-
-
-from . import scalar as scalar
-from . import tensor as tensor
-from . import scan_module as scan_module
-from .scan_module import clone as clone
-from .scan_module import foldl as foldl
-from .scan_module import foldr as foldr
-from .scan_module import map as map
-from .scan_module import reduce as reduce
-from .scan_module import scan as scan
-from .scan_module import scan_checkpoints as scan_checkpoints
-
-from . import printing as printing
-from .printing import pp as pp
-from .printing import pprint as pprint
-
-from . import ifelse as ifelse
-from . import raise_op as raise_op
-from . import updates as updates
-from .updates import OrderedUpdates as OrderedUpdates
-
-from . import gradient as gradient
-from .gradient import Lop as Lop
-from .gradient import Rop as Rop
-from .gradient import grad as grad
-from .gradient import subgraph_grad as subgraph_grad
-
-from . import tests as tests
 from .misc import frozendict as _frozendict  # noqa: F401
 from .misc import ordered_set as _ordered_set  # noqa: F401
 from .sandbox import cuda as _cuda  # noqa: F401

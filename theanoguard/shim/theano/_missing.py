@@ -5,6 +5,8 @@ import sys
 import unittest
 from pathlib import Path
 
+from theanoguard.shim.names import SECTIONS
+
 TREE = Path(__file__).parent
 
 
@@ -48,7 +50,7 @@ def message(name, use):
 def refuse(module):
     """Raise an ImportError if a module that is to be imported is one of `MODULES`."""
     place = TREE.joinpath(*module.split(".")[1:])
-    if place.is_dir() or place.with_suffix(".py").exists():
+    if place.is_dir() or place.with_suffix(".py").exists() or module in SECTIONS:
         return
     for name, use in MODULES.items():
         if module == name or module.startswith(f"{name}."):

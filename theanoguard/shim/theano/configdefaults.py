@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytensor
 from pytensor.compile import mode as pytensor_mode
-from pytensor.configdefaults import short_platform as short_platform
 from pytensor.link.c import cmodule
 
 from theanoguard import testvalue

@@ -2,40 +2,9 @@
 
 from functools import wraps
 
-from pytensor.gradient import DisconnectedGrad as DisconnectedGrad
-from pytensor.gradient import DisconnectedInputError as DisconnectedInputError
-from pytensor.gradient import DisconnectedType as DisconnectedType
-from pytensor.gradient import GradClip as GradClip
-from pytensor.gradient import GradientError as GradientError
-from pytensor.gradient import GradScale as GradScale
-from pytensor.gradient import NullTypeGradError as NullTypeGradError
-from pytensor.gradient import UndefinedGrad as UndefinedGrad
-from pytensor.gradient import ZeroGrad as ZeroGrad
-from pytensor.gradient import _float_ones_like as _float_ones_like
-from pytensor.gradient import _float_zeros_like as _float_zeros_like
-from pytensor.gradient import _is_zero as _is_zero
-from pytensor.gradient import _node_to_pattern as _node_to_pattern
-from pytensor.gradient import _populate_grad_dict as _populate_grad_dict
-from pytensor.gradient import _populate_var_to_app_to_idx as _populate_var_to_app_to_idx
-from pytensor.gradient import disconnected_grad as disconnected_grad
-from pytensor.gradient import disconnected_grad_ as disconnected_grad_
-from pytensor.gradient import disconnected_type as disconnected_type
+from pytensor.gradient import GradientError, ZeroGrad, pullback, pushforward, zero_grad, zero_grad_
 from pytensor.gradient import grad as pt_grad
-from pytensor.gradient import grad_clip as grad_clip
-from pytensor.gradient import grad_not_implemented as grad_not_implemented
-from pytensor.gradient import grad_scale as grad_scale
-from pytensor.gradient import grad_undefined as grad_undefined
-from pytensor.gradient import hessian as hessian
-from pytensor.gradient import jacobian as jacobian
-from pytensor.gradient import mode_not_slow as mode_not_slow
-from pytensor.gradient import numeric_grad as numeric_grad
-from pytensor.gradient import pullback, pushforward
-from pytensor.gradient import subgraph_grad as subgraph_grad
-from pytensor.gradient import undefined_grad as undefined_grad
-from pytensor.gradient import undefined_grad_ as undefined_grad_
 from pytensor.gradient import verify_grad as pt_verify_grad
-from pytensor.gradient import zero_grad as zero_grad
-from pytensor.gradient import zero_grad_ as zero_grad_
 from pytensor.graph.basic import Variable
 
 ConsiderConstant = ZeroGrad

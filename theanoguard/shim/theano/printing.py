@@ -14,25 +14,11 @@ from pytensor.compile.executor import Function
 from pytensor.compile.io import SymbolicInput, SymbolicOutput
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.printing import DefaultPrinter as DefaultPrinter
-from pytensor.printing import IgnorePrinter as IgnorePrinter
-from pytensor.printing import LeafPrinter as LeafPrinter
-from pytensor.printing import OperatorPrinter as OperatorPrinter
-from pytensor.printing import PatternPrinter as PatternPrinter
-from pytensor.printing import PPrinter as PPrinter
-from pytensor.printing import PrinterState as PrinterState
-from pytensor.printing import _TagGenerator as _TagGenerator
-from pytensor.printing import char_from_number as char_from_number
-from pytensor.printing import default_colorCodes as default_colorCodes
-from pytensor.printing import default_printer as default_printer
-from pytensor.printing import leaf_printer as leaf_printer
-from pytensor.printing import min_informative_str as min_informative_str
+from pytensor.printing import _TagGenerator, char_from_number, leaf_printer
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._pytensor import Scan
-from theanoguard.ops.print import Print as Print
 from theanoguard.ops.print import print_attributes
-from theanoguard.view.printing import pydotprint as pydotprint
 
 from .gof._graphs import clients_of
 

@@ -2,18 +2,9 @@
 
 import builtins
 import configparser as configparser
-from collections import OrderedDict as OrderedDict
-from collections.abc import Callable as Callable
-from collections.abc import Iterable as Iterable
-from collections.abc import Mapping as Mapping
+from collections import OrderedDict
 from collections.abc import MutableMapping as DictMixin  # noqa: F401
-from collections.abc import ValuesView as ValuesView
-from importlib import reload as reload
-from io import BytesIO as BytesIO
 from operator import truediv as operator_div  # noqa: F401
-
-from pytensor.utils import get_unbound_function as get_unbound_function
-from pytensor.utils import maybe_add_to_os_environ_pathlist as maybe_add_to_os_environ_pathlist
 
 PY3 = True
 izip = zip

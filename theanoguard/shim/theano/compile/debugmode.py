@@ -1,15 +1,7 @@
 """The mode that checks operations and rewrites against each other."""
 
 import numpy as np
-from pytensor.compile.debug.debugmode import BadDestroyMap as BadDestroyMap
-from pytensor.compile.debug.debugmode import BadOptimization as BadOptimization
-from pytensor.compile.debug.debugmode import BadThunkOutput as BadThunkOutput
-from pytensor.compile.debug.debugmode import BadViewMap as BadViewMap
-from pytensor.compile.debug.debugmode import DebugMode as DebugMode
-from pytensor.compile.debug.debugmode import DebugModeError as DebugModeError
-from pytensor.compile.debug.debugmode import InvalidValueError as InvalidValueError
-from pytensor.compile.debug.debugmode import StochasticOrder as StochasticOrder
-from pytensor.compile.debug.debugmode import default_make_thunk as default_make_thunk
+from pytensor.compile.debug.debugmode import DebugMode
 from pytensor.configdefaults import config
 from pytensor.tensor.type import TensorType
 

@@ -5,20 +5,18 @@ import copyreg
 import warnings
 from contextlib import contextmanager
 
-from pytensor.compile.aliasing import Supervisor as Supervisor
-from pytensor.compile.aliasing import alias_root as alias_root
-from pytensor.compile.aliasing import infer_reuse_pattern as infer_reuse_pattern
-from pytensor.compile.aliasing import insert_deepcopy as insert_deepcopy
-from pytensor.compile.aliasing import view_tree_set as view_tree_set
-from pytensor.compile.executor import DUPLICATE as DUPLICATE
-from pytensor.compile.executor import AliasedMemoryError as AliasedMemoryError
+from pytensor.compile.aliasing import (
+    Supervisor,
+    alias_root,
+    infer_reuse_pattern,
+    insert_deepcopy,
+    view_tree_set,
+)
+from pytensor.compile.executor import DUPLICATE, AliasedMemoryError, _pickle_Function
 from pytensor.compile.executor import Function as PyTensorFunction
-from pytensor.compile.executor import _constructor_Function as _constructor_Function
-from pytensor.compile.executor import _pickle_Function as _pickle_Function
 from pytensor.compile.maker import FunctionMaker as PyTensorFunctionMaker
 from pytensor.compile.mode import get_mode
-from pytensor.compile.ops import deep_copy_op as deep_copy_op
-from pytensor.compile.rebuild import UnusedInputError as UnusedInputError
+from pytensor.compile.rebuild import UnusedInputError
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.utils import get_variable_trace_string

@@ -1,9 +1,6 @@
 """Inputs and outputs of functions."""
 
 from pytensor.compile.io import In as PyTensorIn
-from pytensor.compile.io import Out as Out
-from pytensor.compile.io import SymbolicInput as SymbolicInput
-from pytensor.compile.io import SymbolicOutput as SymbolicOutput
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.link.basic import Container
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from theanoguard.monitor import MonitorMode as MonitorMode
 from theanoguard.view.printing import debugprint
 
 

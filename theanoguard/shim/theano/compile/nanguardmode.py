@@ -1,7 +1,6 @@
 """The mode that stops at NaN, Inf and big values."""
 
 import numpy as np
-from pytensor.utils import flatten as flatten
 
 from theanoguard.guard import NanGuardMode as GuardNanGuardMode
 

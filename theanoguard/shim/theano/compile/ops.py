@@ -4,27 +4,15 @@ import importlib
 import pickle
 
 import numpy as np
-from pytensor.compile.debug.debugmode import OutputGuard as OutputGuard
-from pytensor.compile.ops import DeepCopyOp as DeepCopyOp
-from pytensor.compile.ops import ViewOp as ViewOp
-from pytensor.compile.ops import deep_copy_op as deep_copy_op
-from pytensor.compile.ops import register_deep_copy_op_c_code as register_deep_copy_op_c_code
-from pytensor.compile.ops import register_view_op_c_code as register_view_op_c_code
-from pytensor.compile.ops import view_op as view_op
+from pytensor.compile.debug.debugmode import OutputGuard
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.type import Type
 from pytensor.tensor.basic import as_tensor_variable, get_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
-from pytensor.tensor.shape import Shape as Shape
-from pytensor.tensor.shape import Shape_i as Shape_i
-from pytensor.tensor.shape import register_shape_c_code as register_shape_c_code
-from pytensor.tensor.shape import register_shape_i_c_code as register_shape_i_c_code
-from pytensor.tensor.shape import shape as shape
-from pytensor.tensor.shape import shape_i as shape_i
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from .._rebroadcast import Rebroadcast as Rebroadcast
 from ..gof.op import Op
 
 _output_guard = OutputGuard()

@@ -4,7 +4,6 @@ import warnings
 
 from pytensor.compile.debug.profiling import ProfileStats
 from pytensor.compile.rebuild import construct_function_ins_and_outs
-from pytensor.compile.rebuild import rebuild_collect_shared as rebuild_collect_shared
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable

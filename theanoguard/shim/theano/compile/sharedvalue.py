@@ -1,13 +1,11 @@
 """Shared variables, and the functions that make them of values."""
 
 from pytensor.compile import sharedvalue
-from pytensor.compile.sharedvalue import SharedVariable as SharedVariable
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.type import Type
 from pytensor.graph.utils import add_tag_trace
-from pytensor.link.basic import Container as Container
-from pytensor.link.c.type import Generic
-from pytensor.link.c.type import generic as generic
+from pytensor.link.c.type import Generic, generic
 
 
 def shared_constructor(ctor, remove=False):

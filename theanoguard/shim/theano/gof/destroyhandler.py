@@ -1,6 +1,5 @@
 """Keeping in-place operations in order."""
 
-from pytensor.graph.destroyhandler import DestroyHandler as DestroyHandler
 from pytensor.graph.destroyhandler import inplace_candidates
 
 from ._graphs import graph_of

@@ -4,17 +4,7 @@ from collections import deque
 from contextlib import contextmanager
 
 from pytensor.graph import traversal
-from pytensor.graph.basic import Apply as Apply
-from pytensor.graph.basic import Constant as Constant
-from pytensor.graph.basic import Node as Node
-from pytensor.graph.basic import Variable as Variable
-from pytensor.graph.basic import as_string as as_string
-from pytensor.graph.basic import clone as clone
-from pytensor.graph.basic import clone_get_equiv as clone_get_equiv
-from pytensor.graph.basic import default_node_formatter as default_node_formatter
-from pytensor.graph.basic import equal_computations
-from pytensor.graph.basic import op_as_string as op_as_string
-from pytensor.graph.op import io_connection_pattern as io_connection_pattern
+from pytensor.graph.basic import Constant, Variable, equal_computations
 
 default_leaf_formatter = str
 _init_variable = Variable.__init__

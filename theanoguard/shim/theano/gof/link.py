@@ -2,13 +2,6 @@
 
 from pytensor.link import basic
 from pytensor.link import utils as link_utils
-from pytensor.link.basic import Container as Container
-from pytensor.link.basic import Linker as Linker
-from pytensor.link.basic import LocalLinker as LocalLinker
-from pytensor.link.basic import PerformLinker as PerformLinker
-from pytensor.link.utils import gc_helper as gc_helper
-from pytensor.link.utils import map_storage as map_storage
-from pytensor.link.utils import streamline as streamline
 
 from ._graphs import graph_of
 from .utils import to_return_values

@@ -7,14 +7,11 @@ from pytensor.graph import op as graph_op
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.utils import MethodNotDefined, get_variable_trace_string
 from pytensor.link.c import op as c_op
-from pytensor.link.c.interface import CLinkerObject as CLinkerObject
-from pytensor.link.c.interface import CLinkerOp as CLinkerOp
 from pytensor.tensor.basic import as_tensor_variable
 
 from theanoguard.testvalue import config
 
-from . import graph as graph
-from . import utils as utils
+from . import utils
 from ._oldstyle import NUMPY_FLAG
 
 # Op classes with a function inside, by the name of the attribute that holds it.

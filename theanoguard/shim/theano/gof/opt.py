@@ -8,18 +8,8 @@ from functools import partial
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting import basic
-from pytensor.graph.rewriting.basic import ChangeTracker as ChangeTracker
-from pytensor.graph.rewriting.basic import MergeFeature as MergeFeature
-from pytensor.graph.rewriting.basic import MergeOptimizer as MergeOptimizer
-from pytensor.graph.rewriting.basic import check_stack_trace as check_stack_trace
-from pytensor.graph.rewriting.basic import copy_stack_trace as copy_stack_trace
-from pytensor.graph.rewriting.basic import merge_dict as merge_dict
+from pytensor.graph.rewriting.basic import copy_stack_trace
 
-from ..configdefaults import config as config
-from . import graph as graph
-from . import op as op
-from . import toolbox as toolbox
-from . import utils as utils
 from ._graphs import is_in_graph, working_on
 from .graph import is_same_graph, nodes_constructed
 from .utils import MethodNotDefined, StandsFor

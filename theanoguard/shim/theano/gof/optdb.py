@@ -3,10 +3,7 @@
 import math
 
 from pytensor.graph.rewriting import db
-from pytensor.graph.rewriting.db import ProxyDB as ProxyDB
-from pytensor.graph.rewriting.db import TopoDB as TopoDB
 
-from . import opt as opt
 from .opt import LocalOptGroup
 
 DB = db.RewriteDatabase

@@ -1,15 +1,13 @@
 """What listens to the changes of a graph."""
 
 from pytensor.graph import features
-from pytensor.graph.features import AlreadyThere as AlreadyThere
-from pytensor.graph.features import BadOptimization as BadOptimization
-from pytensor.graph.features import Bookkeeper as Bookkeeper
-from pytensor.graph.features import Feature as Feature
-from pytensor.graph.features import History as History
-from pytensor.graph.features import PreserveVariableAttributes as PreserveVariableAttributes
-from pytensor.graph.features import ReplacementDidNotRemoveError
-from pytensor.graph.features import ReplaceValidate as ReplaceValidate
-from pytensor.graph.features import Validator as Validator
+from pytensor.graph.features import (
+    AlreadyThere,
+    BadOptimization,
+    Bookkeeper,
+    Feature,
+    ReplacementDidNotRemoveError,
+)
 
 ReplacementDidntRemovedError = ReplacementDidNotRemoveError
 

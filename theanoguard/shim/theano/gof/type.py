@@ -2,14 +2,6 @@
 
 from pytensor.graph import type as graph_type
 from pytensor.link.c import type as c_type
-from pytensor.link.c.interface import CLinkerType as CLinkerType
-from pytensor.link.c.type import CDataType as CDataType
-from pytensor.link.c.type import CDataTypeConstant as CDataTypeConstant
-from pytensor.link.c.type import CEnumType as CEnumType
-from pytensor.link.c.type import EnumList as EnumList
-from pytensor.link.c.type import EnumType as EnumType
-from pytensor.link.c.type import Generic as Generic
-from pytensor.link.c.type import generic as generic
 from pytensor.utils import Singleton
 
 from .utils import MethodNotDefined, StandsFor

@@ -6,19 +6,8 @@ from collections import Counter
 from functools import wraps
 from pathlib import Path
 
-from pytensor.graph.utils import MetaObject as MetaObject
-from pytensor.graph.utils import MethodNotDefined as MethodNotDefined
-from pytensor.graph.utils import Scratchpad
-from pytensor.graph.utils import add_tag_trace as add_tag_trace
-from pytensor.graph.utils import get_variable_trace_string as get_variable_trace_string
-from pytensor.graph.utils import simple_extract_stack as simple_extract_stack
-from pytensor.link.c.params_type import c_cpp_keywords as c_cpp_keywords
-from pytensor.utils import difference as difference
-from pytensor.utils import flatten as flatten
-from pytensor.utils import from_return_values as from_return_values
-from pytensor.utils import hash_from_code as hash_from_code
-from pytensor.utils import to_return_values as to_return_values
-from pytensor.utils import uniq as uniq
+from pytensor.graph.utils import MetaObject, Scratchpad
+from pytensor.utils import hash_from_code
 
 object2 = MetaObject
 scratchpad = Scratchpad

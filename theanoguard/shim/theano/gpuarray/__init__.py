@@ -6,17 +6,7 @@ Only what the shim answers is in files.  The other modules hold names to import,
 import sys
 from types import ModuleType
 
-from . import dnn as dnn
-from . import type as type
 from ._standin import NAMES, as_gpuarray_variable, infer_context_name, stand_ins
-from .type import ContextNotDefined as ContextNotDefined
-from .type import GpuArrayConstant as GpuArrayConstant
-from .type import GpuArraySharedVariable as GpuArraySharedVariable
-from .type import GpuArrayType as GpuArrayType
-from .type import GpuArrayVariable as GpuArrayVariable
-from .type import get_context as get_context
-from .type import gpuarray_shared_constructor as gpuarray_shared_constructor
-from .type import reg_context as reg_context
 
 pygpu = None
 pygpu_activated = False

@@ -8,8 +8,7 @@ import io
 import pickle
 import zipfile
 from collections import defaultdict
-from pickle import DEFAULT_PROTOCOL as DEFAULT_PROTOCOL
-from pickle import HIGHEST_PROTOCOL as HIGHEST_PROTOCOL
+from pickle import DEFAULT_PROTOCOL
 
 import numpy as np
 

@@ -2,8 +2,6 @@
 
 import warnings
 
-from ..tensor.slinalg import solve as solve
-
 warnings.warn(
     "The module theano.sandbox.solve will soon be deprecated.\n"
     "Please use tensor.slinalg.solve instead.",

@@ -1,4 +1,1 @@
 """Theano's ``theano.scalar``."""
-
-from .basic import *  # noqa: F403
-from .basic_scipy import *  # noqa: F403

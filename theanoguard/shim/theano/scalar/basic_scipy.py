@@ -1,41 +1,7 @@
 """Theano's ``theano.scalar.basic_scipy``: special functions."""
 
 from pytensor.gradient import grad_not_implemented
-from pytensor.scalar.basic import BinaryScalarOp as BinaryScalarOp
-from pytensor.scalar.basic import upgrade_to_float as upgrade_to_float
-from pytensor.scalar.basic import upgrade_to_float64 as upgrade_to_float64
-from pytensor.scalar.math import I0 as I0
-from pytensor.scalar.math import I1 as I1
-from pytensor.scalar.math import J0 as J0
-from pytensor.scalar.math import J1 as J1
-from pytensor.scalar.math import Erf as Erf
-from pytensor.scalar.math import Erfc as Erfc
-from pytensor.scalar.math import Erfcinv as Erfcinv
-from pytensor.scalar.math import Erfcx as Erfcx
-from pytensor.scalar.math import Erfinv as Erfinv
-from pytensor.scalar.math import Gamma as Gamma
-from pytensor.scalar.math import GammaInc as GammaInc
-from pytensor.scalar.math import GammaIncC as GammaIncC
-from pytensor.scalar.math import GammaLn as GammaLn
-from pytensor.scalar.math import Jv as Jv
-from pytensor.scalar.math import Psi as Psi
-from pytensor.scalar.math import TriGamma as TriGamma
-from pytensor.scalar.math import erf as erf
-from pytensor.scalar.math import erfc as erfc
-from pytensor.scalar.math import erfcinv as erfcinv
-from pytensor.scalar.math import erfcx as erfcx
-from pytensor.scalar.math import erfinv as erfinv
-from pytensor.scalar.math import gamma as gamma
-from pytensor.scalar.math import gammainc as gammainc
-from pytensor.scalar.math import gammaincc as gammaincc
-from pytensor.scalar.math import gammaln as gammaln
-from pytensor.scalar.math import i0 as i0
-from pytensor.scalar.math import i1 as i1
-from pytensor.scalar.math import j0 as j0
-from pytensor.scalar.math import j1 as j1
-from pytensor.scalar.math import jv as jv
-from pytensor.scalar.math import psi as psi
-from pytensor.scalar.math import tri_gamma as tri_gamma
+from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float, upgrade_to_float64
 from scipy import special
 from scipy.stats import chi2
 

@@ -1,18 +1,9 @@
 """Theano's ``theano.scan_module.scan_utils``."""
 
 import numpy as np
-from pytensor.graph.basic import equal_computations as equal_computations
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, io_toposort
-from pytensor.scan.basic import get_updates_and_outputs as get_updates_and_outputs
 from pytensor.scan.utils import ScanArgs as scan_args  # noqa: F401
-from pytensor.scan.utils import ScanProfileStats as ScanProfileStats
-from pytensor.scan.utils import Validator as Validator
-from pytensor.scan.utils import expand_empty as expand_empty
-from pytensor.scan.utils import forced_replace as forced_replace
-from pytensor.scan.utils import reconstruct_graph as reconstruct_graph
-from pytensor.scan.utils import safe_new as safe_new
-from pytensor.scan.utils import until as until
 from pytensor.tensor.basic import get_scalar_constant_value
 from pytensor.tensor.exceptions import NotScalarConstantError
 

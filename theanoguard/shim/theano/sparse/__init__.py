@@ -1,11 +1,9 @@
 """Theano's ``theano.sparse``."""
 
 import scipy
+from pytensor.sparse.sharedvar import sparse_constructor
 
-from . import opt as opt
-from . import sharedvar as sharedvar
 from .basic import *  # noqa: F403
-from .sharedvar import sparse_constructor
 from .type import *  # noqa: F403
 
 enable_sparse = True

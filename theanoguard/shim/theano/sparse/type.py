@@ -1,7 +1,6 @@
 """Theano's ``theano.sparse.type``."""
 
 from pytensor.sparse.type import SparseTensorType
-from pytensor.sparse.type import _is_sparse as _is_sparse
 
 imported_scipy = True
 

@@ -1,19 +1,6 @@
 """Theano's ``theano.tensor.elemwise``."""
 
-from pytensor.tensor.elemwise import CAReduce as CAReduce
-from pytensor.tensor.elemwise import DimShuffle as DimShuffle
-from pytensor.tensor.elemwise import DimShufflePrinter as DimShufflePrinter
-from pytensor.tensor.elemwise import Elemwise as Elemwise
-from pytensor.tensor.elemwise import TensorType as TensorType
-from pytensor.tensor.elemwise import TensorVariable as TensorVariable
-from pytensor.tensor.elemwise import as_tensor_variable as as_tensor_variable
-from pytensor.tensor.math import All as All
-from pytensor.tensor.math import Any as Any
-from pytensor.tensor.math import MulWithoutZeros as MulWithoutZeros
-from pytensor.tensor.math import Prod as Prod
-from pytensor.tensor.math import ProdWithoutZeros as ProdWithoutZeros
-from pytensor.tensor.math import Sum as Sum
-from pytensor.tensor.math import mul_without_zeros as mul_without_zeros
+from pytensor.tensor.elemwise import CAReduce
 
 CAReduceDtype = CAReduce
 

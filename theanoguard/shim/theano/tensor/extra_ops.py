@@ -2,32 +2,7 @@
 
 from functools import partial
 
-from pytensor.tensor.extra_ops import Bartlett as Bartlett
-from pytensor.tensor.extra_ops import CpuContiguous as CpuContiguous
-from pytensor.tensor.extra_ops import CumOp as CumOp
-from pytensor.tensor.extra_ops import FillDiagonal as FillDiagonal
-from pytensor.tensor.extra_ops import FillDiagonalOffset as FillDiagonalOffset
-from pytensor.tensor.extra_ops import RavelMultiIndex as RavelMultiIndex
-from pytensor.tensor.extra_ops import SearchsortedOp as SearchsortedOp
-from pytensor.tensor.extra_ops import Unique as Unique
-from pytensor.tensor.extra_ops import UnravelIndex as UnravelIndex
-from pytensor.tensor.extra_ops import bartlett as bartlett
-from pytensor.tensor.extra_ops import bartlett_ as bartlett_
-from pytensor.tensor.extra_ops import bincount as bincount
-from pytensor.tensor.extra_ops import compress as compress
-from pytensor.tensor.extra_ops import cpu_contiguous as cpu_contiguous
-from pytensor.tensor.extra_ops import cumprod as cumprod
-from pytensor.tensor.extra_ops import cumsum as cumsum
-from pytensor.tensor.extra_ops import diff as diff
-from pytensor.tensor.extra_ops import fill_diagonal as fill_diagonal
-from pytensor.tensor.extra_ops import fill_diagonal_ as fill_diagonal_
-from pytensor.tensor.extra_ops import fill_diagonal_offset as fill_diagonal_offset
-from pytensor.tensor.extra_ops import fill_diagonal_offset_ as fill_diagonal_offset_
-from pytensor.tensor.extra_ops import ravel_multi_index as ravel_multi_index
-from pytensor.tensor.extra_ops import repeat as repeat
-from pytensor.tensor.extra_ops import searchsorted as searchsorted
-from pytensor.tensor.extra_ops import squeeze as squeeze
-from pytensor.tensor.extra_ops import to_one_hot as to_one_hot
+from pytensor.tensor.extra_ops import cumprod, cumsum, diff, repeat
 from pytensor.tensor.extra_ops import unravel_index as pt_unravel_index
 
 from .basic import as_tensor_variable, get_vector_length, stack

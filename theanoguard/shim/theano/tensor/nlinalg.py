@@ -4,25 +4,11 @@ from functools import reduce
 
 import pytensor.tensor.linalg as pt_linalg
 from pytensor.tensor.basic import AllocDiag as PyTensorAllocDiag
-from pytensor.tensor.basic import ExtractDiag as ExtractDiag
 from pytensor.tensor.basic import alloc_diag as pt_alloc_diag
-from pytensor.tensor.linalg import SVD as SVD
-from pytensor.tensor.linalg import Det as Det
-from pytensor.tensor.linalg import Eig as Eig
 from pytensor.tensor.linalg import Eigh as PyTensorEigh
-from pytensor.tensor.linalg import MatrixInverse as MatrixInverse
 from pytensor.tensor.linalg import MatrixPinv as PyTensorMatrixPinv
-from pytensor.tensor.linalg import TensorInv as TensorInv
-from pytensor.tensor.linalg import TensorSolve as TensorSolve
-from pytensor.tensor.linalg import det as det
-from pytensor.tensor.linalg import eig as eig
 from pytensor.tensor.linalg import lstsq as pt_lstsq
-from pytensor.tensor.linalg import matrix_inverse as matrix_inverse
-from pytensor.tensor.linalg import matrix_power as matrix_power
-from pytensor.tensor.linalg import pinv as pinv
-from pytensor.tensor.linalg import qr as qr
-from pytensor.tensor.linalg import tensorinv as tensorinv
-from pytensor.tensor.linalg import tensorsolve as tensorsolve
+from pytensor.tensor.linalg import pinv
 
 from .._standin import StandIn
 from .basic import abs_, as_tensor_variable, diagonal, dot, max, min, sum

@@ -14,7 +14,6 @@ from pytensor.scalar.basic import upcast
 from pytensor.tensor.exceptions import ShapeError
 from pytensor.tensor.type import integer_dtypes
 
-from .. import tensor as tensor
 from .basic import permute_row_elements
 from .type import TensorType
 

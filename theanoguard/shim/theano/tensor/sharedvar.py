@@ -1,10 +1,6 @@
 """Theano's ``theano.tensor.sharedvar``."""
 
-from pytensor.compile.sharedvalue import SharedVariable as SharedVariable
-from pytensor.tensor.sharedvar import TensorSharedVariable as TensorSharedVariable
-from pytensor.tensor.sharedvar import load_shared_variable as load_shared_variable
-from pytensor.tensor.sharedvar import scalar_constructor as scalar_constructor
-from pytensor.tensor.sharedvar import tensor_constructor as tensor_constructor
+from pytensor.tensor.sharedvar import TensorSharedVariable
 
 
 class _ZeroDimensional(type):

@@ -5,10 +5,8 @@ import pytensor.tensor.linalg as pt_linalg
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.linalg import Cholesky as PyTensorCholesky
 from pytensor.tensor.linalg import Eigvalsh as PyTensorEigvalsh
-from pytensor.tensor.linalg import Expm as Expm
 from pytensor.tensor.linalg import Solve as PyTensorSolve
 from pytensor.tensor.linalg import SolveTriangular
-from pytensor.tensor.linalg import expm as expm
 from pytensor.tensor.math import all, any, invert, isnan, or_, outer
 
 from .._standin import StandIn

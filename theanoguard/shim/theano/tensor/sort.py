@@ -2,10 +2,7 @@
 
 from pytensor.tensor.basic import as_tensor_variable, cast, switch, take_along_axis
 from pytensor.tensor.math import gt
-from pytensor.tensor.sort import ArgSortOp as ArgSortOp
-from pytensor.tensor.sort import SortOp as SortOp
-from pytensor.tensor.sort import argsort as argsort
-from pytensor.tensor.sort import sort as sort
+from pytensor.tensor.sort import argsort
 
 
 def topk_and_argtopk(x, kth, axis=-1, sorted=True, idx_dtype="int64"):

@@ -1,23 +1,13 @@
 """Theano's ``theano.tensor.subtensor``."""
 
 from pytensor.graph.type import Type
-from pytensor.tensor.exceptions import AdvancedIndexingError as AdvancedIndexingError
-from pytensor.tensor.subtensor import AdvancedIncSubtensor as AdvancedIncSubtensor
-from pytensor.tensor.subtensor import AdvancedSubtensor as AdvancedSubtensor
-from pytensor.tensor.subtensor import IncSubtensor as IncSubtensor
-from pytensor.tensor.subtensor import Subtensor as Subtensor
-from pytensor.tensor.subtensor import SubtensorPrinter as SubtensorPrinter
-from pytensor.tensor.subtensor import _sum_grad_over_bcasted_dims as _sum_grad_over_bcasted_dims
-from pytensor.tensor.subtensor import advanced_inc_subtensor as advanced_inc_subtensor
-from pytensor.tensor.subtensor import advanced_inc_subtensor1 as advanced_inc_subtensor1
-from pytensor.tensor.subtensor import advanced_set_subtensor as advanced_set_subtensor
-from pytensor.tensor.subtensor import advanced_set_subtensor1 as advanced_set_subtensor1
-from pytensor.tensor.subtensor import advanced_subtensor as advanced_subtensor
-from pytensor.tensor.subtensor import advanced_subtensor1 as advanced_subtensor1
-from pytensor.tensor.subtensor import get_canonical_form_slice as get_canonical_form_slice
-from pytensor.tensor.subtensor import inc_subtensor as inc_subtensor
-from pytensor.tensor.subtensor import set_subtensor as set_subtensor
-from pytensor.tensor.subtensor import take as take
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    advanced_inc_subtensor,
+    advanced_set_subtensor,
+    advanced_subtensor,
+)
 
 from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops
 

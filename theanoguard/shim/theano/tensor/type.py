@@ -1,11 +1,6 @@
 """Theano's ``theano.tensor.type``."""
 
 from pytensor.tensor.type import TensorType as PyTensorType
-from pytensor.tensor.type import values_eq_approx as values_eq_approx
-from pytensor.tensor.type import values_eq_approx_always_true as values_eq_approx_always_true
-from pytensor.tensor.type import values_eq_approx_remove_inf as values_eq_approx_remove_inf
-from pytensor.tensor.type import values_eq_approx_remove_inf_nan as values_eq_approx_remove_inf_nan
-from pytensor.tensor.type import values_eq_approx_remove_nan as values_eq_approx_remove_nan
 
 
 class _TensorTypeMeta(type(PyTensorType)):

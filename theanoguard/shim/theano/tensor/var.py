@@ -3,9 +3,6 @@
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.tensor import variable
-from pytensor.tensor.variable import TensorConstant as TensorConstant
-from pytensor.tensor.variable import TensorConstantSignature as TensorConstantSignature
-from pytensor.tensor.variable import _tensor_py_operators as _tensor_py_operators
 
 
 class _TensorVariableType(type(variable.TensorVariable)):

@@ -10,67 +10,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from ...tensor.basic import as_tensor_variable, discrete_dtypes, float_dtypes
-from ..basic import CSC as CSC
-from ..basic import CSM as CSM
-from ..basic import CSR as CSR
-from ..basic import AddSSData as AddSSData
-from ..basic import Cast as Cast
-from ..basic import CSMProperties as CSMProperties
-from ..basic import HStack as HStack
-from ..basic import MulSV as MulSV
-from ..basic import Remove0 as Remove0
-from ..basic import SamplingDot as SamplingDot
-from ..basic import SparseType as SparseType
-from ..basic import StructuredAddSV as StructuredAddSV
-from ..basic import VStack as VStack
-from ..basic import add_s_s as add_s_s
-from ..basic import add_s_s_data as add_s_s_data
-from ..basic import as_sparse_variable as as_sparse_variable
-from ..basic import bcast as bcast
-from ..basic import ccast as ccast
-from ..basic import csm_data as csm_data
-from ..basic import csm_indices as csm_indices
-from ..basic import csm_indptr as csm_indptr
-from ..basic import csm_properties as csm_properties
-from ..basic import csm_shape as csm_shape
-from ..basic import dcast as dcast
-from ..basic import dot as dot
-from ..basic import fcast as fcast
-from ..basic import hstack as hstack
-from ..basic import icast as icast
-from ..basic import lcast as lcast
-from ..basic import mul_s_d as mul_s_d
-from ..basic import mul_s_s as mul_s_s
-from ..basic import mul_s_v as mul_s_v
-from ..basic import neg as neg
-from ..basic import remove0 as remove0
-from ..basic import sampling_dot as sampling_dot
-from ..basic import structured_add as structured_add
-from ..basic import structured_add_s_v as structured_add_s_v
-from ..basic import structured_exp as structured_exp
-from ..basic import structured_log as structured_log
-from ..basic import structured_maximum as structured_maximum
-from ..basic import structured_minimum as structured_minimum
-from ..basic import structured_monoid as structured_monoid
-from ..basic import structured_pow as structured_pow
-from ..basic import structured_sigmoid as structured_sigmoid
-from ..basic import vstack as vstack
-from ..basic import wcast as wcast
-from ..basic import zcast as zcast
-from ..opt import MulSDCSC as MulSDCSC
-from ..opt import MulSDCSR as MulSDCSR
-from ..opt import MulSVCSR as MulSVCSR
-from ..opt import SamplingDotCSR as SamplingDotCSR
-from ..opt import StructuredAddSVCSR as StructuredAddSVCSR
-from ..opt import local_mul_s_d as local_mul_s_d
-from ..opt import local_mul_s_v as local_mul_s_v
-from ..opt import local_sampling_dot_csr as local_sampling_dot_csr
-from ..opt import local_structured_add_s_v as local_structured_add_s_v
-from ..opt import mul_s_d_csc as mul_s_d_csc
-from ..opt import mul_s_d_csr as mul_s_d_csr
-from ..opt import mul_s_v_csr as mul_s_v_csr
-from ..opt import sampling_dot_csr as sampling_dot_csr
-from ..opt import structured_add_s_v_csr as structured_add_s_v_csr
+from ..basic import Remove0, SparseType, as_sparse_variable, remove0
 
 EliminateZeros = Remove0
 eliminate_zeros = remove0

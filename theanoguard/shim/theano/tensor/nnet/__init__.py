@@ -2,72 +2,8 @@
 
 import warnings
 
-from . import opt as opt
 from .abstract_conv import conv2d as abstract_conv2d
-from .abstract_conv import conv2d_grad_wrt_inputs as conv2d_grad_wrt_inputs
-from .abstract_conv import conv3d as conv3d
-from .abstract_conv import separable_conv2d as separable_conv2d
-from .bn import batch_normalization as batch_normalization
-from .conv import ConvOp as ConvOp
-from .nnet import CrossentropyCategorical1Hot as CrossentropyCategorical1Hot
-from .nnet import CrossentropyCategorical1HotGrad as CrossentropyCategorical1HotGrad
-from .nnet import CrossentropySoftmax1HotWithBiasDx as CrossentropySoftmax1HotWithBiasDx
-from .nnet import CrossentropySoftmaxArgmax1HotWithBias as CrossentropySoftmaxArgmax1HotWithBias
-from .nnet import LogSoftmax as LogSoftmax
-from .nnet import Prepend_scalar_constant_to_each_row as Prepend_scalar_constant_to_each_row
-from .nnet import Prepend_scalar_to_each_row as Prepend_scalar_to_each_row
-from .nnet import Softmax as Softmax
-from .nnet import SoftmaxGrad as SoftmaxGrad
-from .nnet import SoftmaxWithBias as SoftmaxWithBias
-from .nnet import binary_crossentropy as binary_crossentropy
-from .nnet import categorical_crossentropy as categorical_crossentropy
-from .nnet import confusion_matrix as confusion_matrix
-from .nnet import crossentropy_categorical_1hot as crossentropy_categorical_1hot
-from .nnet import crossentropy_categorical_1hot_grad as crossentropy_categorical_1hot_grad
-from .nnet import crossentropy_softmax_1hot as crossentropy_softmax_1hot
-from .nnet import crossentropy_softmax_1hot_with_bias as crossentropy_softmax_1hot_with_bias
-from .nnet import crossentropy_softmax_1hot_with_bias_dx as crossentropy_softmax_1hot_with_bias_dx
-from .nnet import (
-    crossentropy_softmax_argmax_1hot_with_bias as crossentropy_softmax_argmax_1hot_with_bias,
-)
-from .nnet import (
-    crossentropy_softmax_max_and_argmax_1hot as crossentropy_softmax_max_and_argmax_1hot,
-)
-from .nnet import (
-    crossentropy_softmax_max_and_argmax_1hot_with_bias as crossentropy_softmax_max_and_argmax_1hot_with_bias,  # noqa: E501
-)
-from .nnet import (
-    crossentropy_to_crossentropy_with_softmax as crossentropy_to_crossentropy_with_softmax,
-)
-from .nnet import (
-    crossentropy_to_crossentropy_with_softmax_with_bias as crossentropy_to_crossentropy_with_softmax_with_bias,  # noqa: E501
-)
-from .nnet import elu as elu
-from .nnet import (
-    graph_merge_softmax_with_crossentropy_softmax as graph_merge_softmax_with_crossentropy_softmax,
-)
-from .nnet import h_softmax as h_softmax
-from .nnet import logsoftmax as logsoftmax
-from .nnet import logsoftmax_op as logsoftmax_op
-from .nnet import prepend_0_to_each_row as prepend_0_to_each_row
-from .nnet import prepend_1_to_each_row as prepend_1_to_each_row
-from .nnet import prepend_scalar_to_each_row as prepend_scalar_to_each_row
-from .nnet import relu as relu
-from .nnet import selu as selu
-from .nnet import sigmoid_binary_crossentropy as sigmoid_binary_crossentropy
-from .nnet import softmax as softmax
-from .nnet import softmax_grad as softmax_grad
-from .nnet import softmax_graph as softmax_graph
-from .nnet import softmax_op as softmax_op
-from .nnet import softmax_simplifier as softmax_simplifier
-from .nnet import softmax_with_bias as softmax_with_bias
-from .nnet import softsign as softsign
-from .sigm import hard_sigmoid as hard_sigmoid
-from .sigm import scalar_sigmoid as scalar_sigmoid
-from .sigm import sigmoid as sigmoid
-from .sigm import sigmoid_inplace as sigmoid_inplace
-from .sigm import softplus as softplus
-from .sigm import ultra_fast_sigmoid as ultra_fast_sigmoid
+from .abstract_conv import conv2d_grad_wrt_inputs
 
 
 def conv2d(

@@ -1,3 +1,0 @@
-"""Sets that keep their order."""
-
-from pytensor.misc.ordered_set import OrderedSet as OrderedSet

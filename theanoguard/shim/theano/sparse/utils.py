@@ -1,3 +1,0 @@
-"""Theano's ``theano.sparse.utils``."""
-
-from pytensor.sparse.utils import hash_from_sparse as hash_from_sparse

@@ -1,3 +1,0 @@
-"""Theano's ``theano.tests.breakpoint``."""
-
-from pytensor.breakpoint import PdbBreakpoint as PdbBreakpoint
