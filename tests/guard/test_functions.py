@@ -405,7 +405,7 @@ def test_threads_with_copies_of_one_function():
 
 BUILD = """
 import numpy as np, pytensor
-from theanoguard.guard import kernel
+from theanoguard.guard.c import build as kernel
 module = kernel.load()
 guard = module.Guard(nan=True, inf=True, big=True, ints=False, limit=1e10, raising=True,
                      n_slots=0, report=print, is_bad=bool, snapshot=list, trip_type=ValueError)
@@ -420,6 +420,7 @@ def _flags(base):
     return {**os.environ, "PYTENSOR_FLAGS": ",".join([*kept, f"base_compiledir={base}"])}
 
 
+@pytest.mark.deep
 def test_several_processes_build_the_kernel_at_once(tmp_path, needs_cxx):
     processes = [
         subprocess.Popen(

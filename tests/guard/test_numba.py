@@ -152,6 +152,7 @@ def large():
 N = 10_007  # some blocks, and a part of one
 
 
+@pytest.mark.deep
 def test_blocks_give_the_same_results(large):
     guarded, plain = large
     whole = np.random.default_rng(0).normal(size=(2, 2 * N))
@@ -177,6 +178,7 @@ def test_blocks_miss_nothing(large, place, bad):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.deep
 def test_no_element_is_missed(dtype):
     m, v = pt.matrix("m", dtype=dtype), pt.vector("v", dtype=dtype)
     fn, of_vector = (
@@ -205,6 +207,7 @@ def test_no_element_is_missed(dtype):
             values[0, place] = 1e2
 
 
+@pytest.mark.deep
 def test_no_trip_leaks():
     statistics = numba.core.runtime.rtsys.get_allocation_stats
     numba.core.runtime._nrt_python.memsys_enable_stats()

@@ -178,6 +178,7 @@ checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
 phases = [Phase.explicit, Phase.reuse, Phase.generate]  # compiling is too slow for shrinking
 
 
+@pytest.mark.deep
 @settings(max_examples=30, deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_unfused(seed, n, dtype, kind):
@@ -190,6 +191,7 @@ def test_fused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=True)
 
 
+@pytest.mark.deep
 @settings(max_examples=5, deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_with_loop(seed, n, dtype, kind):
