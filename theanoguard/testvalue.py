@@ -17,10 +17,11 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -106,7 +107,7 @@ def suspended():
 
 
 @contextmanager
-def test_values(mode="raise", seed=None):
+def test_values(mode: str = "raise", seed: int | None = None) -> Iterator[None]:
     """Compute test values for every operation built in the block.
 
     Parameters
@@ -492,7 +493,7 @@ def _scan_step(frame):
 # -----------------
 
 
-def get_test_value(variable):
+def get_test_value(variable: Any) -> Any:
     """Return the test value of a variable.
 
     Parameters

@@ -7,11 +7,11 @@ inputs of the node, so that they are still there when the check fails.
 """
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.scalar as ps
@@ -494,7 +494,7 @@ for _phase in ("useless", "canonicalize", "stabilize", "specialize"):
 assert_op = Assert()
 
 
-def assert_shape(x, shape, msg=None):
+def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variable:
     """Let `x` through and check its shape when the graph runs.
 
     Parameters
@@ -541,7 +541,7 @@ def assert_shape(x, shape, msg=None):
     return Assert(msg)(x, *conditions) if conditions else x
 
 
-def assert_finite(x, msg=None):
+def assert_finite(x: Any, msg: str | None = None) -> Variable:
     """Let `x` through and check when the graph runs that it holds neither NaN nor Inf.
 
     Parameters
@@ -578,7 +578,7 @@ def assert_finite(x, msg=None):
     return out
 
 
-def assert_in_range(x, low=None, high=None, msg=None):
+def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None = None) -> Variable:
     """Let `x` through and check ``low <= x <= high`` for every element when the graph runs.
 
     Parameters

@@ -4,16 +4,22 @@ Nothing is hidden: NaN stays NaN.  Python numbers take the dtype of the argument
 not upcast.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Variable
+
+Axis = int | Sequence[int] | None
 
 # Powers of the smallest normal number.
 _EXPONENTS = {"log": 0.5, "divide": 0.25, "sqrt": 1.0}
 
 
-def default_eps(function, dtype):
+def default_eps(function: str, dtype: str) -> float:
     """Return the eps that a form takes when none is given.
 
     Parameters
@@ -40,7 +46,7 @@ def default_eps(function, dtype):
     return float(np.finfo(dtype).tiny) ** _EXPONENTS[function]
 
 
-def log(x, eps=None):
+def log(x: Any, eps: float | None = None) -> Variable:
     """Logarithm that takes whatever lies below `eps` for `eps`.
 
     Parameters
@@ -69,7 +75,7 @@ def log(x, eps=None):
     return pt.log(pt.maximum(x, _eps("log", eps, x)))
 
 
-def divide(x, y, eps=None):
+def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
     """Quotient whose divisor is kept at least `eps` away from 0.
 
     Parameters
@@ -98,7 +104,7 @@ def divide(x, y, eps=None):
     return x / pt.switch(_is(pt.lt, y), pt.minimum(y, -eps), pt.maximum(y, eps))
 
 
-def sqrt(x, eps=None):
+def sqrt(x: Any, eps: float | None = None) -> Variable:
     """Square root that takes whatever lies below `eps` for `eps`.
 
     Parameters
@@ -125,7 +131,7 @@ def sqrt(x, eps=None):
     return pt.sqrt(pt.maximum(x, _eps("sqrt", eps, x)))
 
 
-def norm(x, axis=None, keepdims=False):
+def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Euclidean norm, which neither overflows nor underflows on the way.
 
     Parameters
@@ -170,7 +176,7 @@ def norm(x, axis=None, keepdims=False):
     return result if keepdims else _without(result, axis)
 
 
-def logsumexp(x, axis=None, keepdims=False):
+def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Logarithm of the sum of exponentials.
 
     Parameters
@@ -207,7 +213,7 @@ def logsumexp(x, axis=None, keepdims=False):
     return result if keepdims else _without(result, axis)
 
 
-def softmax(x, axis=None):
+def softmax(x: Any, axis: int | None = None) -> Variable:
     """Exponentials over their sum.
 
     Parameters
@@ -234,7 +240,7 @@ def softmax(x, axis=None):
     return terms / _at_least_one(total)
 
 
-def log_softmax(x, axis=None):
+def log_softmax(x: Any, axis: int | None = None) -> Variable:
     """Logarithm of the softmax.
 
     Parameters
@@ -262,7 +268,7 @@ def log_softmax(x, axis=None):
     return x - top - pt.log(_at_least_one(total))
 
 
-def binary_crossentropy(output, target, *, from_logits=False):
+def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) -> Variable:
     """Cross-entropy of Bernoulli distributions, element by element.
 
     Parameters
@@ -299,7 +305,9 @@ def binary_crossentropy(output, target, *, from_logits=False):
     return -target * log(output) - (1 - target) * pt.log1p(-pt.minimum(output, below_one))
 
 
-def categorical_crossentropy(output, target, *, axis=-1, from_logits=False):
+def categorical_crossentropy(
+    output: Any, target: Any, *, axis: int = -1, from_logits: bool = False
+) -> Variable:
     """Cross-entropy of categorical distributions.
 
     Parameters

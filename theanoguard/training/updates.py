@@ -1,10 +1,13 @@
 """Updates that leave every shared variable as it was when a step has gone bad."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
 from pytensor.tensor.type import TensorType
@@ -125,15 +128,15 @@ class GuardedUpdates(dict):
 
 
 def guarded_updates(
-    updates,
-    watch=(),
+    updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]],
+    watch: Iterable[Variable] = (),
     *,
-    action="skip",
-    learning_rate=None,
-    factor=0.5,
-    max_in_a_row=10,
-    big_threshold=None,
-):
+    action: str = "skip",
+    learning_rate: Any = None,
+    factor: float = 0.5,
+    max_in_a_row: int | None = 10,
+    big_threshold: float | None = None,
+) -> GuardedUpdates:
     """Make updates that happen all together, or not at all when a value is bad.
 
     If anything watched or any new value holds a NaN, an Inf, or a magnitude above `big_threshold`,
