@@ -29,7 +29,9 @@ SETTINGS = [
     {"action": "record"},
     {"action": "record", "big_is_error": False},
     {"judge": "result"},
+    {"check_inputs": False},
 ]
+LINKERS = {"c": ["cvm"] * 6 + ["cvm_nogc", "vm", "vm_nogc"]}
 SPOILERS = [0, -1, -2, -0.5, 1e3, -1e3, 90, -90, 800, -800, 1e10, -1e10, 1e20, -1e20, 1e39, 1e160]
 BAD = [np.nan, np.inf, -np.inf, 1e11, -1e31]
 LIMITS = [0.0, -0.0, "tiny", "subnormal", "-subnormal", "eps", 1.0, -1.0, 2.0, -3.0, 20.0]
@@ -119,6 +121,7 @@ class Play:
             "nan_is_error": True,
             "inf_is_error": True,
             "big_is_error": True,
+            "linker": self.rng.choice(LINKERS.get(backend, ["auto"])),
             **(chosen if settings is None else settings),
         }
         self.rules = Rules(
@@ -127,6 +130,7 @@ class Play:
             big=self.settings["big_is_error"],
             limit=self.settings.get("big_threshold", 1e10),
             origin=self.settings["inf_is_error"] != "any",
+            inputs=self.settings.get("check_inputs", True) is not False,
         )
         self.fused = self.rng.random() < (0.3 if backend == "c" else 0.8)
         self.tally = Tally()
@@ -505,7 +509,8 @@ class Play:
     def fail(self, what, detail, error=None):
         counts = self.tally.counts
         counts[f"FAILED {what}"] += 1
-        settings = {k: v for k, v in self.settings.items() if v is not True}
+        usual = (True, "cvm", "auto")
+        settings = {k: v for k, v in self.settings.items() if v not in usual}
         fused = "" if self.fused else ", not fused"
         detail = f"{settings}{fused}, planted: {getattr(self, 'trouble', None)}\n{detail}"
         reproduction = self.reproduction() if hasattr(self, "arrays") else self.program.text

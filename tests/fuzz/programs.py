@@ -117,7 +117,7 @@ nm,n > m | pt.dot({b}, {a}) / 8
 nm,nm > mm | pt.dot({a}.T, {b}) / 8
 nm,nm > n | ({a} * {b}).sum(axis=1)
 nm,nm > nm | pt.concatenate([{a}, {b}], axis=1)[:, : {a}.shape[1]]
-nm,nm > n | pt.batched_dot({a}, {b})
+nm,nm > n | pt.matmul({a}[:, None, :], {b}[:, :, None])[:, 0, 0]
 nm,m > nm | pt.set_subtensor({a}[0], {b})
 nm,m > nm | pt.inc_subtensor({a}[:2], {b})
 n,m > nm | pt.outer({a}, {b})
@@ -177,6 +177,7 @@ import pytensor
 import pytensor.sparse as sparse
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
+from pytensor.scan.utils import until
 from pytensor.typed_list import make_list
 
 try:
@@ -202,18 +203,18 @@ def scan(*args, **kwargs):
 
 
 def loop_simple(h, w):
-    step = lambda h, w: pt.tanh(pt.dot(h, w) / 2) + h / 2
+    step = lambda h, w: (pt.tanh(pt.dot(h, w) / 2) + h / 2).astype(D)
     return scan(step, outputs_info=[h], non_sequences=[w], n_steps=3)[-1]
 
 
 def loop_rows(x, v):
-    step = lambda row, total: (total * 0.5 + row * v, pt.sqr(total))
+    step = lambda row, total: ((total * 0.5 + row * v).astype(D), pt.sqr(total))
     totals, squares = scan(step, sequences=[x], outputs_info=[v, None])
     return totals + pt.tanh(squares)
 
 
 def loop_taps(x):
-    step = lambda row, one, two: pt.sin(one) + row * 0.1 - two / 4
+    step = lambda row, one, two: (pt.sin(one) + row * 0.1 - two / 4).astype(D)
     first = pt.stack([pt.zeros_like(x.sum(axis=0)), pt.ones_like(x.sum(axis=0))])
     return scan(step, sequences=[x], outputs_info=[{{"initial": first, "taps": [-1, -2]}}])
 
@@ -224,11 +225,11 @@ def loop_gradient(x, w):
 
 
 def loop_fixed(v):
-    return scan(lambda u: pt.sqrt(abs(u) + 1) - u / 3, outputs_info=[v], n_steps=4)[-1]
+    return scan(lambda u: (pt.sqrt(abs(u) + 1) - u / 3).astype(D), outputs_info=[v], n_steps=4)[-1]
 
 
 def loop_while(v):
-    step = lambda u: (u * 2 + 0.1, pytensor.scan.utils.until(abs(u).sum() > 40))
+    step = lambda u: ((u * 2 + 0.1).astype(D), until(abs(u).sum() > 40))
     return pt.tanh(scan(step, outputs_info=[v], n_steps=12)[-1])
 
 
@@ -279,8 +280,8 @@ mm > mm | pt.linalg.cholesky(pt.dot({g}, {g}.T) + pt.eye(M)) -1 1
 mm > mm | pt.dot({g}, {g}) -1 1
 m > m | pt.linalg.solve(pt.diag({g}), pt.ones(M)) 0.5 2
 m > m | pt.dot(pt.diag({g}), {g}) -1 1
-m > m | scan(lambda u: u * 1.5 - 0.1, outputs_info=[{g}], n_steps=6)[-1] -1 1
-m > m | scan(lambda u: pt.sqrt(u) + 0.5, outputs_info=[{g}], n_steps=3)[-1] 0.5 4
+m > m | scan(lambda u: (u * 1.5 - 0.1).astype(D), outputs_info=[{g}], n_steps=6)[-1] -1 1
+m > m | scan(lambda u: (pt.sqrt(u) + 0.5).astype(D), outputs_info=[{g}], n_steps=3)[-1] 0.5 4
 nm > nm | scan(lambda row: pt.log(row) * 2, sequences=[{g}]) 0.5 4
 """
 

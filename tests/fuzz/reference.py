@@ -93,6 +93,8 @@ class Rules:
         Whether only what makes an infinite or big element is in error.
     integers : bool
         Whether integers may be big.
+    inputs : bool
+        Whether what enters is looked at.
     """
 
     nan: bool = True
@@ -101,6 +103,7 @@ class Rules:
     limit: float = 1e10
     origin: bool = True
     integers: bool = False
+    inputs: bool = True
 
     def kinds(self):
         """Return the kinds of element that are bad."""
@@ -262,7 +265,7 @@ class Reference:
         role = "shared" if isinstance(variable, SharedVariable) else "input"
         is_read = bool(self.fgraph.clients[variable])
         found = False
-        for array in arrays_in(value):
+        for array in arrays_in(value) if self.rules.inputs else ():
             bad = self.rules.bad(array)
             if not bad.any():
                 continue
@@ -397,8 +400,7 @@ class Reference:
     def made_by_elements(self, node, ins, outs, index, kind, bad, masks):
         """:meth:`made` for an elementwise node: operands decide at the same place."""
         scalar_op = node.op.scalar_op
-        nothing = np.zeros_like(bad)
-        certain, possible = nothing.copy(), nothing.copy()
+        nothing, certain, possible = (np.zeros(bad.shape, bool) for _ in range(3))
         columns = [np.broadcast_to(np.asarray(v), bad.shape) for v in ins]
         if not isinstance(scalar_op, ps.Composite):
             decided = nothing.copy()
@@ -407,14 +409,14 @@ class Reference:
                     decides = chosen(scalar_op, i, columns)
                     decided |= np.broadcast_to(mask, bad.shape) & decides
             return bad & ~decided, nothing
-        carried = nothing.copy()
+        carried = np.zeros(bad.shape, bool)
         for mask in masks:
             if mask is not None:
                 carried |= np.broadcast_to(mask, bad.shape)
         if kind == "nan":
-            certain = bad & ~carried
-            possible = bad & carried  # made inside, although an operand is NaN
-            remaining = possible
+            certain = np.array(bad & ~carried)
+            possible = np.array(bad & carried)  # made inside, although an operand is NaN
+            remaining = np.array(possible)
         else:
             remaining = bad
         for number, at in enumerate(np.argwhere(remaining)):
@@ -429,7 +431,7 @@ class Reference:
             else:
                 certain[at] = origins == {"made"}
                 possible[at] = "made" in origins and len(origins) > 1
-        return certain, possible & ~certain
+        return certain, np.array(possible & ~certain)
 
     def origins(self, composite, operands, index, kind, value):
         """Return where a bad element of a fused operation comes from: "made", "given".

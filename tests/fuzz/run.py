@@ -48,6 +48,7 @@ def main(arguments=None):
     )
     total = playing.Tally()
     seen = Counter()
+    next_counts = time.monotonic() + 30
     end = time.monotonic() + chosen.seconds
     for number, seed in enumerate(seeds):
         if time.monotonic() > end:
@@ -60,7 +61,9 @@ def main(arguments=None):
             show(failure, chosen, seen)
         if number % 20 == 19:
             gc.collect()
+        if time.monotonic() > next_counts:
             print_counts(total, f"# after {number + 1} seeds: ")
+            next_counts = time.monotonic() + 30
     print_counts(total, f"{chosen.backend}, seed {chosen.seed}: ")
     for name in sorted(total.counts):
         if ": " in name or name == "not compiled":
