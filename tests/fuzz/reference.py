@@ -777,7 +777,11 @@ def value_of(variable, values):
 
 
 def copy_value(value):
-    return value.copy(order="K") if isinstance(value, np.ndarray) else copy.deepcopy(value)
+    if isinstance(value, np.ndarray):
+        return value.copy(order="K")
+    if type(value).__module__.startswith("jax"):  # an array that cannot be written
+        return np.array(value)
+    return copy.deepcopy(value)
 
 
 def arrays_in(value):
