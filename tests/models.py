@@ -1,12 +1,18 @@
 """The faulty models under ``gallery``."""
 
+import ast
 import importlib.util
 import sys
+from functools import cache
 from pathlib import Path
 
 GALLERY = sorted((Path(__file__).parent / "gallery").glob("*.py"))
 
+# Files with several models each: functions with a truth of the same name.
+KINDS = sorted((Path(__file__).parent / "gallery" / "kinds").glob("*.py"))
 
+
+@cache
 def load(path):
     """Return a file of the gallery as a module."""
     spec = importlib.util.spec_from_file_location(f"gallery_{path.stem}", path)
@@ -20,3 +26,11 @@ def marked_line(path):
     """Return the number of the line marked as the culprit, None where there is none."""
     lines = path.read_text(encoding="utf-8").splitlines()
     return next((n for n, line in enumerate(lines, 1) if line.endswith("# culprit")), None)
+
+
+def marked_line_of(path, function):
+    """Return the number of the marked line of one function of a file, None where there is none."""
+    text = path.read_text(encoding="utf-8")
+    [found] = [n for n in ast.parse(text).body if getattr(n, "name", None) == function]
+    numbered = list(enumerate(text.splitlines(), 1))[found.lineno - 1 : found.end_lineno]
+    return next((n for n, line in numbered if line.endswith("# culprit")), None)

@@ -25,10 +25,13 @@ class PathStep:
         The operation that owns the inner graph, as PyTensor prints it.
     step : int or None
         For a ``Scan``, which iteration of its body was running (from 0).
+    forward : int or None
+        For the gradient of a ``Scan``, the iteration of that whose derivative it is.
     """
 
     op: str
     step: int | None = None
+    forward: int | None = None
 
     def __str__(self) -> str:
         return self.op if self.step is None else f"{self.op}, step {self.step}"

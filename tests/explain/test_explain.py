@@ -513,8 +513,7 @@ def test_hints(op, operands, result, dtype, key):
 @pytest.mark.parametrize(
     ("op", "operands", "producers", "key"),
     [
-        ("log", (0.0,), [Producer("softmax")], "softmax-then-log"),
-        ("log", (0.0,), [Producer("true_div", (), ("sum", "exp"))], "probability-underflow"),
+        ("log", (0.0,), [Producer("sum", (), ("exp",))], "log-zero"),
         ("true_div", (0.5, 0.0), [Producer("mul"), Producer("sqrt")], "norm-gradient-at-zero"),
         ("true_div", (0.5, 0.0), [], "gradient-at-zero"),
         ("true_div", (0.5, 1e-200), [Producer("mul"), Producer("softmax")], "softmax-then-log"),
@@ -528,6 +527,22 @@ def test_hints_that_look_upstream(op, operands, producers, key):
     result = np.nan if np.isinf(operands[0]) or op == "sqrt" else np.inf
     situation = Situation(
         op, operands, result, "float64", backward=backward, producers=tuple(producers)
+    )
+    assert hint_for(situation).key == key
+
+
+@pytest.mark.parametrize(
+    ("producer", "made_by", "key"),
+    [
+        (Producer("softmax"), "softmax", "softmax-then-log"),
+        (Producer("softmax"), None, "log-zero"),
+        (Producer("sum", (), ("exp",)), "exp", "probability-underflow"),
+        (Producer("mul", (0.0, 3.0)), None, "log-zero"),
+    ],
+)
+def test_only_what_was_not_0_before_has_underflowed(producer, made_by, key):
+    situation = Situation(
+        "log", (0.0,), -np.inf, "float64", producers=(producer,), zero_from=(made_by,)
     )
     assert hint_for(situation).key == key
 

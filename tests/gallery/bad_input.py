@@ -23,5 +23,5 @@ TRUTH = {
     "element": (1, 0),
     "operands": (),
     "backward": False,
-    "hint": "bad-input",
+    "hint": "missing-data",
 }

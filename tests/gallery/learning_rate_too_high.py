@@ -24,5 +24,5 @@ TRUTH = {
     "element": (1,),
     "operands": None,
     "backward": False,
-    "hint": "product-overflow",
+    "hint": "diverging-update",
 }

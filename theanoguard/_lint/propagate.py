@@ -12,7 +12,6 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
@@ -22,22 +21,20 @@ from pytensor.tensor.basic import (
     ARange,
     ExtractDiag,
     Eye,
-    ScalarFromTensor,
     Split,
-    TensorFromScalar,
 )
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import Subtensor
 from scipy import special
 
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
 from theanoguard._pytensor import (
     IfElse,
@@ -49,39 +46,10 @@ from theanoguard._pytensor import (
 from theanoguard.guard import intervals
 from theanoguard.guard.intervals import COPIES, FOLDED, RANGES, UNARY, NoProgram, registers_of
 from theanoguard.ops.asserts import Assert
-from theanoguard.ops.print import Print
 from theanoguard.training.ops import SquaredNorms
-
-VIEWS = (
-    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, ViewOp, DeepCopyOp, CheckAndRaise),
-    *(TensorFromScalar, ScalarFromTensor, Assert, Print),
-)
-"""Operations that give their first operand, in another shape or under another name."""
 
 CHOICES = (Subtensor, *advanced_subtensor_ops, Repeat, SortOp, Split, ExtractDiag)
 """Operations that give elements of their first operand."""
-
-
-def scalar_class(variable):
-    """The class of the scalar operation that computes a variable element by element, or None."""
-    node = variable.owner
-    return type(node.op.scalar_op) if node and isinstance(node.op, Elemwise) else None
-
-
-def viewed(variable):
-    """What a variable shows: itself, or what a chain of views goes back to."""
-    while variable.owner is not None and isinstance(variable.owner.op, VIEWS):
-        variable = variable.owner.inputs[0]
-    return variable
-
-
-def constant_number(variable):
-    """The number that a constant holds throughout, None for anything else."""
-    variable = viewed(variable)
-    if isinstance(variable, Constant) and np.size(variable.data) == 1:
-        value = np.asarray(variable.data)
-        return value.item() if value.dtype.kind in "fiub" else None
-    return None
 
 
 def is_softmax(op):

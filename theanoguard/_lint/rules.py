@@ -17,14 +17,8 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax
 
-from theanoguard._lint.propagate import (
-    VIEWS,
-    constant_number,
-    implied,
-    is_softmax,
-    scalar_class,
-    viewed,
-)
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._lint.propagate import implied, is_softmax
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard.explain.hints import advice
 from theanoguard.explain.naming import INDEXING, op_name

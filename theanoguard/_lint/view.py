@@ -7,7 +7,8 @@ import pytensor.scalar as ps
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.subtensor import Subtensor
 
-from theanoguard._lint.propagate import inner_bounds, scalar_class, viewed
+from theanoguard._graph import scalar_class, viewed
+from theanoguard._lint.propagate import inner_bounds
 from theanoguard._provenance import stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._pytensor import Scan

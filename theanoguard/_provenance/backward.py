@@ -98,6 +98,10 @@ class Gradients:
         found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
         return found and tuple(v if v is None else self._original(v) for v in found)
 
+    def costs(self):
+        """What gradients were taken of."""
+        return list(dict.fromkeys(self._original(cost) for cost, _, _ in self._owners.values()))
+
     def _original(self, variable):
         node = variable.owner
         return variable if node is None else self._originals[node].outputs[variable.index]

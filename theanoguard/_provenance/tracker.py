@@ -262,6 +262,20 @@ class ProvenanceTracker(Feature):
         ]
         return outputs, copies
 
+    def costs(self):
+        """The variables of the graph before rewriting that gradients were taken of."""
+        return self._known_gradients().costs()
+
+    def differentiated_by(self, node):
+        """The output of the forward operation that a node made by ``grad`` belongs to, or None."""
+        found = self._known_gradients().owner_of(node)
+        return found and found[2]
+
+    def _known_gradients(self):
+        if self._gradients is None:
+            self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
+        return self._gradients
+
     def replaced_by(self, node):
         """The nodes of the graph before rewriting that a node stands for.
 
@@ -366,9 +380,9 @@ class ProvenanceTracker(Feature):
         made_by_grad = _made_by_grad(user)
         if stack_traces(user) and not made_by_grad:
             return None
-        if self._gradients is None:
-            self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
-        found = self._gradients.owner_of(user.owner) if user.owner in self.original else None
+        found = (
+            self._known_gradients().owner_of(user.owner) if user.owner in self.original else None
+        )
         if found is None:
             # Begun from given gradients, as by `Lop`, not from a cost.
             line = source or self._nearest(user, _gradient_line)

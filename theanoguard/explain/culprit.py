@@ -22,7 +22,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
 from theanoguard._values import is_sparse
-from theanoguard.explain.regions import extreme_element, first_element, regions
+from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
 from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of
 
@@ -64,7 +64,17 @@ class Scope:
             return ()
         if isinstance(self.node.op, FinalizedOpFromGraph):  # a fused node, no graph of the user's
             return self.parent.path
-        return (*self.parent.path, PathStep(str(self.node.op), self.step))
+        return (*self.parent.path, PathStep(str(self.node.op), self.step, self.forward_step))
+
+    @property
+    def forward_step(self):
+        """In the gradient of a loop, the step of the loop; None elsewhere."""
+        op = getattr(self.node, "op", None)
+        if not isinstance(op, Scan) or not str(op.name).startswith("grad_of_"):
+            return None
+        if getattr(op, "truncate_gradient", -1) != -1:
+            return None
+        return int(self.parent.replay.value(self.node.inputs[0])) - 1 - self.step
 
     def inner(self, node, step=None, fgraph=None):
         """Return the scope of the inner graph of `node` at `step`."""
@@ -464,31 +474,3 @@ def _(op: Scan, place, position):
         return _state_place(outer, node, ran, out, scope.step - 1, place.index)
     position -= info.n_untraced_sit_sot
     return Place(scope.parent, node.inputs[ran.first_non_seq_input + position], place.index)
-
-
-# The way back to the inputs
-
-
-def most_telling(place):
-    """Return the operand element to follow upstream from a sound element, or None.
-
-    The one that weighs most: of a product or sum the largest term, else the first operand that
-    is not a constant.
-    """
-    node = place.variable.owner
-    if node is None:
-        return leave(place)
-    if isinstance(node.op, IfElse):
-        return enter(node.op, place)
-    candidates = []
-    for region in regions_of(place):
-        variable = node.inputs[region.operand]
-        value = dense(place.scope.replay.value(variable))
-        if isinstance(variable, Constant) or not is_numeric(value) or not np.size(value):
-            continue
-        # A softmax reads a whole row: the element itself is the one to show.
-        same = not region.is_element and np.shape(value) == np.shape(place.array)
-        index = place.index if same else extreme_element(region, value)
-        candidates.append(Place(place.scope, variable, index))
-    computed = [c for c in candidates if not c.is_leaf]
-    return next(iter(computed or candidates), None)

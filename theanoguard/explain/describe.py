@@ -5,7 +5,7 @@ from pytensor.graph.basic import Constant
 
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
-from theanoguard.explain.hints import CAME_IN, hint_for
+from theanoguard.explain.hints import came_in, hint_for
 from theanoguard.explain.labels import (
     display_name,
     line_around,
@@ -15,8 +15,8 @@ from theanoguard.explain.labels import (
 )
 from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
 from theanoguard.explain.records import Cause, Operand
-from theanoguard.explain.regions import extreme_element, locate
 from theanoguard.explain.situation import situation_of
+from theanoguard.explain.telling import telling_elements
 
 
 def describe(origin, mask, event=None):
@@ -33,7 +33,7 @@ def describe(origin, mask, event=None):
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
         folded = any("fold" in step.reason for step in provenance.history)
-        hint = CAME_IN["folded" if folded else role]
+        hint = came_in("folded" if folded else role, array, mask(array))
         op, operands, expression = None, (), name
     else:
         role = "node"
@@ -132,26 +132,15 @@ def _region_operands(place):
     return tuple(
         _region_operand(place.scope, inputs[region.operand], region, array, telling)
         for region, array, telling in zip(
-            found, arrays, _telling_elements(place, found, arrays), strict=True
+            found, arrays, _telling(place, found, arrays), strict=True
         )
     )
 
 
-def _telling_elements(place, found, arrays):
+def _telling(place, found, arrays):
     """Return the index in each region of the element that weighs most, or None."""
-    whole = [None if r.is_element or not a.size else extreme_element(r, a)
-             for r, a in zip(found, arrays, strict=True)]  # fmt: skip
-    if op_name(place.variable.owner.op) not in ("dot", "batched_dot"):
-        return whole
-    # The k of the largest term a[i, k] * b[k, j]; the row and the column come first.
-    row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
-    if np.shape(row) != np.shape(column) or not np.size(row):
-        return whole
-    with np.errstate(all="ignore"):
-        terms = np.abs(row * column)
-    k = int(np.where(np.isnan(terms), np.inf, terms).argmax())
-    pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
-    return [*pair, *whole[2:]]
+    indices = telling_elements(op_name(place.variable.owner.op), found, arrays, place.element)
+    return [None if r.is_element else index for r, index in zip(found, indices, strict=True)]
 
 
 def _region_operand(scope, variable, region, array, telling):

@@ -1,14 +1,18 @@
 """From a :class:`~theanoguard._event.Trip` to an :class:`Explanation`."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from theanoguard._provenance import lookup
+from theanoguard._provenance import lookup, source_line
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
+from theanoguard.explain.hints import WITHOUT_TRIAL
 from theanoguard.explain.labels import display_name, user_op
 from theanoguard.explain.naming import name_of, op_name
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
+from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import repro_of
 from theanoguard.explain.way import way_from_inputs
@@ -51,6 +55,7 @@ def explain(trip, masked=False, impl=None):
             if other.kind != "nan":
                 deeper = other
                 origin = further if further.made_here else origin
+    cause, deeper = _with_remedies(trip, cause, deeper, mask)
     points, left_out = way_from_inputs(origin)
     return Explanation(
         trip.event,
@@ -62,6 +67,38 @@ def explain(trip, masked=False, impl=None):
         feeds=feeds(trip.fgraph, _outer_variables(trip)),
         repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
     )
+
+
+def _with_remedies(trip, cause, deeper, mask):
+    """Return the causes, with what helps the failing call in the hint of the one to repair."""
+    blamed = deeper if deeper is not None and deeper.role == "node" else cause
+    if blamed.role != "node" or blamed.hint is None or blamed.hint.key in WITHOUT_TRIAL:
+        return cause, deeper
+    outcome = try_remedies(trip, blamed, mask)
+    if outcome is None:
+        return cause, deeper
+    told = replace(blamed, provenance=_placed(blamed, outcome.node))
+    if outcome.text is not None:
+        told = replace(told, hint=blamed.hint.with_outcome(outcome))
+    return (cause, told) if blamed is deeper else (told, deeper)
+
+
+def _placed(cause, node):
+    """Return the provenance of a cause, with the line that the graph as built shows to be it."""
+    provenance, line = cause.provenance, source_line(node.outputs[0])
+    if line is None:
+        return provenance
+    backward = provenance.backward
+    if backward is None:
+        same = op_name(node.op) == cause.op
+        return replace(provenance, source=line, own_source=True) if same else provenance
+    forward = replace(
+        backward,
+        forward=str(node.op),
+        forward_name=node.outputs[0].name,
+        forward_source=line,
+    )
+    return replace(provenance, backward=forward)
 
 
 def _tripped_place(trip, scope, mask):

@@ -12,6 +12,7 @@ import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
 
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
@@ -21,6 +22,7 @@ from theanoguard.explain.hints import Hint
 from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
 from theanoguard.explain.naming import op_name
 from theanoguard.explain.replay import Replay
+from theanoguard.explain.situation import matrix_text
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def explain_exception(error, fgraph, node, values, frames=()):
         node=str(node),
         operands=operands,
         provenance=provenance,
-        hint=hint_for_error(error, op_name(node.op)),
+        hint=hint_for_error(error, node, inputs),
         path=scope.path,
         around=line_around(scope),
         alive=tuple(
@@ -264,6 +266,15 @@ _ERRORS = [
     (
         ValueError,
         "",
+        r"^\w+ ?(<|>|is|must)|NaN$",
+        "parameter-out-of-domain",
+        "A parameter of this random variable lies outside of its domain ({message}). Compare it"
+        " with its value above: a probability lies in 0 to 1, a scale above 0; transform what is"
+        " free (sigmoid, softplus, exp).",
+    ),
+    (
+        ValueError,
+        "",
         "(?i)mismatch|broadcast|dimension|shape|size",
         "shape-mismatch",
         "The shapes do not fit together. Elementwise operations need equal dimensions, or"
@@ -288,11 +299,17 @@ _ERRORS = [
 ]
 
 
-def hint_for_error(error, op):
-    """Return the :class:`Hint` for an exception of the operation `op`, or None."""
+def hint_for_error(error, node, values):
+    """Return the :class:`Hint` for an exception of a node on some values, or None."""
+    op = op_name(node.op)
     for kind, operation, pattern, key, text in _ERRORS:
         if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
             continue
-        if re.search(pattern, str(error)):
-            return Hint(key, text)
+        is_draw = isinstance(node.op, RandomVariable)
+        if (key == "parameter-out-of-domain") > is_draw or not re.search(pattern, str(error)):
+            continue
+        known = matrix_text(values[0]) if kind is np.linalg.LinAlgError and values else ""
+        if known:
+            text = f"{known}. {text.partition('. ')[2]}"
+        return Hint(key, text.replace("{message}", str(error)))
     return None

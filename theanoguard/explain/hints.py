@@ -6,7 +6,7 @@ user's before those that come with the package.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,18 @@ class Hint:
     key : str
         Short name of the rule, such as ``"log-zero"``.
     text : str
+    change : tuple of str
+        The old and the new line of the user, of a remedy that helps the failing call.
     """
 
     key: str
     text: str
+    change: tuple[str, ...] = ()
+
+    def with_outcome(self, outcome):
+        """Return it with a remedy that was tried in place of the general advice."""
+        fact = outcome.fact or self.text.partition(". ")[0].rstrip(".")
+        return replace(self, text=f"{fact}. {outcome.text}".rstrip(), change=outcome.change)
 
 
 @dataclass(frozen=True)
@@ -60,8 +68,21 @@ class Situation:
         Names of the operations that read the result.
     in_scan : bool
         Whether it happened in the body of a scan.
+    in_gradient_scan : bool
+        Whether that scan is the gradient of another.
     source : str
         Text of the user's line.
+    zero_from : tuple of (str or None)
+        For each operand that is exactly 0, the operation that made 0 of what is not 0; None
+        where the 0 came in.
+    in_update : bool
+        Whether the function updates shared variables.
+    body : tuple of str
+        Names of the operations of the loop that it happened in.
+    matrix : str
+        Of a decomposition, what keeps the operand from having one.
+    wrapped : str
+        What the operand would be if its integers had not wrapped around.
     """
 
     op: str
@@ -72,7 +93,18 @@ class Situation:
     producers: tuple[Producer, ...] = ()
     consumers: tuple[str, ...] = ()
     in_scan: bool = False
+    in_gradient_scan: bool = False
     source: str = ""
+    zero_from: tuple[str | None, ...] = ()
+    in_update: bool = False
+    body: tuple[str, ...] = ()
+    matrix: str = ""
+    wrapped: str = ""
+
+    def underflowed(self, position, *names):
+        """Whether one of `names` made the 0 at `position` of operands that are not 0."""
+        made = self.zero_from[position] if position < len(self.zero_from) else None
+        return made is not None and made in names
 
     def made_by(self, position, *names):
         """Whether the operand at `position` was computed by (or from) one of `names`."""
@@ -139,6 +171,12 @@ def hint_for(situation):
         "dtype": situation.dtype,
         "limit": number_text(situation.limit),
         "exp_limit": situation.exp_limit,
+        "matrix": situation.matrix or "The matrix has no such decomposition",
+        "wrapped": situation.wrapped,
+        "wider": "" if situation.dtype == "float64" else " or compute in float64",
+        "above": f"{10.0 ** (np.floor(np.log10(abs(situation.result))) + 1):.0e}"
+        if np.isfinite(situation.result) and situation.result
+        else "",
     }
     operands = [number_text(v) if np.ndim(v) == 0 else "..." for v in situation.operands]
     operands += [""] * 3
@@ -212,6 +250,11 @@ def _of_softmax(s, position):
     return s.made_by(position, "softmax") or "softmax" in s.source
 
 
+def _has_switch(s):
+    """Whether a switch masks what is divided, or stands in the line."""
+    return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
+
+
 def _cancelled(s):
     """The operand is a difference of nearly equal numbers, negative by rounding alone."""
     producer = s.producers[0]
@@ -221,10 +264,16 @@ def _cancelled(s):
     return -1e-3 * scale <= _first(s) < 0
 
 
-_VARIANCE = (
-    "{0} is what rounding leaves of a difference of nearly equal numbers: E[x^2] - E[x]^2 loses"
-    " all its digits when the mean is large. Use x.var() or mean((x - mean(x))**2), and add a"
-    " small epsilon before the root or logarithm."
+_SHRINKING = (
+    *("exp", "exp2", "mul", "prod", "pow", "sqr", "sigmoid", "softmax", "true_div", "dot"),
+    *("cumprod", "sum", "batched_dot"),
+)
+"""Operations that can make 0 of what is not 0 by underflow."""
+
+_CANCELLED = (
+    "{0} is what rounding leaves of a difference of nearly equal numbers. Compute the"
+    " difference itself: mean((x - mean(x))**2) for E[x^2] - E[x]^2, sum((x - y)**2) for"
+    " x^2 + y^2 - 2xy; or clip what rounding leaves: maximum(x, eps)."
 )
 
 # (operations, key, when, text), the most special rule of an operation first
@@ -232,19 +281,26 @@ _TABLE = [
     (
         "log log2 log10",
         "softmax-then-log",
-        lambda s: _first(s) == 0 and _of_softmax(s, 0),
+        lambda s: _first(s) == 0 and _of_softmax(s, 0) and s.underflowed(0, *_SHRINKING),
         "softmax has underflowed to 0 here. Use pytensor.tensor.special.log_softmax(h, axis=...),"
         " which never takes the logarithm of a rounded 0.",
     ),
     (
         "log log2 log10",
         "probability-underflow",
-        lambda s: _first(s) == 0 and s.made_by(0, "prod", "exp", "mul", "sigmoid", "pow"),
+        lambda s: _first(s) == 0 and s.underflowed(0, *_SHRINKING),
         "The argument has underflowed to 0: numbers this small do not exist in {dtype}."
         " Compute in logarithms: a sum of logs for a product, log_softmax or"
         " -softplus(-x) for log(sigmoid(x)), logsumexp for a sum of exps.",
     ),
-    ("log log2 log10 sqrt", "cancellation", _cancelled, _VARIANCE),
+    ("log log2 log10 sqrt", "cancellation", _cancelled, _CANCELLED),
+    (
+        "log log2 log10 sqrt",
+        "integer-wrapped",
+        lambda s: bool(s.wrapped),
+        "The integers have wrapped around: exactly it would be {wrapped}. Compute in float64 or"
+        " int64: cast before the product or sum.",
+    ),
     (
         "log log2 log10",
         "log-zero",
@@ -284,14 +340,14 @@ _TABLE = [
     (
         "true_div",
         "masked-gradient",
-        lambda s: s.backward and _second(s) == 0 and _first(s) == 0,
+        lambda s: s.backward and _second(s) == 0 and _first(s) == 0 and _has_switch(s),
         "0 / 0 in a gradient: switch(x > 0, f(x), 0) masks the value of f, not its derivative."
         " Give f a safe argument on the masked side: f(switch(x > 0, x, 1)).",
     ),
     (
         "true_div",
         "zero-by-zero",
-        lambda s: _first(s) == 0 and _second(s) == 0,
+        lambda s: not s.backward and _first(s) == 0 and _second(s) == 0,
         "0 / 0 is NaN. Guard the divisor: x / (n + eps), x / maximum(n, eps), or"
         " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
     ),
@@ -300,7 +356,7 @@ _TABLE = [
         "gradient-at-zero",
         lambda s: s.backward and _second(s) == 0,
         "The derivative divides by 0 here: the forward operation is not differentiable at this"
-        " value. Keep its argument away from 0 (clip, or add eps).",
+        " value. Keep the argument of the forward operation away from it (clip, or add eps).",
     ),
     (
         "true_div int_div mod",
@@ -312,7 +368,7 @@ _TABLE = [
         "true_div",
         "inf-by-inf",
         lambda s: np.isinf(_first(s)) and np.isinf(_second(s)),
-        "inf / inf is NaN: both have overflowed before. Divide in logarithms, or scale both down.",
+        "inf / inf is NaN. Divide in logarithms, or scale both down.",
     ),
     (
         "true_div",
@@ -330,6 +386,13 @@ _TABLE = [
     ),
     (
         "reciprocal",
+        "gradient-at-zero",
+        lambda s: s.backward and _first(s) == 0,
+        "The derivative divides by 0 here: the forward operation is not differentiable at this"
+        " value. Keep the argument of the forward operation away from it (clip, or add eps).",
+    ),
+    (
+        "reciprocal",
         "division-by-zero",
         lambda s: _first(s) == 0,
         "1 / 0 is inf. Guard the divisor: 1 / (n + eps), or 1 / maximum(n, eps).",
@@ -337,7 +400,7 @@ _TABLE = [
     (
         "exp exp2 expm1 sinh cosh",
         "exp-overflow",
-        lambda s: abs(_first(s)) > 10,
+        lambda s: np.isinf(s.result) and np.isfinite(_first(s)),
         "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}. For a softmax"
         " use pytensor.tensor.special.softmax, for log(sum(exp(x))) use pt.logsumexp, for"
         " log(1 + exp(x)) use pt.softplus; else subtract the maximum or clip the exponent.",
@@ -352,9 +415,23 @@ _TABLE = [
     (
         "dot mul sqr pow add sub sum",
         "exploding-state",
-        lambda s: s.in_scan and _overflow(s),
+        lambda s: s.in_scan and not s.in_gradient_scan and _overflow(s) and "dot" in s.body,
         "The state grows from step to step. Scale down the recurrent weights (spectral radius"
         " below 1), clip the state or the gradient, or use fewer steps.",
+    ),
+    (
+        "mul sqr pow add sub sum dot true_div",
+        "growing-gradient",
+        lambda s: s.in_gradient_scan and _overflow(s),
+        "The gradient grows from step to step, from the last step of the loop to the first. Clip it"
+        " (clip_grad_norm), use fewer steps (truncate_gradient), or make the factor smaller.",
+    ),
+    (
+        "mul sqr pow add sub sum",
+        "growing-state",
+        lambda s: s.in_scan and _overflow(s),
+        "The state grows from step to step. Look at the factor by which it grows, make the step"
+        " size smaller, or use fewer steps.",
     ),
     (
         "pow",
@@ -373,9 +450,9 @@ _TABLE = [
     (
         "pow sqr mul cube",
         "product-overflow",
-        lambda s: _overflow(s) and abs(s.result) > 1e3,
-        "The product exceeds what is sensible or what {dtype} holds ({limit}). Scale the operands"
-        " down, work with logarithms, or check the learning rate and the initial values.",
+        lambda s: _overflow(s) and np.isinf(s.result),
+        "The product exceeds the largest number of {dtype} ({limit}). Scale the operands down,"
+        " work with logarithms{wider}.",
     ),
     (
         "mul",
@@ -388,35 +465,34 @@ _TABLE = [
         "softmax logSoftmax sub",
         "softmax-of-infinity",
         lambda s: _nan(s) and (s.op != "sub" or "softmax" in s.source),
-        "A softmax of inf, or of a slice that is -inf throughout (everything masked), is NaN."
+        "A softmax of inf, or of a slice that is -inf throughout, is NaN."
         " Mask with a large finite negative number, such as -1e9, and leave one entry.",
     ),
     (
         "sub add sum",
         "inf-minus-inf",
         lambda s: _nan(s) and any(np.isinf(v).any() for v in s.operands),
-        "inf - inf is NaN: the operands have overflowed before. For log(sum(exp(x))) use"
-        " pt.logsumexp; else find where they became infinite.",
+        "inf - inf is NaN. For log(sum(exp(x))) use pt.logsumexp, which takes -inf; else keep the"
+        " operands finite.",
     ),
     (
         "sum add sub prod mean",
         "sum-overflow",
-        _overflow,
-        "The result exceeds what is sensible or what {dtype} holds ({limit}). Use mean instead of"
-        " sum, sum in float64 (acc_dtype='float64'), or scale the terms down.",
+        lambda s: _overflow(s) and np.isinf(s.result),
+        "The result exceeds the largest number of {dtype} ({limit}). Scale the terms down, use"
+        " mean instead of sum{wider}.",
     ),
     (
         "dot batched_dot outer",
         "dot-overflow",
-        _overflow,
-        "The product of matrices exceeds what is sensible or what {dtype} holds ({limit})."
-        " Scale the inputs, check the initial weights and the learning rate, or compute in"
-        " float64.",
+        lambda s: _overflow(s) and np.isinf(s.result),
+        "The product of matrices exceeds the largest number of {dtype} ({limit}). Scale the"
+        " inputs, check the initial weights{wider}.",
     ),
     (
         "dot batched_dot outer",
         "inf-in-dot",
-        lambda s: True,
+        _nan,
         "An infinite operand met a 0 or an infinity of the other sign inside the product.",
     ),
     (
@@ -445,37 +521,57 @@ _TABLE = [
         "The gamma function has a pole at {0}. Keep the argument positive (softplus, or clip).",
     ),
     (
+        "erfinv",
+        "erfinv-out-of-range",
+        lambda s: abs(_first(s)) >= 1,
+        "erfinv is finite inside -1 to 1, and the argument is {0}. Use clip(x, -1 + eps, 1 - eps).",
+    ),
+    (
+        "switch",
+        "switch-chose-infinity",
+        lambda s: not np.isfinite(s.result),
+        "The condition chose the branch that holds {result}. Check the condition for this call; if"
+        " the infinity is meant, exempt this value from the guard.",
+    ),
+    (
         "sin cos tan",
         "angle-infinite",
         lambda s: np.isinf(_first(s)),
-        "The sine of an infinite angle is NaN: the angle has overflowed before.",
+        "The sine of an infinite angle is NaN. Keep the angle finite.",
     ),
     (
         "cast",
         "cast-overflow",
         _overflow,
-        "{0} does not fit into {dtype} (largest: {limit}). Compute in float64, or scale down.",
+        "{0} does not fit into {dtype}, whose largest number is {limit}. Keep the wider dtype, or"
+        " scale down.",
     ),
     (
         "cholesky",
         "cholesky-not-positive-definite",
         lambda s: True,
-        "The matrix is not positive definite (to working precision). Make it symmetric and add"
-        " jitter to the diagonal: K + 1e-6 * pt.eye(n).",
+        "{matrix}. Make it symmetric and add jitter to the diagonal: K + 1e-6 * pt.eye(n).",
     ),
     (
-        "solve solveTriangular matrixInverse matrixPinv",
+        "solve solveTriangular matrixInverse matrixPinv sLogDet slogdet det",
         "singular-matrix",
         lambda s: True,
-        "The matrix is singular, or nearly so. Add jitter to its diagonal, or use a"
-        " pseudo-inverse or a least-squares solver.",
+        "{matrix}. Add jitter to its diagonal, or use a pseudo-inverse or a least-squares solver.",
+    ),
+    (
+        "*",
+        "diverging-update",
+        lambda s: _overflow(s) and np.isfinite(s.result) and s.in_update and abs(s.result) > 1e3,
+        "The value is finite and above big_threshold. If the training diverges, lower the learning"
+        " rate or clip the gradient; if values of this size are right, allow them with"
+        " GuardMode(big_threshold={above}).",
     ),
     (
         "*",
         "big-value",
-        lambda s: _overflow(s) and abs(s.result) > 1e3,
-        "A value this large usually means divergence: lower the learning rate, clip the gradient,"
-        " or scale the inputs.",
+        lambda s: _overflow(s) and np.isfinite(s.result) and abs(s.result) > 1e3,
+        "The value is finite and above big_threshold. If values of this size are right, allow them"
+        " with GuardMode(big_threshold={above}) or big_is_error=False; else scale the inputs.",
     ),
 ]
 
@@ -483,6 +579,12 @@ for _ops, _key, _when, _text in reversed(_TABLE):
     for _op in _ops.split():
         register_hint(_op, _key, _when, _text)
 
+
+WITHOUT_TRIAL = {
+    *("big-value", "diverging-update", "integer-wrapped", "switch-chose-infinity"),
+    *("growing-state", "growing-gradient", "exploding-state", "cast-overflow"),
+}
+"""Hints whose advice is no change to one operation."""
 
 CAME_IN = {
     "input": Hint(
@@ -506,3 +608,39 @@ CAME_IN = {
     ),
 }
 """Hints for a value that no operation made."""
+
+
+def came_in(role, array, bad):
+    """Return the hint for a bad value that came in from outside.
+
+    Parameters
+    ----------
+    role : {"input", "shared", "constant", "folded"}
+    array : ndarray
+    bad : ndarray of bool
+
+    Examples
+    --------
+    >>> x = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, np.nan]])
+    >>> came_in("input", x, np.isnan(x)).text
+    'NaN often stands for what is missing: rows 1 and 2 of 3 hold one. Leave these rows out, ...'
+    """
+    some = bad.ndim > 0 and not bad.all() and np.isnan(array[bad]).all()
+    if role != "input" or not some:
+        return CAME_IN[role]
+    rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
+    shown = [str(row) for row in rows[:5]]
+    last = f"{len(rows) - 5} more" if len(rows) > 5 else shown.pop()
+    listed = " and ".join([", ".join(shown), last] if shown else [last])
+    what = "row" if len(rows) == 1 else "rows"
+    if bad.ndim == 1:
+        what = what.replace("row", "element")
+    holds = "is one" if bad.ndim == 1 and len(rows) == 1 else "hold one"
+    holds = "are NaN" if bad.ndim == 1 and len(rows) > 1 else holds
+    holds = "holds one" if bad.ndim > 1 and len(rows) == 1 else holds
+    return Hint(
+        "missing-data",
+        f"NaN often stands for what is missing: {what} {listed} of {len(bad)} {holds}. Leave"
+        f" these {what if what.endswith('s') else what + 's'} out, or fill the entries in before"
+        " the call.",
+    )

@@ -73,14 +73,16 @@ class Waypoint:
     value : number
         Its value, exactly.
     shape : tuple of int
-    kind : {"node", "input", "shared", "constant", "state"}
-        A state is what a scan hands from step to step.
+    kind : {"node", "input", "shared", "constant", "state", "loop"}
+        A state is what a scan hands from step to step; a loop stands for several steps of it.
     source : SourceLine or None
         The user's line.
     op : str or None
         The user's operation.
     path : tuple of PathStep
         The inner graphs it lies in.
+    steps : tuple of (int, number)
+        Of a loop: steps, and the state that each begins with.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Waypoint:
     source: SourceLine | None = None
     op: str | None = None
     path: tuple[PathStep, ...] = ()
+    steps: tuple[tuple[int, Any], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ then the way from the inputs.  Never a dump of the graph.
 
 import re
 import textwrap
+from itertools import pairwise
 from pathlib import PurePath
 
 from theanoguard.explain.labels import user_op_name
@@ -200,6 +201,9 @@ def _source_lines(provenance, path, paint, around=None):
     lines = []
     for step in path:
         inside = "step " + str(step.step) + " of " if step.step is not None else ""
+        if step.forward is not None:
+            lines.append(f"  inside the gradient of step {step.forward} of the loop")
+            continue
         lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
     source = user_line(provenance)
     near = "near " if not provenance.own_source else ""
@@ -306,7 +310,8 @@ def _advice(explanation, paint):
         hint = deeper.hint or hint
     if hint is None:
         return []
-    return [paint(GREEN, line) for line in _wrapped(hint)]
+    change = [f"  {sign} {line}" for sign, line in zip("-+", hint.change, strict=False)]
+    return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
 def _way(explanation, paint):
@@ -320,7 +325,7 @@ def _way(explanation, paint):
     cut = len(rows) - MAX_PATH_LINES + 1 if len(rows) > MAX_PATH_LINES else 0
     if cut or explanation.left_out:
         rows[FAR : FAR + cut] = [(f"... {cut + explanation.left_out} operations more ...", "")]
-    width = max(len(left) for left, _ in rows)
+    width = max(len(left) for left, right in rows if right)
     lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
     return ["The way there, from the inputs:", *map(str, lines)]
 
@@ -329,6 +334,8 @@ def _point_row(point, source):
     value = number_text(point.value)
     name = f"{_shorten(point.name, 34)}{index_text(point.index)}"
     left = value if point.name == value else f"{name} = {value}"
+    if point.kind == "loop":
+        return f"{name}: {steps_text(point.steps)}", ""
     if point.kind == "state":
         return left, f"the state that step {point.path[-1].step} begins with"
     if point.kind != "node":
@@ -337,6 +344,25 @@ def _point_row(point, source):
         return left, ""
     text = source_text(point.source)
     return left, text.split(":  ")[0] if point.source == source else _shorten(text, 60)
+
+
+def steps_text(steps):
+    """Return the values of a state at some steps of a loop, and the factor where it grows by one.
+
+    Examples
+    --------
+    >>> steps_text([(k, 3.0 * 2.0**k) for k in range(18)])
+    '3 at step 0, 192 at step 6, 6144 at step 11, 3.9322e+05 at step 17 (x2 per step)'
+    """
+    last = len(steps) - 1
+    shown = [steps[i] for i in sorted({0, round(last / 3), round(2 * last / 3), last})]
+    text = ", ".join(f"{value:.5g} at step {step}" for step, value in shown)
+    sizes = [abs(value) for _, value in steps]
+    grows = last > 1 and all(0 < a < b < float("inf") for a, b in pairwise(sizes))
+    if not grows:
+        return text
+    factor = (sizes[-1] / sizes[0]) ** (1 / (steps[-1][0] - steps[0][0]))
+    return f"{text} (x{factor:.3g} per step)"
 
 
 def _shorten(text, width):

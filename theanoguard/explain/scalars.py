@@ -140,7 +140,7 @@ def first_bad(final, is_bad, output=0):
     if not any(is_bad(np.asarray(r)) for r in final.results):
         return None
     while True:
-        for value, origin in zip(final.operands, final.origins, strict=True):
+        for value, origin in _read(final):
             if origin is not None and is_bad(np.asarray(value)):
                 break
         else:
@@ -148,6 +148,18 @@ def first_bad(final, is_bad, output=0):
         if not isinstance(origin, ScalarStep):
             return origin
         final = origin
+
+
+def _read(step):
+    """Yield what a step read, with where it came from: of a switch only the chosen branch.
+
+    An operand of the same kind as the result (NaN, infinite) comes first.
+    """
+    pairs = list(zip(step.operands, step.origins, strict=True))
+    if isinstance(step.op, Switch) and np.ndim(step.operands[0]) == 0:
+        return [pairs[1 if step.operands[0] else 2]]
+    is_nan = np.isnan(np.asarray(step.results[0])).all()
+    return sorted(pairs, key=lambda pair: bool(np.isnan(np.asarray(pair[0])).any()) != is_nan)
 
 
 def first_made(steps, is_bad):

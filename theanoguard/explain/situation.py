@@ -1,5 +1,7 @@
 """What a hint looks at: the operation, its operands, and what lies around it."""
 
+import math
+
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.elemwise import Elemwise
@@ -9,10 +11,11 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import Producer, Situation
 from theanoguard.explain.labels import VIEWS, lookup_in, role_of, user_op_name
-from theanoguard.explain.naming import op_name
+from theanoguard.explain.naming import number_text, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.explain.regions import extreme_element
 from theanoguard.explain.scalars import ScalarStep
+from theanoguard.explain.way import followed, most_telling
 
 
 def situation_of(place, made, op, value, provenance):
@@ -36,6 +39,7 @@ def situation_of(place, made, op, value, provenance):
         operands = tuple(np.asarray(p.array)[r.index] for p, r in parts)
         producers = tuple(_producer(p) for p, _ in parts)
     line = user_line(provenance)
+    outermost = _outermost(place.scope).fgraph
     clients = place.scope.fgraph.clients.get(place.variable, ())
     return Situation(
         op=op,
@@ -46,8 +50,125 @@ def situation_of(place, made, op, value, provenance):
         producers=producers,
         consumers=tuple(op_name(client.op) for client, _ in clients),
         in_scan=any(s.step is not None for s in place.scope.path),
+        in_gradient_scan=any(s.forward is not None for s in place.scope.path),
         source=line.text if line is not None else "",
+        zero_from=_zeros_from(place, made, operands),
+        in_update=bool(getattr(outermost, "update_mapping", None)),
+        body=_body(place.scope),
+        matrix=matrix_text(operands[0]) if op in DECOMPOSITIONS and operands else "",
+        wrapped=_wrapped(producers[0], operands[0]) if operands else "",
     )
+
+
+def _outermost(scope):
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope
+
+
+def _body(scope):
+    """Return names of the operations of the innermost loop."""
+    while scope is not None and scope.step is None:
+        scope = scope.parent
+    return () if scope is None else tuple(op_name(node.op) for node in scope.fgraph.apply_nodes)
+
+
+def _zeros_from(place, made, operands):
+    """Return for each operand that is 0 which operation made it of what is not 0."""
+    if made is not None:
+        starts = made.step.origins
+    else:
+        starts = [range_of for range_of, _ in _region_places(place)]
+    return tuple(
+        _zero_from(start, made) if np.ndim(value) == 0 and value == 0 else None
+        for start, value in zip(starts, operands, strict=True)
+    )
+
+
+def _zero_from(start, made):
+    """Follow a 0 upstream to the operation that made it of what is not 0; None if it came in."""
+    for _ in range(200):
+        if isinstance(start, int):
+            start = made.sources[start]
+        if isinstance(start, ScalarStep):
+            position = followed(start, made.sources)
+            if position is None:
+                return None
+            if start.operands[position] != 0:
+                return op_name(start.op)
+            start = start.origins[position]
+            continue
+        if start is None:
+            return None
+        final = None
+        if start.variable.owner is not None and isinstance(start.variable.owner.op, Elemwise):
+            final = culprit.scalar_final(start)
+        if isinstance(final, ScalarStep):
+            made, start = culprit.elementwise(start, final), final
+            continue
+        upstream = most_telling(start)
+        if upstream is None:
+            return None
+        if upstream.element != 0:
+            node = start.variable.owner
+            return None if node is None else op_name(node.op)
+        start = upstream
+    return None
+
+
+DECOMPOSITIONS = (
+    *("cholesky", "solve", "solveTriangular", "matrixInverse", "matrixPinv"),
+    *("sLogDet", "slogdet", "det", "eigh"),
+)
+"""Operations of which the operand is a matrix whose properties are worth a word."""
+
+
+def matrix_text(matrix):
+    """Return what keeps a matrix from being decomposed, as the beginning of a sentence.
+
+    Examples
+    --------
+    >>> matrix_text(np.array([[1.0, 2.0], [2.0, 1.0]]))
+    'The matrix is not positive definite: the minor of order 2 is -3.0, ...'
+    >>> matrix_text(np.array([[1.0, 2.0], [0.0, 1.0]]))
+    'The matrix is not symmetric: [0, 1] is 2.0 and [1, 0] is 0.0'
+    """
+    matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
+        return ""
+    if not np.isfinite(matrix).all():
+        return "The matrix holds values that are not finite"
+    skew = np.abs(matrix - matrix.T)
+    scale = np.abs(matrix).max()
+    if skew.max() > 1e-8 * scale:
+        if abs(np.linalg.det(matrix)) <= 1e-14 * scale ** len(matrix):
+            rank = np.linalg.matrix_rank(matrix)
+            return f"The matrix is singular: its rank is {rank}, and it has {len(matrix)} rows"
+        i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
+        one, other = number_text(matrix[i, j]), number_text(matrix[j, i])
+        return f"The matrix is not symmetric: [{i}, {j}] is {one} and [{j}, {i}] is {other}"
+    smallest = float(np.linalg.eigvalsh(matrix).min())
+    for order in range(1, min(len(matrix), 100) + 1):
+        minor = float(np.linalg.det(matrix[:order, :order]))
+        if minor <= 0:
+            return (
+                f"The matrix is not positive definite: the minor of order {order} is"
+                f" {number_text(minor)}, the smallest eigenvalue {number_text(smallest)}"
+            )
+    return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
+
+
+_EXACTLY = {"mul": math.prod, "add": sum, "sub": lambda v: v[0] - sum(v[1:])}
+
+
+def _wrapped(producer, value):
+    """Return what an operand would be had its integers not wrapped around, else an empty text."""
+    exact = _EXACTLY.get(producer.op)
+    parts = [np.asarray(v) for v in producer.operands]
+    if exact is None or not parts or any(v.dtype.kind not in "iu" or v.ndim for v in parts):
+        return ""
+    result = exact([int(v) for v in parts])
+    return str(result) if np.ndim(value) == 0 and result != value else ""
 
 
 def _step_producer(made, origin):

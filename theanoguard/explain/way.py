@@ -1,13 +1,14 @@
 """The way from an input to the culprit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import IfElse
 from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place, most_telling
+from theanoguard.explain.culprit import Place, dense, is_numeric, not_finite
 from theanoguard.explain.labels import (
     VIEWS,
     lookup_in,
@@ -20,6 +21,13 @@ from theanoguard.explain.labels import (
 from theanoguard.explain.naming import apply_text, number_texts, op_name
 from theanoguard.explain.records import Waypoint, user_line
 from theanoguard.explain.scalars import ScalarStep
+from theanoguard.explain.telling import (
+    MATRIX_PRODUCTS,
+    QUOTIENTS,
+    decisive,
+    is_fixed,
+    telling_elements,
+)
 
 MAX_STEPS = 2_000
 """Operations followed from the culprit towards the inputs."""
@@ -57,7 +65,9 @@ def way_from_inputs(origin):
             break
         if _is_stop(place):
             stops.append(place)
-    stops.reverse()
+    stops = _folded(stops[::-1])
+    if len(stops) == 1:  # the operands of the culprit, which are shown, say as much
+        return (), 0
     left_out = max(len(stops) - MAX_WAYPOINTS, 0)
     shown = stops[:FAR] + stops[FAR + left_out :]
     return merge_rewritten([_waypoint(stop) for stop in shown]), left_out
@@ -69,6 +79,28 @@ class _FusedStop:
 
     place: Place
     step: ScalarStep
+
+
+@dataclass(frozen=True)
+class _LoopStop:
+    """A state of a loop, at the beginning of several of its steps."""
+
+    places: tuple[Place, ...]
+
+
+def _folded(stops):
+    """Join what lies between the first and the last state of a loop that stops pass through."""
+    loops = {}
+    for i, stop in enumerate(stops):
+        if isinstance(stop, Place) and stop.is_leaf and stop.scope.step is not None:
+            loops.setdefault(stop.scope.node, []).append(i)
+    folded, end = [], 0
+    for places in sorted(loops.values()):
+        if len(places) > 1 and places[0] >= end:
+            folded += stops[end : places[0]]
+            folded.append(_LoopStop(tuple(stops[i] for i in places)))
+            end = places[-1] + 1
+    return folded + stops[end:]
 
 
 def _is_stop(place):
@@ -97,7 +129,7 @@ def _upstream(place, made):
         return [], most_telling(place)
     fused, step = [], made.step
     while True:
-        position = _weightiest(step)
+        position = followed(step, made.sources)
         if position is None:
             return fused, None
         step = step.origins[position]
@@ -106,34 +138,79 @@ def _upstream(place, made):
         fused.append(step)
 
 
-def _weightiest(step):
-    """Return the operand of a scalar operation to follow upstream, None if all are constants.
+def followed(step, sources):
+    """Return the operand of a scalar operation to follow upstream, or None."""
 
-    What is not finite comes first, then a divisor of 0, then of a quotient what is farther from
-    1, the first operand of a difference or power, and the largest of any other.
-    """
+    known = [i for i, origin in enumerate(step.origins) if origin is not None]
+    if op_name(step.op) == "switch":
+        chosen = 1 if step.operands[0] else 2
+        known = [i for i in (chosen, 0) if i in known]
+
+    def is_open(i):
+        origin = step.origins[i]
+        return not isinstance(origin, int) or not is_fixed(sources[origin].variable)
+
+    usable = [i for i in known if is_open(i)]
+    values = {i: step.operands[i] for i in usable}
+    if not usable or _divisor_is_zero(step) and 1 not in usable:
+        return None
+    return decisive(op_name(step.op), values, step.results[0])
+
+
+def _divisor_is_zero(step):
     name = op_name(step.op)
-    candidates = [i for i, origin in enumerate(step.origins) if origin is not None]
+    return name in QUOTIENTS and len(step.operands) > 1 and step.operands[1] == 0
+
+
+def most_telling(place):
+    """Return the operand element to follow upstream from an element, or None.
+
+    That which decides it most: the infinite one, of a product of matrices the larger factor of
+    the largest term, of a reduction the element that tells, else the first that is computed.
+    Constants, shapes and indices are left out.
+    """
+    node = place.variable.owner
+    if node is None:
+        return culprit.leave(place)
+    if isinstance(node.op, IfElse):
+        return culprit.enter(node.op, place)
+    inside = culprit.enter(node.op, place)
+    if inside is not None:
+        return inside
+    candidates = {}
+    operands = [Place(place.scope, v) for v in node.inputs]
+    found = culprit.regions_of(place)
+    read = [dense(operands[region.operand].array) for region in found]
+    telling = telling_elements(op_name(node.op), found, read, place.element)
+    for i, (region, value, index) in enumerate(zip(found, read, telling, strict=True)):
+        variable = node.inputs[region.operand]
+        if index is None or not is_numeric(value) or is_fixed(variable):
+            continue
+        # A softmax reads a whole row: the element itself is the one to show.
+        bad = region_is_bad(region, value)
+        same = not region.is_element and not bad and np.shape(value) == np.shape(place.array)
+        candidates[i] = Place(place.scope, variable, place.index if same else index)
     if not candidates:
         return None
+    if op_name(node.op) in MATRIX_PRODUCTS:
+        values = {i: c.element for i, c in candidates.items()}
+        return candidates[decisive("mul", values, place.element)]
+    bad = [c for c in candidates.values() if not np.isfinite(c.element)]
+    computed = [c for c in candidates.values() if not c.is_leaf]
+    return next(iter(bad or computed or candidates.values()))
 
-    def weight(i):
-        value = step.operands[i]
-        if not np.isfinite(value):
-            return 3, 0.0
-        if i == 1 and value == 0 and name in ("true_div", "int_div", "mod"):
-            return 2, 0.0
-        if name == "true_div":
-            return 1, float(abs(np.log(abs(value)))) if value else 0.0
-        ordered = i == 0 and name in ("sub", "pow")
-        return (1, 0.0) if ordered else (0, float(abs(value)))
 
-    return max(candidates, key=weight)
+def region_is_bad(region, value):
+    """Return whether a region holds what is not finite."""
+    return bool(np.any(not_finite(np.asarray(value)[region.index])))
 
 
 def _waypoint(stop):
     if isinstance(stop, _FusedStop):
         return _fused_waypoint(stop.place, stop.step)
+    if isinstance(stop, _LoopStop):
+        steps = tuple((place.scope.step, place.element) for place in stop.places)
+        return replace(_waypoint(stop.places[-1]), kind="loop", steps=steps)
     place = stop
     provenance = lookup_in(place.scope, place.variable)
     array = np.asarray(place.array)

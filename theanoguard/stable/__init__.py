@@ -1,31 +1,6 @@
 """Functions whose value and gradient are finite at the edge of their domain."""
 
-from theanoguard.stable.forms import (
-    binary_crossentropy,
-    categorical_crossentropy,
-    default_eps,
-    divide,
-    log,
-    log_softmax,
-    logsumexp,
-    norm,
-    softmax,
-    sqrt,
-)
-from theanoguard.stable.rewriting import Replacement, Stabilization, stabilize
+import lazy_loader
 
-__all__ = [
-    "Replacement",
-    "Stabilization",
-    "binary_crossentropy",
-    "categorical_crossentropy",
-    "default_eps",
-    "divide",
-    "log",
-    "log_softmax",
-    "logsumexp",
-    "norm",
-    "softmax",
-    "sqrt",
-    "stabilize",
-]
+# Loaded when first used: ``explain`` needs the patterns, and ``rewriting`` needs ``explain``.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,21 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import numpy as np
-import pytensor.scalar as ps
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import toposort
-from pytensor.scalar import math as psm
-from pytensor.tensor.elemwise import CAReduce
-from pytensor.tensor.special import Softmax
 
+from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
-from theanoguard._lint.propagate import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
-from theanoguard.explain.naming import INDEXING, name_of
-from theanoguard.stable import forms
+from theanoguard.explain.naming import name_of
+from theanoguard.stable.patterns import PATTERNS, rebuild
 
 
 @dataclass(frozen=True)
@@ -81,22 +75,7 @@ class Stabilization:
             before stay as they are.
         """
         wanted = {r.variable: r for r in self.replacements if forms is None or r.form in forms}
-        made = {}
-
-        def new(variable):
-            return made.get(variable, variable)
-
-        for node in toposort(list(self.outputs)):
-            inputs = [new(v) for v in node.inputs]
-            copy = node.clone_with_new_inputs(inputs) if inputs != node.inputs else node
-            made.update(zip(node.outputs, copy.outputs, strict=True))
-            for variable in node.outputs:
-                if variable in wanted:
-                    form = wanted[variable].build(new)
-                    form = variable.type.filter_variable(pt.cast(form, variable.type.dtype))
-                    form.name = variable.name
-                    made[variable] = form
-        return [new(v) for v in self.outputs]
+        return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
 def stabilize(graph):
@@ -148,146 +127,3 @@ def stabilize(graph):
             old = name_of(variable)
             found.append(Replacement(form, old, source_line(variable), variable, build))
     return Stabilization(tuple(outputs), tuple(found))
-
-
-# ---------------------------------------------------------------- the patterns
-#
-# Each takes a variable and the bounds of the graph, and returns None or the name of a form and a
-# function that builds it.
-
-
-def _logarithm(variable, bounds):
-    """log(softmax), log(sum(exp)), log(sigmoid), log(1 - sigmoid), log(1 + exp); any other log."""
-    (operand,) = variable.owner.inputs
-    core, chain = _core(operand)
-    node = core.owner
-    if node is not None and isinstance(node.op, Softmax):
-        h, axis = node.inputs[0], node.op.axis
-        return "log_softmax", lambda new: _again(chain, forms.log_softmax(new(h), axis), new)
-    if (matched := _as_softmax(core)) is not None:
-        h, axes = matched
-        return "log_softmax", lambda new: _again(chain, forms.log_softmax(new(h), axes), new)
-    if _is_sum_of(core, ps.Exp):
-        (x,), axes = node.inputs[0].owner.inputs, node.op.axis
-        return "logsumexp", lambda new: _again(chain, forms.logsumexp(new(x), axes), new)
-    if scalar_class(core) is psm.Sigmoid:
-        (z,) = node.inputs
-        return "-softplus", lambda new: _again(chain, -pt.softplus(-new(z)), new)
-    for kind, inner in ((ps.Sub, psm.Sigmoid), (ps.Add, ps.Exp)):
-        if scalar_class(core) is kind and len(node.inputs) == 2:
-            first, other = node.inputs
-            if constant_number(other) == 1 and kind is ps.Add:
-                first, other = other, first
-            if constant_number(first) == 1 and scalar_class(other) is inner:
-                return _softplus(other.owner.inputs[0], kind, chain)
-    if bounds[operand].positive:
-        return None
-    return "log", lambda new: forms.log(new(operand))
-
-
-def _logarithm_1p(variable, bounds):
-    """log1p(exp(x)) and log1p(-sigmoid(z))."""
-    core, chain = _core(variable.owner.inputs[0])
-    if scalar_class(core) is ps.Exp:
-        return _softplus(core.owner.inputs[0], ps.Add, chain)
-    if scalar_class(core) is ps.Neg and scalar_class(core.owner.inputs[0]) is psm.Sigmoid:
-        return _softplus(core.owner.inputs[0].owner.inputs[0], ps.Sub, chain)
-    return None
-
-
-def _softplus(z, kind, chain):
-    """log(1 + exp(z)), or log(1 - sigmoid(z))."""
-    if kind is ps.Add:
-        return "softplus", lambda new: _again(chain, pt.softplus(new(z)), new)
-    return "-softplus", lambda new: _again(chain, -pt.softplus(new(z)), new)
-
-
-def _root(variable, bounds):
-    """sqrt(sum(x ** 2)); any other root."""
-    (operand,) = variable.owner.inputs
-    if bounds[operand].positive:
-        return None
-    core, chain = _core(operand)
-    if core.owner is not None and _is_sum_of(core, ps.Sqr, ps.Pow, ps.Mul):
-        axes = core.owner.op.axis
-        x = _squared(core.owner.inputs[0])
-        if x is not None:
-            return "norm", lambda new: _again(chain, forms.norm(new(x), axes), new)
-    return "sqrt", lambda new: forms.sqrt(new(operand))
-
-
-def _quotient(variable, bounds):
-    """exp(x) / sum(exp(x)); any other quotient."""
-    x, y = variable.owner.inputs
-    matched = _as_softmax(variable)
-    if matched is not None and not (bounds[y].positive and np.isfinite(bounds[x].hi)):
-        h, axes = matched
-        return "softmax", lambda new: forms.softmax(new(h), axes)
-    if not bounds[y].zero:
-        return None
-    return "divide", lambda new: forms.divide(new(x), new(y))
-
-
-PATTERNS = {
-    ps.Log: _logarithm,
-    ps.Log1p: _logarithm_1p,
-    ps.Sqrt: _root,
-    ps.TrueDiv: _quotient,
-}
-"""By the scalar operation that is replaced."""
-
-
-def _core(variable):
-    """What views and indexing lead back to, and the nodes on the way, innermost first."""
-    chain = []
-    while variable.owner is not None and isinstance(variable.owner.op, (*VIEWS, *INDEXING)):
-        chain.append(variable.owner)
-        variable = variable.owner.inputs[0]
-    return variable, chain[::-1]
-
-
-def _again(chain, variable, new):
-    """Apply views and indexing once more, to something else."""
-    for node in chain:
-        inputs = [variable, *map(new, node.inputs[1:])]
-        variable = node.clone_with_new_inputs(inputs, strict=False).outputs[0]
-    return variable
-
-
-def _is_sum_of(variable, *kinds):
-    """Whether a variable is a sum of what one of some scalar operations gives."""
-    node = variable.owner
-    return (
-        node is not None
-        and isinstance(node.op, CAReduce)
-        and type(node.op.scalar_op) is ps.Add
-        and scalar_class(node.inputs[0]) in kinds
-    )
-
-
-def _squared(variable):
-    """That of which a variable is the square, None if it is none."""
-    inputs = variable.owner.inputs
-    kind = scalar_class(variable)
-    if kind is ps.Sqr:
-        return inputs[0]
-    if kind is ps.Pow and constant_number(inputs[1]) == 2:
-        return inputs[0]
-    return inputs[0] if kind is ps.Mul and len(inputs) == 2 and inputs[0] is inputs[1] else None
-
-
-def _as_softmax(variable):
-    """``h`` and the axes, where a variable is ``exp(h) / exp(h).sum(axes, keepdims=True)``."""
-    if scalar_class(variable) is not ps.TrueDiv:
-        return None
-    terms, total = variable.owner.inputs
-    total = viewed(total)
-    if scalar_class(terms) is not ps.Exp or not _is_sum_of(total, ps.Exp):
-        return None
-    h = terms.owner.inputs[0]
-    if total.owner.inputs[0].owner.inputs[0] is not h:
-        return None
-    axes = total.owner.op.axis
-    axes = tuple(range(h.type.ndim)) if axes is None else axes
-    kept = variable.owner.inputs[1].type.broadcastable
-    return (h, axes) if all(kept[axis] for axis in axes) else None

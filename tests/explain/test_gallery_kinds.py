@@ -1,0 +1,109 @@
+"""Faulty models by kind: each report is right in operation, line, element, path and advice.
+
+``-k NAME`` runs one model or one file of ``gallery/kinds``.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytest
+from explain_trips import guard_error
+from models import KINDS, load, marked_line_of
+from test_gallery import one_of
+
+from theanoguard import GuardMode
+from theanoguard.explain import Explanation, render_text
+
+MODELS = [(path, name) for path in KINDS for name in load(path).TRUTH]
+
+OTHERWISE_ON = {
+    "jax": {
+        "sparse_graphs": "PyTensor has no sparse variables with JAX",
+    },
+}
+
+
+@cache
+def error_of(path, name):
+    """The error that the guard raises for a model."""
+    module = load(path)
+    truth = module.TRUTH[name]
+    return guard_error(getattr(module, name), truth["arguments"], truth.get("watch", "all"))
+
+
+@pytest.fixture(params=MODELS, ids=lambda model: f"{model[0].stem}-{model[1]}")
+def case(request):
+    """The path of a model, its name, its truth, and the error that the guard raises."""
+    path, name = request.param
+    backend = request.config.getoption("--backend")
+    truth = load(path).TRUTH[name]
+    left_out = OTHERWISE_ON.get(backend, {})
+    reason = left_out.get(path.stem) or truth.get("only", {}).get(backend)
+    if reason:
+        pytest.skip(reason)
+    return path, name, truth, error_of(path, name)
+
+
+def test_there_are_enough():
+    assert len(MODELS) >= 50
+
+
+def test_operation_element_and_operands(case):
+    _, _, truth, error = case
+    cause = error.explanation.cause
+    assert error.explanation.reproduced
+    assert (cause.role, cause.kind) == (truth.get("role", "node"), truth["kind"])
+    assert one_of(truth["op"], cause.op)
+    assert cause.index == truth["element"]
+    values = [operand.value for operand in cause.operands]
+    assert len(values) == len(truth["operands"])
+    for value, right in zip(values, truth["operands"], strict=True):
+        if right is not None:
+            np.testing.assert_allclose(float(value), right, rtol=1e-3)
+    if "deeper" in truth:
+        deeper = error.explanation.deeper
+        assert (deeper.op or deeper.role) == truth["deeper"]
+
+
+def test_line(case):
+    path, name, truth, error = case
+    source = error.explanation.cause.source
+    line = marked_line_of(path, name)
+    if line is not None:
+        assert Path(source.file) == path
+    if line is not None and truth.get("line") != "of the loop":
+        assert source.line == line
+
+
+def test_start_of_the_path(case):
+    _, _, truth, error = case
+    points = error.explanation.waypoints
+    assert (points[0].name if points else None) == truth["start"]
+
+
+def test_advice(case):
+    """The hint is the right one; what was tried is said with what the call gives then."""
+    _, _, truth, error = case
+    hint = error.explanation.cause.hint
+    assert one_of(truth["hint"], hint and hint.key)
+    assert ("this call gives" in hint.text) == truth.get("tried", False)
+
+
+def test_repaired_twin_runs(case):
+    path, name, truth, _ = case
+    watch = truth.get("watch", "all")
+    inputs, outputs, updates = getattr(load(path), name)(repaired=True)
+    mode = GuardMode(True, watch != "nan", watch == "all")
+    fn = pytensor.function(inputs, outputs, updates=updates, mode=mode)
+    fn(*truth.get("repaired_arguments", truth["arguments"]))
+
+
+def test_report_is_short_and_comes_back_from_json(case):
+    _, _, _, error = case
+    assert len(str(error).splitlines()) <= 26
+    text = json.dumps(error.explanation.to_plain(), allow_nan=False)
+    again = Explanation.from_plain(json.loads(text))
+    assert render_text(again.event, again) == str(error)

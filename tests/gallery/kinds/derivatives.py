@@ -1,0 +1,199 @@
+"""Values that are sound with derivatives that are not."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+
+def arcsin_at_one(repaired=False):
+    """The derivative of arcsin at 1 is infinite."""
+    x = pt.dvector("x")
+    angle = pt.arcsin(pt.clip(x, -1 + 1e-6, 1 - 1e-6) if repaired else x)  # culprit
+    return [x], [pytensor.grad(angle.sum(), x)], []
+
+
+def arccos_of_dot(repaired=False):
+    """The angle of a vector with itself: rounding puts the cosine above 1."""
+    u, v = pt.dvectors("u", "v")
+    un = u / pt.sqrt((u**2).sum())
+    vn = v / pt.sqrt((v**2).sum())
+    cosine = (un * vn).sum() * (1 + 1e-12)
+    angle = pt.arccos(pt.clip(cosine, -1, 1) if repaired else cosine)  # culprit
+    return [u, v], [angle], []
+
+
+def root_of_abs(repaired=False):
+    """The derivative of abs(x) ** 0.5 at 0."""
+    x = pt.dvector("x")
+    y = (abs(x) + 1e-6 * repaired) ** 0.5  # culprit
+    return [x], [pytensor.grad(y.sum(), x)], []
+
+
+def direction_of_nothing(repaired=False):
+    """The derivative of arctan2 at the origin."""
+    y, x = pt.dvectors("y", "x")
+    angle = pt.arctan2(y, x + 1e-9 * repaired)  # culprit
+    return [y, x], [pytensor.grad(angle.sum(), y)], []
+
+
+def masked_by_product(repaired=False):
+    """A factor of 0 masks the value of a root, and not its derivative."""
+    x = pt.dvector("x")
+    safe = pt.switch(x > 0, x, 1.0) if repaired else x
+    root = pt.sqrt(safe)  # culprit
+    y = (x > 0) * root
+    return [x], [pytensor.grad(y.sum(), x)], []
+
+
+def derivative_by_exponent(repaired=False):
+    """The derivative of x ** p by p takes the logarithm of x."""
+    x, p = pt.dvector("x"), pt.dscalar("p")
+    base = abs(x) if repaired else x
+    y = base**p  # culprit
+    return [x, p], [pytensor.grad(y.sum(), p)], []
+
+
+def standard_deviation_of_equals(repaired=False):
+    """The derivative of a standard deviation of equal numbers."""
+    x = pt.dmatrix("x")
+    spread = pt.sqrt(x.var(axis=1) + 1e-9 * repaired)  # culprit
+    return [x], [pytensor.grad(spread.sum(), x)], []
+
+
+def support_of_a_density(repaired=False):
+    """A density that is -inf outside of its support, with its gradient."""
+    x, mu = pt.dvector("x"), pt.dscalar("mu")
+    shifted = pt.maximum(x - mu, 1e-3) if repaired else x - mu
+    outside = 0.0 if repaired else -np.inf
+    logp = pt.switch(pt.all(shifted > 0), -pt.log(shifted), outside)  # culprit
+    return [x, mu], [logp.sum(), pytensor.grad(logp.sum(), mu)], []
+
+
+def focal_loss(repaired=False):
+    """The focal loss of a sure prediction: (1 - p) ** gamma with gamma below 1."""
+    p = pt.dvector("p")
+    weight = (1 - p + 1e-6 * repaired) ** 0.5  # culprit
+    loss = -(weight * pt.log(p)).sum()
+    return [p], [pytensor.grad(loss, p)], []
+
+
+def product_of_many(repaired=False):
+    """The derivative of a geometric mean in which one factor is 0."""
+    x = pt.dvector("x")
+    mean = pt.exp(pt.log(pt.maximum(x, 1e-6) if repaired else x).mean())  # culprit
+    return [x], [pytensor.grad(mean, x)], []
+
+
+TRUTH = {
+    "arcsin_at_one": {
+        "op": "reciprocal",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0,),
+        "start": "x",
+        "hint": "gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([0.5, 1.0]),),
+    },
+    "arccos_of_dot": {
+        "op": "arccos",
+        "kind": "nan",
+        "element": (),
+        "operands": (1.0,),
+        "start": "u",
+        "hint": "arc-out-of-range",
+        "tried": True,
+        "arguments": (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])),
+    },
+    "root_of_abs": {
+        "op": "reciprocal",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0,),
+        "start": "x",
+        "hint": "gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([4.0, 0.0]),),
+    },
+    "direction_of_nothing": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (
+            0.0,
+            0.0,
+        ),
+        "start": "x",
+        "hint": "gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([1.0, 0.0]), np.array([1.0, 0.0])),
+    },
+    "masked_by_product": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (
+            0.0,
+            0.0,
+        ),
+        "start": "x",
+        "hint": "norm-gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([4.0, 0.0]),),
+    },
+    "derivative_by_exponent": {
+        "op": "log",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (-3.0,),
+        "start": None,
+        "hint": "log-negative",
+        "arguments": (np.array([2.0, -3.0]), 2.0),
+    },
+    "standard_deviation_of_equals": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (1, 0),
+        "operands": (
+            -0.0,
+            0.0,
+        ),
+        "start": "x",
+        "hint": "norm-gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([[1.0, 2.0], [3.0, 3.0]]),),
+    },
+    "support_of_a_density": {
+        "op": "switch",
+        "kind": "inf",
+        "element": (0,),
+        "operands": (
+            0.0,
+            0.693147,
+            -np.inf,
+        ),
+        "start": "x",
+        "hint": "switch-chose-infinity",
+        "arguments": (np.array([1.0, 2.0, -1.0]), 0.5),
+    },
+    "focal_loss": {
+        "op": "reciprocal",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0,),
+        "start": "p",
+        "hint": "gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([0.5, 1.0]),),
+    },
+    "product_of_many": {
+        "op": "log",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0,),
+        "start": None,
+        "hint": "log-zero",
+        "tried": True,
+        "arguments": (np.array([2.0, 0.0]),),
+    },
+}

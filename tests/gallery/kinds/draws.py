@@ -1,0 +1,67 @@
+"""Random variables."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+
+def heavy_log_normal(repaired=False):
+    """A log-normal draw with a scale that should have been its logarithm."""
+    rng = pytensor.shared(np.random.default_rng(1), name="rng")
+    sigma = pt.dscalar("sigma")
+    z = pt.random.normal(0, 1, size=3, rng=rng)
+    scale = pt.log(sigma) if repaired else sigma
+    x = pt.exp(scale * z)  # culprit
+    return [sigma], [x.mean()], []
+
+
+def reparametrised_scale(repaired=False):
+    """A draw is scaled by the root of a variance that is negative."""
+    rng = pytensor.shared(np.random.default_rng(2), name="rng")
+    mu, var = pt.dvectors("mu", "var")
+    z = pt.random.normal(0, 1, size=2, rng=rng)
+    scale = pt.sqrt(pt.softplus(var) if repaired else var)  # culprit
+    return [mu, var], [(mu + scale * z).sum()], []
+
+
+def gumbel_of_a_bound(repaired=False):
+    """Gumbel noise from a uniform number that was rounded to 1."""
+    rng = pytensor.shared(np.random.default_rng(3), name="rng")
+    logits = pt.dvector("logits")
+    u = pt.round(pt.random.uniform(0, 1, size=3, rng=rng))
+    u = pt.clip(u, 1e-6, 1 - 1e-6) if repaired else u
+    inner = -pt.log(u)  # culprit
+    gumbel = -pt.log(inner)
+    return [logits], [(logits + gumbel).max()], []
+
+
+TRUTH = {
+    "heavy_log_normal": {
+        "op": "exp",
+        "kind": "big",
+        "element": (0,),
+        "operands": (311.026,),
+        "start": "sigma",
+        "hint": "big-value",
+        "arguments": (900.0,),
+    },
+    "reparametrised_scale": {
+        "op": "sqrt",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (-0.5,),
+        "start": None,
+        "hint": "sqrt-negative",
+        "tried": True,
+        "arguments": (np.zeros(2), np.array([1.0, -0.5])),
+    },
+    "gumbel_of_a_bound": {
+        "op": "log",
+        "kind": "inf",
+        "element": (0,),
+        "operands": (0.0,),
+        "start": "uniform_rv",
+        "hint": "log-zero",
+        "arguments": (np.zeros(3),),
+    },
+}

@@ -1,0 +1,130 @@
+"""Gaussian processes, distances and decompositions of matrices."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+
+def gradient_of_pairwise_distances(repaired=False):
+    """The distance of a point to itself has no gradient."""
+    x = pt.dmatrix("x")
+    diff = x[:, None, :] - x[None, :, :]
+    d2 = (diff**2).sum(axis=2)
+    d = pt.sqrt(d2 + 1e-12 * repaired)  # culprit
+    loss = pt.exp(-d).sum()
+    return [x], [pytensor.grad(loss, x)], []
+
+
+def distances_by_expansion(repaired=False):
+    """Squared distances as a difference of squares: one becomes negative by rounding."""
+    x = pt.dmatrix("x")
+    sq = (x**2).sum(axis=1)
+    d2 = sq[:, None] + sq[None, :] - 2 * (x @ x.T) - 1e-9
+    d = pt.sqrt(pt.maximum(d2, 0)) if repaired else pt.sqrt(d2)  # culprit
+    return [x], [d.sum()], []
+
+
+def duplicate_points(repaired=False):
+    """The covariance of points of which two are the same is singular."""
+    x = pt.dvector("x")
+    k = pt.exp(-0.5 * (x[:, None] - x[None, :]) ** 2)
+    k = k - 1e-9 * pt.eye(3) + 1e-6 * repaired * pt.eye(3)
+    chol = pt.linalg.cholesky(k, on_error="nan")  # culprit
+    return [x], [pt.log(pt.diag(chol)).sum()], []
+
+
+def zero_length_scale(repaired=False):
+    """A length scale has been rounded to 0."""
+    x, scale = pt.dvector("x"), pt.dscalar("scale")
+    length = pt.maximum(scale, 1e-3) if repaired else scale
+    scaled = (x[:, None] - x[None, :]) / length  # culprit
+    return [x, scale], [pt.exp(-0.5 * scaled**2).sum()], []
+
+
+def log_of_determinant(repaired=False):
+    """The determinant of a covariance is 0."""
+    a = pt.dmatrix("a")
+    cov = a.T @ a + 1e-6 * repaired * pt.eye(2)
+    logdet = pt.log(pt.linalg.det(cov))  # culprit
+    return [a], [logdet], []
+
+
+def gradient_of_equal_eigenvalues(repaired=False):
+    """The gradient of eigenvectors divides by the difference of eigenvalues."""
+    a = pt.dmatrix("a")
+    a_in = a + (pt.constant(np.diag([0.0, 0.5, 1.0])) if repaired else 0)
+    values, vectors = pt.linalg.eigh(a_in)  # culprit
+    loss = (vectors**3).sum() + values.sum()
+    return [a], [pytensor.grad(loss, a)], []
+
+
+TRUTH = {
+    "gradient_of_pairwise_distances": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (0, 0, 0),
+        "operands": (
+            -0.0,
+            0.0,
+        ),
+        "start": "x",
+        "hint": "norm-gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([[0.0, 1.0], [2.0, 3.0]]),),
+    },
+    "distances_by_expansion": {
+        "op": "sqrt",
+        "kind": "nan",
+        "element": (0, 0),
+        "operands": (-1e-09,),
+        "start": "x",
+        "hint": "cancellation",
+        "tried": True,
+        "arguments": (np.array([[1.0, 2.0], [3.0, 4.0]]),),
+    },
+    "duplicate_points": {
+        "op": "cholesky",
+        "kind": "nan",
+        "element": (0, 0),
+        "operands": (None,),
+        "start": "x",
+        "hint": "cholesky-not-positive-definite",
+        "tried": True,
+        "arguments": (np.array([0.0, 1.0, 1.0]),),
+    },
+    "zero_length_scale": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (0, 0),
+        "operands": (
+            0.0,
+            0.0,
+        ),
+        "start": None,
+        "hint": "zero-by-zero",
+        "tried": True,
+        "arguments": (np.array([0.0, 1.0]), 0.0),
+    },
+    "log_of_determinant": {
+        "op": "sLogDet",
+        "kind": "inf",
+        "element": (),
+        "operands": (None,),
+        "start": "a",
+        "hint": "singular-matrix",
+        "tried": True,
+        "arguments": (np.array([[1.0, 2.0], [2.0, 4.0]]),),
+    },
+    "gradient_of_equal_eigenvalues": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (0, 1),
+        "operands": (
+            0.0,
+            0.0,
+        ),
+        "start": "a",
+        "hint": "gradient-at-zero",
+        "arguments": (np.eye(3),),
+    },
+}

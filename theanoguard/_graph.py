@@ -1,0 +1,41 @@
+"""What is asked about single variables of a graph."""
+
+import numpy as np
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+
+from theanoguard.ops.asserts import Assert
+from theanoguard.ops.print import Print
+
+VIEWS = (
+    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, ViewOp, DeepCopyOp, CheckAndRaise),
+    *(TensorFromScalar, ScalarFromTensor, Assert, Print),
+)
+"""Operations that give their first operand, in another shape or under another name."""
+
+
+def scalar_class(variable):
+    """The class of the scalar operation that computes a variable element by element, or None."""
+    node = variable.owner
+    return type(node.op.scalar_op) if node and isinstance(node.op, Elemwise) else None
+
+
+def viewed(variable):
+    """What a variable shows: itself, or what a chain of views goes back to."""
+    while variable.owner is not None and isinstance(variable.owner.op, VIEWS):
+        variable = variable.owner.inputs[0]
+    return variable
+
+
+def constant_number(variable):
+    """The number that a constant holds throughout, None for anything else."""
+    variable = viewed(variable)
+    if isinstance(variable, Constant) and np.size(variable.data) == 1:
+        value = np.asarray(variable.data)
+        return value.item() if value.dtype.kind in "fiub" else None
+    return None

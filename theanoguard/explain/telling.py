@@ -1,0 +1,133 @@
+"""Which operand of an operation, and which element of it, decides a result most."""
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+from theanoguard.explain.naming import INDEXING
+from theanoguard.explain.regions import extreme_element, locate
+
+QUOTIENTS = ("true_div", "int_div", "mod")
+MATRIX_PRODUCTS = ("dot", "batched_dot", "outer")
+
+_MOVES = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
+_COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)
+
+
+def decisive(name, values, result):
+    """Return which operand decides the result of an operation most.
+
+    Parameters
+    ----------
+    name : str
+        Of the operation.
+    values : dict of int to number
+        Operands by position: those that may be chosen.
+    result : number
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    A zero factor, the numerator of 0 / x, a divisor of 0, the larger operand of a difference:
+
+    >>> decisive("mul", {0: 3.0, 1: 0.0}, 0.0), decisive("true_div", {0: 0.0, 1: 5.0}, 0.0)
+    (1, 0)
+    >>> decisive("true_div", {0: 0.0, 1: 0.0}, np.nan), decisive("sub", {0: 1.0, 1: 7.0}, -6.0)
+    (1, 1)
+    """
+    bad = [i for i, value in values.items() if not np.isfinite(value)]
+    if bad:
+        return bad[0]
+    if name in QUOTIENTS and 1 in values and values[1] == 0:
+        return 1
+    if name in ("pow", "switch", "clip", "arctan2"):
+        return next(iter(values))
+    if name in ("maximum", "minimum"):
+        return min(values, key=lambda i: abs(values[i] - result))
+    with np.errstate(all="ignore"):
+        sizes = {i: float(np.log(abs(value))) for i, value in values.items()}
+        if name in ("mul", "true_div"):
+            shares = {i: -s if name == "true_div" and i == 1 else s for i, s in sizes.items()}
+            towards = max if abs(result) >= 1 else min
+            return towards(shares, key=shares.get)
+    return max(sizes, key=sizes.get)
+
+
+def is_fixed(variable):
+    """Return whether a variable is computed from constants and lengths alone."""
+    todo = [variable]
+    for _ in range(20):
+        if not todo:
+            return True
+        variable = todo.pop()
+        node = variable.owner
+        if node is None:
+            if not isinstance(variable, Constant):
+                return False
+        elif isinstance(node.op, (*_MOVES, Alloc)):
+            todo.append(node.inputs[0])
+        elif isinstance(node.op, _COMPUTES):
+            todo += node.inputs
+        elif not isinstance(node.op, (Shape, Shape_i)):
+            return False
+    return False
+
+
+def telling_elements(name, found, arrays, result):
+    """Return for each region the index of the element that weighs most, or None where it is empty.
+
+    Parameters
+    ----------
+    name : str
+        Of the operation.
+    found : sequence of Region
+    arrays : sequence of ndarray
+        The operand of each.
+    result : number
+        The element that they decide.
+    """
+    indices = [
+        _telling_element(name, region, array, result)
+        for region, array in zip(found, arrays, strict=True)
+    ]
+    if name not in ("dot", "batched_dot") or len(found) < 2:
+        return indices
+    # The k of the largest term a[i, k] * b[k, j]; the row and the column come first.
+    row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
+    if np.shape(row) != np.shape(column) or not np.size(row):
+        return indices
+    with np.errstate(all="ignore"):
+        terms = np.abs(row * column)
+    k = int(np.where(np.isnan(terms), np.inf, terms).argmax())
+    pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
+    return [*pair, *indices[2:]]
+
+
+_CHOSEN = {
+    "max": lambda read, result: np.equal(read, result),
+    "min": lambda read, result: np.equal(read, result),
+    "all": lambda read, result: ~read.astype(bool) if not result else read.astype(bool),
+    "any": lambda read, result: read.astype(bool) if result else ~read.astype(bool),
+    "prod": lambda read, result: np.equal(read, 0) if result == 0 else ~np.isfinite(read),
+}
+"""Which elements of what a reduction reads tell its result."""
+
+
+def _telling_element(name, region, array, result):
+    array = np.asarray(array)
+    if region.is_element:
+        return tuple(region.index)
+    read = np.asarray(array[region.index])
+    if not read.size:
+        return None
+    if name in _CHOSEN:
+        with np.errstate(all="ignore"):
+            chosen = np.ravel(_CHOSEN[name](read, result))
+        if chosen.any():
+            return locate(region, array, int(chosen.argmax()))
+    return extreme_element(region, array)
