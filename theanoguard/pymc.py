@@ -4,14 +4,16 @@ PyMC is an extra: ``pip install "theanoguard[pymc]"``.  Importing this module do
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytensor
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.scalar.basic import LogicalComparison
 
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import SourceLine, source_line, track_provenance
@@ -45,8 +47,11 @@ class BadTerm:
     error : str or None
         What computing the term raised.
     checks : tuple of str
-        The conditions of the distribution on its parameters that do not hold, as ``sigma > 0``;
-        the log-density is -inf for that alone, and there is no explanation.
+        The conditions of the distribution on its parameters that do not hold, as ``sigma > 0``, and
+        the value that fails; the log-density is -inf for that alone, and there is no explanation.
+    data : str or None
+        The observed value that lies outside of the distribution's support, and the support; or the
+        initial value that is not finite.  There is no explanation then.
 
     Examples
     --------
@@ -62,6 +67,7 @@ class BadTerm:
     explanation: Explanation | None = None
     error: str | None = None
     checks: tuple[str, ...] = ()
+    data: str | None = None
 
     @property
     def title(self):
@@ -81,6 +87,8 @@ class BadTerm:
             lines.append(f"  {source_text(self.source)}")
         if self.checks:
             lines.append(f"  the parameters must satisfy: {'; '.join(self.checks)}")
+        if self.data:
+            lines += [f"  {line}" for line in self.data.splitlines()]
         return "\n".join(map(printable, lines))
 
     @property
@@ -150,6 +158,93 @@ class ModelExplanation:
             blocks.append(f"{bad.heading}\n  as above: {first}" if first in told else str(bad))
             told |= {first} if first else set()
         return "\n\n".join(blocks)
+
+
+@dataclass(frozen=True)
+class Support:
+    """Where a distribution has a density.
+
+    Parameters
+    ----------
+    text : str
+    holds : callable
+        ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
+        of vectors, one truth value for each.
+    """
+
+    text: str
+    holds: Callable
+
+
+def _is_whole(values):
+    return np.equal(values, np.floor(values))
+
+
+_NUMBERS = Support("numbers, not NaN", lambda y, *_: ~np.isnan(y))
+_POSITIVE = Support("positive numbers", lambda y, *_: y > 0)
+_NONNEGATIVE = Support("numbers of at least 0", lambda y, *_: y >= 0)
+_COUNTS = Support("whole numbers of at least 0", lambda y, *_: (y >= 0) & _is_whole(y))
+_UP_TO_N = Support("whole numbers from 0 to n", lambda y, n, *_: (y >= 0) & (y <= n) & _is_whole(y))
+_UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
+
+# By the name of the random variable's operation.
+SUPPORTS = {
+    "bernoulli": Support("0 and 1", lambda y, *_: (y == 0) | (y == 1)),
+    "beta": _UNIT,
+    "beta_binomial": _UP_TO_N,
+    "binomial": _UP_TO_N,
+    "categorical": Support(
+        "whole numbers from 0 to k - 1",
+        lambda y, p: (y >= 0) & (y < np.shape(p)[-1]) & _is_whole(y),
+    ),
+    "dirichlet": Support(
+        "vectors of positive numbers whose sum is 1",
+        lambda y, a: np.all(y > 0, axis=-1) & np.isclose(np.sum(y, axis=-1), 1),
+    ),
+    "exponential": _NONNEGATIVE,
+    "gamma": _POSITIVE,
+    "geometric": Support("whole numbers of at least 1", lambda y, *_: (y >= 1) & _is_whole(y)),
+    "halfcauchy": _NONNEGATIVE,
+    "halfnormal": _NONNEGATIVE,
+    "invgamma": _POSITIVE,
+    "kumaraswamy": _UNIT,
+    "lognormal": _POSITIVE,
+    "multinomial": Support(
+        "vectors of whole numbers of at least 0 whose sum is n",
+        lambda y, n, p: np.all((y >= 0) & _is_whole(y), axis=-1) & (np.sum(y, axis=-1) == n),
+    ),
+    "nbinom": _COUNTS,
+    "negative_binomial": _COUNTS,
+    "poisson": _COUNTS,
+    "uniform": Support("lower <= y <= upper", lambda y, low, high: (y >= low) & (y <= high)),
+    "wald": _POSITIVE,
+    "weibull": _NONNEGATIVE,
+}
+
+
+def _comparisons(condition):
+    """Return the nodes of a condition on parameters that compare numbers."""
+    return [
+        node
+        for node in toposort([condition])
+        if isinstance(getattr(node.op, "scalar_op", None), LogicalComparison)
+    ]
+
+
+def _failing_text(comparisons, values):
+    """Return the operands of the comparisons that fail, as ``" (it is -1.0 at element [3])"``."""
+    shown = []
+    for node in comparisons:
+        left, right = (np.asarray(values[v]) for v in node.inputs)
+        failing = ~np.asarray(node.op.scalar_op.impl(left, right)).astype(bool)
+        if not failing.any():
+            continue
+        index = tuple(int(i) for i in np.argwhere(failing)[0])
+        for variable in node.inputs:
+            if not all(isinstance(v, Constant) for v in graph_inputs([variable])):
+                value = number_text(np.broadcast_to(values[variable], failing.shape)[index])
+                shown.append(f"{value} at element {list(index)}" if index else value)
+    return f" (it is {' and '.join(shown)})" if shown else ""
 
 
 @contextmanager
@@ -240,7 +335,9 @@ class _Explaining:
         self.policy = make_policy(True, True, False, big=1e10, integers=False, inputs=True,
                                   action="record", exempt=(), fate=False)  # fmt: skip
         with model_lines():
-            self.terms = model.logp(vars=self.variables, sum=False)
+            terms = model.logp(vars=self.variables, sum=False)
+        # The terms of a model with named dimensions are labelled arrays.
+        self.terms = [getattr(term, "values", term) for term in terms]
 
     def result(self):
         """Return the :class:`ModelExplanation`."""
@@ -292,8 +389,12 @@ class _Explaining:
             first_index=counts.index,
             first_value=counts.value,
         )
+        if data := self._start(variable):
+            return self._term(*key, event=event, data=data)
         if key[1] is None and counts.kind == "inf" and (checks := self._failed(key[0])):
             return self._term(*key, event=event, checks=checks)
+        if key[1] is None and (data := self._outside(key[0])):
+            return self._term(*key, event=event, data=data)
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
         return self._term(*key, event=event, explanation=explain_trip(trip))
 
@@ -305,10 +406,58 @@ class _Explaining:
         if not nodes:
             return ()
         conditions = [v for node in nodes for v in node.inputs[1:]]
-        given = {v: self.point[v.name] for v in self.model.value_vars}
-        values = eval_intermediate_values(conditions, given)
+        compared = {v: _comparisons(v) for v in conditions}
+        operands = [v for found in compared.values() for node in found for v in node.inputs]
+        values = eval_intermediate_values([*conditions, *operands], self._given())
         return tuple(
-            node.op.msg for node in nodes if not all(np.all(values[v]) for v in node.inputs[1:])
+            node.op.msg + _failing_text(compared[v], values)
+            for node in nodes
+            for v in node.inputs[1:]
+            if not np.all(values[v])
+        )
+
+    def _given(self):
+        return {v: self.point[v.name] for v in self.model.value_vars}
+
+    def _start(self, output):
+        """Say which value of the point that an output depends on is not finite, if any is."""
+        reached = {v.name for v in graph_inputs([output])}
+        for variable in self.model.value_vars:
+            value = self.point[variable.name]
+            if variable.name not in reached or np.isfinite(value).all():
+                continue
+            index = [int(i) for i in np.argwhere(~np.isfinite(value))[0]]
+            name = self.model.values_to_rvs[variable].name
+            return (
+                f"the point has {variable.name}{index or ''} = {value[tuple(index)]}.\n"
+                f"Give {name} an initval inside of its domain, such as increasing numbers where it "
+                "is ordered."
+            )
+        return None
+
+    def _outside(self, name):
+        """Say which observed values lie outside of the distribution's support, if any do."""
+        variable = self.model[name]
+        if variable not in self.model.observed_RVs or variable.owner is None:
+            return None
+        support = SUPPORTS.get(getattr(variable.owner.op, "name", None), _NUMBERS)
+        if not hasattr(variable.owner.op, "dist_params"):
+            return None
+        parameters = variable.owner.op.dist_params(variable.owner)
+        parameters = self.model.replace_rvs_by_values(parameters)
+        observed = self.model.rvs_to_values[variable]
+        values = eval_intermediate_values([observed, *parameters], self._given())
+        data = np.asarray(values[observed])
+        inside = support.holds(data, *(np.asarray(values[v]) for v in parameters))
+        if np.all(inside):
+            return None
+        index = tuple(int(i) for i in np.argwhere(~inside)[0])
+        place = f"{name}{list(index)}" if index else name
+        shown = np.array2string(data[index], separator=", ", threshold=8)
+        n_bad = int(np.size(inside) - np.sum(inside))
+        return (
+            f"observed {place} = {shown} lies outside of the support: {support.text}.\n"
+            f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
 
     def _term(self, term, by=None, **more):

@@ -230,3 +230,67 @@ def test_a_trip_in_another_process_arrives_whole(sample, tmp_path, start_method)
     assert entry.event.kind == "nan"
     assert entry.explanation is not None
     assert entry.worker  # PyMC names its processes after their chains
+
+
+def observed_lognormal():
+    pm.LogNormal("y", pm.Normal("mu"), 1.0, observed=[0.3, -0.5, 2.0])
+
+
+def observed_bernoulli():
+    pm.Bernoulli("y", pm.Beta("p", 1, 1), observed=[0, 1, 2])
+
+
+def observed_binomial():
+    pm.Binomial("y", 5, pm.Beta("p", 1, 1), observed=[0, 6, 2])
+
+
+def observed_multinomial():
+    pm.Multinomial("y", 5, pm.Dirichlet("p", np.ones(3)), observed=[[1, 2, 2], [1, 1, 1]])
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (observed_lognormal, "observed y[1] = -0.5 lies outside of the support: positive numbers."),
+        (observed_bernoulli, "observed y[2] = 2 lies outside of the support: 0 and 1."),
+        (observed_binomial, "observed y[1] = 6 lies outside of the support: whole numbers from 0"),
+        (observed_multinomial, "observed y[1] = [1, 1, 1] lies outside of the support: vectors of"),
+    ],
+)
+def test_data_outside_of_the_support(build, told):
+    with pm.Model() as model:
+        build()
+    text = str(theanoguard.pymc.explain(model))
+    assert told in text
+    assert "constant[" not in text
+
+
+@needs_pymc
+def test_a_parameter_that_fails_is_shown():
+    with pm.Model() as model:
+        s = pm.Normal("s", shape=2, initval=[1.0, -2.5])
+        pm.Normal("y", 0, s, observed=[1.0, 2.0])
+    assert "sigma > 0 (it is -2.5 at element [1])" in str(theanoguard.pymc.explain(model))
+
+
+@needs_pymc
+def test_an_initial_value_outside_of_its_domain():
+    with pm.Model() as model:
+        ordered = pm.distributions.transforms.ordered
+        cuts = pm.Normal("cuts", 0, 1, shape=2, transform=ordered)
+        pm.OrderedLogistic("y", eta=0.0, cutpoints=cuts, observed=[0, 1, 2])
+    text = str(theanoguard.pymc.explain(model))
+    assert "the point has cuts_ordered__[1] = -inf.\n  Give cuts an initval" in text
+    assert text.count("What to do") == 0
+
+
+@needs_pymc
+def test_a_model_with_named_dimensions():
+    import pymc.dims as pmd
+
+    with pm.Model(coords={"row": range(3)}) as model:
+        mu = pmd.Normal("mu")
+        data = pmd.as_xtensor(np.array([1.0, 2.0, np.nan]), dims=("row",))
+        pmd.Normal("y", mu, 1.0, observed=data, dims="row")
+    assert "y is nan at element [2]" in str(theanoguard.pymc.explain(model))
