@@ -61,9 +61,19 @@ def c_backend(request):
         pytest.skip("is about the C backend")
 
 
+@pytest.fixture(autouse=True)
+def usual_width(monkeypatch):
+    """Texts have the width that they have without a terminal."""
+    monkeypatch.setenv("COLUMNS", "96")
+
+
 @pytest.fixture
-def golden(request):
-    """``golden(name, text)`` compares `text` with ``tests/golden/<name>.txt``."""
+def golden(request, monkeypatch):
+    """``golden(name, text)`` compares `text` with ``tests/golden/<name>.txt``.
+
+    Texts name files relative to the working directory, which is the root of the repository.
+    """
+    monkeypatch.chdir(Path(__file__).parents[1])
 
     def compare(name, text):
         path = Path(__file__).parent / "golden" / f"{name}.txt"

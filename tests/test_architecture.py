@@ -28,7 +28,7 @@ LAYERS = [
     {"_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
-    {"_errors", "_patching", "_values"},
+    {"_errors", "_hooks", "_patching", "_values"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing"}
@@ -230,10 +230,15 @@ def loaded_modules():
     return json.dumps(["pytensor", *modules])
 
 
+# The methods that the recording hooks replace.
+HOOKS = (".simple_extract_stack", "._vectorize_node", "._freeze", ".bind", ".unfreeze")
+
+
 def is_registration(name):
     """The mode's name, in either case; an entry of ours among the rewrites or in a dispatcher."""
     return (
-        name.lower().endswith(".predefined_modes.guardmode")
+        name.endswith(HOOKS)
+        or name.lower().endswith(".predefined_modes.guardmode")
         or ".optdb._names.theanoguard_" in name
         or ".registry.<class 'theanoguard." in name
     )

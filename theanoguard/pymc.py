@@ -17,11 +17,11 @@ from pytensor.scalar.basic import LogicalComparison
 
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import SourceLine, source_line, track_provenance
+from theanoguard._provenance.places import printable, source_text
 from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import Explanation, render_text
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.naming import number_text
-from theanoguard.explain.report import printable, source_text
 from theanoguard.guard.policy import make_policy
 from theanoguard.testvalue import eval_intermediate_values
 

@@ -501,7 +501,7 @@ def test_a_trip_shows_its_report(run):
     assert shown["text/plain"] == str(result.error_in_exec)
     text = Page(shown["text/html"]).text
     assert text.startswith("NaN in log: log(-1.0) at element [1]")
-    assert "line 3:  y = pt.log(x)" in text
+    assert "cell 1, line 3" in text and "y = pt.log(x)" in text
     assert "Traceback (most recent call last)" in text
     assert "interactiveshell.py" not in text
     again = run("%tb")

@@ -6,7 +6,7 @@ from typing import Any
 
 from theanoguard._compare.difference import Difference
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard.explain.report import WIDTH, printable, source_text
+from theanoguard._provenance.places import USUAL_WIDTH, printable, source_text
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Parting:
             by = f", by {', '.join(self.rewrites[:4])}" if self.rewrites else ""
             lines.append(f"  compiled to {self.compiled}{by}")
         if self.how:
-            lines += textwrap.wrap(f"({self.how})", WIDTH - 2, initial_indent="  ")
+            lines += textwrap.wrap(f"({self.how})", USUAL_WIDTH - 2, initial_indent="  ")
         return "\n".join(map(printable, lines))
 
 
@@ -186,4 +186,4 @@ class Comparison:
 
 
 def _wrapped(text):
-    return "\n".join(textwrap.wrap(printable(text), WIDTH))
+    return "\n".join(textwrap.wrap(printable(text), USUAL_WIDTH))

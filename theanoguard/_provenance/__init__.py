@@ -2,14 +2,20 @@
 
 from theanoguard._provenance.asking import (
     ProvenanceMap,
+    inner_input,
     lookup,
     lookup_inner,
     provenance,
-    thawed_variables,
 )
 from theanoguard._provenance.context import track_provenance, watch_rewriting
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
-from theanoguard._provenance.source import SourceLine, is_user_file, source_line, stack_traces
+from theanoguard._provenance.source import (
+    SourceLine,
+    is_user_file,
+    source_line,
+    source_place,
+    stack_traces,
+)
 from theanoguard._provenance.tracker import (
     TRACK_PROVENANCE,
     ProvenanceTracker,
@@ -18,6 +24,7 @@ from theanoguard._provenance.tracker import (
     leave_origins,
     tracker_of,
 )
+from theanoguard._pytensor.recording import thawed_variables
 
 __all__ = [
     "TRACK_PROVENANCE",
@@ -29,12 +36,14 @@ __all__ = [
     "SourceLine",
     "TrackProvenance",
     "attach",
+    "inner_input",
     "is_user_file",
     "leave_origins",
     "lookup",
     "lookup_inner",
     "provenance",
     "source_line",
+    "source_place",
     "stack_traces",
     "thawed_variables",
     "track_provenance",

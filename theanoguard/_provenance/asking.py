@@ -5,9 +5,14 @@ from collections.abc import Iterator, Mapping
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from theanoguard._provenance.context import frozen_tags
 from theanoguard._provenance.records import Provenance
-from theanoguard._provenance.tracker import ORIGIN, Origin, ProvenanceTracker, tracker_of
+from theanoguard._provenance.tracker import (
+    ORIGIN,
+    Origin,
+    ProvenanceTracker,
+    frozen_tracker,
+    tracker_of,
+)
 from theanoguard._pytensor import frozen_graph_class
 
 
@@ -33,8 +38,8 @@ def lookup(fgraph, variable):
     if tracker is not None and tracker.knows(variable):
         return tracker.lookup(variable)
     if frozen_graph_class is not None and isinstance(fgraph, frozen_graph_class):
-        kept = frozen_tags(fgraph).get(variable)
-        variable = variable if kept is None else _stand_in(variable, *kept)
+        tracker, known = frozen_tracker(fgraph)
+        variable = known.get(variable, variable)
     origin = getattr(variable.tag, ORIGIN, None)
     if isinstance(origin, Origin):
         return origin.tracker.lookup(origin.variable)
@@ -42,29 +47,6 @@ def lookup(fgraph, variable):
         return origin
     # An empty tracker knows only what stands on the variable itself.
     return (tracker or ProvenanceTracker()).lookup(variable)
-
-
-def _stand_in(variable, name, tag):
-    new = variable.type.make_variable(name)
-    new.owner, new.index, new.tag = variable.owner, variable.index, tag
-    return new
-
-
-def thawed_variables(graph):
-    """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
-
-    Parameters
-    ----------
-    graph : FunctionGraph or FrozenFunctionGraph
-
-    Returns
-    -------
-    dict of Variable to Variable
-        Empty for a graph that is not frozen, or that nothing is known of.
-    """
-    if frozen_graph_class is None or not isinstance(graph, frozen_graph_class):
-        return {}
-    return {v: _stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
 
 
 def lookup_inner(op, fgraph, variable):
@@ -104,6 +86,29 @@ def lookup_inner(op, fgraph, variable):
             todo += zip(linked.owner.outputs, held.owner.outputs, strict=True)
             todo += zip(linked.owner.inputs, held.owner.inputs, strict=True)
     return found
+
+
+def inner_input(op, fgraph, position):
+    """Provenance of an input of the linked inner graph of an op.
+
+    Parameters
+    ----------
+    op : Op
+        An op with an inner graph.
+    fgraph : FunctionGraph
+        The graph that was linked for it.
+    position : int
+        Which of its inputs.
+
+    Returns
+    -------
+    Provenance
+    """
+    held_graph = getattr(op, "fgraph", fgraph)
+    found = lookup(fgraph, fgraph.inputs[position])
+    if found.own_name or len(held_graph.inputs) != len(fgraph.inputs):
+        return found
+    return lookup(held_graph, held_graph.inputs[position])
 
 
 class ProvenanceMap(Mapping):

@@ -25,6 +25,12 @@ def fused_graph(node):
     return node.op.fgraph if fused else None
 
 
+def _ops_of(node):
+    """The operation of a node, and what it applies to each element."""
+    composite = None if isinstance(node.op, CAReduce) else composite_of(node)
+    return (node.op,) if composite is None else (node.op, composite)
+
+
 def mirror(inner, cursor, pairs):
     """Pair the nodes of a fused node's inner graph with those it was fused from.
 
@@ -40,7 +46,7 @@ def mirror(inner, cursor, pairs):
                 (variable, env), holder = env[variable]
                 continue
             node = variable.owner
-            if inner.owner is None or (node is not None and inner.owner.op == node.op):
+            if inner.owner is None or (node is not None and inner.owner.op in _ops_of(node)):
                 break
             if isinstance(inner.owner.op, BETWEEN):  # put there when the node was fused
                 inner = inner.owner.inputs[0]

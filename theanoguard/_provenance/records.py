@@ -69,9 +69,18 @@ class Provenance:
         Whether `source` is the line of that very node or, as PyTensor left no stack trace on
         it, that of its nearest neighbour in the user's graph.
     name : str or None
-        Name of the variable, or of the nearest variable of the user's graph that has one.
+        Name of the variable, or of the nearest variable of the user's graph that has one: that
+        which the user gave it, else that which the user's code assigns it to.
     own_name : bool
-        Whether `name` is the name of this variable or only of the nearest one.
+        Whether `name` is the name of this variable, or of one that it equals, and not only of the
+        nearest one.
+    expression : str or None
+        The expression of the user's code that gives this value, where the variable equals one of
+        the user's graph.
+    operands : tuple of str
+        The operands in that expression, as they are written there.
+    candidates : tuple of SourceLine
+        Where the line is not known for certain: all lines that it may be, `source` among them.
     op : str or None
         The operation of the user's node; None for an input or a constant.
     history : tuple of RewriteStep
@@ -89,6 +98,9 @@ class Provenance:
     own_source: bool = True
     name: str | None = None
     own_name: bool = False
+    expression: str | None = None
+    operands: tuple[str, ...] = ()
+    candidates: tuple[SourceLine, ...] = ()
     op: str | None = None
     history: tuple[RewriteStep, ...] = ()
     merged: tuple[SourceLine, ...] = ()

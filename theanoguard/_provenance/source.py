@@ -3,11 +3,10 @@
 import linecache
 import re
 import sys
-import sysconfig
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
-import pytensor
+from theanoguard._provenance.expressions import expression_at
+from theanoguard._pytensor.files import is_own_file, is_user_file
 
 
 @dataclass(frozen=True)
@@ -26,6 +25,15 @@ class SourceLine:
         The source text of the line, stripped; empty where it cannot be found.
     cell : int or None
         In a notebook, the number of the cell.
+    column : int or None
+        Column of the expression, from 1; None where only the line is known.
+    marked : tuple of int or None
+        Where the expression begins and ends in `text`.
+    callers : tuple of SourceLine
+        The next lines of the user's on the stack, innermost first.
+    loop : tuple of int or None
+        In which pass of a loop the expression was evaluated (from 1), of how many that are in the
+        graph, and the line of the loop.
 
     Examples
     --------
@@ -40,6 +48,10 @@ class SourceLine:
     function: str
     text: str
     cell: int | None = None
+    column: int | None = field(default=None, compare=False)
+    marked: tuple[int, int] | None = None
+    callers: tuple["SourceLine", ...] = field(default=(), compare=False, repr=False)
+    loop: tuple[int, int, int] | None = field(default=None, compare=False, repr=False)
 
     def __str__(self):
         where = (
@@ -50,49 +62,6 @@ class SourceLine:
         if self.function != "<module>":
             where += f" in {self.function}"
         return f"{where}: {self.text}" if self.text else where
-
-
-def _library_prefixes():
-    """Directories whose frames are never the user's line."""
-    packages = [Path(pytensor.__file__).parent, Path(__file__).parent.parent]
-    prefixes = {str(form) + "/" for p in packages for form in (p, p.resolve())}
-    return tuple(prefix.replace("\\", "/") for prefix in prefixes)
-
-
-_LIBRARY = _library_prefixes()
-# functools' dispatch and contextlib stand between PyTensor's own frames.
-_STDLIB = tuple({sysconfig.get_path(k).replace("\\", "/") + "/" for k in ("stdlib", "platstdlib")})
-_SITE = ("site-packages/", "dist-packages/")
-# Libraries whose functions stand between PyTensor and the lines of a model, as installed.
-_BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
-
-
-def is_user_file(file):
-    """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
-
-    Parameters
-    ----------
-    file : str
-        File name of a frame.
-
-    Returns
-    -------
-    bool
-
-    Examples
-    --------
-    >>> is_user_file("/home/me/theanoguard/model.py"), is_user_file(pytensor.__file__)
-    (True, False)
-    """
-    file = file.replace("\\", "/")
-    if file.startswith(_LIBRARY) or file.startswith("<frozen "):
-        return False
-    if any(package in file for package in _BETWEEN):
-        return False
-    for prefix in _STDLIB:
-        if file.startswith(prefix):
-            return file[len(prefix) :].startswith(_SITE)
-    return True
 
 
 _OLD_CELL = re.compile(r"<ipython-input-(\d+)-")
@@ -127,6 +96,62 @@ def stack_traces(variable):
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
 
 
+def user_entries(variable):
+    """The user's entries of the stack traces of a variable.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    list of tuple
+        Innermost first.  Empty where no stack trace is left, or none of its frames is the user's.
+    """
+    for trace in stack_traces(variable):
+        # (an op of the user's own is built in its `make_node`, for the line that asks for it)
+        found = [
+            entry
+            for entry in reversed([*getattr(trace, "callers", ()), *trace])
+            if is_user_file(entry[0]) and entry[2] != "make_node"
+        ]
+        own = [entry for entry in found if is_own_file(entry[0])]
+        if found:
+            return own or found
+    return []
+
+
+def direct_entries(variable):
+    """The user's entries of a variable, as far as each called the one before it directly.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    list of tuple
+        Innermost first.
+    """
+    found = user_entries(variable)
+    for trace in stack_traces(variable):
+        frames = [entry for entry in reversed(trace) if entry[2] != "make_node"]
+        if not found or not any(entry is found[0] for entry in frames):
+            continue
+        start = next(i for i, entry in enumerate(frames) if entry is found[0])
+        direct = []
+        for entry, frame in zip(found, frames[start:], strict=False):
+            if entry is not frame:
+                break
+            direct.append(entry)
+        return direct
+    return found[:1]
+
+
+MAX_FRAMES = 3
+"""How many of the user's frames are shown for one place."""
+
+
 def source_line(variable):
     """The innermost line of the user's code in the stack traces of a variable.
 
@@ -137,12 +162,41 @@ def source_line(variable):
     Returns
     -------
     SourceLine or None
-        None where no stack trace is left, or none of its frames is the user's.
+        Without its column, which :func:`source_place` finds.  None where no stack trace is left,
+        or none of its frames is the user's.
     """
-    for trace in stack_traces(variable):
-        for file, line, function, text in reversed(trace):
-            # (an op of the user's own is built in its `make_node`, for the line that asks for it)
-            if is_user_file(file) and function != "make_node":
-                text = text or linecache.getline(file, line)
-                return SourceLine(file, line, function, text.strip(), _notebook_cell(file))
-    return None
+    found = user_entries(variable)
+    return _line(found[0]) if found else None
+
+
+def source_place(variable):
+    """The innermost line of the user's code, with the expression marked and with its callers.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    SourceLine or None
+        As for :func:`source_line`.
+    """
+    found = [marked_line(entry) for entry in user_entries(variable)[:MAX_FRAMES]]
+    return replace(found[0], callers=tuple(found[1:])) if found else None
+
+
+def _line(entry):
+    file, line, function, text = entry
+    text = text or linecache.getline(file, line)
+    return SourceLine(file, line, function, text.strip(), _notebook_cell(file))
+
+
+def marked_line(entry):
+    """The line of an entry of a stack trace, with the expression marked where it is known."""
+    line, found = _line(entry), expression_at(entry)
+    if found is None:
+        return line
+    whole = linecache.getline(line.file, line.line)
+    indent = len(whole) - len(whole.lstrip())
+    start, end = found.column - indent, found.end_column - indent
+    return replace(line, column=found.column + 1, marked=(max(start, 0), max(end, 0)))

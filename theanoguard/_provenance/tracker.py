@@ -10,15 +10,20 @@ from typing import Any
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from theanoguard._provenance.backward import Gradients, copy_of, gradient_frame
+from theanoguard._provenance.designating import Designation, Designations, operation_of
 from theanoguard._provenance.fused import fused_graph, mirror
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import source_line, stack_traces
+from theanoguard._pytensor.recording import thawed_variables
 
 # The tag under which a variable of a compiled graph carries its way back to its tracker.  Tags
 # are copied by every clone of a graph, which features are not.
 ORIGIN = "theanoguard_origin"
+
+_FROZEN_TRACKER = "_theanoguard_tracker"
 
 _IMPORT, _CHANGE, _PRUNE = range(3)
 
@@ -190,12 +195,13 @@ class ProvenanceTracker(Feature):
         Returns
         -------
         list of Variable
+            That which was replaced last comes first.
         """
         self._update()
-        seen, todo = {variable}, [variable]
+        seen, todo = {variable: None}, [variable]
         while todo:
-            older = set(self._links.get(todo.pop(), ())) - seen
-            seen |= older
+            older = [v for v in self._links.get(todo.pop(), ()) if v not in seen]
+            seen.update(dict.fromkeys(older))
             todo += older
         return [v for v in seen if v.owner is None or v.owner in self.original]
 
@@ -220,17 +226,21 @@ class ProvenanceTracker(Feature):
         steps, user = self._forward_way(variable)
         earlier = _earlier(user)
         if earlier is None:
+            equals = self._nearest_equals(variable)
             chain = [user, *(old for _, old in reversed(steps)), variable]
-            source = next((s for v in chain if (s := source_line(v)) is not None), None)
-            name, own_name = self._name(variable, chain)
+            source, candidates = self._place(variable, equals, chain)
             backward = self._backward(user, source)
             # The frames of `grad` may have pushed the user's out of the stack trace.
             source = source or (backward and backward.grad_source)
+            known = self._designation(variable, equals)
             earlier = Provenance(
                 source=source or self._nearest(user, source_line),
-                own_source=source is not None,
-                name=name,
-                own_name=own_name,
+                own_source=source is not None and not candidates,
+                name=known.name or self._nearest(user, _given_name),
+                own_name=known.name is not None,
+                expression=known.expression,
+                operands=known.operands,
+                candidates=candidates,
                 op=str(user.owner.op) if user.owner else None,
                 backward=backward,
             )
@@ -244,6 +254,118 @@ class ProvenanceTracker(Feature):
             merged=self._merged(variable, user, earlier.source) + earlier.merged,
             inner=self._inner(variable.owner, steps) or (earlier.inner if not steps else ()),
         )
+
+    def _designations(self):
+        if "designations" not in self._found:
+            self._found["designations"] = Designations(self.original)
+        return self._found["designations"]
+
+    def _nearest_equals(self, variable):
+        """The user's variables of the same value, those with the same operation first."""
+        made = self._designations()
+        found = dict.fromkeys(made.behind(v) for v in self.equals(variable))
+        node = variable.owner
+        if not found and node is not None:
+            alone = self._stands_for(variable)
+            inputs = self._operands(node.inputs)
+            if len(alone) == 1 and operation_of(alone[0].owner.op) == operation_of(node.op):
+                is_inner = alone[0].owner not in self.original
+                if is_inner or self._operands(self._inputs(alone[0].owner)) == inputs:
+                    return alone
+        return sorted(found, key=lambda v: v.owner is None or node is None or v.owner.op != node.op)
+
+    def _designation(self, variable, equals):
+        """What the user calls a value: the best of what its equals are called."""
+        known = []
+        for v in equals:
+            earlier = _earlier(v)
+            if earlier is None:
+                known.append(self._designations().of(v))
+            else:
+                name = earlier.name if earlier.own_name else None
+                known.append(Designation(name, earlier.expression, earlier.operands))
+        if variable.name is not None:
+            known.insert(0, Designation(variable.name))
+        name = next((k.name for k in known if k.name), None)
+        written = next((k for k in known if k.expression), Designation())
+        return Designation(name, written.expression, written.operands)
+
+    def _place(self, variable, equals, chain):
+        """The line of a value and, where it is not certain, all lines that it may be."""
+        made = self._designations()
+        # Of an operation that was moved (`exp(x)[0]` is `exp(x[0])`), the line of the operation.
+        node, user = variable.owner, chain[0].owner
+        moved = user is not None and node is not None
+        moved = moved and operation_of(user.op) == operation_of(node.op)
+        for v in [*(chain[:1] if moved else ()), *equals]:
+            if not _made_by_grad(v) and (line := made.place(v)) is not None:
+                return line, ()
+        if not equals and variable.owner is not None:
+            # A rewrite made it inside of what it replaces, which several lines may have built.
+            places = (made.place(v) for v in self._stands_for(variable))
+            lines = list(dict.fromkeys(line for line in places if line is not None))
+            if len({(line.file, line.line) for line in lines}) == 1:
+                one = lines[0] if len(lines) == 1 else replace(lines[0], marked=None, column=None)
+                return one, ()
+            if lines:
+                return lines[0], tuple(lines)
+        return next((line for v in chain if (line := made.place(v)) is not None), None), ()
+
+    def _stands_for(self, variable):
+        """The user's variables that one stands for which a rewrite made on the way.
+
+        Those with its operation, and among these those with its operands, if there are any.
+        """
+        found = self._found.get(("stands for", variable))
+        if found is not None:
+            return found
+        replaced = self._replaced(variable)
+        operation = operation_of(variable.owner.op)
+        same = [v for v in replaced if operation_of(v.owner.op) == operation]
+        read = self._operands(variable.owner.inputs)
+        exact = [v for v in same if self._operands(self._inputs(v.owner)) == read]
+        found = self._found["stands for", variable] = exact or same or replaced
+        return found
+
+    def _inputs(self, node):
+        return self.original.get(node, node.inputs)
+
+    def _operands(self, variables):
+        """What an operation reads, whatever its order, without what only makes operands fit."""
+        found = []
+        for v in variables:
+            while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+                v = self._inputs(v.owner)[0]
+            equal = self.equals(v)
+            v = self._designations().behind(equal[0]) if equal else v
+            found.append(v.signature() if isinstance(v, Constant) else v)
+        return {id(v) if isinstance(v, Variable) else v for v in found}
+
+    def _replaced(self, variable):
+        """The user's variables between what a rewrite replaced and what the new node reads."""
+        link = self._made_for.get(variable.owner)
+        if link is None:
+            return []
+        inside, todo = set(), [variable]
+        while todo:  # what is computed from the same rewrite's other nodes
+            v = todo.pop()
+            if v not in inside:
+                inside.add(v)
+                if v.owner is not None and v.owner not in self.original:
+                    todo += v.owner.inputs
+        read = {e for v in inside - {variable} for e in self.equals(v)}
+        found, seen, todo = [], set(), self.equals(link.old) or [self._walk_back(link.old)[1]]
+        if any(map(_made_by_grad, todo)):
+            return []
+        while todo:
+            v = todo.pop()
+            node = v.owner
+            if v in read or node not in self.original or node in seen or len(seen) > 200:
+                continue
+            seen.add(node)
+            found += [v, *_inner_variables(node.op)]
+            todo += self.original[node]
+        return [v for v in found if not _made_by_grad(v)]
 
     def before(self):
         """The graph as it was before it was rewritten.
@@ -333,12 +455,6 @@ class ProvenanceTracker(Feature):
                 lines[line] = None
         return tuple(lines)
 
-    def _name(self, variable, chain):
-        for v in (variable, *chain):
-            if v.name is not None:
-                return v.name, True
-        return self._nearest(chain[0], _given_name), False
-
     def _nearest(self, variable, ask):
         """Answer of ``ask(v)`` for the nearest `v` in the user's graph, what is fed first."""
         if ask not in self._found:
@@ -380,19 +496,18 @@ class ProvenanceTracker(Feature):
         made_by_grad = _made_by_grad(user)
         if stack_traces(user) and not made_by_grad:
             return None
-        found = (
-            self._known_gradients().owner_of(user.owner) if user.owner in self.original else None
-        )
+        known = user.owner in self.original and isinstance(user.owner, Apply)
+        found = self._known_gradients().owner_of(user.owner) if known else None
         if found is None:
             # Begun from given gradients, as by `Lop`, not from a cost.
             line = source or self._nearest(user, _gradient_line)
             return Backward(None, None, None, None, line) if made_by_grad else None
         cost, seed, forward = found
         return Backward(
-            cost=cost.name or _describe(cost),
+            cost=self._designations().of(cost).name or _describe(cost),
             forward=str(forward.owner.op) if forward is not None and forward.owner else None,
-            forward_name=forward.name if forward is not None else None,
-            forward_source=source_line(forward) if forward is not None else None,
+            forward_name=self._designations().of(forward).name if forward is not None else None,
+            forward_source=self._designations().place(forward) if forward is not None else None,
             grad_source=source_line(seed),
         )
 
@@ -430,6 +545,17 @@ class ProvenanceTracker(Feature):
         nodes = list(fused_graph(holder).toposort())
         inner = self.lookup(holder.outputs[0]).inner
         return inner[nodes.index(inner_node)] if inner else self.lookup(holder.outputs[0])
+
+
+def _inner_variables(op):
+    """The variables that the body of an operation computes, with what is known of them."""
+    graph = getattr(op, "fgraph", None)
+    if graph is None or isinstance(op, Elemwise):
+        return []
+    known = thawed_variables(graph)
+    computed = [v for node in graph.toposort() for v in node.outputs]
+    inner = [known.get(v, v) for v in computed]
+    return [*inner, *(v for c in computed for v in _inner_variables(c.owner.op))]
 
 
 def _earlier(variable):
@@ -512,6 +638,31 @@ def tracker_of(fgraph):
     return next((f for f in fgraph._features if isinstance(f, ProvenanceTracker)), None)
 
 
+def frozen_tracker(graph):
+    """The tracker of a frozen graph that nothing has rewritten, and the stand-ins that it knows.
+
+    Parameters
+    ----------
+    graph : FrozenFunctionGraph
+
+    Returns
+    -------
+    ProvenanceTracker
+    dict of Variable to Variable
+        As of :func:`thawed_variables`.
+    """
+    found = getattr(graph, _FROZEN_TRACKER, None)
+    if found is None:
+        known, tracker = thawed_variables(graph), ProvenanceTracker()
+        tracker.original = {
+            node: tuple(known.get(v, v) for v in node.inputs) for node in graph.toposort()
+        }
+        tracker.original_outputs = [known.get(v, v) for v in graph.outputs]
+        found = tracker, known
+        setattr(graph, _FROZEN_TRACKER, found)
+    return found
+
+
 def attach(fgraph):
     """Attach a new tracker to a graph that has none yet."""
     if tracker_of(fgraph) is None:
@@ -526,6 +677,9 @@ def leave_origins(fgraph):
     tracker = tracker_of(fgraph)
     if tracker is None:
         return
-    for node in fgraph.apply_nodes:
-        for output in node.outputs:
-            setattr(output.tag, ORIGIN, Origin(tracker, output))
+    computed = (output for node in fgraph.apply_nodes for output in node.outputs)
+    for variable in (*fgraph.inputs, *computed):
+        # What has not been rewritten this time leads to the tracker of an earlier time.
+        is_new = variable.owner is not None and variable.owner not in tracker.original
+        if is_new or not hasattr(variable.tag, ORIGIN):
+            setattr(variable.tag, ORIGIN, Origin(tracker, variable))

@@ -22,8 +22,9 @@ import pytensor
 import pytensor.tensor as pt
 
 from theanoguard._environment import compiler_version, versions
+from theanoguard._provenance.places import printable
 from theanoguard._pytensor import blas_links, config, configuration_files
-from theanoguard.explain.report import bytes_text, printable
+from theanoguard.explain.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 

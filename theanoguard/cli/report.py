@@ -8,8 +8,9 @@ import textwrap
 from collections import Counter
 from fnmatch import fnmatchcase
 
+from theanoguard._provenance.places import printable, source_text
 from theanoguard.explain.color import wants_color
-from theanoguard.explain.report import printable, render_text, source_text
+from theanoguard.explain.report import render_text
 from theanoguard.log.event_log import header_json, read_logs
 
 KINDS = ("nan", "inf", "big")

@@ -9,9 +9,11 @@ from theanoguard.explain.hints import came_in, hint_for
 from theanoguard.explain.labels import (
     display_name,
     line_around,
+    lookup_in,
     name_in,
     provenance_of,
     role_of,
+    step_name,
 )
 from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
 from theanoguard.explain.records import Cause, Operand
@@ -38,7 +40,7 @@ def describe(origin, mask, event=None):
     else:
         role = "node"
         if step is not None:
-            operands = _scalar_operands(made)
+            operands = _scalar_operands(made, node, lookup_in(scope, place.variable))
             op = op_name(step.op)
             expression = apply_text(step.op, number_texts(step.operands))
         else:
@@ -94,7 +96,7 @@ def finite_range(array):
     return (finite.min(), finite.max()) if finite.size else (None, None)
 
 
-def _scalar_operands(made):
+def _scalar_operands(made, node, provenance):
     """Return the operands of a scalar operation at one element."""
     operands = []
     for value, origin in zip(made.step.operands, made.step.origins, strict=True):
@@ -104,9 +106,10 @@ def _scalar_operands(made):
         dtype = str(np.asarray(value).dtype)
         if origin is None:
             operands.append(Operand(number_text(value), value, None, (), dtype, constant=True))
-        else:
-            text = apply_text(origin.op, number_texts(origin.operands))
-            operands.append(Operand(text, value, None, (), dtype, computed=True))
+            continue
+        given = apply_text(origin.op, number_texts(origin.operands))
+        name = step_name(made, node, provenance, origin)
+        operands.append(Operand(name, value, None, (), dtype, computed=True, given=given))
     return tuple(operands)
 
 

@@ -2,15 +2,26 @@
 
 import re
 
+import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
-from theanoguard._provenance import lookup, lookup_inner
+from theanoguard._provenance import inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
-from theanoguard.explain.naming import ALIASES, INDEXING, name_of, op_name
+from theanoguard.explain.naming import (
+    ALIASES,
+    INDEXING,
+    apply_text,
+    index_text,
+    name_of,
+    number_text,
+    number_texts,
+    op_name,
+)
 from theanoguard.explain.records import user_line
+from theanoguard.explain.scalars import ScalarStep
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 """Operations that only move elements."""
@@ -40,12 +51,20 @@ def lookup_in(scope, variable):
 
 def provenance_of(place, step=None):
     """Return the provenance of a place, or of a scalar operation fused into its node."""
-    found = lookup_in(place.scope, place.variable)
-    node = place.variable.owner
+    return _of_step(lookup_in(place.scope, place.variable), place.variable.owner, step)
+
+
+def _of_step(found, node, step):
     if step is None or step.node is None or not found.inner:
         return found
-    nodes = list(node.op.scalar_op.fgraph.toposort())
-    return found.inner[nodes.index(step.node)]
+    inner_nodes = list(node.op.scalar_op.fgraph.toposort())
+    inner = found.inner[inner_nodes.index(step.node)]
+    if step.node.op == step.op or not inner.inner:
+        return inner
+    # Fused once more: the one with this operation, if there is only one.
+    further = zip(step.node.op.fgraph.toposort(), inner.inner, strict=True)
+    same = [found for node, found in further if node.op == step.op]
+    return same[0] if len(same) == 1 else inner
 
 
 def line_around(scope):
@@ -58,39 +77,95 @@ def line_around(scope):
     return None
 
 
+MAX_NAME = 60
+"""How long an expression may be that stands for a name."""
+
+
 def name_in(scope, variable, provenance):
-    """Return the user's name of a variable or a short expression, and whether it is a name."""
+    """Return the user's name of a variable or a short expression, and whether it is a name.
+
+    The name is the user's own or that which the code assigns the value to; then comes the
+    expression as it is written there; then a formula over what has such a name.
+    """
     if provenance.own_name and provenance.name:
         return provenance.name, True
+    return written(provenance) or name_of(variable, own=known_in(scope)), False
+
+
+def written(provenance):
+    """Return the expression of the user's code that gives a value, if it is short enough."""
+    text = provenance.expression
+    return text if text and len(text) <= MAX_NAME else None
+
+
+def known_in(scope):
+    """Return a function from a variable of a scope to the user's name or expression, or None."""
 
     def known(v):
-        if v.owner is None:
+        if isinstance(v, Constant):
+            return constant_name(scope, v)
+        if v.owner is None and scope.parent is not None:
             return _outer_name(scope, v)
         found = lookup_in(scope, v)
-        if found.own_name:
-            return found.name
-        op = user_op(found, v.owner)
-        rewritten = found.history and op != op_name(v.owner.op)
-        return op if rewritten and not isinstance(v.owner.op, VIEWS) else None
+        return found.name if found.own_name else written(found)
 
-    return name_of(variable, own=known), False
+    return known
+
+
+def constant_name(scope, variable):
+    """Return what the user's code calls an array that is a constant, None for a number."""
+    if np.size(variable.data) < 2:
+        return None
+    found = lookup_in(scope, variable)
+    return found.name if found.own_name else None
 
 
 def _outer_name(scope, variable):
-    """Return the name of an inner graph's input: that of what it was taken from."""
-    if scope.parent is None:
-        return None
-    ran = scope.parent.replay.inner(scope.node)
+    """Return the name of an inner graph's input: in the body, else of what it was taken from."""
     position = list(scope.fgraph.inputs).index(variable)
-    outer = ran.outer_input(position)
+    inside = inner_input(scope.node.op, scope.fgraph, position)
+    if inside.own_name and inside.name and not inside.name.endswith("]"):
+        return inside.name
+    outer = scope.parent.replay.inner(scope.node).outer_input(position)
     return "state" if outer is None else display_name(scope.parent, outer)
 
 
 def display_name(scope, variable):
     """Return the user's name of a variable of a compiled graph, or a short expression."""
     if isinstance(variable, Constant):
-        return name_of(variable)
+        return constant_name(scope, variable) or name_of(variable)
+    if variable.owner is None and scope.parent is not None:
+        return _outer_name(scope, variable)
     return name_in(scope, variable, lookup_in(scope, variable))[0]
+
+
+def step_name(made, node, provenance, origin):
+    """Return what the user calls an operand of a fused operation.
+
+    Parameters
+    ----------
+    made : Made
+    node : Apply
+        The fused node.
+    provenance : Provenance
+        Of the node.
+    origin : ScalarStep or int
+        What computed the operand, or which operand of the node it is.
+    """
+    if not isinstance(origin, ScalarStep):
+        source = made.sources[origin]
+        return display_name(source.scope, source.variable) + index_text(source.index)
+    found = _of_step(provenance, node, origin)
+    if found is not provenance and (found.own_name or written(found)):
+        return found.name if found.own_name else written(found)
+    names = [
+        number_text(value) if part is None else step_name(made, node, provenance, part)
+        for part, value in zip(origin.origins, origin.operands, strict=True)
+    ]
+    text = apply_text(origin.op, names)
+    if len(text) <= MAX_NAME:
+        return text
+    return apply_text(origin.op, number_texts(origin.operands))
 
 
 def user_op(provenance, node):

@@ -15,7 +15,23 @@ from theanoguard._pytensor import advanced_subtensor_ops
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
 
-INFIX = {"add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**"}
+INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**", "mod": "%",
+    "eq": "==", "neq": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "and": "&", "or": "|", "xor": "^",
+}  # fmt: skip
+
+SHOWN = {
+    "true_div": "division", "int_div": "floor division", "mul": "product", "add": "sum",
+    "sub": "difference", "pow": "power", "sqr": "square", "mod": "remainder", "neg": "negation",
+    "eq": "==", "neq": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "invert": "~",
+    "psi": "digamma", "tri_gamma": "polygamma",
+    "getitem": "indexing", "inc_subtensor": "indexed update",
+    "matrixInverse": "inv", "solveTriangular": "solve_triangular", "logSoftmax": "log_softmax",
+    "join": "concatenate", "makeVector": "stack", "alloc": "full", "allocDiag": "diag",
+    "extractDiag": "diag", "specifyShape": "specify_shape", "composite": "elementwise formula",
+}  # fmt: skip
+"""What a message calls an operation whose own name is no word of the user's."""
 
 ALIASES = {
     "Dot22": "dot",
@@ -68,6 +84,17 @@ def op_name(op):
     return ALIASES.get(name, name[0].lower() + name[1:])
 
 
+def shown_op(name):
+    """Return what a message calls an operation, from what :func:`op_name` gives.
+
+    Examples
+    --------
+    >>> shown_op("true_div"), shown_op("psi"), shown_op("log")
+    ('division', 'digamma', 'log')
+    """
+    return SHOWN.get(name, name)
+
+
 def apply_text(op, arguments):
     """Return an operation applied to arguments, as the user would write it.
 
@@ -80,21 +107,62 @@ def apply_text(op, arguments):
     name = op_name(op)
     sign = INFIX.get(name)
     if sign and len(arguments) > 1:
-        first, *others = (f"({a})" if _is_sum(a) else a for a in arguments)
-        if name == "pow" and first[:1] == "-":
-            first = f"({first})"
-        return f" {sign} ".join([first, *(f"({a})" if a[:1] == "-" else a for a in others)])
-    if name == "neg":
+        return _infix_text(name, sign, arguments)
+    if name in ("sqr", "reciprocal"):
+        inside = _inside(arguments[0], 4)
+        return f"{inside} ** 2" if name == "sqr" else f"1 / {inside}"
+    if name in ("neg", "invert"):
         plain = arguments[0][:1].isalpha() and not _is_sum(arguments[0])
-        return f"-{arguments[0]}" if plain else f"-({arguments[0]})"
-    return f"{name}({', '.join(arguments)})"
+        sign = "-" if name == "neg" else "~"
+        return f"{sign}{arguments[0]}" if plain else f"{sign}({arguments[0]})"
+    if name == "dot" and len(arguments) == 2:
+        return " @ ".join(f"({a})" if _is_sum(a) else a for a in arguments)
+    return f"{_function(name)}({', '.join(arguments)})"
+
+
+def _infix_text(name, sign, arguments):
+    if name == "add":  # a sum in which something is subtracted, as the user writes it
+        first, *others = arguments
+        if first[:1] == "-" and not _is_sum(first) and others and others[0][:1] != "-":
+            first, others[0] = others[0], first
+        text = first
+        for other in others:
+            negative = other[:1] == "-" and not _is_sum(other)
+            text += f" - {other[1:]}" if negative else f" + {_inside(other, 1)}"
+        return text
+    level = 3 if name in ("mul", "true_div", "int_div", "mod", "pow") else 1
+    first, *others = (_inside(a, level) for a in arguments)
+    if name == "pow" and first[:1] == "-":
+        first = f"({first})"
+    return f" {sign} ".join([first, *(f"({a})" if a[:1] == "-" else a for a in others)])
+
+
+def _inside(text, level):
+    """Return an operand in the parentheses that it needs; a higher level binds tighter."""
+    return f"({text})" if _is_sum(text) or (level > 3 and text[:1] == "-") else text
+
+
+def _function(name):
+    shown = SHOWN.get(name, name)
+    return shown if shown.isidentifier() else name
 
 
 def _is_sum(text):
-    return " " in text and not text.endswith(")")
+    """Whether an expression has an operator outside of all brackets."""
+    depth = 0
+    for i, c in enumerate(text):
+        depth += c in "([{"
+        depth -= c in ")]}"
+        if depth == 0 and c == " " and text[i - 1] not in ",:":
+            return True
+    return False
 
 
-def name_of(variable, depth=2, own=None):
+MAX_DEPTH = 5
+"""How many operations a formula holds inside one another; of one deeper its name is shown."""
+
+
+def name_of(variable, depth=MAX_DEPTH, own=None):
     """Return a short readable name: the user's, a constant's value, or the expression.
 
     Parameters
@@ -109,31 +177,55 @@ def name_of(variable, depth=2, own=None):
     --------
     >>> import pytensor.tensor as pt
     >>> h = pt.dmatrix("h")
-    >>> name_of(pt.exp(h) / 2)
-    'exp(h) / 2'
+    >>> name_of(pt.exp(h) / 2), name_of(h[0, 1:] - 2.0)
+    ('exp(h) / 2', 'h[0, 1:] - 2.0')
     """
-    if isinstance(variable, Constant):
-        return variable.name or constant_text(variable)
     known = variable.name or (own(variable) if own is not None else None)
     if known:
         return known
+    if isinstance(variable, Constant):
+        return constant_text(variable)
     node = variable.owner
     if node is None:
         return "an unnamed input"
     if isinstance(node.op, (DimShuffle, ViewOp, DeepCopyOp, SpecifyShape, CheckAndRaise)):
         return name_of(node.inputs[0], depth, own)
     if depth <= 0:
-        return "..."
+        return shown_op(op_name(node.op))
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite):
         names = [name_of(v, depth - 1, own) for v in node.inputs]
         return scalar_name(node.op.scalar_op.fgraph, node.outputs.index(variable), names, depth)
     operands = node.inputs
     if op_name(node.op) == "dot" and len(operands) == 5:
         operands = operands[2:4]  # Gemm and Gemv: alpha * x @ y + beta * z
-    arguments = [name_of(v, depth - 1, own) for v in operands[:3]]
     if isinstance(node.op, INDEXING):
-        return f"{arguments[0]}[...]"
-    return apply_text(node.op, arguments + (["..."] if len(operands) > 3 else []))
+        return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
+    arguments = [name_of(v, depth - 1, own) for v in operands if not _is_setting(v, operands)]
+    return apply_text(node.op, arguments)
+
+
+def _is_setting(variable, operands):
+    """Whether an operand says how, and not what: a generator, a flag, a shape."""
+    return not hasattr(variable.type, "dtype") and len(operands) > 1
+
+
+def _subscript_text(node, names):
+    """Return an indexing as the user writes it, from the names of a node's operands."""
+    taken, *indices = names
+    inner = f"({taken})" if _is_sum(taken) else taken
+    entries = getattr(node.op, "idx_list", None)
+    if entries is None:  # 3.0's advanced indexing has no list
+        return f"{inner}[{', '.join(indices)}]"
+    left = iter(indices)
+
+    def part(entry):
+        if isinstance(entry, slice):
+            parts = [entry.start, entry.stop, entry.step]
+            texts = ["" if p is None else part(p) for p in parts]
+            return ":".join(texts if texts[2] else texts[:2])
+        return next(left, "")
+
+    return f"{inner}[{', '.join(map(part, entries))}]"
 
 
 def scalar_name(fgraph, output, names, depth):
@@ -146,7 +238,7 @@ def scalar_name(fgraph, output, names, depth):
         if isinstance(variable, Constant):
             return constant_text(variable)
         if depth <= 0:
-            return "..."
+            return shown_op(op_name(variable.owner.op))
         return apply_text(variable.owner.op, [text(v, depth - 1) for v in variable.owner.inputs])
 
     return text(fgraph.outputs[output], depth + 1)
@@ -157,7 +249,8 @@ def constant_text(variable):
     data = variable.data
     if isinstance(data, (np.ndarray, np.generic, int, float)) and np.size(data) == 1:
         return number_text(np.asarray(data).item())
-    return f"constant{list(np.shape(data))}" if np.ndim(data) else str(data)
+    shape = ", ".join(map(str, np.shape(data)))
+    return f"a constant of shape ({shape})" if np.ndim(data) else str(data)
 
 
 def number_text(value):

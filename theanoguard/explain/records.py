@@ -38,7 +38,9 @@ class Operand:
         Of a region, the element that weighs most: in a product of matrices that of the largest
         term.
     computed : bool
-        Whether it is a value inside a fused operation; `name` is then what computed it.
+        Whether it is a value inside a fused operation.
+    given : str
+        Of such a value, the numbers that it was computed from: ``1.0 - 2.0``.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Operand:
     constant: bool = False
     telling: tuple[tuple[int, ...], Any] | None = None
     computed: bool = False
+    given: str = ""
 
     @property
     def text(self) -> str:

@@ -6,27 +6,35 @@ then the way from the inputs.  Never a dump of the graph.
 
 import re
 import textwrap
+from dataclasses import replace
 from itertools import pairwise
-from pathlib import PurePath
 
+from theanoguard._provenance.places import (
+    link_to,
+    place_text,
+    printable,
+    source_lines,
+    source_text,
+    text_width,
+)
 from theanoguard.explain.labels import user_op_name
-from theanoguard.explain.naming import index_text, number_text
+from theanoguard.explain.naming import index_text, number_text, shown_op
 from theanoguard.explain.records import user_line
 from theanoguard.explain.way import FAR
 
-WIDTH = 96
+MAX_LINES = 22
 MAX_PATH_LINES = 9
+MIN_PATH_LINES = 3
+MAX_OPERANDS = 4
 
 WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
 BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
 
-EXACTLY = "for the very line build the graph inside `with theanoguard.track_provenance():`"
-
 BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
-def render_text(event, explanation, color=False):
-    """Return the report of a trip as plain text, at most about 30 lines.
+def render_text(event, explanation, color=False, links=False):
+    """Return the report of a trip as plain text, at most :data:`MAX_LINES` lines.
 
     Parameters
     ----------
@@ -35,12 +43,14 @@ def render_text(event, explanation, color=False):
         None where none could be made: then the event alone is told.
     color : bool
         Whether to use the terminal's colours.
+    links : bool
+        Whether places are links (OSC 8), as terminals show them.
 
     Returns
     -------
     str
     """
-    paint = _painter(color)
+    paint = _painter(color, links)
     if explanation is None:
         return paint(BOLD_RED, _bare_title(event))
     cause = explanation.cause
@@ -49,9 +59,11 @@ def render_text(event, explanation, color=False):
         _facts(explanation),
         _deeper(explanation, paint),
         _advice(explanation, paint),
-        _way(explanation, paint),
+        [],
         [paint(DIM, line) for line in _footer(event, explanation)],
     ]
+    used = sum(len(block) + 1 for block in blocks if block)
+    blocks[4] = _way(explanation, paint, MAX_LINES - used - 1)
     return _joined(blocks)
 
 
@@ -68,7 +80,7 @@ def render_failure(failure, color=False):
     str
     """
     paint = _painter(color)
-    head = f"{failure.error} in {failure.op}: {failure.message}"
+    head = f"{failure.error} in {shown_op(failure.op)}: {failure.message}"
     blocks = [
         [
             paint(BOLD_RED, head),
@@ -79,7 +91,6 @@ def render_failure(failure, color=False):
     ]
     if failure.hint is not None:
         blocks.append([paint(GREEN, line) for line in _wrapped(failure.hint)])
-    blocks.append([paint(DIM, f"Node: {_shorten(failure.node, 80)}")])
     return _joined(blocks)
 
 
@@ -125,29 +136,29 @@ def bytes_text(n):
 
 
 def _wrapped(hint):
-    return textwrap.wrap(f"What to do: {hint.text}", WIDTH)
+    return textwrap.wrap(f"What to do: {hint.text}", text_width())
 
 
-def _painter(color):
+def _painter(color, links=False):
     def paint(code, text):
         text = printable(text)
         return f"{code}{text}{RESET}" if color else text
 
+    paint.color, paint.link = color, link_to if links else _plain
     return paint
 
 
-_NO_TEXT = re.compile(r"\x1b\[(?:1;31|36|32|2|0)m|[^\n -~]")
+def _plain(place, file):
+    return place
+
+
+_NO_TEXT = re.compile(r"\x1b\[(?:1;31|36|32|2|0)m|\x1b\]8;;[!-\[\]-~]*\x1b\\|[^\n -~]")
 
 
 def _joined(blocks):
     """Join blocks of lines; what is neither text nor one of our colours is replaced."""
     text = "\n\n".join("\n".join(block) for block in blocks if block)
     return _NO_TEXT.sub(lambda m: m[0] if len(m[0]) > 1 else printable(m[0]), text)
-
-
-def printable(text):
-    """Return text without control characters, which could play tricks on a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def _bare_title(event):
@@ -168,76 +179,82 @@ def title(cause):
         return f"{word}{value} came in with the {held} {cause.name}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
-    return f"{word} in {cause.op}{backward}: {cause.expression}{value}{at}"
+    return f"{word} in {shown_op(cause.op)}{backward}: {cause.expression}{value}{at}"
 
 
 def _element(index, shape):
     return "[" + ", ".join(str(i) for i in index) + "]" if shape else "(scalar)"
 
 
-def short_file(file):
-    """Return the last part of a file's path."""
-    return PurePath(file).name or file
-
-
-def source_text(source):
-    """Return a source line as ``models.py:12 in loss:  text``."""
-    if source.cell is not None:
-        place = f"cell {source.cell}, line {source.line}"
-    else:
-        place = f"{short_file(source.file)}:{source.line}"
-    if source.function != "<module>":
-        place += f" in {source.function}"
-    return f"{place}:  {source.text}" if source.text else place
+def _place_lines(source, paint, before=""):
+    """Return the lines of a place, indented; the last lines are its text and its callers."""
+    first, *others = source_lines(source, text_width() - 2, paint.link)
+    shown = [f"{BLUE}{before}{first}{RESET}" if paint.color else before + first]
+    return ["  " + line for line in (*shown, *(paint(BLUE, line) for line in others))]
 
 
 def _lines_of(cause, paint):
     if cause.role == "node":
         return _source_lines(cause.provenance, cause.path, paint, cause.around)
-    return [] if cause.source is None else ["  " + paint(BLUE, source_text(cause.source))]
+    return [] if cause.source is None else _place_lines(cause.source, paint)
+
+
+def inside_text(path):
+    """Return the inner graphs that were entered, ``step 3 of scan``; empty for none."""
+    inner = []
+    for part in reversed(path):
+        if part.forward is not None:
+            inner.append(f"the gradient of step {part.forward} of the loop")
+            continue
+        name, _, settings = part.op.partition("{")
+        own = settings.partition(",")[0] if name == "Scan" else ""
+        name = "scan" if name == "Scan" else name
+        name += f" {own}" if own and own != "scan_fn" else ""
+        inner.append(name if part.step is None else f"step {part.step} of {name}")
+    return ", inside ".join(inner)
 
 
 def _source_lines(provenance, path, paint, around=None):
-    lines = []
-    for step in path:
-        inside = "step " + str(step.step) + " of " if step.step is not None else ""
-        if step.forward is not None:
-            lines.append(f"  inside the gradient of step {step.forward} of the loop")
-            continue
-        lines.append(f"  inside {inside}{_shorten(step.op, 60)}")
+    lines = [f"  inside {_shorten(inside_text(path), 80)}"] if path else []
     source = user_line(provenance)
-    near = "near " if not provenance.own_source else ""
+    before = "" if provenance.own_source else "near "
     if source is None:
-        source, near = around, "somewhere in "
+        source, before = around, "somewhere in "
     if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
-    lines.append("  " + paint(BLUE, near + source_text(source)))
-    if near and path:
-        lines.append(paint(DIM, f"  ({EXACTLY})"))
+    candidates = provenance.candidates
+    if len(candidates) > 1 and provenance.backward is None:
+        lines.append("  on one of these lines:")
+        lines += ["    " + paint(BLUE, source_text(line)) for line in candidates[:3]]
+        more = len(candidates) - 3
+        return [*lines, f"    or on one of {more} more"] if more > 0 else lines
+    lines += _place_lines(source, paint, before)
     backward = provenance.backward
     if backward is not None:
-        what = f"of {user_op_name(backward.forward)}" if backward.forward else "pass"
+        what = f"of {shown_op(user_op_name(backward.forward))}" if backward.forward else "pass"
         cost = f" of {_cost_text(backward.cost)}" if backward.cost else ""
         line = f"  backward {what}, in the gradient{cost}"
         grad = backward.grad_source
         if grad is not None and grad != source:
-            line += f", taken at {short_file(grad.file)}:{grad.line}"
+            line += f", taken at {place_text(grad, column=False)}"
         lines.append(line)
     return lines
 
 
 def _cost_text(cost):
     """Return the name of a cost; of one that has none its operation."""
-    return user_op_name(cost) if "{" in cost else cost
+    return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 
 
 def _facts(explanation):
     cause = explanation.cause
-    lines = [line for note in explanation.notes for line in textwrap.wrap(printable(note), WIDTH)]
+    lines = [
+        line for note in explanation.notes for line in textwrap.wrap(printable(note), text_width())
+    ]
     given = [_operand_line(operand) for operand in cause.operands if not operand.constant]
-    given = list(dict.fromkeys(given))
+    given = list(dict.fromkeys(given))[:MAX_OPERANDS]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
-    named = f" of {_shorten(cause.name, 40)}" if cause.own_name and cause.role == "node" else ""
+    named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
         line = f"{cause.n_bad} of {cause.size} elements{named} {_are(cause)} {BAD[cause.kind]}"
         if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
@@ -257,9 +274,11 @@ def _shape(shape):
 
 
 def _operand_line(operand):
-    name = _shorten(operand.name, 50) + index_text(operand.index)
+    name = printable(operand.name) + index_text(operand.index)
     if operand.computed:
-        return f"{number_text(operand.value)} = {name}"
+        value = number_text(operand.value)
+        given = "" if operand.given in (name, value) else f", from {operand.given}"
+        return f"{name} = {value}{given}"
     if operand.value is not None:
         return f"{name} = {number_text(operand.value)}"
     if operand.index == (...,) and operand.minimum is None:
@@ -299,7 +318,7 @@ def _deeper(explanation, paint):
     if deeper.source is None:
         lines[-1] = lines[-1].rstrip(":") + "."
     else:
-        lines.append("  " + paint(BLUE, source_text(deeper.source)))
+        lines += _place_lines(replace(deeper.source, callers=()), paint)
     return lines
 
 
@@ -314,25 +333,27 @@ def _advice(explanation, paint):
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
-def _way(explanation, paint):
+def _way(explanation, paint, room):
     points = explanation.waypoints
-    if not points:
+    if len(points) < 2:  # a path of one step says what the operands have said
         return []
     deeper = explanation.deeper
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
-    rows = [_point_row(point, cause.source) for point in points]
-    rows.append((f"{_shorten(cause.expression, 44)} = {number_text(cause.value)}", "<- here"))
-    cut = len(rows) - MAX_PATH_LINES + 1 if len(rows) > MAX_PATH_LINES else 0
+    rows = [_point_row(point) for point in points]
+    rows.append((f"{_shorten(cause.expression, 60)} = {number_text(cause.value)}", "<- here"))
+    most = max(min(MAX_PATH_LINES, room - 1), MIN_PATH_LINES)
+    cut = len(rows) - most + 1 if len(rows) > most else 0
     if cut or explanation.left_out:
-        rows[FAR : FAR + cut] = [(f"... {cut + explanation.left_out} operations more ...", "")]
+        far = min(FAR, most - 2)
+        rows[far : far + cut] = [(f"({cut + explanation.left_out} more operations)", "")]
     width = max(len(left) for left, right in rows if right)
     lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
-    return ["The way there, from the inputs:", *map(str, lines)]
+    return ["From the inputs to there:", *map(str, lines)]
 
 
-def _point_row(point, source):
+def _point_row(point):
     value = number_text(point.value)
-    name = f"{_shorten(point.name, 34)}{index_text(point.index)}"
+    name = f"{printable(point.name)}{index_text(point.index)}"
     left = value if point.name == value else f"{name} = {value}"
     if point.kind == "loop":
         return f"{name}: {steps_text(point.steps)}", ""
@@ -342,8 +363,7 @@ def _point_row(point, source):
         return left, f"{point.kind}, shape {_shape(point.shape)}"
     if point.source is None:
         return left, ""
-    text = source_text(point.source)
-    return left, text.split(":  ")[0] if point.source == source else _shorten(text, 60)
+    return left, place_text(point.source, column=False)
 
 
 def steps_text(steps):
@@ -377,9 +397,7 @@ def _footer(event, explanation):
     if cause.role != "node":
         return [f"Call {event.call}{name}."]
     goal = f", on the way to {_listed(explanation.feeds)}" if explanation.feeds else ""
-    call = f"Call {event.call}{name}, {part} pass{goal}."
-    node = f"Node{', fused into' if cause.fused else ':'} {_shorten(cause.node, 60)}"
-    return [f"{call} {node}"] if len(call + node) < WIDTH else [call, node]
+    return textwrap.wrap(f"Call {event.call}{name}, {part} pass{goal}.", text_width())
 
 
 def _listed(things, most=3):

@@ -55,4 +55,4 @@ class GuardError(TheanoguardError, AssertionError):
 
     def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
-        return render_text(self.event, self.explanation, color=color)
+        return render_text(self.event, self.explanation, color=color, links=color)

@@ -1,6 +1,6 @@
 """What is told of one variable of a graph, as short texts."""
 
-from theanoguard.explain.report import printable, short_file
+from theanoguard._provenance.places import printable, short_file
 
 MOST = 600
 """Characters of one text; what is longer, such as a Composite of hundreds of nodes, is cut."""

@@ -9,7 +9,7 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from theanoguard.explain.report import printable
+from theanoguard._provenance.places import printable
 from theanoguard.view.inspecting.facts import cut, events, facts, label, place, rewrites
 
 _HERE = Path(__file__).parent

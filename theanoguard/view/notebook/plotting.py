@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 import numpy as np
 
-from theanoguard.explain.report import printable
+from theanoguard._provenance.places import printable
 
 PANELS = {"weight": "Norms of weights", "gradient": "Norms of gradients"}
 MOST_POINTS = 300

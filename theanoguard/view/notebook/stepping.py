@@ -5,7 +5,7 @@ import html
 import numpy as np
 
 from theanoguard._provenance import lookup
-from theanoguard.explain.report import printable
+from theanoguard._provenance.places import printable
 from theanoguard.monitor.stepper import is_bad
 from theanoguard.view.inspecting.facts import cut
 from theanoguard.view.model import statistics

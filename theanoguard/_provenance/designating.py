@@ -1,0 +1,230 @@
+"""What the variables of a graph as it was built are called, and where they were built."""
+
+import re
+from dataclasses import dataclass, replace
+
+from pytensor.graph.basic import Constant
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+
+from theanoguard._provenance.expressions import binding_of, expression_at, loop_of
+from theanoguard._provenance.source import (
+    direct_entries,
+    source_place,
+    stack_traces,
+    user_entries,
+)
+
+# What the user writes for an operation whose class or name is another.
+_WRITTEN = {
+    "digamma": {"psi"},
+    "square": {"sqr"},
+    "getitem": {"subtensor", "advancedsubtensor", "advancedsubtensor1", "advancedbooleansubtensor"},
+    "dot": {"dot", "matmul", "dot22", "matvec", "vecmat", "vecdot"},
+    "matmul": {"dot", "matmul", "matvec", "vecmat", "vecdot"},
+    "truediv": {"truediv"},
+    "where": {"switch"},
+    "concatenate": {"join"},
+    "stack": {"join", "makevector"},
+    "inv": {"matrixinverse"},
+    "t": {"dimshuffle", "matrixtranspose"},
+    "transpose": {"dimshuffle", "matrixtranspose"},
+    "dimshuffle": {"dimshuffle"},
+    "set": {"incsubtensor", "advancedincsubtensor", "advancedincsubtensor1"},
+    "inc": {"incsubtensor", "advancedincsubtensor", "advancedincsubtensor1"},
+    "asin": {"arcsin"},
+    "acos": {"arccos"},
+}
+
+# Functions that return a variable without an owner.
+_CONSTRUCTORS = re.compile(
+    r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data"
+)
+_IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # what `scan` calls the inputs of its step
+
+
+def _plain(name):
+    return name.lower().replace("_", "")
+
+
+def operation_of(op):
+    """Return the name of the operation that an op applies, without case and underscores."""
+    if isinstance(op, Blockwise):
+        op = op.core_op
+    if isinstance(op, Elemwise):
+        op = op.scalar_op
+        name = getattr(op, "name", None)
+        return _plain(name if isinstance(name, str) else type(op).__name__)
+    return _plain(type(op).__name__)
+
+
+def applies(written, op):
+    """Return whether an op is what the user's code calls `written`.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.dvector()
+    >>> applies("digamma", pt.digamma(x).owner.op), applies("mean", x.sum().owner.op)
+    (True, False)
+    """
+    if written is None:
+        return False
+    found, name = operation_of(op), _plain(written)
+    return found == name or found in _WRITTEN.get(name, ())
+
+
+@dataclass(frozen=True)
+class Designation:
+    """What a variable of the user's graph is called.
+
+    Parameters
+    ----------
+    name : str or None
+        Its own name, or what the user's code assigns it to.
+    expression : str or None
+        The expression that gives its value.
+    operands : tuple of str
+    """
+
+    name: str | None = None
+    expression: str | None = None
+    operands: tuple[str, ...] = ()
+
+
+class Designations:
+    """What the variables of one graph are called.
+
+    Parameters
+    ----------
+    original : dict of Apply to tuple of Variable
+        The nodes of the graph with their inputs.
+    """
+
+    def __init__(self, original):
+        self.original = original
+        self._clients = {}
+        for node, inputs in original.items():
+            for position, v in enumerate(inputs):
+                self._clients.setdefault(v, []).append((node, position))
+        self._groups = None
+        self._found = {}
+
+    def clients(self, variable):
+        """Return the nodes that read a variable, with the position at which they do."""
+        return self._clients.get(variable, ())
+
+    def of(self, variable):
+        """Return the :class:`Designation` of a variable of the graph."""
+        found = self._found.get(variable)
+        if found is None:
+            work_out = self._of_leaf if variable.owner is None else self._of_node
+            found = self._found[variable] = work_out(variable)
+        return found
+
+    def _of_leaf(self, variable):
+        if isinstance(variable, Constant):
+            return Designation(variable.name or self._as_operand(variable, _IDENTIFIER))
+        if variable.name is not None and not _STEP_NAME.fullmatch(variable.name):
+            return Designation(variable.name)
+        entries = direct_entries(variable)
+        made = expression_at(entries[0]) if entries else None
+        is_made_there = made is not None and _CONSTRUCTORS.fullmatch(made.op or "")
+        bound = binding_of(entries) if is_made_there else None
+        name = bound.name if bound is not None else None
+        if bound is not None and bound.targets:
+            name = self._of_several(variable, bound.targets, entries[0])
+        return Designation(name or self._as_operand(variable, _IDENTIFIER) or variable.name)
+
+    def _of_several(self, variable, targets, entry):
+        """Return which of several targets a leaf is, if all of them are in the graph."""
+        made = {
+            v
+            for v in self._clients
+            if v.owner is None and (own := user_entries(v)) and own[0] is entry
+        }
+        ordered = sorted(made, key=_serial)
+        return targets[ordered.index(variable)] if len(ordered) == len(targets) else None
+
+    def _as_operand(self, variable, pattern):
+        """Return what an operation that reads a leaf calls it."""
+        for node, position in self.clients(variable):
+            entries = user_entries(node.outputs[0])
+            found = expression_at(entries[0]) if entries else None
+            if found is None or not found.operands:
+                continue
+            if not applies(found.op, node.op):
+                # (what makes an operand fit its partner stands on the same line)
+                if isinstance(node.op, DimShuffle) and _is_implicit(node, found):
+                    text = self._as_operand(node.outputs[0], pattern)
+                    if text is not None:
+                        return text
+                continue
+            if len(found.operands) == len(self.original[node]) or position == 0:
+                text = found.operands[position]
+                if pattern.fullmatch(text):
+                    return text
+        return None
+
+    def _of_node(self, variable):
+        entries = direct_entries(variable)
+        found = expression_at(entries[0]) if entries else None
+        if found is None or not self.is_result(variable, found, entries[0]):
+            return Designation(variable.name)
+        bound = binding_of(entries, variable.index, len(variable.owner.outputs))
+        if bound is not None and bound.targets:
+            return Designation(variable.name)
+        name = bound.name if bound is not None else None
+        return Designation(variable.name or name, found.text, found.operands)
+
+    def is_result(self, variable, found, entry):
+        """Return whether a variable is the value of an expression, and no step on the way."""
+        if applies(found.op, variable.owner.op):
+            return True
+        if not self._clients:
+            return False
+        return not any(
+            own[0] is entry
+            for node, _ in self.clients(variable)
+            if (own := user_entries(node.outputs[0]))
+        )
+
+    def behind(self, variable):
+        """Return what a variable was made from to fit its partner in a broadcast."""
+        while (node := variable.owner) is not None and isinstance(node.op, DimShuffle):
+            entries = user_entries(variable)
+            found = expression_at(entries[0]) if entries else None
+            if found is None or not _is_implicit(node, found):
+                break
+            variable = self.original.get(node, node.inputs)[0]
+        return variable
+
+    def place(self, variable):
+        """Return the line that built a variable, with its pass of the loop around it."""
+        line = source_place(variable)
+        entries = user_entries(variable)[:3]
+        loop = next((at for e in entries if (at := loop_of(e)) is not None), None)
+        if line is None or loop is None or variable.owner is None:
+            return line
+        if self._groups is None:
+            self._groups = {}
+            for node in self.original:
+                output = node.outputs[0]
+                self._groups.setdefault(_group(output), []).append(output)
+        same = sorted(self._groups.get(_group(variable), ()), key=_serial)
+        if len(same) < 2 or variable not in same:
+            return line
+        return replace(line, loop=(same.index(variable) + 1, len(same), loop))
+
+
+def _is_implicit(node, found):
+    return not applies(found.op, node.op) and found.op not in ("flatten", "reshape", "swapaxes")
+
+
+def _serial(variable):
+    return next((getattr(trace, "serial", 0) for trace in stack_traces(variable)), 0)
+
+
+def _group(variable):
+    return operation_of(variable.owner.op), tuple(map(id, user_entries(variable)[:3]))

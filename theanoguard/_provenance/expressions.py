@@ -1,0 +1,324 @@
+"""The expression of the user's source that built a variable: its place, text and name.
+
+The recorded instruction (:mod:`~theanoguard._pytensor.recording`) leads to a node of the syntax
+tree, by :mod:`executing`.  From there the text of the expression, the variable that it is assigned
+to, and its operands are read.
+"""
+
+import ast
+import linecache
+import re
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import executing
+
+_OPERATORS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "true_div", ast.FloorDiv: "int_div",
+    ast.Mod: "mod", ast.Pow: "pow", ast.MatMult: "dot", ast.USub: "neg", ast.Invert: "invert",
+    ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.Eq: "eq", ast.NotEq: "neq",
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
+}  # fmt: skip
+
+_LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+@dataclass(frozen=True)
+class Expression:
+    """An expression in the user's source.
+
+    Parameters
+    ----------
+    text : str
+        Its source without the names of modules, on one line.
+    op : str or None
+        Name of the operation or function that it applies.
+    operands : tuple of str
+        The text of its operands, in the order in which they are written.
+    column, end_column : int
+        Where it begins and ends in its first line, from 0; it may end on a later line.
+    node : ast.AST
+    """
+
+    text: str
+    op: str | None
+    operands: tuple[str, ...]
+    column: int
+    end_column: int
+    node: Any = field(repr=False, compare=False)
+
+
+_found: dict[tuple[int, int], tuple[Any, Expression | None]] = {}
+
+
+def expression_at(entry):
+    """Return the :class:`Expression` that an entry of a stack trace was evaluating.
+
+    Parameters
+    ----------
+    entry : tuple
+        Of a stack trace.
+
+    Returns
+    -------
+    Expression or None
+        None for an entry that was not recorded by us, and where the source is not at hand or has
+        changed since.
+    """
+    code = getattr(entry, "code", None)
+    if code is None:
+        return None
+    key = id(code), entry.lasti
+    if key not in _found:
+        if len(_found) > 20_000:
+            _found.clear()
+        _found[key] = (code, _find(entry))  # (which keeps the code, and so its identity)
+    return _found[key][1]
+
+
+def _find(entry):
+    file, line, _function, text = entry
+    if not text or linecache.getline(file, line).strip() != text:
+        return None
+    frame = SimpleNamespace(
+        f_code=entry.code, f_lasti=entry.lasti, f_lineno=line, f_globals={}, f_locals={}
+    )
+    found = executing.Source.executing(frame)
+    node = found.node
+    if node is None or getattr(node, "lineno", None) is None:
+        return None
+    operands = _operands(node)
+    source, lines = found.source, linecache.getlines(file)
+    first = lines[node.lineno - 1].encode()
+    end = node.end_col_offset if node.end_lineno == node.lineno else len(first.rstrip())
+    return Expression(
+        text=_text(source, node),
+        op=_operation(node),
+        operands=tuple(_text(source, operand) for operand in operands),
+        column=len(first[: node.col_offset].decode(errors="replace")),
+        end_column=len(first[:end].decode(errors="replace")),
+        node=node,
+    )
+
+
+def _operation(node):
+    if isinstance(node, ast.BinOp | ast.UnaryOp | ast.AugAssign):
+        return _OPERATORS.get(type(node.op))
+    if isinstance(node, ast.Compare):
+        return _OPERATORS.get(type(node.ops[0])) if len(node.ops) == 1 else None
+    if isinstance(node, ast.Subscript):
+        return "getitem"
+    if isinstance(node, ast.Call):
+        function = node.func
+        return getattr(function, "attr", None) or getattr(function, "id", None)
+    return getattr(node, "attr", None)
+
+
+def _operands(node):
+    if isinstance(node, ast.AugAssign):
+        return [node.target, node.value]
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    if isinstance(node, ast.UnaryOp):
+        return [node.operand]
+    if isinstance(node, ast.Compare):
+        return [node.left, *node.comparators]
+    if isinstance(node, ast.Subscript | ast.Attribute):
+        return [node.value]
+    if isinstance(node, ast.Call):
+        own = []
+        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
+            own = [node.func.value]
+        return [*own, *(a for a in node.args if not isinstance(a, ast.Starred))]
+    return []
+
+
+# Modules that are imported from another: ``from pytensor.tensor import linalg``.
+_PACKAGES = ("pytensor", "theano", "pytensor.tensor", "theano.tensor")
+_SUBMODULES = ("tensor", "special", "linalg", "nlinalg", "slinalg", "nnet", "math", "sparse")
+_MODULES: dict[int, tuple[Any, set[str]]] = {}
+
+
+def _modules(node):
+    """Return the names that the module of a node has imported modules under."""
+    root = node
+    while getattr(root, "parent", None) is not None:
+        root = root.parent
+    if id(root) not in _MODULES:
+        names = set()
+        for part in ast.walk(root):
+            if isinstance(part, ast.Import):
+                names.update((a.asname or a.name).partition(".")[0] for a in part.names)
+            elif isinstance(part, ast.ImportFrom):
+                names.update(
+                    a.asname or a.name
+                    for a in part.names
+                    if (part.module or "") in ("pytensor", "theano", "pytensor.tensor", "jax")
+                    and (a.asname or a.name)
+                    in (
+                        "tensor",
+                        "pt",
+                        "tt",
+                        "T",
+                        "special",
+                        "linalg",
+                        "nlinalg",
+                        "slinalg",
+                        "nnet",
+                    )
+                )
+        _MODULES[id(root)] = (root, names)
+    return _MODULES[id(root)][1]
+
+
+def _is_module(node):
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return isinstance(node, ast.Name) and node.id in _modules(node)
+
+
+class _WithoutModules(ast.NodeVisitor):
+    """Collects the parts ``pt.`` and ``pt.special.`` of a text, as spans of lines and columns."""
+
+    def __init__(self):
+        self.spans = []
+
+    def visit_Attribute(self, node):
+        if _is_module(node.value):
+            value = node.value
+            self.spans.append(
+                (value.lineno, value.col_offset, value.end_lineno, value.end_col_offset)
+            )
+        else:
+            self.generic_visit(node)
+
+
+def _text(source, node):
+    """Return the source of a node on one line, without the modules that functions come from."""
+    if isinstance(node, ast.AugAssign):
+        sign = ast.unparse(ast.BinOp(ast.Name("a"), node.op, ast.Name("b")))[2:-2]
+        return f"{_text(source, node.target)} {sign} {_text(source, node.value)}"
+    visitor = _WithoutModules()
+    visitor.visit(node)
+    lines = [line.encode() for line in source.text.splitlines()]
+    kept, line, column = [], node.lineno, node.col_offset
+    stops = [*visitor.spans, (node.end_lineno, node.end_col_offset, None, None)]
+    for stop_line, stop_column, next_line, next_column in sorted(stops, key=lambda s: s[:2]):
+        if stop_line == line:
+            kept.append(lines[line - 1][column:stop_column])
+        else:
+            kept += [lines[line - 1][column:], *lines[line : stop_line - 1]]
+            kept.append(lines[stop_line - 1][:stop_column])
+        if next_line is not None:
+            dot = lines[next_line - 1].index(b".", next_column)
+            line, column = next_line, dot + 1
+            kept.append(b"\0")  # nothing stands between a module and what is taken from it
+    text = b"\n".join(kept).decode(errors="replace").replace("\n\0\n", "").replace("\0\n", "")
+    return tidy(text)
+
+
+_COMMENT = re.compile(r"#[^\n'\"]*$", re.MULTILINE)
+
+
+def tidy(text):
+    """Return source text on one line, with single spaces and no comments.
+
+    Examples
+    --------
+    >>> tidy("pt.exp(  # scaled\\n    z / 2,\\n)")
+    'pt.exp(z / 2)'
+    """
+    text = re.sub(r"\s+", " ", _COMMENT.sub("", text)).strip()
+    text = re.sub(r"([(\[]) ", r"\1", text)
+    return re.sub(r",? ([)\]])", r"\1", text)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What the value of an expression is bound to.
+
+    Parameters
+    ----------
+    name : str
+        ``p``, ``self.h``, ``cache["z"]``; one of several targets where they were counted.
+    targets : tuple of str
+        All of them where several values are unpacked and it is not known which one this is.
+    """
+
+    name: str | None
+    targets: tuple[str, ...] = ()
+
+
+def binding_of(entries, output=0, n_outputs=1):
+    """Return what the value built under a stack of frames is assigned to.
+
+    Parameters
+    ----------
+    entries : sequence of tuple
+        The user's frames, innermost first, as far as each was called by the next one directly.
+    output, n_outputs : int
+        Which of the outputs of an operation the value is.
+
+    Returns
+    -------
+    Binding or None
+    """
+    index = output if n_outputs > 1 else None
+    for entry in entries:
+        found = expression_at(entry)
+        if found is None:
+            return None
+        bound, index, goes_on = _bound(found.node, index)
+        if not goes_on:
+            return bound
+    return None
+
+
+def _bound(node, index):
+    """Return the binding of a node's value, its position, and whether the caller gets it."""
+    if isinstance(node, ast.AugAssign):
+        return Binding(ast.unparse(node.target)), None, False
+    while True:
+        parent = getattr(node, "parent", None)
+        if isinstance(parent, ast.Tuple | ast.List) and index is None:
+            index = parent.elts.index(node)
+            node = parent
+        elif isinstance(parent, ast.Return | ast.Lambda):
+            return None, index, True
+        elif isinstance(parent, ast.NamedExpr) and parent.value is node:
+            return Binding(parent.target.id), None, False
+        elif isinstance(parent, ast.Assign):
+            return _of_targets(parent.targets, index), None, False
+        elif isinstance(parent, ast.AnnAssign):
+            return _of_targets([parent.target], index), None, False
+        else:
+            return None, index, False
+
+
+def _of_targets(targets, index):
+    several = [t for t in targets if isinstance(t, ast.Tuple | ast.List)]
+    single = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
+    if index is None and single:
+        return Binding(ast.unparse(single[-1]))
+    if not several:
+        return None
+    elements = several[0].elts
+    if any(isinstance(e, ast.Starred) for e in elements):
+        return None
+    names = tuple(ast.unparse(e) for e in elements)
+    if index is None:
+        return Binding(None, names)
+    return Binding(names[index]) if index < len(names) else None
+
+
+def loop_of(entry):
+    """Return the line of the loop around the expression of an entry, None where there is none."""
+    found = expression_at(entry)
+    node = found.node if found is not None else None
+    while node is not None and not isinstance(node, _FUNCTIONS):
+        if isinstance(node, _LOOPS):
+            return node.lineno
+        node = getattr(node, "parent", None)
+    return None

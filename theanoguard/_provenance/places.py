@@ -1,0 +1,147 @@
+"""How a place in the user's code is written: file, line and column, the text, and carets."""
+
+import os
+import shutil
+from pathlib import Path
+
+MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
+
+
+def text_width():
+    """Return how many columns a text may take: those of the terminal, from 60 to 120.
+
+    Where there is no terminal it is 96; the environment variable ``COLUMNS`` says otherwise.
+    """
+    columns = shutil.get_terminal_size((USUAL_WIDTH, 24)).columns
+    return min(max(columns, MIN_WIDTH), MAX_WIDTH)
+
+
+def printable(text):
+    """Return text without control characters, which could play tricks on a terminal."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def short_file(file):
+    """Return a file's path, relative to the working directory if it lies there.
+
+    Examples
+    --------
+    >>> import os
+    >>> short_file(os.path.join(os.getcwd(), "models", "net.py")).replace(os.sep, "/")
+    'models/net.py'
+    """
+    try:
+        relative = os.path.relpath(file)
+    except (ValueError, OSError):  # on another drive; the directory is gone
+        return file
+    return file if relative.startswith("..") or not os.path.isabs(file) else relative
+
+
+def place_text(source, column=True):
+    """Return the place of a line of source, ``net.py:15:12 in model``.
+
+    Parameters
+    ----------
+    source : SourceLine
+    column : bool
+        Whether the column belongs to it.
+
+    Examples
+    --------
+    >>> from theanoguard._provenance import SourceLine
+    >>> place_text(SourceLine("net.py", 15, "model", "return pt.log(p)", column=12))
+    'net.py:15:12 in model'
+    """
+    if source.cell is not None:
+        place = f"cell {source.cell}, line {source.line}"
+    else:
+        place = f"{printable(short_file(source.file))}:{source.line}"
+        if column and source.column is not None:
+            place += f":{source.column}"
+    if source.function != "<module>":
+        place += f" in {printable(source.function)}"
+    return place
+
+
+def source_text(source):
+    """Return a line of source on one line, ``net.py:15 in model:  return pt.log(p)``."""
+    place = place_text(source, column=False)
+    return f"{place}:  {printable(source.text)}" if source.text else place
+
+
+def source_lines(source, width=USUAL_WIDTH, link=lambda place, file: place):
+    """Return a place as lines: where it is, the text, carets below it, and what called it.
+
+    Parameters
+    ----------
+    source : SourceLine
+    width : int
+    link : callable
+        ``link(place, file)`` returns the text of the place; a terminal can show it as a link.
+
+    Returns
+    -------
+    list of str
+
+    Examples
+    --------
+    >>> from theanoguard._provenance import SourceLine
+    >>> line = SourceLine("net.py", 5, "model", "return a - pt.log(p)", column=16, marked=(11, 20))
+    >>> print("\\n".join(source_lines(line)))
+    net.py:5:16 in model
+      return a - pt.log(p)
+                 ^^^^^^^^^
+    """
+    place = place_text(source)
+    where = link(place, source.file) if source.cell is None else place
+    if source.loop is not None:
+        done, passes, line = source.loop
+        where += f", pass {done} of {passes} of the loop on line {line}"
+    lines = [where]
+    if source.text and source.marked is None:
+        text = f":  {printable(source.text)}"
+        fits = len(place + text) <= width
+        lines = [where + text] if fits else [where, f"  {_cut(source.text, width)}"]
+    elif source.text:
+        text, start, end = _cut_around(printable(source.text), *source.marked, width - 4)
+        lines += [f"  {text}", "  " + " " * start + "^" * max(end - start, 1)]
+    if source.callers:
+        lines.append(_cut("called from " + ", ".join(map(_caller, source.callers)), width))
+    return lines
+
+
+def _caller(source):
+    return place_text(source, column=False)
+
+
+def _cut(text, width):
+    text = printable(text)
+    return text if len(text) <= width - 2 else text[: width - 5] + "..."
+
+
+def _cut_around(text, start, end, width):
+    """Return as much of a text as fits, with its marked part, and where that then stands."""
+    if len(text) <= width:
+        return text, start, end
+    if end <= width - 3:
+        return text[: width - 3] + "...", start, end
+    left = max(min(start - 10, len(text) - width + 3), 0)
+    shown = "..." + text[left + 3 :]
+    start, end = start - left, end - left
+    return (
+        (shown, start, end)
+        if len(shown) <= width
+        else (
+            shown[: width - 3] + "...",
+            start,
+            min(end, width - 3),
+        )
+    )
+
+
+def link_to(place, file):
+    """Return a place as a link to its file (OSC 8), for a terminal."""
+    path = Path(file)
+    if not path.is_absolute() or not path.exists():
+        return place
+    return f"\x1b]8;;{path.as_uri()}\x1b\\{place}\x1b]8;;\x1b\\"

@@ -1,0 +1,64 @@
+"""Which files are the user's, and which belong to PyTensor and what stands around it."""
+
+import sysconfig
+from pathlib import Path
+
+import pytensor
+
+
+def _library_prefixes():
+    """Directories whose frames are never the user's line."""
+    packages = [Path(pytensor.__file__).parent, Path(__file__).parent.parent]
+    prefixes = {str(form) + "/" for p in packages for form in (p, p.resolve())}
+    return tuple(prefix.replace("\\", "/") for prefix in prefixes)
+
+
+_LIBRARY = _library_prefixes()
+# functools' dispatch and contextlib stand between PyTensor's own frames.
+_STDLIB = tuple({sysconfig.get_path(k).replace("\\", "/") + "/" for k in ("stdlib", "platstdlib")})
+_SITE = ("site-packages/", "dist-packages/")
+# Libraries whose functions stand between PyTensor and the lines of a model, as installed.
+_BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
+
+
+def is_user_file(file):
+    """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
+
+    Parameters
+    ----------
+    file : str
+        File name of a frame.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> is_user_file("/home/me/theanoguard/model.py"), is_user_file(pytensor.__file__)
+    (True, False)
+    """
+    file = file.replace("\\", "/")
+    if file.startswith(_LIBRARY) or file.startswith("<frozen "):
+        return False
+    if any(package in file for package in _BETWEEN):
+        return False
+    for prefix in _STDLIB:
+        if file.startswith(prefix):
+            return file[len(prefix) :].startswith(_SITE)
+    return True
+
+
+def is_own_file(file):
+    """Whether `file` is the user's own: no library that somebody has installed.
+
+    Parameters
+    ----------
+    file : str
+        File name of a frame.
+
+    Returns
+    -------
+    bool
+    """
+    return is_user_file(file) and not any(site in file.replace("\\", "/") for site in _SITE)

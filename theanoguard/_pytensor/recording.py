@@ -1,0 +1,296 @@
+"""What is recorded while a graph is built, beside what PyTensor records by itself.
+
+PyTensor leaves a stack trace on each variable: file, line, function and text of eight frames.
+:func:`install` replaces the function that takes it, and, in PyTensor 3.3, the two that freeze and
+thaw inner graphs:
+
+- an entry of a trace is equal to PyTensor's, and also knows the instruction that was running, from
+  which the column and the expression are found when they are asked for;
+- a trace knows the user's frames beyond the eight, and how many were taken before it;
+- a frozen inner graph keeps the names and traces of the variables that it was frozen from.
+
+This module can be loaded while the package that it belongs to is still being loaded.
+
+Nothing else changes: PyTensor builds and computes what it does without.
+"""
+
+import itertools
+import linecache
+import sys
+from copy import copy
+from functools import wraps
+
+from pytensor.graph import fg, utils
+from pytensor.graph import replace as graph_replace
+
+from theanoguard._patching import Patch, apply
+from theanoguard._pytensor.files import is_own_file
+
+MAX_CALLERS = 3
+"""How many of the user's frames a trace holds at least, if there are as many."""
+
+_MAX_DEPTH = 64  # frames beyond PyTensor's limit that are looked at for them
+
+
+class Entry(tuple):
+    """An entry of a stack trace, ``(file, line, function, text)``, that knows its instruction.
+
+    A copy or a pickle of it is a plain tuple.
+    """
+
+    def __new__(cls, code, lasti, line, text):
+        self = super().__new__(cls, (code.co_filename, line, code.co_name, text))
+        self.code = code
+        self.lasti = lasti
+        return self
+
+    def __reduce__(self):
+        return tuple, (tuple(self),)
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+class Trace(list):
+    """A stack trace, outermost frame first; a copy or a pickle of it is a plain list.
+
+    Parameters
+    ----------
+    entries : list of Entry
+    serial : int
+        How many traces were taken before it.
+    callers : tuple of Entry
+        The user's frames outside of `entries`, outermost first.
+    """
+
+    def __init__(self, entries, serial, callers):
+        super().__init__(entries)
+        self.serial = serial
+        self.callers = callers
+
+    def __reduce__(self):
+        return list, (list(self),)
+
+
+class _Recorder:
+    """Takes stack traces as :func:`pytensor.graph.utils.simple_extract_stack` does."""
+
+    def __init__(self):
+        self.count = itertools.count()
+        # By the identity of the code (its hash reads the whole code) and the instruction; the
+        # entry keeps the code alive.
+        self.entries = {}
+        self.skips = []
+        self.skipped = {}
+        self.users = {}
+
+    def entry(self, frame):
+        """Return the entry of a frame."""
+        code, lasti = frame.f_code, frame.f_lasti
+        key = id(code), lasti
+        found = self.entries.get(key)
+        if found is None:
+            if len(self.entries) > 50_000:
+                self.entries.clear()
+            line = frame.f_lineno
+            text = linecache.getline(code.co_filename, line, frame.f_globals).strip() or None
+            found = self.entries[key] = Entry(code, lasti, line, text)
+        return found
+
+    def is_skipped(self, file, skips):
+        """Whether PyTensor leaves frames of this file away at the inner end."""
+        if skips != self.skips:
+            self.skips, self.skipped = list(skips), {}
+        found = self.skipped.get(file)
+        if found is None:
+            found = self.skipped[file] = "tests" not in file and any(p in file for p in skips)
+        return found
+
+    def is_users(self, file):
+        """Whether frames of this file are the user's own."""
+        found = self.users.get(file)
+        if found is None:
+            found = self.users[file] = is_own_file(file)
+        return found
+
+    def extract(self, f=None, limit=None, skips=None):
+        """Stand in for ``simple_extract_stack``."""
+        frame = sys._getframe(1) if f is None else f
+        if limit is None:
+            limit = getattr(sys, "tracebacklimit", None)
+        if skips:
+            skipped = self.skipped if skips == self.skips else {}
+            while frame is not None:
+                file = frame.f_code.co_filename
+                found = skipped.get(file)
+                if not (self.is_skipped(file, skips) if found is None else found):
+                    break
+                frame = frame.f_back
+        trace, known = [], self.entries
+        left = -1 if limit is None else max(limit, 0)
+        own = 0
+        while frame is not None and left:
+            found = known.get((id(frame.f_code), frame.f_lasti)) or self.entry(frame)
+            trace.append(found)
+            own += self.is_users(found[0])
+            frame = frame.f_back
+            left -= 1
+        trace.reverse()
+        callers = ()
+        if own < MAX_CALLERS and trace:
+            callers = self.callers(frame, MAX_CALLERS - own)
+        return Trace(trace, next(self.count), callers)
+
+    def callers(self, frame, wanted):
+        """Return entries of the user's frames from `frame` outwards, outermost first."""
+        users, found = self.users, []
+        for _ in range(_MAX_DEPTH):
+            if frame is None:
+                break
+            file = frame.f_code.co_filename
+            is_users = users.get(file)
+            if is_users is None:
+                is_users = self.is_users(file)
+            if is_users:
+                found.append(self.entry(frame))
+                if len(found) == wanted:
+                    break
+            frame = frame.f_back
+        return tuple(reversed(found))
+
+
+# Where a frozen inner graph keeps what it was frozen from: per node in topological order its
+# operation, and (name, tag) of each of its outputs; and (name, tag) of each input.
+_FROZEN_FROM = "_theanoguard_frozen_from"
+
+
+def _kept(variables):
+    return [(v.name, copy(v.tag)) for v in variables]
+
+
+def _recording_freeze(freeze):
+    def frozen(cls, inputs, outputs, toposort, dedup_nodes):
+        toposort = list(toposort)
+        graph = freeze.__func__(cls, inputs, outputs, toposort, dedup_nodes)
+        nodes = [(node.op, _kept(node.outputs)) for node in toposort]
+        setattr(graph, _FROZEN_FROM, (nodes, _kept(inputs)))
+        return graph
+
+    return classmethod(frozen)
+
+
+def _recording_bind(bind):
+    def bound(self, replace, *, return_memo=False):
+        outputs, memo = bind(self, replace, return_memo=True)
+        nodes, _inputs = getattr(self, _FROZEN_FROM, ((), ()))
+        for node, (op, known) in zip(self.toposort(), nodes, strict=False):
+            # Equal nodes of several graphs are one frozen node, which holds the operation of the
+            # first; an equal one may have been built on another line.
+            memo[node].op = op
+            for output, (name, tag) in zip(memo[node].outputs, known, strict=True):
+                output.name = output.name or name
+                output.tag = copy(tag)
+        return (outputs, memo) if return_memo else outputs
+
+    return bound
+
+
+def _recording_unfreeze(unfreeze):
+    def unfrozen(self, *, return_memo=False):
+        graph, memo = unfreeze(self, return_memo=True)
+        for variable, (_name, tag) in zip(graph.inputs, _inputs(self), strict=False):
+            variable.tag = copy(tag)
+        return (graph, memo) if return_memo else graph
+
+    return unfrozen
+
+
+def _inputs(graph):
+    return getattr(graph, _FROZEN_FROM, ((), ()))[1]
+
+
+def frozen_tags(graph):
+    """Map the variables of a frozen graph to (name, tag) of those they were frozen from.
+
+    Parameters
+    ----------
+    graph : FrozenFunctionGraph
+
+    Returns
+    -------
+    dict of Variable to tuple
+        Empty where nothing was recorded.
+    """
+    nodes, inputs = getattr(graph, _FROZEN_FROM, ((), ()))
+    found = dict(zip(graph.inputs, inputs, strict=False))
+    for node, (_op, known) in zip(graph.toposort(), nodes, strict=False):
+        found.update(zip(node.outputs, known, strict=True))
+    return found
+
+
+def stand_in(variable, name, tag):
+    """Return a variable like one of a frozen graph, with the name and tag that it once had."""
+    new = variable.type.make_variable(name)
+    new.owner, new.index, new.tag = variable.owner, variable.index, tag
+    return new
+
+
+def thawed_variables(graph):
+    """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
+
+    Parameters
+    ----------
+    graph : FunctionGraph or FrozenFunctionGraph
+
+    Returns
+    -------
+    dict of Variable to Variable
+        Empty for a graph that is not frozen, or that nothing is known of.
+    """
+    if not hasattr(graph, _FROZEN_FROM):
+        return {}
+    return {v: stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
+
+
+def _recording_vectorize(vectorize_node):
+    """Let what a node becomes when it is vectorized keep the trace of the node."""
+
+    @wraps(vectorize_node)  # (its `register` is used)
+    def vectorized(op, node, *batched_inputs):
+        made = vectorize_node(op, node, *batched_inputs)
+        outputs = made if isinstance(made, list | tuple) else made.outputs
+        for new, old in zip(outputs, node.outputs, strict=True):
+            if new is not old and getattr(old.tag, "trace", None):
+                new.tag.trace = list(old.tag.trace)
+        return made
+
+    return vectorized
+
+
+_recorder = _Recorder()
+
+#: What is replaced.
+HOOKS = [
+    Patch(utils, "simple_extract_stack", lambda original: _recorder.extract),
+    Patch(graph_replace, "_vectorize_node", _recording_vectorize),
+]
+if hasattr(fg.FrozenFunctionGraph, "_freeze"):  # (3.0 freezes the graphs of Composite alone)
+    HOOKS += [
+        Patch(fg.FrozenFunctionGraph, "_freeze", _recording_freeze),
+        Patch(fg.FrozenFunctionGraph, "bind", _recording_bind),
+        Patch(fg.FrozenFunctionGraph, "unfreeze", _recording_unfreeze),
+    ]
+
+_installed = []
+
+
+def install():
+    """Begin to record, if that has not begun."""
+    if not _installed:
+        _installed.append(apply(HOOKS))
+
+
+def remove():
+    """End to record, and put back what :func:`install` has replaced."""
+    while _installed:
+        _installed.pop()()
