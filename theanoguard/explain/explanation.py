@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from theanoguard._provenance import lookup, source_line
+from theanoguard._provenance import lookup, source_place
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
@@ -85,8 +85,8 @@ def _with_remedies(trip, cause, deeper, mask):
 
 def _placed(cause, node):
     """Return the provenance of a cause, with the line that the graph as built shows to be it."""
-    provenance, line = cause.provenance, source_line(node.outputs[0])
-    if line is None:
+    provenance, line = cause.provenance, source_place(node.outputs[0])
+    if line is None or line == provenance.source:
         return provenance
     backward = provenance.backward
     if backward is None:
@@ -95,7 +95,7 @@ def _placed(cause, node):
     forward = replace(
         backward,
         forward=str(node.op),
-        forward_name=node.outputs[0].name,
+        forward_name=node.outputs[0].name or backward.forward_name,
         forward_source=line,
     )
     return replace(provenance, backward=forward)

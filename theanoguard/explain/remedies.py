@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import CAReduce
 
 from theanoguard._graph import scalar_class, viewed
-from theanoguard._provenance import source_line, stack_traces, tracker_of
+from theanoguard._provenance import source_line, source_place, stack_traces, tracker_of
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard.explain import culprit
 from theanoguard.explain.naming import number_text, op_name
@@ -398,7 +398,7 @@ class AsBuilt:
 
         def fits(node):
             same = op_name(node.op) == cause.op or str(node.op) == cause.provenance.op
-            here = source_line(node.outputs[0]) == cause.source
+            here = source_place(node.outputs[0]) == cause.source
             return same + here, same  # both, then the operation alone, then the line alone
 
         found = sorted(
