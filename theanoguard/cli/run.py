@@ -14,6 +14,7 @@ from types import ModuleType
 
 from theanoguard.guard.every_function import guarding, kinds
 from theanoguard.shim import numpy_compat, python_compat
+from theanoguard.shim.advice import add_advice
 from theanoguard.shim.install import install_theano
 
 
@@ -132,10 +133,11 @@ def hide_own_frames(traceback):
 
 
 def run_program(program):
-    """Run a program, and return 0; a traceback shows none of what is around it."""
+    """Run a program, and return 0; a traceback shows none of what is around it, and may advise."""
     try:
         program()
-    except BaseException:
+    except BaseException as error:
+        add_advice(error)
         hook = sys.excepthook
 
         def excepthook(kind, error, traceback):

@@ -3,7 +3,8 @@
 import builtins
 import functools
 import sys
-from types import ModuleType
+import unittest
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import numpy.testing
@@ -36,6 +37,30 @@ def msort(a):
     return np.sort(a, axis=0)
 
 
+def random_integers(low, high=None, size=None):
+    """Return random whole numbers from `low` to `high`, both included; or from 1 to `low`."""
+    first, last = (1, low) if high is None else (low, high)
+    return np.random.randint(first, last + 1, size=size)
+
+
+def deprecate(*args, **kwargs):
+    """Return a function as it is, or a decorator that does."""
+    return args[0] if args and callable(args[0]) else lambda function: function
+
+
+def unless(condition, msg=None):
+    """Return a decorator that skips a test."""
+    return unittest.skipIf(condition() if callable(condition) else condition, msg or "")
+
+
+EXCEPTIONS = (
+    "AxisError",
+    "ComplexWarning",
+    "ModuleDeprecationWarning",
+    "TooHardError",
+    "VisibleDeprecationWarning",
+)
+
 # The names that have gone from the namespace of NumPy, with what they stood for.
 NAMES = {
     "Inf": np.inf,
@@ -48,15 +73,20 @@ NAMES = {
     "alltrue": np.all,
     "asfarray": functools.partial(np.asarray, dtype=np.float64),
     "asscalar": asscalar,
+    "bool8": np.bool_,
+    "bytes0": np.bytes_,
     "cast": {
         name: functools.partial(np.asarray, dtype=name)
         for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
         " float16 float32 float64 complex64 complex128".split()
     },
     "cfloat": np.complex128,
+    "clongfloat": np.clongdouble,
     "complex": builtins.complex,
     "complex_": np.complex128,
     "cumproduct": np.cumprod,
+    "deprecate": deprecate,
+    "disp": print,
     "find_common_type": find_common_type,
     "float": builtins.float,
     "float_": np.float64,
@@ -64,6 +94,9 @@ NAMES = {
     "infty": np.inf,
     "int": builtins.int,
     "int0": np.intp,
+    "issubclass_": issubclass,
+    "longcomplex": np.clongdouble,
+    "longfloat": np.longdouble,
     "mat": np.asmatrix,
     "msort": msort,
     "object": builtins.object,
@@ -86,8 +119,12 @@ NAMES = {
     "string_": np.bytes_,
     "trapz": np.trapezoid,
     "typeDict": np.sctypeDict,
+    "uint0": np.uintp,
     "unicode": builtins.str,
     "unicode_": np.str_,
+    "unicode0": np.str_,
+    "void0": np.void,
+    **{name: getattr(np.exceptions, name) for name in EXCEPTIONS},
 }
 
 
@@ -104,7 +141,12 @@ class Tester:
 
 
 # What has gone from modules of NumPy, and modules that have gone.
-IN_MODULES = {np: NAMES, numpy.testing: {"Tester": Tester}}
+DECORATORS = SimpleNamespace(skipif=unless, knownfailureif=unless, slow=lambda test: test)
+IN_MODULES = {
+    np: NAMES,
+    np.random: {"random_integers": random_integers},
+    numpy.testing: {"Tester": Tester, "dec": DECORATORS},
+}
 MODULES = {"numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul}}
 
 

@@ -5,6 +5,7 @@ Importing this plugin makes ``import theano`` work, before pytest collects anyth
 
 import theanoguard.shim.auto  # noqa: F401
 from theanoguard.shim import numpy_compat, python_compat
+from theanoguard.shim.advice import add_advice, advice
 
 COMPAT = {
     "--numpy-compat": (numpy_compat, "give NumPy its old names, such as np.int"),
@@ -37,6 +38,28 @@ def pytest_load_initial_conftests(early_config):
 def pytest_configure(config):
     """Give the names where it is a ``conftest.py`` that asks for this plugin."""
     give_old_names(config, config.option)
+
+
+def pytest_runtest_makereport(item, call):
+    """Say what to do about an error of old code."""
+    if call.excinfo is not None:
+        add_advice(call.excinfo.value)
+
+
+def pytest_make_collect_report(collector):
+    """Say what to do about an import that fails."""
+    collect = collector.collect
+
+    def advised():
+        try:
+            return collect()
+        except collector.CollectError as error:
+            # Its text is that of the import's error, as a traceback of it reads.
+            if error.__cause__ is not None and (text := advice(error.__cause__)):
+                error.args = (f"{error.args[0]}\n{text}",)
+            raise
+
+    collector.collect = advised
 
 
 def pytest_report_header():

@@ -6,10 +6,12 @@ import fractions
 import importlib.util
 import inspect
 import math
+import os
 import sys
 import time
+import unittest
 from collections import namedtuple
-from importlib.machinery import PathFinder
+from importlib.machinery import SOURCE_SUFFIXES, PathFinder
 from types import ModuleType
 
 ArgSpec = namedtuple("ArgSpec", "args varargs keywords defaults")
@@ -39,7 +41,7 @@ def find_module(name, path=None):
     return None, spec.origin, ("", "", 1)
 
 
-def load_source(name, pathname):
+def load_source(name, pathname, file=None):
     """Import a file as the module `name`, again if that is imported already."""
     spec = importlib.util.spec_from_file_location(name, pathname)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
@@ -47,15 +49,64 @@ def load_source(name, pathname):
     return module
 
 
+def load_module(name, file, pathname, description):
+    """Import what `find_module` has found, again if it is imported already."""
+    if description[2] == PKG_DIRECTORY:
+        return load_source(name, os.path.join(pathname, "__init__.py"))
+    if file is not None:
+        file.close()
+    return load_source(name, pathname)
+
+
+def nothing():
+    """Do nothing: Python locks the import of each module by itself."""
+
+
+PY_SOURCE, PKG_DIRECTORY = 1, 5
+
 # Modules that have gone, with what is wanted of them.
 MODULES = {
     "imp": {
+        "PKG_DIRECTORY": PKG_DIRECTORY,
+        "PY_SOURCE": PY_SOURCE,
+        "acquire_lock": nothing,
+        "cache_from_source": importlib.util.cache_from_source,
         "find_module": find_module,
+        "get_suffixes": lambda: [(suffix, "r", PY_SOURCE) for suffix in SOURCE_SUFFIXES],
+        "load_dynamic": load_source,
+        "load_module": load_module,
         "load_source": load_source,
+        "lock_held": lambda: False,
         "new_module": ModuleType,
+        "release_lock": nothing,
         "reload": importlib.reload,
     },
 }
+
+# Assertions under the names that `unittest` had for them, too.
+ASSERTIONS = {
+    "assertAlmostEquals": "assertAlmostEqual",
+    "assertDictContainsSubset": None,
+    "assertEquals": "assertEqual",
+    "assertItemsEqual": "assertCountEqual",
+    "assertNotAlmostEquals": "assertNotAlmostEqual",
+    "assertNotEquals": "assertNotEqual",
+    "assertNotRegexpMatches": "assertNotRegex",
+    "assertRaisesRegexp": "assertRaisesRegex",
+    "assertRegexpMatches": "assertRegex",
+    "assert_": "assertTrue",
+    "failIf": "assertFalse",
+    "failIfEqual": "assertNotEqual",
+    "failUnless": "assertTrue",
+    "failUnlessEqual": "assertEqual",
+    "failUnlessRaises": "assertRaises",
+}
+
+
+def assert_dict_contains(self, subset, dictionary, msg=None):
+    """Fail unless a dictionary has these entries."""
+    self.assertEqual({**dictionary, **subset}, dict(dictionary), msg)
+
 
 # The modules and the names that have gone from them, with what they stood for.
 NAMES = {
@@ -63,6 +114,14 @@ NAMES = {
     inspect: {"ArgSpec": ArgSpec, "getargspec": getargspec},
     time: {"clock": time.perf_counter},
     fractions: {"gcd": math.gcd},
+    unittest: {
+        "_TextTestResult": unittest.TextTestResult,
+        "makeSuite": unittest.TestLoader().loadTestsFromTestCase,
+    },
+    unittest.TestCase: {
+        old: getattr(unittest.TestCase, new) if new else assert_dict_contains
+        for old, new in ASSERTIONS.items()
+    },
 }
 
 
@@ -97,6 +156,7 @@ def install():
         for name in modules:
             sys.modules.pop(name, None)
         for module, name in added:
-            vars(module).pop(name, None)
+            if name in vars(module):
+                delattr(module, name)
 
     return undo

@@ -1,6 +1,7 @@
 """Names of Theano's that cannot be had: errors that tell the name and what to use."""
 
 import dis
+import re
 import sys
 import unittest
 from pathlib import Path
@@ -18,7 +19,27 @@ class NoGpuError(ImportError, unittest.SkipTest):
     """
 
 
-NO_GPU = "There is no GPU backend.  Use what theano.tensor has under a similar name."
+NO_GPU = "There is no GPU backend: theano.tensor computes on the CPU."
+# What computes the same on the CPU, by a pattern of the names of the GPU's.
+ON_CPU = [
+    (r"dnn_conv3d|GpuCorr3dMM", "theano.tensor.nnet.conv3d"),
+    (
+        r"GpuDnnConvGradW|GpuCorrMM_gradWeights",
+        "theano.tensor.nnet.abstract_conv.conv2d_grad_wrt_weights",
+    ),
+    (
+        r"GpuDnnConvGradI|GpuCorrMM_gradInputs",
+        "theano.tensor.nnet.abstract_conv.conv2d_grad_wrt_inputs",
+    ),
+    (r"dnn_conv|GpuDnnConv|GpuCorrMM|GpuConv$|conv2d_fft|FilterActs", "theano.tensor.nnet.conv2d"),
+    (r"dnn_pool|GpuDnnPool|MaxPool|GpuDownsample", "theano.tensor.signal.pool.pool_2d"),
+    (r"(?i)softmax", "theano.tensor.nnet.softmax"),
+    (r"dnn_batch_normalization_train", "theano.tensor.nnet.bn.batch_normalization_train"),
+    (r"dnn_batch_normalization_test", "theano.tensor.nnet.bn.batch_normalization_test"),
+    (r"CURAND_RandomStreams", "theano.sandbox.rng_mrg.MRG_RandomStreams"),
+    (r"(?i)float32_shared_constructor", "theano.shared"),
+    (r"(?i)images2neibs", "theano.tensor.nnet.neighbours.images2neibs"),
+]
 CACHED_C = "PyTensor compiles C code of its own for this; there is nothing to call."
 
 # Modules that are not there, with what to use; a package stands for what is in it, too.
@@ -91,6 +112,14 @@ def missing(module, instead, error=ImportError):
     return __getattr__
 
 
+def on_cpu(name):
+    """Return a sentence that says what to use instead of a name of the GPU's."""
+    for pattern, use in ON_CPU:
+        if re.search(pattern, name):
+            return f"{NO_GPU}  Use {use}."
+    return f"{NO_GPU}  Leave it out."
+
+
 def missing_gpu(module):
     """Return a ``__getattr__`` for a module of the first GPU backend: nothing else of it exists."""
-    return missing(module, lambda name: NO_GPU, error=NoGpuError)
+    return missing(module, on_cpu, error=NoGpuError)

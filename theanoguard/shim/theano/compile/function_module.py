@@ -22,6 +22,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.utils import get_variable_trace_string
 from pytensor.link.basic import Container
 
+from .._words import translate
 from .io import In, SymbolicInput, SymbolicOutput
 
 __all__ = [
@@ -229,11 +230,15 @@ class Function(PyTensorFunction):
         output_subset : list of int or str, optional
             The indices or keys of the outputs to return.
         """
-        if self._spared or self._refeeds:
-            with self._states_kept():
+        try:
+            if self._spared or self._refeeds:
+                with self._states_kept():
+                    outputs = super().__call__(*args, **kwargs)
+            else:
                 outputs = super().__call__(*args, **kwargs)
-        else:
-            outputs = super().__call__(*args, **kwargs)
+        except Exception as error:
+            translate(error)
+            raise
         keys = self.output_keys
         if keys is None and output_subset is None:
             return outputs

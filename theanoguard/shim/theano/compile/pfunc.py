@@ -9,6 +9,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 
 from .._rebroadcast import rebroadcast, replacements
+from .._words import theanos_words
 from .function_module import orig_function
 from .io import In
 
@@ -52,6 +53,7 @@ def _profile_for(profile, name):
     return ProfileStats(message=profile) if isinstance(profile, str) else profile
 
 
+@theanos_words()
 def pfunc(
     params,
     outputs=None,

@@ -21,6 +21,7 @@ from theanoguard._pytensor import ifelse
 from .. import scalar as scalar_module
 from .._rebroadcast import rebroadcast
 from .._standin import StandIn
+from .._words import theanos_words
 from . import _one_node
 from ._one_node import dot
 from .elemwise import DimShuffle, Elemwise
@@ -240,7 +241,8 @@ def split(x, splits_size, n_splits, axis=0):
 
 def reshape(x, newshape, ndim=None):
     """Give `x` another shape, of `ndim` dimensions where its length is not known."""
-    return pt_reshape(x, newshape, ndim=ndim)
+    with theanos_words():
+        return pt_reshape(x, newshape, ndim=ndim)
 
 
 def flatten(x, ndim=None, outdim=None):

@@ -1,0 +1,154 @@
+"""Messages are in the words of a Theano user, and say what to do next."""
+
+import logging
+import subprocess
+import sys
+import unittest
+
+import numpy as np
+import pytest
+
+from theanoguard.shim import numpy_compat, python_compat
+from theanoguard.shim.advice import advice
+
+
+def error_of(source):
+    """The exception that a program ends with."""
+    try:
+        exec(compile(source, "<old>", "exec"), {})
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    {
+        "print 'x'": "Python 2",
+        "try:\n    pass\nexcept ValueError, error:\n    pass": "Python 2",
+        "import cPickle": "Python 2",
+        "xrange(3)": "Python 2",
+        "{}.iteritems()": "Python 2",
+        "range(3) + [1]": "list(...)",
+        "map(abs, [1])[0]": "list(...)",
+        "[1, 2][:2 / 2]": "//",
+        "import numpy as np; np.zeros(3)[:3 / 2]": "//",
+        "import numpy as np; np.zeros(4 / 2)": "//",
+        "import numpy as np; np.int(3)": "--numpy-compat",
+        "import numpy as np; np.product([1])": "--numpy-compat",
+        "from numpy.core.umath_tests import inner1d": "--numpy-compat",
+        "import imp": "--python-compat",
+        "from collections import Mapping": "--python-compat",
+        "import inspect; inspect.getargspec": "--python-compat",
+        "import unittest; unittest._TextTestResult": "--python-compat",
+        "import numpy as np; np.array([[1], [1, 2]])": "dtype=object",
+        "'x'.decode('utf8')": "h5py",
+    }.items(),
+)
+def test_advice(source, words):
+    if source.startswith(("import imp", "import unittest")) and sys.version_info < (3, 12):
+        pytest.skip("Python 3.11 has it still")
+    error = error_of(source)
+    assert words in advice(error), error
+
+
+@pytest.mark.parametrize("error", [ValueError("of the user's own"), KeyError("print")])
+def test_no_advice_where_nothing_is_known(error):
+    assert advice(error) is None
+
+
+def test_run_shows_advice_and_the_frames_of_the_program(tmp_path):
+    script = tmp_path / "old.py"
+    script.write_text(
+        "import theano, theano.tensor as T\n"
+        "x = T.dmatrix('x')\n"
+        "f = theano.function([x], T.dot(x, x), mode='FAST_COMPILE')\n"
+        "f([[1.0, 2.0]])\n"
+    )
+    command = [sys.executable, "-m", "theanoguard", "run"]
+    ended = subprocess.run([*command, script], capture_output=True, text=True, timeout=300)
+    backtrace = ended.stderr.partition("Backtrace when the node is created")[2]
+    assert "use Theano flag traceback.limit" in backtrace
+    assert "old.py" in backtrace
+    assert "theanoguard" not in backtrace and "runpy" not in backtrace
+    ended = subprocess.run([*command, "-c", "import imp, cPickle"], capture_output=True, text=True)
+    assert "--python-compat" in ended.stderr or "Python 2" in ended.stderr
+
+
+def raised(function, *args):
+    """The exception of a call."""
+    with pytest.raises(Exception) as caught:
+        function(*args)
+    return str(caught.value)
+
+
+def test_messages_of_functions(shim):
+    T = shim.tensor
+    x, y = T.dmatrix("x"), T.dmatrix("y")
+    assert "theano.function" in raised(shim.function, [x, y], x)
+    assert "theano.function" in raised(shim.function, [x, x], x)
+    text = raised(shim.function([x], T.dot(x, x), mode="FAST_COMPILE"), np.ones((1, 2)))
+    assert "Theano flag 'exception_verbosity=high'" in text
+    assert "PyTensor" not in text
+    text = raised(x.reshape, T.lvector())
+    assert "Theano is not able" in text
+    row = shim.shared(np.ones((1, 2)), broadcastable=(True, False))
+    with pytest.raises(TypeError, match="addbroadcast"):
+        shim.function([x], row, givens={row: x})
+
+
+@pytest.mark.usefixtures("needs_cxx")
+def test_dimensions_that_do_not_match(shim):
+    x, y = shim.tensor.dvectors("x", "y")
+    f = shim.function([x, y], x + y)
+    # Theano's text, which programs look for.
+    expected = "Input dimension mis-match. (input[0].shape[0] = 2, input[1].shape[0] = 3)"
+    assert raised(f, np.ones(2), np.ones(3)).startswith(expected)
+
+
+def test_loggers_of_the_compiler_are_quiet(shim):
+    assert not logging.getLogger("pytensor.link.c.cmodule").isEnabledFor(logging.INFO)
+    assert logging.getLogger("pytensor.link.c.cmodule").isEnabledFor(logging.WARNING)
+
+
+def test_what_is_advised_instead_of_the_gpu_exists(shim):
+    import importlib
+
+    from theano._missing import ON_CPU, on_cpu
+
+    for _, place in ON_CPU:
+        module, _, name = place.rpartition(".")
+        assert hasattr(importlib.import_module(module), name)
+    assert "theano.tensor.nnet.conv2d" in on_cpu("dnn_conv")
+    assert "Leave it out" in on_cpu("gpu_contiguous")
+    with pytest.raises(ImportError, match="theano.tensor.signal.pool.pool_2d"):
+        from theano.sandbox.cuda.dnn import dnn_pool  # noqa: F401
+
+
+def test_old_names_of_unittest_and_imp(tmp_path):
+    (tmp_path / "part.py").write_text("value = 3\n")
+    undo = python_compat.install()
+    try:
+        import imp
+
+        found = imp.find_module("part", [str(tmp_path)])
+        assert imp.load_module("part", *found).value == 3
+        case = unittest.TestCase()
+        case.assertEquals(1, 1)
+        with case.assertRaisesRegexp(ValueError, "x"):
+            raise ValueError("x")
+        assert issubclass(unittest._TextTestResult, unittest.TestResult)
+    finally:
+        undo()
+        sys.modules.pop("part", None)
+
+
+def test_old_names_of_numpy():
+    undo = numpy_compat.install()
+    try:
+        assert np.longfloat is np.longdouble
+        assert issubclass(np.VisibleDeprecationWarning, UserWarning)
+        assert set(np.random.random_integers(2, size=50).tolist()) == {1, 2}
+        np.testing.dec.skipif(False)(lambda: None)()
+    finally:
+        undo()

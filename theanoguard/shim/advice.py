@@ -1,0 +1,175 @@
+"""What to do about errors of old programs that come from Python, NumPy or h5py of today."""
+
+import re
+from dataclasses import dataclass
+
+from . import numpy_compat, python_compat
+
+PYTHON_2 = (
+    "This is Python 2.  Convert a copy of the program first: pip install 2to3, then "
+    "2to3 -w -n FILES."
+)
+INTEGERS = (
+    "In Python 3, / gives a float: write // where a whole number is meant, or int(...) around it."
+)
+NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy its old names."
+PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its old names."
+
+NUMPY_NAMES = "|".join(re.escape(name) for name in numpy_compat.NAMES)
+OLD_MODULES = "|".join(re.escape(module.__name__) for module in python_compat.NAMES)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What to do about an error.
+
+    Parameters
+    ----------
+    kinds : tuple of type
+        The classes of the error.
+    pattern : str
+        A regular expression that is found in its text.
+    advice : str
+        A sentence or two for the user.
+    """
+
+    kinds: tuple
+    pattern: str
+    advice: str
+
+
+RULES = [
+    Rule(
+        (SyntaxError,),
+        r"Missing parentheses in call to '(print|exec)'|multiple exception types must be|"
+        r"leading zeros in decimal|invalid decimal literal|inconsistent use of tabs|"
+        r"invalid syntax.*(<>|`)|did you mean print\(",
+        PYTHON_2,
+    ),
+    Rule(
+        (ImportError,),
+        r"No module named '(cPickle|Queue|ConfigParser|StringIO|cStringIO|urllib2|urlparse|"
+        r"__builtin__|commands|copy_reg|Tkinter|itertools\.i.*)'|"
+        r"cannot import name '(izip|imap|ifilter|izip_longest|maketrans)'",
+        PYTHON_2,
+    ),
+    Rule(
+        (NameError,),
+        r"name '(xrange|unicode|raw_input|basestring|long|reload|unichr|file|execfile|reduce|"
+        r"cmp|izip)' is not defined",
+        PYTHON_2,
+    ),
+    Rule((AttributeError,), r"'dict' object has no attribute '(has_key|iter\w+)'", PYTHON_2),
+    Rule(
+        (TypeError,),
+        r"'(dict_\w+|map|filter|zip)' object is not subscriptable|"
+        r"for \+: '(range|dict_\w+|map|zip)' and|'range' object does not support item assignment|"
+        r"object of type '(map|filter|zip)' has no len",
+        "In Python 3, range, map, zip and a dict's keys are no lists: write list(...) around it.",
+    ),
+    Rule((ImportError,), rf"No module named '({'|'.join(python_compat.MODULES)})'", PYTHON_COMPAT),
+    Rule(
+        (ImportError, AttributeError),
+        rf"from '({OLD_MODULES})'|module '({OLD_MODULES})' has no attribute|"
+        r"has no attribute '(assert\w+|fail\w+)'",
+        PYTHON_COMPAT,
+    ),
+    Rule(
+        (ImportError, AttributeError),
+        rf"module 'numpy' has no attribute '({NUMPY_NAMES})'|"
+        rf"'np\.\w+' was removed|`np\.\w+` was (removed|a deprecated)|"
+        rf"cannot import name '({NUMPY_NAMES})' from 'numpy'|"
+        r"'numpy\.testing'|numpy\.core\.umath_tests",
+        NUMPY_COMPAT,
+    ),
+    Rule(
+        (TypeError, IndexError),
+        r"slice indices must be integers|'(numpy\.)?float(64)?' object cannot be interpreted as an "
+        r"integer|only integers, slices|expected a sequence of integers.*got '[\d.]+'",
+        INTEGERS,
+    ),
+    Rule(
+        (ImportError,),
+        r"No module named 'pkg_resources'",
+        'Install a setuptools that has it: pip install "setuptools<81".',
+    ),
+    Rule(
+        (ImportError, AttributeError),
+        r"No module named 'nose'|'nose'",
+        "Install nose (pip install nose==1.3.7) and run it with --python-compat.",
+    ),
+    Rule(
+        (ImportError,),
+        r"No module named 'six(\.moves)?'",
+        "Install six (pip install six), which old packages took from elsewhere.",
+    ),
+    Rule(
+        (AttributeError,),
+        r"'str' object has no attribute 'decode'",
+        'Where h5py reads the text, h5py before 3 gives bytes: pip install "h5py<3" with an older '
+        "Python, or take .decode(...) away.",
+    ),
+    Rule(
+        (ValueError,),
+        r"inhomogeneous shape",
+        "Write dtype=object where the parts of an array differ in length, as NumPy assumed before "
+        "1.24.",
+    ),
+    Rule(
+        (ValueError,),
+        r"allow_pickle=False",
+        "Write numpy.load(..., allow_pickle=True) if you trust the file, as NumPy assumed before "
+        "1.16.3.",
+    ),
+    Rule(
+        (UnicodeDecodeError,),
+        r"'ascii' codec can't decode byte",
+        'A pickle of Python 2 is read with pickle.load(file, encoding="latin1").',
+    ),
+    Rule(
+        (TypeError, UnicodeDecodeError),
+        r"a bytes-like object is required, not 'str'|write\(\) argument must be str, not bytes|"
+        r"'utf-8' codec can't decode byte 0x80",
+        'A pickle is read and written as bytes: open(..., "rb") and open(..., "wb").',
+    ),
+    Rule(
+        (ImportError, AttributeError),
+        r"scipy\.misc",
+        "scipy.misc has no images any more: read and write them with imageio or PIL.",
+    ),
+    Rule(
+        (ImportError,),
+        r"sklearn\.(cross_validation|grid_search|externals)",
+        "Use sklearn.model_selection for cross_validation and grid_search, and joblib for "
+        "externals.joblib.",
+    ),
+]
+
+
+def advice(error):
+    """Return what to do about an error, or None where nothing is known.
+
+    Parameters
+    ----------
+    error : BaseException
+
+    Examples
+    --------
+    >>> from theanoguard.shim.advice import advice
+    >>> print(advice(NameError("name 'xrange' is not defined")))
+    This is Python 2.  Convert a copy ...
+    """
+    text = str(error)
+    if isinstance(error, SyntaxError):
+        text = f"{text} {error.text or ''}"
+    for rule in RULES:
+        if isinstance(error, rule.kinds) and re.search(rule.pattern, text):
+            return rule.advice
+    return None
+
+
+def add_advice(error):
+    """Add what to do about an error to its notes, which tracebacks show."""
+    text = advice(error)
+    if text is not None and text not in getattr(error, "__notes__", ()):
+        error.add_note(text)
