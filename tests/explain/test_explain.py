@@ -36,7 +36,7 @@ from theanoguard.explain import (
 from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
-from theanoguard.explain.scalars import first_made, steps_of
+from theanoguard.explain.scalars import compiled_step, first_made, steps_of
 
 PY = Mode("py", "fast_run")
 
@@ -467,6 +467,91 @@ def test_the_way_follows_a_tiny_divisor():
     values = [np.array([3.0]), np.array([1e-300])]
     found = explained([x, y], [pt.sqr(x) / pt.cumsum(y)], values)
     assert [point.op or point.name for point in found.waypoints] == ["y", "cumsum"]
+
+
+def test_steps_hold_what_the_compiled_code_computes():
+    """Compiled code that rounds once where NumPy rounds twice is shown with its own numbers."""
+    a, b = ps.float64("a"), ps.float64("b")
+    composite = ps.Composite([a, b], [ps.sqrt(ps.sub(a, ps.sqr(b)))])
+    values = [np.float64(1.0), np.float64(1.0)]
+    final, _ = steps_of(composite, values, [ps.float64])
+    computed = iter([np.array([-1e-17]), np.array([1.0])])
+    found = compiled_step(composite, values, final, np.float64(np.nan), lambda *_: [next(computed)])
+    assert (found.op, found.operands, found.by_numpy) == (ps.sqrt, (-1e-17,), None)
+    [difference] = found.origins
+    assert (difference.results, difference.by_numpy) == ((-1e-17,), (0.0,))
+
+
+def test_what_c_contracts_is_explained_by_its_own_numbers(c_backend, needs_cxx):
+    """The difference may be negative in C and 0 in NumPy: the error names the root all the same."""
+    x = pt.dvector("x")
+    fn = compiled([x], pt.sqrt((x**2).mean() - x.mean() ** 2), mode=GuardMode(big_is_error=False))
+    rng = np.random.default_rng(0)
+    for scale in 10.0 ** rng.uniform(1, 6, size=30):
+        try:
+            fn(np.full(4, scale))
+        except GuardError as error:
+            assert error.explanation.cause.op == "sqrt"
+            assert error.explanation.cause.operands[0].value < 0
+            assert "composite" not in str(error)
+
+
+# Remedies
+
+
+def test_a_remedy_that_helps_is_said_with_what_the_call_gives():
+    p = pt.dvector("p")
+    loss = -pt.log(p).sum()
+    fn = compiled([p], [loss, pytensor.grad(loss, p)], mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([0.5, 0.0]))
+    hint = caught.value.explanation.cause.hint
+    assert "With pt.maximum(p, 1e-12)" in hint.text
+    assert "and a finite gradient." in hint.text
+    assert hint.change == ("loss = -pt.log(p).sum()", "loss = -pt.log(pt.maximum(p, 1e-12)).sum()")
+
+
+def test_a_remedy_that_does_not_help_is_not_mentioned():
+    x = pt.dvector("x")
+    fn = compiled([x], pt.log(pt.log(x)).sum(), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([0.0, 2.0]))
+    hint = caught.value.explanation.cause.hint
+    assert hint.text == "The logarithm of 0 is -inf."
+    assert hint.change == ()
+
+
+def test_the_gradient_is_told_by_its_forward_operation():
+    x = pt.dmatrix("x")
+    fn = compiled([x], pytensor.grad(pt.sqrt((x**2).sum(axis=1)).sum(), x), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([[1.0, 2.0], [0.0, 0.0]]))
+    cause = caught.value.explanation.cause
+    assert cause.provenance.backward.forward == "Sqrt"
+    assert cause.hint.text.startswith("The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0))")
+
+
+def test_a_parameter_of_a_random_variable():
+    p = pt.dscalar("p")
+    draw = pt.random.bernoulli(p, rng=pytensor.shared(np.random.default_rng(1)))
+    fn = compiled([p], draw, mode=GuardMode())
+    with pytest.raises(ValueError, match="p") as caught:
+        fn(1.2)
+    [note, *_] = caught.value.__notes__
+    assert "The parameter p of bernoulli is 1.2, and must lie between 0 and 1." in note.replace(
+        "\n", " "
+    )
+
+
+def test_steps_of_a_loop_are_folded():
+    h, w = pt.dvector("h"), pt.dmatrix("w")
+    states = pytensor.scan(lambda h, w: h @ w, [], [h], [w], n_steps=20, return_updates=False)
+    fn = compiled([h, w], states[-1], mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([1.0, 2.0]), 5.0 * np.eye(2))
+    [loop] = [p for p in caught.value.explanation.waypoints if p.kind == "loop"]
+    assert [step for step, _ in loop.steps] == list(range(loop.steps[0][0], loop.steps[-1][0] + 1))
+    assert "(x5 per step)" in str(caught.value)
 
 
 # Hints

@@ -24,7 +24,14 @@ from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
 from theanoguard._values import is_sparse
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Replay, branch_taken
-from theanoguard.explain.scalars import ScalarStep, first_bad, steps_of, term_of
+from theanoguard.explain.scalars import (
+    ScalarStep,
+    agrees,
+    compiled_step,
+    first_bad,
+    steps_of,
+    term_of,
+)
 
 MAX_STEPS = 100_000
 """Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
@@ -301,7 +308,18 @@ def _evaluated(place):
         for v, r in zip(node.inputs, regions_of(place), strict=True)
     ]
     types = [o.type for o in node.outputs]
-    return _or_none(steps_of, node.op.scalar_op, values, types, output)
+    scalar_op = node.op.scalar_op
+    found = _or_none(steps_of, scalar_op, values, types, output)
+    if found is None or not isinstance(scalar_op, Composite):
+        return found
+    final, steps = found
+    if not isinstance(final, ScalarStep) or agrees(final.results[0], place.element):
+        return found
+    if any(isinstance(inner.op, Composite) for inner in scalar_op.fgraph.apply_nodes):
+        return found
+    run = place.scope.replay.kernels.run
+    compiled = _or_none(compiled_step, scalar_op, values, final, place.element, run)
+    return (compiled or final), steps
 
 
 def numeric_mask(is_bad):

@@ -10,11 +10,12 @@ from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
 from theanoguard.explain.hints import WITHOUT_TRIAL
 from theanoguard.explain.labels import display_name, user_op
-from theanoguard.explain.naming import name_of, op_name
+from theanoguard.explain.naming import apply_text, name_of, number_text, number_texts, op_name
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import repro_of
+from theanoguard.explain.scalars import ScalarStep
 from theanoguard.explain.way import way_from_inputs
 
 
@@ -63,9 +64,25 @@ def explain(trip, masked=False, impl=None):
         deeper=deeper,
         waypoints=points,
         left_out=left_out,
+        notes=_rounding_notes(first),
         fate=fate_of(outermost.replay, _outer_variables(trip)[0], mask) if masked else None,
         feeds=feeds(trip.fgraph, _outer_variables(trip)),
         repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
+    )
+
+
+def _rounding_notes(origin):
+    """Return a sentence for what compiled code rounds otherwise than NumPy."""
+    if origin.made is None:
+        return ()
+    step = origin.made.step
+    near = [step, *(o for o in step.origins if isinstance(o, ScalarStep))]
+    return tuple(
+        f"Compiled, {apply_text(s.op, number_texts(s.operands))} is {number_text(s.results[0])};"
+        f" NumPy gives {number_text(s.by_numpy[0])}. The compiler joins a product and a sum into"
+        " one operation, which rounds once."
+        for s in near
+        if s.by_numpy is not None
     )
 
 

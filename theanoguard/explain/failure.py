@@ -20,7 +20,7 @@ from theanoguard._values import is_sparse
 from theanoguard.explain.culprit import Scope
 from theanoguard.explain.hints import Hint
 from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
-from theanoguard.explain.naming import op_name
+from theanoguard.explain.naming import number_text, op_name
 from theanoguard.explain.replay import Replay
 from theanoguard.explain.situation import matrix_text
 
@@ -266,15 +266,6 @@ _ERRORS = [
     (
         ValueError,
         "",
-        r"^\w+ ?(<|>|is|must)|NaN$",
-        "parameter-out-of-domain",
-        "A parameter of this random variable lies outside of its domain ({message}). Compare it"
-        " with its value above: a probability lies in 0 to 1, a scale above 0; transform what is"
-        " free (sigmoid, softplus, exp).",
-    ),
-    (
-        ValueError,
-        "",
         "(?i)mismatch|broadcast|dimension|shape|size",
         "shape-mismatch",
         "The shapes do not fit together. Elementwise operations need equal dimensions, or"
@@ -299,17 +290,64 @@ _ERRORS = [
 ]
 
 
+_PROBABILITY, _POSITIVE, _REAL = (0.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
+_LOCATED = (("mu", _REAL), ("sigma", _POSITIVE))
+
+DOMAINS = {
+    "bernoulli": (("p", _PROBABILITY),),
+    "geometric": (("p", _PROBABILITY),),
+    "categorical": (("p", _PROBABILITY),),
+    "binomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
+    "negative_binomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
+    "multinomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
+    **dict.fromkeys(("normal", "lognormal", "halfnormal", "laplace", "cauchy", "gumbel"), _LOCATED),
+    "logistic": _LOCATED,
+    "gamma": (("shape", _POSITIVE), ("scale", _POSITIVE)),
+    "beta": (("alpha", _POSITIVE), ("beta", _POSITIVE)),
+    "exponential": (("scale", _POSITIVE),),
+    "poisson": (("lam", _POSITIVE),),
+    "chisquare": (("df", _POSITIVE),),
+    "weibull": (("shape", _POSITIVE),),
+    "dirichlet": (("alpha", _POSITIVE),),
+    "t": (("df", _POSITIVE), *_LOCATED),
+}
+"""The parameters of random variables, in their order, with the interval that each must lie in."""
+
+
+def domain_text(node, values):
+    """Return which parameter of a random variable lies outside of its domain, or an empty text."""
+    known = DOMAINS.get(str(node.op.name).removesuffix("_rv"), ())
+    for (name, (low, high)), value in zip(known, values[2:], strict=False):
+        array = np.asarray(value, dtype=float)
+        outside = ~((array >= low) & (array <= high))
+        if outside.any():
+            index = tuple(int(i) for i in np.argwhere(outside)[0])
+            at = f" at element [{', '.join(map(str, index))}]" if index else ""
+            domain = f"lie between {low:g} and {high:g}" if np.isfinite(high) else "be positive"
+            return (
+                f"The parameter {name} of {node.op.name} is {number_text(array[index])}{at}, and"
+                f" must {domain}"
+            )
+    return ""
+
+
 def hint_for_error(error, node, values):
     """Return the :class:`Hint` for an exception of a node on some values, or None."""
+    if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
+        text = domain_text(node, values)
+        if text:
+            return Hint("parameter-out-of-domain", f"{text}. Transform what is free: {_TRANSFORMS}")
     op = op_name(node.op)
     for kind, operation, pattern, key, text in _ERRORS:
         if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
             continue
-        is_draw = isinstance(node.op, RandomVariable)
-        if (key == "parameter-out-of-domain") > is_draw or not re.search(pattern, str(error)):
+        if not re.search(pattern, str(error)):
             continue
-        known = matrix_text(values[0]) if kind is np.linalg.LinAlgError and values else ""
-        if known:
-            text = f"{known}. {text.partition('. ')[2]}"
-        return Hint(key, text.replace("{message}", str(error)))
+        known = ""
+        if kind is np.linalg.LinAlgError and values and values[0] is not None:
+            known = matrix_text(values[0])
+        return Hint(key, f"{known}. {text.partition('. ')[2]}" if known else text)
     return None
+
+
+_TRANSFORMS = "sigmoid or softmax for probabilities, softplus or exp for scales and rates."

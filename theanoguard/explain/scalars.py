@@ -1,11 +1,13 @@
 """One element through a fused operation: which of its inner scalar operations made it bad."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Cast, Composite, Switch
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import tensor
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class ScalarStep:
         whole operation, or None for a constant.
     results : tuple
         Values of its outputs.
+    by_numpy : tuple or None
+        What NumPy gives for the same operands, where the compiled code gives something else.
     """
 
     op: Any
@@ -31,6 +35,7 @@ class ScalarStep:
     operands: tuple
     origins: tuple
     results: tuple
+    by_numpy: tuple | None = None
 
 
 def _cast(value, type_):
@@ -148,6 +153,62 @@ def first_bad(final, is_bad, output=0):
         if not isinstance(origin, ScalarStep):
             return origin
         final = origin
+
+
+def compiled_step(composite, values, final, result, run):
+    """Return the last step of a Composite with the numbers that its compiled code computes.
+
+    A C compiler may join a product and a sum into one operation, which rounds once.  So what
+    lies before a step is compiled by itself, and run, as far back as it differs from NumPy.
+
+    Parameters
+    ----------
+    composite : Composite
+    values : sequence of scalars
+        Its operands.
+    final : ScalarStep
+        The last step, as NumPy computes it.
+    result : scalar
+        What the compiled code gave for it.
+    run : callable
+        ``run(node, inputs)`` computes the outputs of a node of tensors.
+
+    Returns
+    -------
+    ScalarStep
+    """
+    arrays = [np.asarray(v)[None] for v in values]
+    tensors = [tensor(dtype=a.dtype, shape=(None,)) for a in arrays]
+
+    def computed(variable):
+        part = Elemwise(Composite(list(composite.fgraph.inputs), [variable]))
+        return np.asarray(run(part.make_node(*tensors), arrays)[0]).ravel()[0]
+
+    def follow(step, result):
+        if agrees(step.results[0], result):
+            return step
+        operands, origins = list(step.operands), list(step.origins)
+        for i, origin in enumerate(origins):
+            if isinstance(origin, ScalarStep):
+                operands[i] = computed(step.node.inputs[i])
+                origins[i] = follow(origin, operands[i])
+        plain = _apply(step.op, operands, [out.type for out in step.node.outputs])
+        other = None if agrees(plain[0], result) else plain
+        return replace(
+            step,
+            operands=tuple(operands),
+            origins=tuple(origins),
+            results=(result,),
+            by_numpy=other,
+        )
+
+    return follow(final, result)
+
+
+def agrees(value, other):
+    """Return whether two evaluations of a number gave the same, but for rounding."""
+    with np.errstate(all="ignore"):
+        return bool(np.isclose(value, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
 def _read(step):
