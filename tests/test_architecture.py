@@ -21,7 +21,7 @@ LAYERS = [
     {"view.notebook"},
     {"view.inspecting"},
     {"guard.every_function"},
-    {"_compare", "_lint", "monitor", "ops.numba", "pymc", "stable", "training"},
+    {"_compare", "_lint", "monitor", "ops.numba", "pymc", "records", "stable", "training"},
     {"guard"},
     {"log"},
     {"explain", "stable.forms", "stable.patterns"},

@@ -1,4 +1,4 @@
-from . import explain, log, ops, pymc, shim, stable, testvalue, training
+from . import explain, log, ops, pymc, records, shim, stable, testvalue, training
 from ._compare import Comparison, compare
 from ._errors import TheanoguardError
 from ._event import GuardEvent
@@ -61,6 +61,7 @@ __all__ = [
     "pydotprint",
     "pymc",
     "read_log",
+    "records",
     "shim",
     "stabilize",
     "stable",

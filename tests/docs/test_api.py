@@ -3,6 +3,7 @@
 import ast
 import doctest
 import inspect
+import pkgutil
 import re
 import subprocess
 import sys
@@ -88,3 +89,37 @@ def test_every_public_name_is_in_the_reference(tmp_path):
     assert [name for name in theanoguard.__all__ if f'"{name}' not in reference] == []
     guard = (tmp_path / "guard.txt").read_text(encoding="utf-8")
     assert [rule.name for rule in RULES if rule.name not in guard] == []
+
+
+REFERENCE = re.compile(
+    r"(?::(?:py:)?(?:class|func|meth|attr|data|mod|obj|exc):`~?|\.\. auto\w+:: )(theanoguard[\w.]*)"
+)
+
+
+def references():
+    """(where, dotted name) of all names that pages and docstrings refer to."""
+    sources = [*DOCS.glob("*.rst"), *PACKAGE.rglob("*.py")]
+    for path in sources:
+        if "shim/theano" not in path.as_posix():
+            for name in REFERENCE.findall(path.read_text(encoding="utf-8")):
+                yield f"{path.name}: {name}", name.strip(".")
+
+
+@pytest.mark.parametrize("name", sorted({name for _, name in references()}))
+def test_every_dotted_name_resolves(name):
+    assert pkgutil.resolve_name(name) is not None, [w for w, n in references() if n == name]
+
+
+def test_pages_refer_to_public_names():
+    """What a page names can be imported without a private module."""
+    private = [
+        name
+        for path in DOCS.glob("*.rst")
+        for name in REFERENCE.findall(path.read_text(encoding="utf-8"))
+        if any(part.startswith("_") for part in name.split("."))
+    ]
+    assert private == []
+
+
+def test_every_public_name_is_in_the_table_of_the_design_page():
+    assert ".. public-names::" in (DOCS / "design.rst").read_text(encoding="utf-8")

@@ -84,7 +84,7 @@ def compare(graph_or_function, inputs=None, modes=MODES, *, rtol=None, ulp=4, at
         is left out, and the table says so.
     rtol, atol : float or None
         Differences that rounding may make, relative and absolute; None chooses by the type of
-        the elements (see :class:`~theanoguard._compare.Tolerance`).
+        the elements (see :class:`~theanoguard.records.Tolerance`).
     ulp : float
         The same in units in the last place.
 

@@ -24,7 +24,7 @@ class Finding:
     Parameters
     ----------
     rule : str
-        Name of the rule, a key of :data:`theanoguard._lint.RULES`.
+        Name of the rule, a key of :data:`theanoguard.records.RULES`.
     source : SourceLine or None
         The user's line; None where PyTensor has kept no stack trace.
     why : str

@@ -1,0 +1,39 @@
+"""The records that functions of this package return, under their public names.
+
+They are plain dataclasses, made by the package and read by its users.
+"""
+
+from theanoguard._compare import Comparison, Difference, ModeResult, Parting, Tolerance
+from theanoguard._event import GuardEvent, PathStep
+from theanoguard._lint import RULES, Bounds, Finding, Rule
+from theanoguard._provenance import Backward, Provenance, RewriteStep, SourceLine
+from theanoguard.explain import Cause, Explanation, Failure, Hint, Operand, Situation, Waypoint
+from theanoguard.guard import GuardSummary
+from theanoguard.log import LogEntry
+
+__all__ = [
+    "RULES",
+    "Backward",
+    "Bounds",
+    "Cause",
+    "Comparison",
+    "Difference",
+    "Explanation",
+    "Failure",
+    "Finding",
+    "GuardEvent",
+    "GuardSummary",
+    "Hint",
+    "LogEntry",
+    "ModeResult",
+    "Operand",
+    "Parting",
+    "PathStep",
+    "Provenance",
+    "RewriteStep",
+    "Rule",
+    "Situation",
+    "SourceLine",
+    "Tolerance",
+    "Waypoint",
+]
