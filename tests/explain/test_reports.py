@@ -154,13 +154,27 @@ def test_the_log_explains_what_trips(action, tmp_path):
     entries = read_log(path).entries
     assert [entry.event for entry in entries] == events_of(fn)
     ops = [entry.explanation and entry.explanation.cause.op for entry in entries]
-    assert ops == ["log", "log" if action in ("raise", "warn") else None, "sqrt"]
+    assert ops == ["log", "log" if action == "raise" else None, "sqrt"]
     for entry in entries:
         if entry.explanation is not None:
             assert entry.explanation.event == entry.event
             assert entry.explanation.cause.source.function == "test_the_log_explains_what_trips"
     if action == "raise":
         assert repr([entry.explanation for entry in entries]) == repr(explanations)
+
+
+def test_a_warning_is_told_in_full_once_and_then_counted(caplog):
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="warn"))
+    with caplog.at_level(logging.INFO, logger="theanoguard"):
+        for _ in range(9):
+            fn(np.array([-1.0]))
+    assert len(caplog.records) == 9  # one for each trip
+    full, *counts = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert "What to do" in full
+    assert [text.count("\n") for text in counts] == [0, 0, 0]
+    for text, count in zip(counts, (2, 4, 8), strict=True):
+        assert f": {count} times so far, last in call {count}." in text
 
 
 def test_without_a_log_nothing_is_explained_that_nobody_reads(monkeypatch):

@@ -139,6 +139,15 @@ def display_name(scope, variable):
     return name_in(scope, variable, lookup_in(scope, variable))[0]
 
 
+def fused_name(place, step):
+    """Return what the user calls the result of a fused operation, None where it is not known."""
+    whole = lookup_in(place.scope, place.variable)
+    found = _of_step(whole, place.variable.owner, step)
+    if found is whole:
+        return None
+    return found.name if found.own_name else written(found)
+
+
 def step_name(made, node, provenance, origin):
     """Return what the user calls an operand of a fused operation.
 

@@ -11,6 +11,7 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, dense, is_numeric, not_finite
 from theanoguard.explain.labels import (
     VIEWS,
+    fused_name,
     lookup_in,
     name_in,
     provenance_of,
@@ -237,7 +238,7 @@ def _fused_waypoint(place, step):
     provenance = provenance_of(place, step)
     # Only elementwise operations are stepped into: all have the shape of the node's terms.
     return Waypoint(
-        name=apply_text(step.op, number_texts(step.operands)),
+        name=fused_name(place, step) or apply_text(step.op, number_texts(step.operands)),
         index=(),
         value=step.results[0],
         shape=np.shape(place.array),

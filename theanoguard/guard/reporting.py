@@ -21,6 +21,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard.explain import explain, render_text
 from theanoguard.explain.color import wants_color
+from theanoguard.explain.repeats import Repeats, beside_progress_bars, cause_of, count_text
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.policy import Counts
 
@@ -122,6 +123,7 @@ class Reporter:
         if not is_inner:
             recorder.start()
         self.calls = 0
+        self.repeats = Repeats()
         self.logged = set()  # what the log has an explanation of, with actions that make none
 
     @staticmethod
@@ -200,7 +202,7 @@ class Reporter:
         # One record per trip.  Only "warn" has no other way to the user: what is raised,
         # kept or handed on is not told a second time unless INFO is asked for.
         if action == "warn":
-            logger.warning("%s", self.explained(trip), extra={"event": event})
+            self.warn(trip)
             return None
         logger.info("%s", GuardError(event), extra={"event": event})
         if action == "raise":
@@ -214,6 +216,20 @@ class Reporter:
             print(render_text(event, found.explanation, color=color), file=sys.stderr)
             pdb.set_trace()
         return None
+
+    def warn(self, trip):
+        """Log a trip: in full the first time, and a count each time that it has doubled."""
+        event, cause = trip.event, cause_of(trip.event)
+        if not self.repeats.is_due(cause):
+            logger.info("%s", GuardError(event), extra={"event": event})
+            return
+        count = self.repeats.count(cause)
+        if count == 1:
+            said = self.explained(trip)
+        else:
+            said = count_text(str(GuardError(event)), count, event.call)
+        with beside_progress_bars():
+            logger.warning("%s", said, extra={"event": event})
 
     def explained(self, trip):
         """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
@@ -231,7 +247,7 @@ class Reporter:
     def explain_once(self, trip):
         """Explain the first trip of each node for the log, where the action asks for none."""
         event = trip.event
-        key = (event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path))
+        key = cause_of(event)
         if self.recorder.log is not None and key not in self.logged:
             self.logged.add(key)
             self.explained(trip)
@@ -313,7 +329,7 @@ class SteppedReporter(Reporter):
         # One record per trip.  Only "warn" has no other way to the user: what is raised,
         # kept or handed on is not told a second time unless INFO is asked for.
         if action == "warn":
-            logger.warning("%s", self.explained(trip), extra={"event": event})
+            self.warn(trip)
         else:
             logger.info("%s", GuardError(event), extra={"event": event})
             if action != "raise":
