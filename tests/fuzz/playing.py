@@ -219,7 +219,7 @@ class Play:
         if not self.scale < 1e30 or rng.random() < 0.02:
             self.scale = 1.0
         arguments = self.clean_arguments()
-        trouble = self.plant(arguments) if rng.random() < 0.5 else "none"
+        trouble = self.plant(arguments) if rng.random() < 0.65 else "none"
         arrays = [self.layout(arguments[name]) for name in self.names]
         self.judge_call(arrays, trouble)
         if self.is_spoilt():

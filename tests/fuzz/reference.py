@@ -486,6 +486,8 @@ class Reference:
         """Return the outputs of a node, run by its operation's own code."""
         if isinstance(node.op, AllocEmpty):  # what is never written must not be taken for bad
             return [np.zeros([int(n) for n in ins], node.op.dtype)]
+        if type(node.op).__name__ == "JAXShapeTuple":  # which only JAX can run
+            return [np.array([int(n) for n in ins])]
         kernel = self.kernels.get(node)
         if kernel is None:
             kernel = self.kernels[node] = make_kernel(node, self.impl)
