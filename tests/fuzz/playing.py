@@ -463,8 +463,8 @@ class Play:
     def judge_element(self, matching, event):
         """Judge the element that is named, and the counts."""
         for f in matching:
-            if f.value.shape != tuple(event.shape):
-                return  # sparse and lists: nothing is said of their elements
+            if f.value.shape != tuple(event.shape) or len(f.path) != len(event.path):
+                return  # sparse, lists, and what was fused: nothing is said of their elements
             either = f.certain | f.possible
             n = int(f.certain.sum()), int(either.sum())
             if either[tuple(event.first_index)] and n[0] <= event.n_bad <= n[1]:
@@ -620,6 +620,8 @@ def matches(finding, event, loosely=False):
         return False
     path = tuple((step.op, step.step) for step in event.path)
     own = finding.path
+    if len(own) > len(path) and own[: len(path)] == path and event.op == own[len(path)][0]:
+        return True  # Numba: what was fused by more than elements is judged as one piece
     if loosely:
         path, own = (tuple(op for op, _ in p) for p in (path, own))
     if path != own:

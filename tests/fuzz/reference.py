@@ -230,6 +230,7 @@ class Reference:
         self.fgraph = fn.maker.fgraph
         self.rules = rules
         self.impl = impl
+        self.inputs = set(self.fgraph.inputs)
         self.kernels = {}
         self.orders = {}
         self.inner_graphs = {}
@@ -353,7 +354,9 @@ class Reference:
                     bad = self.rules.mask(array, kind)
                     if not bad.any():
                         continue
-                    sure, unsure = self.made(node, ins, outs, index, kind, bad, len(arrays) == 1)
+                    sure, unsure = self.made(
+                        node, ins, outs, index, kind, bad, len(arrays) == 1, path
+                    )
                     certain |= sure
                     possible |= unsure
                 possible &= ~certain
@@ -364,7 +367,7 @@ class Reference:
                     marks[index] = marks[index] or bool(certain.any())
         return marks
 
-    def made(self, node, ins, outs, index, kind, bad, is_array):
+    def made(self, node, ins, outs, index, kind, bad, is_array, path=()):
         """Return which of the bad elements are, and may be, made by the node."""
         nothing = np.zeros_like(bad)
         if not self.rules.origin:
@@ -372,6 +375,11 @@ class Reference:
         masks = [
             self.operand_mask(v, value, kind) for v, value in zip(node.inputs, ins, strict=True)
         ]
+        if not self.rules.inputs:  # nobody has looked at them: the first to read them is in error
+            if path:
+                return nothing, bad
+            if any(v in self.inputs and np.any(m) for v, m in zip(node.inputs, masks, strict=True)):
+                return self.read_first(node, masks, bad)
         anywhere = any(mask is not None and bool(np.any(mask)) for mask in masks)
         if is_array and isinstance(node.op, Elemwise):
             return self.made_by_elements(node, ins, outs, index, kind, bad, masks)
@@ -381,6 +389,14 @@ class Reference:
         if decided is None or np.shape(decided) != bad.shape:
             return nothing, bad
         return bad & ~decided, nothing
+
+    def read_first(self, node, masks, bad):
+        """:meth:`made` for a node that reads a bad input that was not looked at."""
+        others = any(
+            v not in self.inputs and np.any(m) for v, m in zip(node.inputs, masks, strict=True)
+        )
+        nothing = np.zeros(bad.shape, bool)
+        return (nothing, bad) if others else (bad, nothing)
 
     def operand_mask(self, variable, value, kind):
         """Return which elements of an operand excuse a bad one of this kind; None: no numbers."""
