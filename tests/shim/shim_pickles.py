@@ -28,6 +28,42 @@ CASES = {
     "argmax": lambda T, x, rows: T.argmax(x, axis=0),
     "network": lambda T, x, rows: T.nnet.softmax(T.tanh(x.T).reshape((-1, 3)).dimshuffle(1, 0)),
     "cost": lambda T, x, rows: T.nnet.categorical_crossentropy(x, rows % 2).mean(),
+    "comparisons": lambda T, x, rows: T.switch(T.gt(x, 0.2) & (x < 0.8), x, T.eq(x, 1) + 0.5),
+    "sort": lambda T, x, rows: T.sort(x, axis=0),
+    "argsort": lambda T, x, rows: T.argsort(x, axis=1),
+    "batched_dot": lambda T, x, rows: T.batched_dot(
+        x.dimshuffle(0, "x", 1), x.dimshuffle(0, 1, "x")
+    ),
+    "gradient of max": lambda T, x, rows: T.grad(x.max(axis=1).sum(), x),
+    "dot with a vector": lambda T, x, rows: T.dot(x, x[0]) + T.dot(x[0], x[1]),
+    "dot of matrices": lambda T, x, rows: T.dot(x, x.T),
+    "casts": lambda T, x, rows: T.cast(x, "float32") + T.cast(x * 4, "int8"),
+    "reductions": lambda T, x, rows: (
+        x.sum(axis=0) + x.mean(axis=0) + x.prod(axis=0) + x.var(axis=0)
+    ),
+    "all and any": lambda T, x, rows: T.all(x > 0, axis=0) + T.any(x > 0.7, axis=0),
+    "allocations": lambda T, x, rows: T.alloc(x[0, 0], 2, 3) + T.zeros((2, 3)) + T.ones_like(x).T,
+    "eye and arange": lambda T, x, rows: T.eye(3) + T.arange(3) + T.arange(rows[0] + 1),
+    "split": lambda T, x, rows: T.split(x, [1, 2], 2, axis=0)[1],
+    "repeat and tile": lambda T, x, rows: T.repeat(x, 2, axis=0) + T.tile(x, (2, 1)),
+    "cumsum": lambda T, x, rows: T.cumsum(x, axis=0),
+    "diagonals": lambda T, x, rows: T.diag(T.diag(x[:2])),
+    "linear algebra": lambda T, x, rows: T.nlinalg.matrix_inverse(x[:2]) * T.nlinalg.det(x[:2]),
+    "activations": lambda T, x, rows: (
+        T.nnet.sigmoid(x) + T.nnet.softplus(x) + T.nnet.relu(x, 0.1) + T.nnet.hard_sigmoid(x)
+    ),
+    "cross-entropy of distributions": lambda T, x, rows: T.nnet.categorical_crossentropy(x, x),
+    "binary cross-entropy": lambda T, x, rows: T.nnet.binary_crossentropy(x[:1] / 2, x[1:2] / 2),
+    "one hot": lambda T, x, rows: T.extra_ops.to_one_hot(rows, 3),
+    "masks": lambda T, x, rows: x[(x > 0.2).nonzero()],
+    "special functions": lambda T, x, rows: T.erf(x) + T.gammaln(x) + T.psi(x) + T.log1p(x),
+    "powers and rounding": lambda T, x, rows: x**2 + T.sqrt(x) + T.round(x) + T.floor(x) + x % 0.3,
+    "clip and extrema": lambda T, x, rows: (
+        T.clip(x, 0.2, 0.8) + T.maximum(x, 0.3) + T.minimum(x, x[0])
+    ),
+    "rebroadcast": lambda T, x, rows: T.unbroadcast(T.addbroadcast(x[:1], 0), 0),
+    "shape": lambda T, x, rows: x.shape[0] + x.size + T.shape(x.T)[0],
+    "join along a variable axis": lambda T, x, rows: T.join(rows[1], x, x),
     "gradient": lambda T, x, rows: T.grad((T.concatenate([x, x[:1]]) ** 2).max(axis=0).sum(), x),
 }
 

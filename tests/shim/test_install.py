@@ -160,6 +160,16 @@ def test_graphs_in_pickles_of_theano_s(shim, name):
     np.testing.assert_allclose(f(shim_pickles.X, shim_pickles.ROWS), case["value"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", shim_pickles.CASES)
+def test_graphs_in_pickles_of_our_own(shim, name):
+    x, rows = shim.tensor.dmatrix("x"), shim.tensor.lvector("rows")
+    graph = shim_pickles.CASES[name](shim.tensor, x, rows)
+    inputs, outputs = pickle.loads(pickle.dumps(([x, rows], graph)))
+    f = shim.function(inputs, outputs, on_unused_input="ignore", mode="FAST_COMPILE")
+    expected = PICKLES[name]["value"]
+    np.testing.assert_allclose(f(shim_pickles.X, shim_pickles.ROWS), expected, rtol=1e-7)
+
+
 def test_what_is_a_tensor_variable(shim):
     """A shared variable and a constant are none, as legacy code expects."""
     kind = shim.tensor.TensorVariable

@@ -4,6 +4,9 @@ from itertools import count
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.basic import AllocDiag, Nonzero
+from pytensor.tensor.math import All, Any
+from pytensor.tensor.sort import ArgSortOp, SortOp, argsort, sort
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -13,6 +16,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from .._standin import StandIn
+from ..tensor import basic
 from ..tensor.subtensor import each_part
 from . import Patch
 
@@ -50,8 +54,43 @@ def index(variable):
     return variable
 
 
-def outputs_of(op, inputs):
-    """Return the outputs of an Op that only Theano has in this form, or None."""
+def axis_of(variable):
+    """The axis that is an input of Theano's sorting Ops."""
+    return None if getattr(variable, "data", 0) is None else int(variable.data)
+
+
+def again(op, x):
+    """The same reduction, made by PyTensor: it has attributes that Theano's has not."""
+    return type(op)(axis=op.axis)(x)
+
+
+# What PyTensor has with other attributes, inputs or outputs than Theano: whether it is in Theano's
+# form, and how it is made again.
+REBUILT = {
+    All: (lambda op, *_: not hasattr(op, "acc_dtype"), again),
+    AllocDiag: (lambda op, *_: not hasattr(op, "fgraph"), lambda op, x: basic.diag(x, op.offset)),
+    Any: (lambda op, *_: not hasattr(op, "acc_dtype"), again),
+    ArgSortOp: (
+        lambda op, inputs, _: len(inputs) == 2,
+        lambda op, x, axis: argsort(x, axis_of(axis), op.kind),
+    ),
+    # For a vector the two look the same.
+    Nonzero: (
+        lambda op, inputs, count: count == 1 < inputs[0].type.ndim,
+        lambda op, x: basic.stack(basic.nonzero(x)),
+    ),
+    SortOp: (
+        lambda op, inputs, _: len(inputs) == 2,
+        lambda op, x, axis: sort(x, axis_of(axis), op.kind),
+    ),
+}
+
+
+def outputs_of(op, inputs, count):
+    """Return the outputs of an Op, `count` of them, that only Theano has in this form, or None."""
+    is_theanos, make = REBUILT.get(type(op), (None, None))
+    if make is not None and is_theanos(op, inputs, count):
+        return [make(op, *inputs)]
     if isinstance(type(op), StandIn):
         outputs = op(*inputs)
         return outputs if isinstance(outputs, list | tuple) else [outputs]
@@ -69,7 +108,7 @@ def outputs_of(op, inputs):
 def set_node_state(self, state):
     """Take the state of a node; the variables that are its outputs stay."""
     vars(self).update(state)
-    outputs = outputs_of(self.op, self.inputs)
+    outputs = outputs_of(self.op, self.inputs, len(self.outputs))
     if outputs is None:
         return
     node = outputs[0].owner
