@@ -52,6 +52,7 @@ ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
     "theanoguard.guard.jax.code": {"jax"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
+    "theanoguard.guard.numba.flags": {"llvmlite"},
 }
 
 # These import parts of the package inside a function: they must start without PyTensor, or JAX.
@@ -96,11 +97,18 @@ def imported_modules(node, module):
 
 
 def imports_of(module):
-    """Pairs of an imported module and whether the import stands inside a function."""
+    """Pairs of an imported module and whether the import stands inside a function.
+
+    Modules of the package that ``importlib.import_module`` loads on demand count as imported.
+    """
 
     def walk(node, inside):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((name, inside) for name in imported_modules(node, module))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
+            if name.split(".")[0] == "theanoguard":
+                yield name, False
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
             yield from walk(child, inside)

@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import guarding
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -11,8 +12,6 @@ from pytensor.scan.utils import until
 
 from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
-
-pytestmark = pytest.mark.usefixtures("c_backend")
 
 x = pt.dvector("x")
 c = pt.dscalar("c")
@@ -49,6 +48,8 @@ GRAPHS = {
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_the_first_call_and_every_third(graph):
+    if graph == "a loop" and guarding.backend() == "jax":
+        pytest.skip("PyTensor cannot convert a while loop to JAX")
     fn = pytensor.function(
         [x, c], GRAPHS[graph](), mode=GuardMode(every=3), on_unused_input="ignore"
     )
@@ -87,7 +88,7 @@ def test_another_error_is_told_in_a_call_that_is_not_looked_at():
     y = pt.dvector("y")
     fn = pytensor.function([x, y], pt.log(x) + pt.cumsum(y), mode=GuardMode(every=2))
     fn(np.ones(3), np.ones(3))
-    with pytest.raises(ValueError, match="mismatch|broadcast"):
+    with pytest.raises(ValueError, match="mismatch|broadcast|incompatible"):
         fn(np.ones(3), np.ones(4))
 
 
@@ -95,8 +96,3 @@ def test_another_error_is_told_in_a_call_that_is_not_looked_at():
 def test_what_makes_no_sense_is_refused(every):
     with pytest.raises(ValueError, match="every"):
         GuardMode(every=every)
-
-
-def test_only_on_the_c_backend():
-    with pytest.raises(ValueError, match="C backend"):
-        GuardMode(every=2, backend="numba")

@@ -8,7 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from guarding import ALL, trip
+from guarding import ALL, CountedIdentity, trip
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
@@ -231,3 +231,105 @@ def test_what_enters_is_told_first():
     inverse = pt.linalg.inv(m)
     fn = pytensor.function([m, y], [inverse, pt.exp(y) + inverse[0]], mode=numba_guard())
     assert trip(fn, np.zeros((3, 3)), np.array([1.0, np.inf, 1.0])).variable == "y"
+
+
+def flags_guard(**settings):
+    """Return a mode that relies on exception flags: it does not look for big values."""
+    return numba_guard(big_is_error=False, **settings)
+
+
+def test_one_value_is_read_where_it_shows_everything():
+    obs = pytensor.shared(np.ones(100), name="obs")
+    theta = pt.dvector("theta")
+    density = (-0.5 * ((obs - theta[0]) / pt.exp(theta[1])) ** 2 - theta[1]).sum()
+    fn = pytensor.function([theta], density, mode=flags_guard())
+    fn(np.zeros(2))
+    assert "exception flags; 2 values read" in str(GuardMode.summary(fn))
+    obs.get_value(borrow=True)[7] = -np.inf
+    event = trip(fn, np.zeros(2))
+    assert (event.role, event.variable, event.first_index) == ("shared", "obs", (7,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [1, 16, 1000])
+def test_what_is_estimated_without_a_flag_is_read(dtype, n):
+    x = pt.vector("x", dtype=dtype)
+    outputs = [1 / pt.sqrt(x), x / pt.sqrt(x - 0.5), x**-0.5, (1 / pt.sqrt(x)).sum()]
+    for output in outputs:
+        fn = pytensor.function([x], output, mode=flags_guard())
+        value = np.full(n, 1.75, dtype)
+        fn(value)
+        for bad in (-1.0, -1e30):
+            value[n // 2] = bad
+            assert trip(fn, value).kind == "nan"
+
+
+def test_a_lane_that_is_thrown_away_is_no_error_and_is_remembered():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], [pt.sigmoid(x) * 2, pt.exp(x)], mode=flags_guard())
+    for _ in range(3):
+        np.testing.assert_array_equal(fn(-800 * ONES)[0], 0 * ONES)
+    assert len(fn.vm.guard.reliance.quiet) == 1
+    assert trip(fn, 800 * ONES).kind == "inf"  # another node's flag counts
+    assert trip(fn, np.nan * ONES).role == "input"
+
+
+def test_a_while_loop_that_a_flag_has_stopped_is_run_to_its_end():
+    x = pt.dscalar("x")
+
+    def step(v):
+        return v - 500.0 + pt.sigmoid(v), until(v < -2000.0)
+
+    states = pytensor.scan(step, outputs_info=[x], n_steps=100, return_updates=False)
+    modes = flags_guard(), Mode("numba", "fast_run")
+    results = [pytensor.function([x], states, mode=mode)(0.0) for mode in modes]
+    np.testing.assert_array_equal(*results)
+
+
+def test_without_flags_values_are_read(monkeypatch):
+    monkeypatch.setattr("theanoguard.guard.numba.flags.are_reliable", lambda: False)
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(pt.log(x) * 2), mode=flags_guard())
+    assert "not reliable here" in str(GuardMode.summary(fn))
+    fn(ONES)
+    assert trip(fn, -ONES).kind == "nan"
+    assert trip(fn, 1e200 * ONES).kind == "inf"
+
+
+@pytest.mark.parametrize("big", [False, True])
+def test_a_nan_that_stays_in_a_weight_is_reported_in_every_call(big):
+    x = pt.dscalar("x")
+    w = pytensor.shared(ONES.copy(), name="w")
+    mode = numba_guard(action="record", big_is_error=big)
+    fn = pytensor.function([x], (w * 2).sum(), updates={w: w + pt.log(x)}, mode=mode)
+    for value in (1.0, -1.0, 1.0, 1.0):
+        fn(value)
+    events = [(event.call, event.role, event.variable) for event in mode.events]
+    assert events == [(2, "node", None), (3, "shared", "w"), (4, "shared", "w")]
+
+
+def test_an_infinite_value_that_is_meant_is_no_error():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.switch(x > 0, pt.log(x), -np.inf).sum(), mode=flags_guard())
+    assert fn(np.array([1.0, -1.0])) == -np.inf
+    assert trip(fn, np.array([1.0, np.nan])).role == "input"
+
+
+def test_the_result_alone_is_judged():
+    x = pt.dvector("x")
+    outputs = pt.switch(pt.all(x > 0), pt.cumsum(pt.log(x)), 0.0)
+    fn = pytensor.function([x], outputs, mode=flags_guard(judge="result"))
+    np.testing.assert_array_equal(fn(-ONES), 0 * ONES)
+    assert trip(fn, np.array([1.0, np.inf, 1.0])).role == "input"
+
+
+def test_nothing_runs_in_python_twice():
+    x = pt.dvector("x")
+    identity = CountedIdentity()
+    mode = flags_guard(action="record")  # (no explanation, which may run it again)
+    fn = pytensor.function([x], pt.log(identity(pt.exp(x) - 1)), mode=mode)
+    for value in (ONES, 0 * ONES, -ONES):
+        before = identity.runs
+        fn(value)
+        assert identity.runs == before + 1
+    assert [event.kind for event in mode.events] == ["inf", "nan"]

@@ -61,6 +61,10 @@ class Kernels:
             kernel = self._made[key] = self._make(node)
         return kernel(inputs)
 
+    def runs_whole(self, node):
+        """Whether an op with an inner graph is run as one piece, not stepped into."""
+        return False
+
     def _make(self, node):
         # Constants stay: the C code of some ops depends on them.
         own = Apply(
@@ -280,6 +284,8 @@ def _(op: IfElse, node, replay):
 @compute.register(OpFromGraph)
 @compute.register(LazyIfElse)
 def _(op, node, replay):
+    if replay.kernels.runs_whole(node):
+        return replay.kernels.run(node, replay.values(node.inputs))
     return replay.inner(node).outer_outputs()
 
 
@@ -433,6 +439,13 @@ class ScanReplay:
             self._write_step(replay.values(self.fgraph.outputs))
             self._steps.append(inputs)
             self._going = self._going and len(self._steps) < self.n_steps
+
+    def runs(self, step):
+        """Whether the scan runs this step (from 0)."""
+        if not self._begun:
+            self._begin()
+        self._run(step + 1)
+        return step < len(self._steps)
 
     def steps_done(self):
         """Return how many steps ran until the scan ended."""

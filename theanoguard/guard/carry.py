@@ -20,15 +20,17 @@ from theanoguard._facts import Kind, carries, constant_kinds, holds_nonfinite
 Places = frozenset[tuple[Variable, Kind]]
 
 
-def expected_infinities(order: Iterable[Apply]) -> set[Variable]:
+def expected_infinities(order: Iterable[Apply], entering: Iterable[Variable] = ()) -> set[Variable]:
     """Return the variables that may hold an Inf on purpose, from a constant upstream.
 
     Parameters
     ----------
     order : iterable of Apply
         In topological order.
+    entering : iterable of Variable
+        Inputs of the graph that may hold one.
     """
-    found: set[Variable] = set()
+    found: set[Variable] = set(entering)
     for node in order:
         if any(v in found or constant_kinds(v) & Kind.INF for v in node.inputs):
             found.update(filter(holds_nonfinite, node.outputs))

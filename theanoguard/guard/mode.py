@@ -272,11 +272,6 @@ class GuardMode(WatchedMode):
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         linker = _linker(backend, linker)
-        if every > 1 and backend_of(linker) == "numba":
-            raise ValueError(
-                f"every={every} is not possible on Numba, which compiles the checks in.\n"
-                'Use backend="c" or "jax", or leave `every` out.'
-            )
         if when == "later" and backend_of(linker) != "jax":
             raise ValueError(
                 "when='later' needs the backend 'jax'; others have computed when a call returns.\n"

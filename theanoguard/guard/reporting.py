@@ -190,7 +190,7 @@ class Reporter:
             value=observation.value,
             is_bad=is_bad,
             frames=list(observation.frames),
-            live=dict(live),
+            live=live or {},
         )
 
     def act_on(self, trip):

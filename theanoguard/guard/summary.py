@@ -41,6 +41,8 @@ class GuardSummary:
     seconds : float or None
         What checks and reading take in a call, from the figures above and the speed of this
         machine, without the fixed cost of a call.
+    signs : str or None
+        By which signs a compiled program notices bad values, on Numba.
 
     What only the compiled checks of the C backend count is None elsewhere, and before the first
     call.
@@ -60,6 +62,7 @@ class GuardSummary:
     proofs: float | None = None
     bytes_read: float | None = None
     seconds: float | None = None
+    signs: str | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -77,6 +80,8 @@ class GuardSummary:
             ]
         if self.memory is not None and self.copied is not None:
             lines.append(f"{_size(self.memory)} kept, {_size(self.copied)} copied in the last call")
+        if self.signs is not None:
+            lines.append(self.signs)
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,6 +132,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
         inputs=len(guard.plan.inputs),
         dropped={rule.name: rules[rule.name] for rule in RULES},
         calls=looked_at,
+        signs=guard.signs() if hasattr(guard, "signs") else None,
         **(measured if counts and looked_at else {}),
     )
 

@@ -217,9 +217,9 @@ class JittedVM:
 class GuardedLinker:
     """What linkers have in common whose functions are compiled as a whole, with their checks.
 
-    A class of its own beside that of the backend's linker; it gives ``compiled(order,
-    input_storage, storage_map)``, which returns the `JittedRuntime` of the function and what
-    `JittedVM` runs.
+    A class of its own beside that of the backend's linker.  Backends give ``guarded_vm(...)``, or
+    ``compiled(order, input_storage, storage_map)``, which returns the `JittedRuntime` of the
+    function and what `JittedVM` runs.
 
     Parameters
     ----------
@@ -239,13 +239,28 @@ class GuardedLinker:
             return fresh.accept(fgraph, no_recycling, profile)
         return super().accept(fgraph, no_recycling, profile)
 
+    def guarded_vm(self, order, input_storage, storage_map, outputs, raise_other):
+        """Return what runs the function under its guard.
+
+        Parameters
+        ----------
+        order : list of Apply
+        input_storage, outputs : list of list
+            Storage cells.
+        storage_map : dict of Variable to list
+        raise_other : callable
+            ``raise_other(error)`` raises an error of the function.
+        """
+        guard, run = self.compiled(order, input_storage, storage_map)
+        inputs = [storage_map[v] for v in self.fgraph.inputs]
+        return JittedVM(guard, run, inputs, outputs, raise_other)
+
     def make_all(self, input_storage=None, output_storage=None, storage_map=None):
         fgraph = self.fgraph
         order = self.schedule(fgraph)
         input_storage, output_storage, storage_map = map_storage(
             fgraph, order, input_storage, output_storage, storage_map
         )
-        guard, run = self.compiled(order, input_storage, storage_map)
         owners = [v.owner for v in fgraph.outputs if v.owner is not None][:1]
 
         def raise_other(error):
@@ -253,10 +268,10 @@ class GuardedLinker:
                 raise_with_op(fgraph, owners[0], vm, (type(error), error, error.__traceback__))
             raise error
 
-        vm = JittedVM(
-            guard,
-            run,
-            [storage_map[v] for v in fgraph.inputs],
+        vm = self.guarded_vm(
+            order,
+            input_storage,
+            storage_map,
             [storage_map[v] for v in fgraph.outputs],
             raise_other,
         )

@@ -1,4 +1,4 @@
-"""What Numba compiles for the checks; loaded with Numba, when a graph is compiled for it."""
+"""What Numba compiles for the guard; loaded with Numba, when a graph is compiled for it."""
 
 from functools import partial
 from hashlib import sha256
@@ -9,9 +9,12 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+from pytensor.graph.basic import Apply
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import (
+    numba_funcify,
     numba_funcify_and_cache_key,
+    numba_funcify_default_op_cache_key,
     numba_funcify_ensure_cache,
     numba_njit,
     register_funcify_and_cache_key,
@@ -19,29 +22,42 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.scalar.basic import ScalarType
 
-from theanoguard._pytensor import CheckedBody, inner_graphs_for_numba, is_sparse
-from theanoguard.guard.graph import checks
-from theanoguard.guard.graph.checks import Check, CountStep, floor_to
-from theanoguard.guard.numba.ops import CheckIf, InBlocks, Stop, Until
+from theanoguard._pytensor import CheckedBody, config, inner_graphs_for_numba, is_sparse
+from theanoguard.guard.graph.checks import floor_to
+from theanoguard.guard.numba.flags import call_apart, clear_flags, read_flags
+from theanoguard.guard.numba.ops import (
+    COUNTING,
+    CUT,
+    FLAGS,
+    FOUND,
+    Bracketed,
+    InBlocks,
+    Stop,
+    Until,
+    Watch,
+)
 from theanoguard.guard.reporting import Tripped
 
 # Part of the key of what Numba keeps on disk: another source is another check.
-SOURCE = resources.files("theanoguard.guard.numba").joinpath("code.py").read_text("utf-8")
+SOURCE = "".join(
+    resources.files("theanoguard.guard.numba").joinpath(name).read_text("utf-8")
+    for name in ("code.py", "flags.py", "ops.py")
+)
 
 
 inner_graphs = partial(inner_graphs_for_numba, compiled_by=numba_funcify_and_cache_key.dispatch)
 
 
-@register_funcify_default_op_cache_key(CountStep)
-def numba_funcify_count_step(op, **kwargs):
-    first, column = op.first, checks.STEP
-
-    @numba_njit
-    def count_step(ledger, row):
-        ledger[row, column] = 0.0 if first else ledger[row, column] + 1.0
-        return ledger
-
-    return count_step
+def runs_in_python(op):
+    """Whether Numba has no implementation of an operation, and calls Python for it."""
+    return all(
+        dispatcher.dispatch(type(op)) is dispatcher.dispatch(object)
+        for dispatcher in (
+            numba_funcify,
+            numba_funcify_and_cache_key,
+            numba_funcify_default_op_cache_key,
+        )
+    )
 
 
 @register_funcify_and_cache_key(CheckedBody)
@@ -287,38 +303,6 @@ def looking(op):
     return is_bad
 
 
-def checking(op, is_conditional):
-    """Return ``check(value, ledger, place, condition, any_array, note)``, likewise."""
-
-    @intrinsic
-    def check_value(typingctx, value, ledger, place, condition, any_array, note):
-        def codegen(context, builder, signature, args):
-            fallback = called(context, typingctx, any_array, value)
-            write_note = called(context, typingctx, note, value, ledger, place)
-            wanted = args[3] if is_conditional else ir.Constant(ir.IntType(1), 1)
-            with builder.if_then(wanted, likely=not is_conditional):
-                found = look(context, builder, op, value, args[0], fallback)
-                with builder.if_then(found, likely=False):
-                    write_note(builder, *args[:3])
-            return context.get_constant(types.int64, 0)
-
-        return types.int64(value, ledger, place, condition, any_array, note), codegen
-
-    return check_value
-
-
-def parts_of(dtype):
-    """Return a function that splits a number into two that a float64 holds exactly."""
-    kind = np.dtype(dtype).kind
-    if kind == "c":
-        return numba_njit(lambda v: (v.real, v.imag))
-    if kind in "iu":
-        widest = np.int64 if kind == "i" else np.uint64
-        low = widest(2**32 - 1)
-        return numba_njit(lambda v: (float(widest(v) >> widest(32)), float(widest(v) & low)))
-    return numba_njit(lambda v: (v, 0.0))
-
-
 def looker(op, value_type):
     """Return the function that tells whether a value of any layout is bad."""
     bad_one = bad_element(op, value_type.dtype)
@@ -344,101 +328,60 @@ def looker(op, value_type):
     return any_bad
 
 
-@register_funcify_and_cache_key(Check)
-def numba_funcify_check(op, node, **kwargs):
-    """One compiled check for each kind of array; which place it is, is data."""
-    value_type = node.inputs[0].type
-    dtype, ndim = value_type.dtype, getattr(value_type, "ndim", 0)
-    is_scalar = isinstance(value_type, ScalarType)
-    sparse = is_sparse(value_type)
-    by_row = sparse and value_type.format == "csr"
-    bad_one, any_bad, halves = bad_element(op, dtype), looker(op, value_type), parts_of(dtype)
-    ORDER, SIZE, NAN, POSINF, NEGINF, BIG, INDEX, REAL, IMAG, NDIM, N_LOOPS = range(checks.COLUMNS)
-    COLUMNS, FOUND, STEP = checks.COLUMNS, checks.FOUND, checks.STEP
+def signalling(op, value_type):
+    """Return ``watch(value, signals)``, and its key."""
+    is_bad, any_array = looking(op), looker(op, value_type)
 
     @numba_njit
-    def count(v, row, position):
-        """Count one element, and keep the first that is bad."""
-        if v != v:
-            row[NAN] += 1
-        elif np.isinf(v):
-            if v.real < 0:
-                row[NEGINF] += 1
-            else:
-                row[POSINF] += 1
-        elif bad_one(v):
-            row[BIG] += 1
-        if row[INDEX] < 0 and bad_one(v):
-            row[INDEX] = position
-            row[REAL], row[IMAG] = halves(v)
+    def watch(value, signals):
+        if is_bad(value, any_array):
+            signals[FOUND] = 1
+        return 0
 
-    if ndim == 0:
-        one = numba_njit((lambda value: value) if is_scalar else (lambda value: value[()]))
+    is_scalar, sparse = isinstance(value_type, ScalarType), is_sparse(value_type)
+    ndim = getattr(value_type, "ndim", 0)
+    settings = (op._props_dict(), value_type.dtype, ndim, is_scalar, sparse and value_type.format)
+    return watch, sha256(str((SOURCE, *settings)).encode()).hexdigest()
 
-        @numba_njit
-        def describe(value, row, first):
-            row[SIZE] = 1
-            count(one(value), row, 0)
-    elif sparse:
 
-        @numba_njit
-        def describe(value, row, first):
-            row[SIZE] = value.data.size
-            for i, v in enumerate(value.data.flat):
-                count(v, row, i)
-            at = int(row[INDEX])
-            major, minor = np.searchsorted(value.indptr, at, "right") - 1, value.indices[at]
-            along, across = (major, minor) if by_row else (minor, major)
-            row[INDEX] = along * value.shape[1] + across
-            row[first], row[first + 1] = value.shape
-    else:
+@register_funcify_and_cache_key(Watch)
+def numba_funcify_watch(op, node, **kwargs):
+    """One compiled function for each kind of array."""
+    return signalling(op, node.inputs[0].type)
 
-        @numba_njit
-        def describe(value, row, first):
-            row[SIZE] = value.size
-            for i, v in enumerate(value.flat):
-                count(v, row, i)
-            for i in range(ndim):
-                row[first + i] = value.shape[i]
 
-    @numba_njit
-    def note(value, ledger, place):
-        row = ledger[place]
-        if row[ORDER] == 0.0:  # else it has been noted at an earlier step
-            ledger[0, FOUND] += 1.0
-            row[:N_LOOPS] = 0.0
-            row[ORDER] = ledger[0, FOUND]
-            row[INDEX] = -1.0
-            row[NDIM] = ndim
-            n_loops = int(row[N_LOOPS])
-            for i in range(COLUMNS, COLUMNS + n_loops):
-                row[i + n_loops] = ledger[int(row[i]), STEP]
-            describe(value, row, COLUMNS + 2 * n_loops)
+@register_funcify_and_cache_key(Bracketed)
+def numba_funcify_bracketed(op, node, **kwargs):
+    inner = Apply(op.op, node.inputs[:-1], [v.type() for v in node.outputs])
+    compute, key = numba_funcify_ensure_cache(op.op, node=inner, **kwargs)
+    n = len(inner.inputs)
+    names = ", ".join(f"i{k}" for k in range(n))
+    source = f"""
+def bracketed({names}{", " if n else ""}signals):
+    signals[FLAGS] |= read_flags()
+    result = call_apart(compute, ({names}{"," if n else ""}))
+    clear_flags()
+    return result
+"""
+    env = {**NAMES, "compute": compute}
+    bracketed = numba_njit(compile_numba_function_src(source, "bracketed", env))
+    return bracketed, key and sha256(str((SOURCE, source, key)).encode()).hexdigest()
 
-    is_conditional = isinstance(op, CheckIf)
-    check_value = checking(op, is_conditional)
-    if is_conditional:
 
-        @numba_njit
-        def check(value, ledger, place, condition):
-            return check_value(value, ledger, place, condition, any_bad, note)
-    else:
-
-        @numba_njit
-        def check(value, ledger, place):
-            return check_value(value, ledger, place, True, any_bad, note)
-
-    settings = (type(op), op._props_dict(), dtype, ndim, is_scalar, sparse and value_type.format)
-    return check, sha256(str((SOURCE, *settings)).encode()).hexdigest()
+@numba_njit
+def is_suspect(signals):
+    """Whether anything has been signalled so far."""
+    if signals[FOUND] != 0 or signals[FLAGS] & signals[COUNTING] != 0:
+        return True
+    return read_flags() & signals[COUNTING] != 0
 
 
 @register_funcify_default_op_cache_key(Stop)
 def numba_funcify_stop(op, **kwargs):
-    found = checks.FOUND
-
     @numba_njit
-    def stop(ledger):
-        if ledger[0, found] != 0.0:
+    def stop(signals):
+        if is_suspect(signals):
+            signals[CUT] = 1
             raise Tripped
         return 0
 
@@ -447,14 +390,26 @@ def numba_funcify_stop(op, **kwargs):
 
 @register_funcify_default_op_cache_key(Until)
 def numba_funcify_until(op, **kwargs):
-    found = checks.FOUND
-
     @numba_njit
-    def until(condition, ledger):
-        return np.array(condition.item() or ledger[0, found] != 0.0)
+    def until(condition, signals):
+        ends = condition.item()
+        if not ends and is_suspect(signals):
+            signals[CUT] = 1
+            ends = True
+        return np.array(ends)
 
     return until
 
+
+# What the generated sources below refer to.
+NAMES = {
+    "__name__": __name__,
+    "np": np,
+    "FLAGS": FLAGS,
+    "call_apart": call_apart,
+    "clear_flags": clear_flags,
+    "read_flags": read_flags,
+}
 
 BLOCK = 16384  # bytes of each operand, so that some of them fit into the first cache
 
@@ -464,45 +419,74 @@ def numba_funcify_in_blocks(op, node, **kwargs):
     """Write the loop over blocks; the operation itself is compiled as any other."""
     into_node = op.into(node)
     into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
-    *results, _ = node.outputs
-    inputs = [f"i{k}" for k in range(len(node.inputs))]
-    outputs = [f"o{k}" for k in range(len(results))]
-    dtypes = ["bool_" if v.type.dtype == "bool" else v.type.dtype for v in results]
-    cut = [i for i, v in zip(inputs, node.inputs, strict=True) if not all(v.type.broadcastable)]
-    looked_at = {f"i{k}": node.inputs[k] for k in op.inputs}
-    looked_at |= {f"o{k}": results[k] for k in op.outputs}
+    operands = node.inputs[:-1]
+    inputs = [f"i{k}" for k in range(len(operands))]
+    outputs = [f"o{k}" for k in range(len(node.outputs))]
+    dtypes = ["bool_" if v.type.dtype == "bool" else v.type.dtype for v in node.outputs]
+    cut = [i for i, v in zip(inputs, operands, strict=True) if not all(v.type.broadcastable)]
+    read = {f"i{k}": (operands[k], watch) for k, watch in op.inputs}
+    read |= {f"o{k}": (node.outputs[k], watch) for k, watch in op.outputs}
     first = cut[0]
 
-    def statements(suffix):
+    def statements(suffix, indent):
         def block(name):
             return name + suffix if name in cut or name in outputs else name
 
-        operands = ", ".join(map(block, [*inputs, *outputs]))
-        found = " | ".join(f"is_bad({block(v)}, any_{v})" for v in looked_at)
-        return f"into({operands})", found
+        yield f"{indent}into({', '.join(map(block, [*inputs, *outputs]))})"
+        yield from (f"{indent}watch_{name}({block(name)}, signals)" for name in read)
 
-    whole, whole_found = statements("")
-    part, part_found = statements("_part")
     contiguous = " and ".join(f"{v}.flags.c_contiguous and {v}.shape == shape" for v in cut)
     lines = [
-        f"def in_blocks({', '.join(inputs)}):",
+        f"def in_blocks({', '.join(inputs)}, signals):",
         f"    shape = {first}.shape",
         *(f"    {o} = np.empty(shape, np.{d})" for o, d in zip(outputs, dtypes, strict=True)),
         f"    n, size = shape[0], {first}.size * {first}.itemsize",
         f"    if size <= BLOCK or not ({contiguous}):",
-        f"        {whole}",
-        f"        return {', '.join(outputs)}, {whole_found}",
-        "    found = False",
+        *statements("", " " * 8),
+        f"        return {', '.join(outputs)}",
         "    rows = max(1, n * BLOCK // size)",
         "    for start in range(0, n, rows):",
         *(f"        {v}_part = {v}[start : start + rows]" for v in (*cut, *outputs)),
-        f"        {part}",
-        f"        found |= {part_found}",
-        f"    return {', '.join(outputs)}, found",
+        *statements("_part", " " * 8),
+        f"    return {', '.join(outputs)}",
     ]
-    names = {f"any_{name}": looker(op.check, v.type) for name, v in looked_at.items()}
-    names |= {"np": np, "BLOCK": BLOCK, "into": into, "is_bad": looking(op.check)}
+    watches = {f"watch_{name}": signalling(watch, v.type) for name, (v, watch) in read.items()}
+    names = {name: watch for name, (watch, _) in watches.items()}
+    names |= {"BLOCK": BLOCK, "into": into}
     source = "\n".join(lines)
-    in_blocks = numba_njit(compile_numba_function_src(source, "in_blocks", {**globals(), **names}))
-    settings = (source, op.check._props_dict(), [v.type.dtype for v in looked_at.values()], key)
-    return in_blocks, key and sha256(str((SOURCE, *settings)).encode()).hexdigest()
+    in_blocks = numba_njit(compile_numba_function_src(source, "in_blocks", {**NAMES, **names}))
+    keys = [watch_key for _, watch_key in watches.values()]
+    return in_blocks, key and sha256(str((SOURCE, source, keys, key)).encode()).hexdigest()
+
+
+def compile_flagged(graph, takes_signals):
+    """Return a function that computes a graph, and notes which flags that has raised.
+
+    Parameters
+    ----------
+    graph : FunctionGraph
+    takes_signals : bool
+        Whether the graph has an input for the signals, its last.
+
+    Returns
+    -------
+    callable
+        Takes the values of the inputs and the signals, and returns those of the outputs.
+    """
+    compute, key = numba_funcify_and_cache_key(graph)
+    n = len(graph.inputs) - takes_signals
+    names = "".join(f"i{k}, " for k in range(n))
+    source = f"""
+def flagged({names}signals):
+    clear_flags()
+    results = call_apart(compute, ({names}{"signals," if takes_signals else ""}))
+    signals[FLAGS] |= read_flags()
+    return results
+"""
+    env = {**NAMES, "compute": compute}
+    cache_key = key and sha256(str((SOURCE, source, key)).encode()).hexdigest()
+    fast = f"_fastmath{int(config.numba__fastmath)}"
+    function = compile_numba_function_src(
+        source, "flagged", env, cache_key=cache_key and cache_key + fast
+    )
+    return numba_njit(function, final_function=True, cache=cache_key is not None)

@@ -1,299 +1,476 @@
-"""The guard on the Numba backend: the checks are compiled into the jitted function.
+"""The guard on the Numba backend: the user's program with signs, and a second look when one shows.
 
-No check stops the function, since Numba frees nothing of what a function holds that raises: the
-call goes on and is reported when it has ended.  It is stopped only where what follows could do
-harm with a bad value, and a ``while`` loop ends with the step that has found one.
+The program that runs in every call (``program.py``) signals that something may be wrong.  Only
+then the call is computed again, node by node, by what Numba compiles for each of them, and each
+node is judged (:mod:`~theanoguard.guard.graph.judging`).  No argument is overwritten, and random
+states are put back, so that this is the same call.
 """
 
 import importlib
+import logging
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
 
 import numpy as np
-import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp
-from pytensor.graph.basic import Constant
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.blas import BatchedDot, Gemv
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Argmax, Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.printing import Print
 
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import (
-    IfElse,
-    NumbaLinker,
-    Scan,
-    advanced_increment_ops,
-    advanced_subtensor_ops,
-)
-from theanoguard.guard.graph.checks import (
-    COLUMNS,
-    FOUND,
-    IMAG,
-    NDIM,
-    ORDER,
-    REAL,
-    Checks,
-    Place,
-    Writer,
-    counts_of,
-    is_list,
-    number,
-)
-from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
-from theanoguard.guard.numba.ops import CheckIf, InBlocks, Stop, Until
-from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
-from theanoguard.guard.reporting import Tripped
+from theanoguard._pytensor import NumbaLinker
+from theanoguard.explain import explain_exception, render_failure
+from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.graph.checks import CheckedGraph, is_list
+from theanoguard.guard.graph.judging import findings
+from theanoguard.guard.graph.runtime import GuardedLinker
+from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording
+from theanoguard.guard.numba.program import Reliance, plan_of, program_of
+from theanoguard.guard.reporting import Observation, Reporter, Snapshot, Tripped
+from theanoguard.ops.print import PrintBeside
 
-# Operations that compute whatever they are given, without harm, and end: unlike many routines of
-# linear algebra or random draws when they are given NaN.
-STEADY = (
-    Alloc,
-    AllocEmpty,
-    Argmax,
-    BatchedDot,
-    CAReduce,
-    CheckAndRaise,
-    CumOp,
-    DeepCopyOp,
-    DimShuffle,
-    Dot,
-    Elemwise,
-    Gemv,
-    IfElse,
-    IncSubtensor,
-    Join,
-    MakeVector,
-    Reshape,
-    ScalarFromTensor,
-    Shape,
-    Shape_i,
-    Split,
-    Subtensor,
-    TensorFromScalar,
-    ps.ScalarOp,
-    *advanced_increment_ops,
-    *advanced_subtensor_ops,
-)
-# Of these, the ones that take integers for numbers, not for sizes or places in memory.
-COUNTING = (
-    CAReduce,
-    CheckAndRaise,
-    DeepCopyOp,
-    DimShuffle,
-    Elemwise,
-    ScalarFromTensor,
-    TensorFromScalar,
-    ps.ScalarOp,
-)
+logger = logging.getLogger("theanoguard")
 
 
-def is_steady(op):
-    """Whether an operation, and all that it consists of, is in the table `STEADY`."""
-    if hasattr(op, "core_op"):
-        return is_steady(op.core_op)
-    if isinstance(op, Scan) and op.info.as_while:
-        return False
-    if isinstance(op, STEADY):
-        return True
-    inner = getattr(op, "fgraph", None)
-    return inner is not None and all(is_steady(node.op) for node in inner.apply_nodes)
+def numba_code():
+    """Return the modules with what Numba compiles, which take a while to load."""
+    return (
+        importlib.import_module("theanoguard.guard.numba.code"),
+        importlib.import_module("theanoguard.guard.numba.flags"),
+    )
 
 
-def is_number(variable):
-    """Whether a variable holds floating-point numbers."""
-    return getattr(variable.type, "dtype", "int64") not in ps.discrete_dtypes
-
-
-class NumbaChecks(Checks):
-    """The graph of a function with its checks, as Numba compiles it.
-
-    Attributes
-    ----------
-    waiting : dict of int to Variable
-        Inputs that are checked where they are first read, by row of the ledger.
-    """
-
-    def __init__(self, fgraph, order, policy, inner_graphs):
-        self._order = order
-        self.waiting = {}
-        super().__init__(fgraph, order, policy, inner_graphs)
-
-    def new_writer(self, fgraph, ledger, frames, loops):
-        return NumbaWriter(self, fgraph, ledger, frames, loops, () if frames else self._order)
-
-
-class NumbaWriter(Writer):
-    """Writes a graph with checks for Numba.
+class NumbaKernels(Kernels):
+    """Callables that compute the outputs of a node as Numba does.
 
     Parameters
     ----------
-    checks, fgraph, ledger, frames, loops
-        As for :class:`Writer`.
-    order : sequence of Apply
-        The nodes that may check what they read; none in an inner graph.
+    part : Part
+        Of the function: its nodes with an inner graph of their own are stepped into.
+
+    Attributes
+    ----------
+    flagged : set of Apply
+        Nodes that have raised a flag.
     """
 
-    def __init__(self, checks, fgraph, ledger, frames, loops, order):
-        super().__init__(checks, fgraph, ledger, frames, loops)
-        self._raises = checks.policy.action == "raise"
-        # Where each input may be checked block by block, by the node that reads it first.
-        self._first_readers = {
-            variable: node
-            for variable, node in first_readers(fgraph.inputs, order).items()
-            if runs_in_blocks(node)
-        }
-        self._rows = {}  # of inputs that wait for their first reader
-        self._flags = {}  # of what a node has looked at block by block
-        # What is no number and may have come from one: perhaps a wild place in memory.
-        self._computed = {v for v in fgraph.inputs if frames and not is_number(v)}
+    def __init__(self, part):
+        super().__init__()
+        self._stepped_into = set(_stepped_into(part))
+        self._code, _ = numba_code()
+        self._signals = np.zeros(N_SIGNALS, np.int64)
+        self.flagged = set()
 
-    def write(self, node, op, with_ledger):
-        if self._raises and not self._is_harmless(node, with_ledger):
-            self._append(Stop().make_node(self._ledger))
-        entering = [v for v in dict.fromkeys(node.inputs) if self._first_readers.get(v) is node]
-        entering = [v for v in entering if v in self._rows]
-        if entering:
-            self._write_in_blocks(node, entering)
-        else:
-            super().write(node, op, with_ledger)
+    def runs_whole(self, node):
+        return isinstance(node.op, OpFromGraph) and node not in self._stepped_into
 
-    def _write_in_blocks(self, node, entering):
-        op = InBlocks(
+    def run(self, node, inputs):
+        if isinstance(node.op, Print):
+            return inputs[:1]  # it was printed when the call ran
+        if isinstance(node.op, PrintBeside):
+            return [np.array(True)]
+        self._signals[FLAGS] = 0
+        values = super().run(node, inputs)
+        if self._signals[FLAGS]:
+            self.flagged.add(node)
+        return values
+
+    def _make(self, node):
+        own = Apply(
             node.op,
-            self._checks.op,
-            tuple(node.inputs.index(v) for v in entering),
-            tuple(i for i, v in enumerate(node.outputs) if may_be_large(v)),
+            [v if isinstance(v, Constant) else v.type() for v in node.inputs],
+            [v.type() for v in node.outputs],
         )
-        *outputs, flag = self._append(op.make_node(*(self._get(v) for v in node.inputs)))
-        self._new.update(zip(node.outputs, outputs, strict=True))
-        self._flags.update({node.outputs[i]: flag for i in op.outputs})
-        for variable in entering:
-            self._check_if(variable, self._rows.pop(variable), flag)
+        variables = [v for v in own.inputs if not isinstance(v, Constant)]
+        graph = FunctionGraph(variables, own.outputs, clone=False)
+        flagged = self._code.compile_flagged(graph, takes_signals=False)
+        given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
 
-    def _check_if(self, variable, row, flag):
-        op = CheckIf(**self._checks.op._props_dict())
-        self._append(op.make_node(self._new[variable], self._ledger, number(row), flag))
+        def kernel(values):
+            return list(flagged(*[values[i] for i in given], self._signals))
 
-    def check(self, variable, output=0):
-        flag = self._flags.get(variable)
-        if flag is None and variable not in self._first_readers:
-            super().check(variable, output)
-            return
-        row = self._checks.add_row(Place(variable, self._frames, output, self._loops))
-        if flag is not None:
-            self._check_if(variable, row, flag)
-        else:
-            self._rows[variable] = row
-            self._checks.waiting[row] = variable
-
-    def _is_harmless(self, node, with_ledger):
-        """Whether a node can be run on whatever has been computed.
-
-        One with a graph that takes the ledger has its own stops.
-        """
-        reads_computed = any(v in self._computed for v in node.inputs)
-        if not isinstance(node.op, Shape | Shape_i) and (
-            reads_computed or any(is_number(v) for v in node.inputs if not isinstance(v, Constant))
-        ):
-            self._computed.update(v for v in node.outputs if not is_number(v))
-        if reads_computed and not isinstance(node.op, COUNTING):
-            return False
-        return with_ledger or is_steady(node.op)
-
-    def graph(self):
-        loop = self._frames[-1].node.op if self._frames else None
-        if self._raises and isinstance(loop, Scan) and loop.info.as_while:
-            condition = self._fgraph.outputs[-1]
-            [ends] = self._append(Until().make_node(self._get(condition), self._ledger))
-            self._new[condition] = ends
-        return super().graph()
+        return kernel
 
 
-class NumbaRuntime(JittedRuntime):
-    """The guard of one function that Numba compiles; the checks write into its ledger."""
+def _stepped_into(part):
+    for node, parts in part.inner.items():
+        yield node
+        for inner in parts:
+            yield from _stepped_into(inner)
 
-    def __init__(self, policy, recorder, checks, storage_map):
-        super().__init__(policy, recorder, checks, storage_map)
-        self.waiting = checks.waiting
+
+class NumbaRuntime(Reporter):
+    """The guard of one function that Numba compiles.
+
+    Parameters
+    ----------
+    policy : Policy
+    recorder : Recorder
+    part : Part
+    storage_map : dict of Variable to list
+    compile : callable
+        ``compile(reliance)`` returns the function that runs in every call, and how many values it
+        reads; for None, one without signs.
+    """
+
+    def __init__(self, policy, recorder, part, storage_map, compile):
+        super().__init__(policy, recorder, part.plan.fgraph)
+        self.part = part
+        self.plan = part.plan
+        self._compile = compile
+        code, flags = numba_code()
+        self.may_use_flags = not policy.big and policy.judge == "node" and not policy.audit
+        self.reliance = Reliance(
+            flags=self.may_use_flags and flags.are_reliable(),
+            products=flags.products_carry(),
+            recording=Recording(),
+            runs_in_python=code.runs_in_python,
+        )
+        self.run, self.n_read = compile(self.reliance)
+        self.signals = np.zeros(N_SIGNALS, np.int64)
+        self.counting = 0
+        if self.reliance.flags:
+            self.counting |= flags.INVALID if policy.nan else 0
+            self.counting |= flags.DIVIDED | flags.OVERFLOWED if policy.inf else 0
+        self.signals[COUNTING] = self.counting
+        self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
+        self.cells = {v: storage_map[v] for v in self.fgraph.inputs}
+        nodes = self.plan.nodes.values()
+        destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
+        self.overwritten = {v: self.cells[v] for v in destroyed}
+        self.snapshots = {}
+        self.of_action = None  # the error that an action has raised
         self.lists = [v for v in self.plan.inputs if is_list(v)]
-        self.prepares |= bool(self.lists)
+        self.constants = self.plan.bad_constants if policy.anywhere else []
+        self.every = policy.every
+        self.kept = self.plan.kept
+        self.checked = {}  # the values of these that are known to be clean
+        records = any(code.runs_in_python(n.op) for plan in part.plans() for n in plan.order)
+        prepared = (
+            records,
+            self.overwritten,
+            self.lists,
+            self.constants,
+            self.kept,
+            self.every > 1,
+        )
+        self.prepares = any(prepared)
+
+    @cached_property
+    def plain(self):
+        """The function without signs, which takes the signals all the same."""
+        return self._compile(None)[0]
+
+    @cached_property
+    def kernels(self):
+        """What computes single nodes."""
+        return NumbaKernels(self.part)
+
+    def plans(self):
+        """Return the plans of all graphs of the function."""
+        return list(self.part.plans())
+
+    def signs(self):
+        """Return by which signs the function notices bad values, as text."""
+        if self.counting:
+            rely = "exception flags"
+        elif self.may_use_flags:
+            rely = "no exception flags, which are not reliable here"
+        else:
+            rely = "no exception flags"
+        return f"{rely}; {self.n_read} values read in each call"
+
+    def counters(self):
+        """Return nothing: what is compiled with the function is not counted."""
+        return {}
+
+    # -- a call
 
     def begin(self):
-        super().begin()
-        for variable in self.lists:
-            value = self.cells[variable][0]
-            if self.policy.is_bad(value):
-                self.report_value(variable, value, self.role(variable))
+        """Start a call of the function where there is something to do; return what runs it."""
+        self.snapshots = {v: Snapshot(cell) for v, cell in self.overwritten.items()}
+        self.reliance.recording.clear()
+        if (self.calls - 1) % self.every:
+            return self.plain
+        entering = self.lists
+        if self.kept:
+            changed = [v for v in self.kept if self.checked.get(v) is not self.cells[v][0]]
+            entering = [*entering, *changed]
+        if self.constants or any(self.policy.is_bad(self.cells[v][0]) for v in entering):
+            self.seen[FOUND] = 1
+        return self.run
 
-    def settle(self):
-        """Report what the checks have written into the ledger, in the order of the run.
+    def keep(self, results):
+        """Remember the values of shared variables that are clean after a call."""
+        for variable, output in self.kept.items():
+            value = self.cells[variable][0] if output is None else results[output]
+            self.checked[variable] = value
 
-        What enters a call comes first, though it may have been checked later.
+    def settle(self, results):
+        """Look at a call again; report what is found, and return its results.
+
+        Raises
+        ------
+        GuardError
         """
-        rows = np.flatnonzero(self.ledger[1:, ORDER]) + 1
-        inside = [self.places[row].node is not None for row in rows]
-        rows = rows[np.lexsort((self.ledger[rows, ORDER], inside))]
-        found = self.ledger[rows]
-        self.forget()
-        for row, record in zip(rows, found, strict=True):
-            place = self.places[row]
-            begun, first = (COLUMNS + k * len(place.loops) for k in (1, 2))
-            steps = [int(s) - 1 for s in record[begun:first]]
-            shape = tuple(int(n) for n in record[first : first + int(record[NDIM])])
-            element = VALUE_OF[np.dtype(place.variable.type.dtype).kind]
-            value = element(record[REAL].item(), record[IMAG].item())
-            counts = counts_of(record, value, shape)
-            role = "node" if place.variable.owner is not None else self.role(place.variable)
-            self.report(place, counts, shape, steps, role)
+        cut = self.forget()
+        values = self.values_before()
+        self.report(values, results)
+        if cut:  # it was stopped for a sign that meant nothing
+            self.put_back()
+            results = self.plain(*[cell[0] for cell in self.cells.values()], self.signals)
+            self.forget()
+        return results
 
     def forget(self):
-        """Make the ledger ready for the next call."""
-        self.seen = {}
-        self.ledger[1:, ORDER] = 0
-        self.ledger[0, FOUND] = 0
+        """Make the signals ready for the next call; return whether the call was cut short."""
+        cut = bool(self.seen[CUT])
+        self.seen[FOUND] = self.seen[FLAGS] = self.seen[CUT] = 0
+        return cut
+
+    def report(self, values, results):
+        """Report what is bad in a call, in the order in which it was made.
+
+        Parameters
+        ----------
+        values : dict of Variable to value
+            Of the inputs, when the call began.
+        results : sequence or None
+            Of the call; None where it has not ended.
+
+        Raises
+        ------
+        GuardError
+        """
+        policy = self.policy
+        judged_by_result = policy.judge == "result" and results is not None
+        if judged_by_result and not any(map(policy.is_bad, results)):
+            return
+        self.kernels.flagged = set()
+        replay = Replay(self.fgraph, values, self.kernels, live=self.reliance.recording)
+        observations = self.observations(values, replay, results)
+        if policy.action == "raise":
+            observations = list(islice(observations, 1))
+        else:
+            observations = without_repeats(observations)
+        try:
+            error = self.handle(observations, values, self.reliance.recording)
+        except BaseException as raised:
+            self.of_action = raised
+            raise
+        if error is not None:
+            raise error
+        if not observations:
+            self.learn()
+
+    def observations(self, values, replay, results=None):
+        """Yield an observation of each value that entered, or was made, bad.
+
+        If the replay has rounded otherwise than the call, results of the call may be bad all the
+        same.
+        """
+        policy = self.policy
+        for variable in self.constants:
+            yield Observation.of(variable, variable.data, policy, role="constant")
+        for variable in self.plan.inputs:
+            value = values[variable]
+            if policy.is_bad(value):
+                yield Observation.of(variable, value, policy, role=self.role(variable))
+        found = False
+        for finding in findings(self.part, replay, policy):
+            found = True
+            yield Observation.of(
+                finding.variable,
+                finding.value,
+                policy,
+                finding.masks,
+                output=finding.output,
+                frames=finding.frames,
+            )
+        if not found:
+            for variable, value in zip(self.fgraph.outputs, results or (), strict=False):
+                if policy.is_bad(value) and not policy.is_bad(replay.value(variable)):
+                    yield Observation.of(variable, value, policy)
+
+    def learn(self):
+        """Have the nodes whose flags meant nothing bracketed; rely on no flags if none is known."""
+        if not self.counting:
+            return
+        quiet = self.reliance.quiet | self.kernels.flagged
+        if quiet == self.reliance.quiet:
+            self.reliance = replace(self.reliance, flags=False)
+            self.counting = self.seen[COUNTING] = 0
+        else:
+            self.reliance = replace(self.reliance, quiet=frozenset(quiet))
+        self.run, self.n_read = self._compile(self.reliance)
+
+    def values_before(self):
+        """Return the values of the inputs as they were when the call began."""
+        return {
+            v: self.snapshots[v].old() if v in self.snapshots else cell[0]
+            for v, cell in self.cells.items()
+        }
+
+    def put_back(self):
+        """Give the random states the values that they had when the call began."""
+        for snapshot in self.snapshots.values():
+            snapshot()
+
+    def stopped(self, error, raise_other):
+        """Look at a call that has ended before a node that a bad value could harm.
+
+        Returns
+        -------
+        tuple
+            The results of the call, if nothing was wrong.
+        """
+        try:
+            return self.settle(None)
+        except BaseException as found:
+            self.failed(found, raise_other)
 
     def failed(self, error, raise_other):
+        """Put everything back and raise the error that the user sees.
+
+        Parameters
+        ----------
+        error : BaseException
+            What has ended the call.
+        raise_other : callable
+            Raises `error` if it is not the guard's.
+
+        Raises
+        ------
+        BaseException
+            `error`, or a :class:`GuardError` if it follows from a bad value.
+        """
+        values = self.values_before()
+        self.put_back()
+        self.forget()
+        of_action, self.of_action = self.of_action, None
+        if isinstance(error, GuardError):
+            raise error from None
+        if error is of_action:
+            raise error
+        if not isinstance(error, Exception) or type(error).__module__.startswith("numba."):
+            raise_other(error)
+        note = self.look_before(error, values)
         try:
-            if self.pending is None:
-                self.check_waiting()
-        except Tripped:
-            self.forget()
-        super().failed(error, raise_other)
+            raise_other(error)
+        except Exception as final:  # another object, if PyTensor adds to the message
+            if note is not None:
+                final.__notes__ = [note, *getattr(final, "__notes__", ())]
+            raise
 
-    def check_waiting(self):
-        """Check the inputs of a call that has ended before they were read."""
-        for row, variable in self.waiting.items():
-            value = self.cells[variable][0]
-            if not self.ledger[row, ORDER] and self.policy.is_bad(value):
-                self.report_value(variable, value, self.role(variable))
+    def look_before(self, error, values):
+        """Report what was bad before another error; return a note on where that was raised.
+
+        Raises
+        ------
+        GuardError
+        """
+        found, node = [], None
+        replay = WatchedReplay(self.fgraph, values, self.kernels, live=self.reliance.recording)
+        try:
+            for observation in self.observations(values, replay):
+                found.append(observation)
+                if self.policy.action == "raise":
+                    break
+        except Exception:
+            node = replay.running
+            if node is None:
+                logger.exception("theanoguard: the call could not be judged; please report this")
+        own = self.handle(found, values, self.reliance.recording)
+        if own is not None:
+            raise own from None
+        if node is None:
+            return None
+        operands = {v: replay.value(v) for v in node.inputs}
+        return render_failure(explain_exception(error, self.fgraph, node, operands))
 
 
-# How the two numbers that hold an element give it back, by the kind of its dtype.
-VALUE_OF = {
-    "f": lambda real, imag: real,
-    "c": complex,
-    "i": lambda high, low: (int(high) << 32) + int(low),
-    "u": lambda high, low: (int(high) << 32) + int(low),
-}
+class WatchedReplay(Replay):
+    """A replay that remembers which node of the outermost graph it was running."""
+
+    running = None
+
+    def compute(self, node):
+        self.running = node
+        values = super().compute(node)
+        self.running = None
+        return values
+
+
+def without_repeats(observations):
+    """Return the first observation of each place, whatever the step of a loop."""
+    found = {}
+    for observation in observations:
+        places = tuple(frame.node for frame in observation.frames)
+        found.setdefault((observation.variable, places), observation)
+    return list(found.values())
+
+
+class NumbaVM:
+    """Runs a function that Numba compiled under its guard.
+
+    Parameters
+    ----------
+    guard : NumbaRuntime
+    inputs, outputs : list of list
+        Storage cells.
+    raise_other : callable
+        ``raise_other(error)`` raises an error of the function.
+    """
+
+    lazy = False
+
+    def __init__(self, guard, inputs, outputs, raise_other):
+        self.guard = guard
+        self.jit_fn = guard.run
+        self.inputs = inputs
+        self.outputs = outputs
+        self._raise_other = raise_other
+
+    def __call__(self):
+        guard = self.guard
+        seen = guard.seen
+        try:
+            guard.calls += 1
+            run = guard.begin() if guard.prepares else guard.run
+            results = run(*[cell[0] for cell in self.inputs], guard.signals)
+            if seen[FOUND] or seen[FLAGS]:
+                if run is guard.run and (seen[FOUND] or seen[FLAGS] & guard.counting):
+                    results = guard.settle(results)
+                else:
+                    guard.forget()
+            elif guard.kept and run is guard.run:
+                guard.keep(results)
+        except Tripped as stopped:
+            results = guard.stopped(stopped, self._raise_other)
+        except BaseException as error:
+            guard.failed(error, self._raise_other)
+        for cell, value in zip(self.outputs, results or (), strict=True):
+            cell[0] = value
 
 
 class NumbaGuardLinker(GuardedLinker, NumbaLinker):
     """A ``NumbaLinker`` whose functions are guarded."""
 
-    def compiled(self, order, input_storage, storage_map):
-        code = importlib.import_module("theanoguard.guard.numba.code")
+    def guarded_vm(self, order, input_storage, storage_map, outputs, raise_other):
+        code, _ = numba_code()
+        fgraph = self.fgraph
         with watch_rewriting():
-            checks = NumbaChecks(self.fgraph, order, self.policy, code.inner_graphs)
-        guard = NumbaRuntime(self.policy, self.recorder, checks, storage_map)
-        return guard, self.jit_compile(self.fgraph_convert(checks.graph))
+            part = plan_of(fgraph, order, self.policy, code.inner_graphs)
+
+        def compiled(reliance):
+            if reliance is None:
+                graph = CheckedGraph(fgraph.inputs, fgraph.outputs, order)
+                return code.compile_flagged(graph, takes_signals=False), 0
+            graph, n_read = program_of(part, self.policy, reliance)
+            return code.compile_flagged(graph, takes_signals=True), n_read
+
+        guard = NumbaRuntime(self.policy, self.recorder, part, storage_map, compiled)
+        inputs = [storage_map[v] for v in fgraph.inputs]
+        return NumbaVM(guard, inputs, outputs, raise_other)

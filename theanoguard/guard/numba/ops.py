@@ -1,67 +1,176 @@
-"""The operations that the guard writes into a graph for Numba alone; ``code.py`` compiles them."""
+"""The operations that the guard writes into a graph for Numba alone; ``code.py`` compiles them.
+
+They share the *signals* of the call, a vector of integers that is an input of the graph.
+"""
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType
 
-from theanoguard.guard.graph.checks import Check, CompiledOp
+from theanoguard.explain.replay import copy_value
+
+SIGNALS = TensorType("int64", (None,))
+
+# Places in the vector: whether a value was bad, which flags have been raised, which of them count,
+# and whether a loop or the call was cut short.
+FOUND, FLAGS, COUNTING, CUT = range(4)
+N_SIGNALS = 4
+
+
+class CompiledOp(Op):
+    """An operation that exists in a graph for Numba alone, which compiles it."""
+
+    def perform(self, node, inputs, output_storage):
+        raise NotImplementedError(f"{type(self).__name__} is compiled, never run in Python")
+
+
+class Watch(CompiledOp):
+    """Reads a value, and signals if an element is bad.
+
+    Parameters
+    ----------
+    nan, inf, big : bool
+    limit : float
+        As in :class:`~theanoguard.guard.policy.Policy`.
+    """
+
+    __props__ = ("nan", "inf", "big", "limit")
+
+    def __init__(self, nan, inf, big, limit):
+        self.nan = nan
+        self.inf = inf
+        self.big = big
+        self.limit = limit
+
+    def make_node(self, value, signals):
+        return Apply(self, [value, signals], [ps.int64()])
+
+
+class Bracketed(CompiledOp):
+    """An operation whose flags do not count; those raised before it are kept.
+
+    Parameters
+    ----------
+    op : Op
+    """
+
+    __props__ = ("op",)
+
+    def __init__(self, op):
+        self.op = op
+
+    def make_node(self, *inputs):
+        raise NotImplementedError("made with the outputs of the node that it stands for")
+
+
+class Recorded(Op):
+    """An operation that runs in Python, whose outputs are kept: it is not run a second time.
+
+    Parameters
+    ----------
+    node : Apply
+        That it stands for.
+    recording : Recording
+    """
+
+    def __init__(self, node, recording):
+        self.node = node
+        self.recording = recording
+
+    def __str__(self):
+        return str(self.node.op)
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [v.type() for v in self.node.outputs])
+
+    def perform(self, node, inputs, output_storage):
+        self.node.op.perform(self.node, inputs, output_storage)
+        self.recording.add(self.node, [cell[0] for cell in output_storage])
+
+
+class Recording:
+    """The outputs of the nodes of a call that ran in Python, as ``Replay`` takes them."""
+
+    def __init__(self):
+        self._outputs = {}
+        self._asked = {}
+
+    def add(self, node, outputs):
+        """Keep the outputs of a node that has run."""
+        self._outputs.setdefault(node, []).append([copy_value(value) for value in outputs])
+
+    def clear(self):
+        """Forget the last call."""
+        self._outputs.clear()
+        self._asked.clear()
+
+    def __bool__(self):
+        return bool(self._outputs)
+
+    def get(self, key):
+        """Return the outputs of a node at these steps of the loops around it; None if unknown.
+
+        A replay asks for the steps in the order in which they ran.
+        """
+        node, _steps = key
+        known = self._outputs.get(node, ())
+        asked = self._asked.setdefault(node, {})
+        number = asked.setdefault(key, len(asked))
+        if number >= len(known):
+            return None
+        return [copy_value(value) for value in known[number]]
 
 
 class Stop(CompiledOp):
-    """Ends the call where a check has found something."""
+    """Ends the call where something may be wrong."""
 
     __props__ = ()
 
-    def make_node(self, ledger):
-        return Apply(self, [ledger], [ps.int64()])
+    def make_node(self, signals):
+        return Apply(self, [signals], [ps.int64()])
 
 
 class Until(CompiledOp):
-    """The condition that ends a ``while`` loop, or a check in it that has found something."""
+    """The condition that ends a ``while`` loop, or a sign that something may be wrong."""
 
     __props__ = ()
 
-    def make_node(self, condition, ledger):
-        return Apply(self, [condition, ledger], [condition.type()])
-
-
-class CheckIf(Check):
-    """A check of what is known to be clean unless a condition holds."""
-
-    def make_node(self, value, ledger, row, condition):
-        return Apply(self, [value, ledger, row, condition], [ps.int64()])
+    def make_node(self, condition, signals):
+        return Apply(self, [condition, signals], [condition.type()])
 
 
 class InBlocks(CompiledOp):
-    """An elementwise operation, block by block, and whether anything bad was read or written.
+    """An elementwise operation that reads values block by block, and signals if one is bad.
 
     So that a large array passes from memory once, not twice.
 
     Parameters
     ----------
     elemwise : Elemwise
-    check : Check
-        Says what is bad.
-    inputs, outputs : tuple of int
-        Which of them are looked at.
+    inputs, outputs : tuple of (int, Watch)
+        Which of them are read, and for what.
     """
 
-    __props__ = ("elemwise", "check", "inputs", "outputs")
+    __props__ = ("elemwise", "inputs", "outputs")
 
-    def __init__(self, elemwise, check, inputs, outputs):
+    def __init__(self, elemwise, inputs, outputs):
         self.elemwise = elemwise
-        self.check = check
         self.inputs = inputs
         self.outputs = outputs
 
     def make_node(self, *inputs):
-        outputs = self.elemwise.make_node(*inputs).outputs
-        return Apply(self, list(inputs), [*(v.type() for v in outputs), ps.bool()])
+        outputs = self.elemwise.make_node(*inputs[:-1]).outputs
+        return Apply(self, list(inputs), [v.type() for v in outputs])
 
     def into(self, node):
         """Return a node of the same operation that writes into arrays, its last inputs."""
-        scalars = [ps.get_scalar_type(v.type.dtype)() for v in (*node.inputs, *node.outputs[:-1])]
-        results = self.elemwise.scalar_op.make_node(*scalars[: len(node.inputs)]).outputs
-        places = {i: len(node.inputs) + i for i in range(len(results))}
-        op = Elemwise(ps.Composite(scalars, results), inplace_pattern=places)
-        return op.make_node(*(v.type() for v in (*node.inputs, *node.outputs[:-1])))
+        operands = [*node.inputs[:-1], *node.outputs]
+        scalars = [ps.get_scalar_type(v.type.dtype)() for v in operands]
+        n = len(node.inputs) - 1
+        results = self.elemwise.scalar_op.make_node(*scalars[:n]).outputs
+        op = Elemwise(
+            ps.Composite(scalars, results), inplace_pattern={i: n + i for i in range(len(results))}
+        )
+        return op.make_node(*(v.type() for v in operands))

@@ -1,0 +1,215 @@
+"""The processor's exception flags in functions that Numba compiles.
+
+IEEE 754 has an operation raise a flag when it makes a NaN or an Inf.  The flags are sticky and
+belong to the thread: they are cleared before a function runs and read after it.  On x86-64 that
+takes two instructions; on aarch64 the C library does it.
+"""
+
+import platform
+from functools import lru_cache
+from hashlib import sha256
+
+import numpy as np
+import scipy.linalg.blas
+from llvmlite import ir
+from llvmlite.ir.instructions import CallInstr
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+from pytensor.link.numba.cache import compile_numba_function_src
+from pytensor.link.numba.dispatch.basic import numba_njit
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+SUPPORTED = X86 or platform.machine() == "aarch64"
+
+# Invalid operation, division by zero, overflow.
+INVALID, DIVIDED, OVERFLOWED = (1, 4, 8) if X86 else (1, 2, 4)
+ALL = INVALID | DIVIDED | OVERFLOWED
+
+_INT32 = ir.IntType(32)
+
+
+def _mxcsr(builder, name, slot):
+    """Store the control word of SSE into memory, or load it from there."""
+    address = ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [address])
+    function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}")
+    builder.call(function, [builder.bitcast(slot, address)])
+
+
+def _libm(builder, name):
+    """Call a function of the C library that takes a set of flags."""
+    kind = ir.FunctionType(_INT32, [_INT32])
+    function = cgutils.get_or_insert_function(builder.module, kind, name)
+    return builder.call(function, [ir.Constant(_INT32, ALL)])
+
+
+def _read(builder):
+    if not X86:
+        return _libm(builder, "fetestexcept")
+    slot = cgutils.alloca_once(builder, _INT32)
+    _mxcsr(builder, "stmxcsr", slot)
+    return builder.and_(builder.load(slot), ir.Constant(_INT32, ALL))
+
+
+def _clear(builder):
+    if not X86:
+        _libm(builder, "feclearexcept")
+        return
+    slot = cgutils.alloca_once(builder, _INT32)
+    _mxcsr(builder, "stmxcsr", slot)
+    others = ir.Constant(_INT32, 0xFFFFFFFF & ~ALL)
+    builder.store(builder.and_(builder.load(slot), others), slot)
+    _mxcsr(builder, "ldmxcsr", slot)
+
+
+@intrinsic
+def read_flags(typingctx):
+    """Return which flags are raised."""
+
+    def codegen(context, builder, signature, args):
+        return builder.zext(_read(builder), ir.IntType(64))
+
+    return types.int64(), codegen
+
+
+@intrinsic
+def clear_flags(typingctx):
+    """Clear the flags."""
+
+    def codegen(context, builder, signature, args):
+        _clear(builder)
+        return context.get_constant(types.int64, 0)
+
+    return types.int64(), codegen
+
+
+@intrinsic
+def call_apart(typingctx, function, args):
+    """Call a function that is not compiled into its caller.
+
+    LLVM knows nothing of the flags: arithmetic of the function itself could be moved to before
+    they are cleared, or to after they are read.
+    """
+    inner = typingctx.resolve_function_type(function, tuple(args), {})
+    compiled = function.dispatcher.get_compile_result(inner)
+
+    def codegen(context, builder, signature, values):
+        context.active_code_library.add_linking_library(compiled.library)
+        given = cgutils.unpack_tuple(builder, values[1]) if len(args) else []
+        if inner.args and isinstance(inner.args[-1], types.StarArgTuple | types.StarArgUniTuple):
+            fixed = len(inner.args) - 1
+            rest = context.make_tuple(builder, inner.args[-1], given[fixed:])
+            given = [*given[:fixed], rest]
+        result = context.call_internal(builder, compiled.fndesc, inner, given)
+        for block in builder.function.blocks:
+            for instruction in block.instructions:
+                if isinstance(instruction, CallInstr) and compiled.fndesc.llvm_func_name == getattr(
+                    instruction.callee, "name", None
+                ):
+                    instruction.attributes.add("noinline")
+        return result
+
+    return inner.return_type(function, args), codegen
+
+
+@lru_cache(maxsize=1)
+def _functions():
+    """Return functions that Python can call: one reads the flags, one clears them."""
+
+    def read():
+        return read_flags()
+
+    def clear():
+        return clear_flags()
+
+    return numba_njit(read, final_function=True), numba_njit(clear, final_function=True)
+
+
+def raised():
+    """Return which flags are raised in this thread."""
+    return _functions()[0]()
+
+
+def clear():
+    """Clear the flags of this thread."""
+    _functions()[1]()
+
+
+TEST = """
+def compute(x, out):
+    for i in range(x.size):
+        out[0, i] = np.log(x[i])
+        out[1, i] = np.exp(x[i])
+        out[2, i] = x[i] * x[i]
+        out[3, i] = np.log1p(x[i])
+        out[4, i] = x[i] - x[i] * two
+        out[5, i] = np.arccos(x[i] / (abs(x[i]) + two))
+    return out[0, 0]
+
+def test(x, out):
+    clear_flags()
+    call_apart(compute_there, (x, out))
+    return read_flags()
+"""
+
+
+@lru_cache(maxsize=1)
+def are_reliable():
+    """Whether the flags say the same as the values, in code that Numba compiles here."""
+    if not SUPPORTED:
+        return False
+    key = sha256(TEST.encode()).hexdigest()
+
+    def compiled(name, last=False, **names):
+        function = compile_numba_function_src(
+            TEST,
+            name,
+            {**globals(), **names, "two": 2.0},
+            cache_key=f"theanoguard_{name}_{key}",
+        )
+        return numba_njit(function, final_function=last, cache=True)
+
+    test = compiled("test", last=True, compute_there=compiled("compute"))
+    for dtype in ("float64", "float32"):
+        largest = np.finfo(dtype).max
+        for special in (0.0, -0.5, -1.0, -2.0, 0.5, 100.0, 800.0, -800.0, largest, -largest):
+            for place in (0, 5, 18):
+                x = np.full(19, 1.5, dtype)
+                x[place] = special
+                out = np.zeros((6, x.size), dtype)
+                flags = test(x, out)
+                if bool(flags) == bool(np.isfinite(out).all()):
+                    return False
+    return True
+
+
+@lru_cache(maxsize=1)
+def products_carry():
+    """Whether matrix products multiply 0 by NaN and Inf, instead of leaving zeros out."""
+    blas = scipy.linalg.blas
+    for dtype, prefix in (("float64", "d"), ("float32", "s")):
+        dot, gemv, gemm = (getattr(blas, prefix + name) for name in ("dot", "gemv", "gemm"))
+        for n in (1, 3, 8, 33, 130):
+            for bad in (np.nan, np.inf, -np.inf):
+                matrix, zeros = np.zeros((n, n), dtype, "F"), np.zeros(n, dtype)
+                matrix[n // 2, n // 3] = bad
+                row, empty = np.zeros(n, dtype), np.zeros((n, n), dtype, "F")
+                row[n // 2] = bad
+                products = [
+                    dot(row, zeros),
+                    dot(zeros, row),
+                    *(gemv(1.0, matrix, zeros, trans=t) for t in (0, 1)),
+                    *(gemv(1.0, empty, row, trans=t) for t in (0, 1)),
+                    *(
+                        gemm(1.0, a, b, trans_a=s, trans_b=t)
+                        for a, b in (
+                            (matrix, 0 * zeros[:, None] + zeros),
+                            (zeros[None] * zeros[:, None], matrix),
+                        )
+                        for s in (0, 1)
+                        for t in (0, 1)
+                    ),
+                ]
+                if any(np.isfinite(product).all() for product in products):
+                    return False
+    return True

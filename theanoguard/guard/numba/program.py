@@ -1,0 +1,365 @@
+"""The program that runs in every call: the user's, and what signals that something may be wrong."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.shape import Shape, Shape_i
+
+from theanoguard._facts import Kind, holds_nonfinite
+from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
+from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.guard.graph.checks import CheckedGraph, has_elements
+from theanoguard.guard.graph.judging import Part
+from theanoguard.guard.numba import signs
+from theanoguard.guard.numba.ops import (
+    SIGNALS,
+    Bracketed,
+    InBlocks,
+    Recorded,
+    Recording,
+    Stop,
+    Until,
+    Watch,
+)
+from theanoguard.guard.plan import Plan, first_readers, gives_clean, may_be_large, runs_in_blocks
+
+
+def plan_of(fgraph, order, policy, inner_graphs, is_inner=False):
+    """Return the plan of a graph and of those in it, as a :class:`Part`.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : list of Apply
+    policy : Policy
+    inner_graphs : callable
+        ``inner_graphs(node)`` returns those that Numba compiles on their own.
+    is_inner : bool
+    """
+    inner = {
+        node: [plan_of(graph, graph.toposort(), policy, inner_graphs, True) for graph in graphs]
+        for node in order
+        if (graphs := inner_graphs(node))
+    }
+    plan = Plan(
+        fgraph,
+        order,
+        policy,
+        updated=() if is_inner else fgraph.inputs,
+        guarded_inner=inner,
+        whole_inner={n for n, parts in inner.items() if gives_clean(n, [p.plan for p in parts])},
+        is_inner=is_inner,
+        proofs=False,
+    )
+    return Part(plan, inner)
+
+
+@dataclass(frozen=True)
+class Reliance:
+    """What the program may rely on.
+
+    Parameters
+    ----------
+    flags : bool
+        Whether exception flags count.
+    products : bool
+        Whether matrix products carry NaN and Inf past zeros.
+    recording : Recording
+        Of the nodes that run in Python.
+    runs_in_python : callable
+        Whether an operation does.
+    quiet : frozenset of Apply
+        Nodes that raise flags in healthy calls, for lanes that are thrown away.
+    """
+
+    flags: bool
+    products: bool
+    recording: Recording
+    runs_in_python: Callable
+    quiet: frozenset = frozenset()
+
+
+def program_of(part, policy, reliance):
+    """Return the graph of a function with its signs.
+
+    Parameters
+    ----------
+    part : Part
+    policy : Policy
+    reliance : Reliance
+
+    Returns
+    -------
+    CheckedGraph
+        Takes the signals as its last input.
+    int
+        How many values it reads.
+    """
+    writer = Writer(part, policy, reliance)
+    return writer.graph, writer.n_read
+
+
+class Writer:
+    """Writes a graph with what signals.
+
+    Parameters
+    ----------
+    part, policy, reliance
+        As for :func:`program_of`.
+    around : Apply or None
+        The node whose inner graph this is.
+    infinite : bool
+        Whether an Inf that is meant may enter the inner graph.
+
+    Attributes
+    ----------
+    graph : CheckedGraph
+    signals : bool
+        Whether the graph signals anything by itself, and has to be given the signals.
+    records : bool
+        Whether a node runs in Python.
+    n_read : int
+        How many values are read, here and in inner graphs.
+    """
+
+    def __init__(self, part, policy, reliance, around=None, infinite=False):
+        self.plan = part.plan
+        self._part = part
+        self._policy = policy
+        self._reliance = reliance
+        self._around = around
+        self._raises = policy.action == "raise"
+        fgraph = self.plan.fgraph
+        self._signals = SIGNALS("signals")
+        self._order = []
+        self._new = {variable: variable for variable in fgraph.inputs}
+        self._certain = _certain(self.plan)
+        # Values that are no numbers but may have come from one: perhaps a wild place in memory.
+        self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
+        self._harmless = {node: self._is_harmless(node) for node in self.plan.order}
+        self._infinite = expected_infinities(self.plan.order, fgraph.inputs if infinite else ())
+        self._bracketed = {
+            node
+            for node in self.plan.order
+            if self.uses_flags and node not in part.inner and self._is_bracketed(node)
+        }
+        self._watches = {v: self._watch(kinds) for v, kinds in self._points().items() if kinds}
+        self.n_read = len(self._watches)
+        self._waiting = self._block_readers()
+        self.signals = bool(self._watches or self._bracketed)
+        self.records = any(map(reliance.runs_in_python, (n.op for n in self.plan.order)))
+        self.graph = self._written()
+
+    @property
+    def uses_flags(self):
+        """Whether flags are signs of what this policy looks for."""
+        return self._reliance.flags and not self._policy.big and self._policy.judge == "node"
+
+    # -- what signals
+
+    def _is_bracketed(self, node):
+        return (
+            node in self._reliance.quiet
+            or node not in self._certain
+            or not signs.keeps_flags(node.op)
+            or any(self._is_exempt(v) for v in node.outputs)
+        )
+
+    def _is_exempt(self, variable):
+        return self._policy.exempts(self.plan.as_built(variable))
+
+    def _watch(self, kinds):
+        policy = self._policy
+        if policy.big:
+            return Watch(policy.nan, policy.inf, True, policy.limit)
+        return Watch(policy.nan and Kind.NAN in kinds, policy.inf and Kind.INF in kinds, False, 0.0)
+
+    def _points(self):
+        """Return which variables are read, and for what."""
+        policy, plan = self._policy, self.plan
+        wanted = (Kind.NAN if policy.nan else Kind.NONE) | (Kind.INF if policy.inf else Kind.NONE)
+        entering = []
+        if self._around is None:  # those in `kept` are read when they were set
+            entering = [v for v in plan.inputs if has_elements(v) and v not in plan.kept]
+        if policy.judge == "result":
+            ends = () if self._around else plan.fgraph.outputs
+            return {v: Kind.BOTH for v in ends if has_elements(v) and not self._is_constant(v)}
+        if policy.big:
+            points = dict.fromkeys(entering, Kind.BOTH)
+            for node in plan.order:
+                if node in self._certain:
+                    points |= {v: Kind.BOTH for _, v in plan.nodes[node].checked()}
+                if isinstance(node.op, IfElse):
+                    points |= dict.fromkeys(node.outputs, Kind.BOTH)
+            return {v: kinds for v, kinds in points.items() if has_elements(v)}
+        sources = dict.fromkeys((v for v in entering if holds_nonfinite(v)), wanted)
+        constants = signs.from_constants(plan.order)
+        for node in plan.order:
+            if node in self._part.inner or node not in self._certain:
+                continue
+            if self.uses_flags and node not in self._bracketed:
+                kinds = signs.unsignalled(node, policy.anywhere, constants) & wanted
+            elif isinstance(node.op, IfElse):
+                kinds = wanted
+            else:
+                kinds = signs.may_make(node, policy.anywhere) & wanted
+            if not kinds:
+                continue
+            for variable in node.outputs:
+                if (
+                    holds_nonfinite(variable)
+                    and has_elements(variable)
+                    and variable not in plan.unwritten
+                    and not self._is_exempt(variable)
+                ):
+                    sources[variable] = kinds
+        if not all(self._harmless.values()):
+            return sources  # read before something may be done with them
+        return watch_points(
+            plan.order,
+            sources,
+            carries=self._carries,
+            infinite=() if policy.anywhere else self._infinite,
+        )
+
+    def _carries(self, node, operand):
+        if node in self._part.inner or node not in self._certain:
+            return {}
+        carried = signs.carried(node, operand, self._reliance.products)
+        return {
+            i: kinds
+            for i, kinds in carried.items()
+            if node.outputs[i] not in self.plan.unwritten and not self._is_exempt(node.outputs[i])
+        }
+
+    @staticmethod
+    def _is_constant(variable):
+        return isinstance(variable, Constant)
+
+    def _is_harmless(self, node):
+        """Whether a node can be run on whatever has been computed."""
+        reads_computed = any(v in self._computed for v in node.inputs)
+        if not isinstance(node.op, Shape | Shape_i) and (
+            reads_computed
+            or any(signs.is_number(v) for v in node.inputs if not isinstance(v, Constant))
+        ):
+            self._computed.update(v for v in node.outputs if not signs.is_number(v))
+        if reads_computed and not isinstance(node.op, signs.COUNTING):
+            return False
+        return node in self._part.inner or signs.is_steady(node.op)
+
+    def _block_readers(self):
+        """Return the node that reads each large input first, if it can read it in blocks."""
+        if self._around is not None:
+            return {}
+        points = [v for v in self.plan.fgraph.inputs if v in self._watches]
+        return {
+            variable: node
+            for variable, node in first_readers(points, self.plan.order).items()
+            if runs_in_blocks(node) and node not in self._bracketed
+        }
+
+    # -- writing
+
+    def _get(self, variable):
+        return variable if isinstance(variable, Constant) else self._new[variable]
+
+    def _append(self, node):
+        self._order.append(node)
+        return node.outputs
+
+    def _written(self):
+        fgraph = self.plan.fgraph
+        for variable in fgraph.inputs:
+            if variable not in self._waiting:
+                self._read(variable)
+        for node in self.plan.order:
+            self._write(node)
+        loop = self._around.op if self._around is not None else None
+        if self._raises and isinstance(loop, Scan) and loop.info.as_while:
+            self.signals = True
+            condition = fgraph.outputs[-1]
+            [ends] = self._append(Until().make_node(self._get(condition), self._signals))
+            self._new[condition] = ends
+        outputs = [self._get(v) for v in fgraph.outputs]
+        return CheckedGraph([*fgraph.inputs, self._signals], outputs, self._order)
+
+    def _read(self, variable):
+        watch = self._watches.get(variable)
+        if watch is not None:
+            self._append(watch.make_node(self._new[variable], self._signals))
+
+    def _write(self, node):
+        if self._raises and not self._harmless[node]:
+            self.signals = True
+            self._append(Stop().make_node(self._signals))
+        inputs = [self._get(v) for v in node.inputs]
+        entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
+        if entering:
+            self._write_in_blocks(node, inputs, entering)
+            return
+        op = node.op
+        if node in self._part.inner:
+            op = self._written_op(node)
+        elif self._reliance.runs_in_python(op):
+            op = Recorded(node, self._reliance.recording)
+        takes_signals = node in self._part.inner and op is not node.op
+        if node in self._bracketed:
+            self.signals = takes_signals = True
+            op = Bracketed(op)
+        if takes_signals:
+            inputs.append(self._signals)
+        outputs = self._append(Apply(op, inputs, [v.clone() for v in node.outputs]))
+        self._new.update(zip(node.outputs, outputs, strict=True))
+        for variable in node.outputs:
+            self._read(variable)
+
+    def _write_in_blocks(self, node, inputs, entering):
+        read = [(i, v) for i, v in enumerate(node.outputs) if v in self._watches]
+        in_blocks = [(i, v) for i, v in read if may_be_large(v)]
+        op = InBlocks(
+            node.op,
+            tuple((node.inputs.index(v), self._watches[v]) for v in entering),
+            tuple((i, self._watches[v]) for i, v in in_blocks),
+        )
+        outputs = self._append(op.make_node(*inputs, self._signals))
+        self._new.update(zip(node.outputs, outputs, strict=True))
+        for pair in read:
+            if pair not in in_blocks:
+                self._read(pair[1])
+
+    def _written_op(self, node):
+        """Return the op with what signals in its inner graphs; itself where nothing does."""
+        infinite = any(v in self._infinite for v in node.inputs)
+        writers = [
+            Writer(part, self._policy, self._reliance, node, infinite)
+            for part in self._part.inner[node]
+        ]
+        self.n_read += sum(writer.n_read for writer in writers)
+        if not any(writer.signals or writer.records for writer in writers):
+            return node.op
+        self.signals = True
+        return with_inner_graphs(node.op, [writer.graph for writer in writers])
+
+
+def _certain(plan):
+    """Return the nodes whose results count in every call.
+
+    Where PyTensor computes both branches of an ``IfElse``, what only one of them needs may be
+    thrown away.
+    """
+    if not any(isinstance(node.op, IfElse) for node in plan.order):
+        return set(plan.order)
+    needed = {v.owner for v in plan.fgraph.outputs}
+    for node in reversed(plan.order):
+        if node in needed:
+            certain = node.inputs[:1] if isinstance(node.op, IfElse) else node.inputs
+            needed.update(v.owner for v in certain)
+    return {node for node in plan.order if node in needed}
+
+
+def is_one_piece(node, part):
+    """Whether an op with an inner graph is compiled as one piece."""
+    return isinstance(node.op, OpFromGraph) and node not in part.inner

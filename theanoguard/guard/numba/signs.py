@@ -1,0 +1,253 @@
+"""By which signs a function that Numba compiles shows a bad value: flags, and values that are read.
+
+Most operations raise an exception flag when they make a NaN or an Inf.  For what the others make,
+and for what enters, some values are read (:mod:`~theanoguard.guard.carry`).
+"""
+
+import pytensor.scalar as ps
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.blas import BatchedDot, Gemv
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.shape import Reshape, Shape, Shape_i
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+
+from theanoguard._facts import (
+    SIGNALLING,
+    Kind,
+    carries,
+    constant_kinds,
+    holds_nonfinite,
+    is_float,
+    makes,
+    scalar_carries,
+    scalar_makes,
+    signals,
+)
+from theanoguard._pytensor import (
+    IfElse,
+    Scan,
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    inner_graph,
+)
+
+# Operations that compute whatever they are given, without harm, and end: unlike many routines of
+# linear algebra or random draws when they are given NaN.
+STEADY = (
+    Alloc,
+    AllocEmpty,
+    Argmax,
+    BatchedDot,
+    CAReduce,
+    CheckAndRaise,
+    CumOp,
+    DeepCopyOp,
+    DimShuffle,
+    Dot,
+    Elemwise,
+    Gemv,
+    IfElse,
+    IncSubtensor,
+    Join,
+    LogSoftmax,
+    MakeVector,
+    Reshape,
+    ScalarFromTensor,
+    Shape,
+    Shape_i,
+    Softmax,
+    Split,
+    Subtensor,
+    TensorFromScalar,
+    ps.ScalarOp,
+    *advanced_increment_ops,
+    *advanced_subtensor_ops,
+)
+# Of these, the ones that take integers for numbers, not for sizes or places in memory.
+COUNTING = (
+    CAReduce,
+    CheckAndRaise,
+    DeepCopyOp,
+    DimShuffle,
+    Elemwise,
+    ScalarFromTensor,
+    TensorFromScalar,
+    ps.ScalarOp,
+)
+# Of these, the ones that may run in Python, where NumPy clears the flags.
+MAY_CLEAR_FLAGS = (CheckAndRaise, *advanced_increment_ops, *advanced_subtensor_ops)
+
+# Half of the bits of a float32 are enough for an estimate of 1 / sqrt(x), which LLVM prefers to a
+# division where it may take reciprocals (``numba__fastmath``), and which raises no flag.
+ESTIMATED = (ps.Sqrt, ps.Pow, ps.TrueDiv, ps.Reciprocal, ps.IntDiv, ps.Mod)
+
+
+def is_steady(op):
+    """Whether an operation, and all that it consists of, is in the table `STEADY`."""
+    if hasattr(op, "core_op"):
+        return is_steady(op.core_op)
+    if isinstance(op, Scan) and op.info.as_while:
+        return False
+    if isinstance(op, STEADY):
+        return True
+    inner = getattr(op, "fgraph", None)
+    return inner is not None and all(is_steady(node.op) for node in inner.apply_nodes)
+
+
+def is_number(variable):
+    """Whether a variable holds floating-point numbers."""
+    return getattr(variable.type, "dtype", "int64") not in ps.discrete_dtypes
+
+
+def keeps_flags(op):
+    """Whether an operation leaves the flags that have been raised before it."""
+    if isinstance(op, OpFromGraph):
+        return all(keeps_flags(node.op) for node in inner_graph(op).apply_nodes)
+    if isinstance(op, MAY_CLEAR_FLAGS) or not isinstance(op, STEADY):
+        return False
+    scalar_op = op if isinstance(op, ps.ScalarOp) else getattr(op, "scalar_op", None)
+    return scalar_op is None or _is_compiled(scalar_op)
+
+
+def _is_compiled(scalar_op):
+    """Whether Numba compiles a scalar operation, and never runs it in Python."""
+    if isinstance(scalar_op, ps.Composite):
+        return all(_is_compiled(node.op) for node in scalar_op.fgraph.apply_nodes)
+    return type(scalar_op) in SIGNALLING or isinstance(
+        scalar_op, ps.LogicalComparison | ps.BinaryBitOp | ps.UnaryBitOp
+    )
+
+
+def unsignalled(node, anywhere, constants=frozenset()):
+    """Return the kinds of bad values that a node may make from finite numbers without a flag.
+
+    Parameters
+    ----------
+    node : Apply
+    anywhere : bool
+        Whether an Inf that is a constant counts.
+    constants : collection of Variable
+        What is computed from constants alone, perhaps when the function is compiled.
+
+    Returns
+    -------
+    Kind
+    """
+    op = node.op
+    if not any(map(holds_nonfinite, node.outputs)):
+        return Kind.NONE
+    if isinstance(op, OpFromGraph):
+        return _of_graph(inner_graph(op), anywhere)
+    scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+    if isinstance(scalar_op, ps.Composite):
+        return _of_graph(scalar_op.fgraph, anywhere) | _literals(node, anywhere)
+    if isinstance(scalar_op, ps.ScalarOp):
+        return _of_scalar(scalar_op, node, anywhere, constants)
+    if (
+        isinstance(op, CumOp)
+        and is_float(node.inputs[0])
+        and not isinstance(node.inputs[0], Constant)
+    ):
+        return Kind.NONE  # a loop that Numba compiles
+    return Kind.NONE if signals(node, on_c=False) else may_make(node, anywhere)
+
+
+def may_make(node, anywhere):
+    """Return the kinds of bad values that a node may make, with a flag or without one."""
+    made, literals = makes(node), _literals(node, anywhere=True)
+    return made & ~Kind.INF if made == literals and not anywhere else made
+
+
+def from_constants(order):
+    """Return what a graph computes from constants alone."""
+    found = set()
+    for node in order:
+        if all(isinstance(v, Constant) or v in found for v in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _of_graph(fgraph, anywhere):
+    order = fgraph.toposort()
+    constants, kinds = from_constants(order), Kind.NONE
+    for node in order:
+        kinds |= unsignalled(node, anywhere, constants)
+    return kinds
+
+
+def _literals(node, anywhere):
+    kinds = Kind.NONE
+    for variable in node.inputs:
+        kinds |= constant_kinds(variable)
+    return kinds if anywhere else kinds & ~Kind.INF
+
+
+def _of_scalar(op, node, anywhere, constants):
+    dtypes = {v.type.dtype for v in (*node.inputs, *node.outputs)}
+    known = type(op) in SIGNALLING and not dtypes & {"float16", "complex64", "complex128"}
+    if node.outputs[0] in constants or ("float32" in dtypes and type(op) in ESTIMATED):
+        known = False
+    if known:
+        return _literals(node, anywhere)
+    return scalar_makes(op, node.inputs, node.outputs)
+
+
+def carried(node, operand, products):
+    """Return what a node carries from one operand, by output, as Numba compiles it.
+
+    Parameters
+    ----------
+    node : Apply
+    operand : int
+    products : bool
+        Whether matrix products carry.
+
+    Returns
+    -------
+    dict of int to Kind
+    """
+    if isinstance(node.op, Dot | BatchedDot | Gemv) and not products:
+        return {}
+    if isinstance(node.op, ps.ScalarOp):
+        return scalar_carries(node.op, node.inputs, node.outputs, operand)
+    if isinstance(node.op, OpFromGraph):
+        return _carried_through(inner_graph(node.op), operand, products)
+    return carries(node, operand)
+
+
+def _carried_through(fgraph, operand, products):
+    """Return what a graph carries from one of its inputs to its outputs."""
+    reached = {fgraph.inputs[operand]: {Kind.NAN: Kind.NAN, Kind.INF: Kind.INF}}
+    for node in fgraph.toposort():
+        for i, variable in enumerate(node.inputs):
+            arriving = reached.get(variable)
+            if arriving is None:
+                continue
+            for o, kind in carried(node, i, products).items():
+                leaving = reached.setdefault(node.outputs[o], {})
+                for start, now in arriving.items():
+                    if now in kind:
+                        leaving[start] = Kind.NAN if now == Kind.NAN else Kind.BOTH
+    found = {}
+    for i, output in enumerate(fgraph.outputs):
+        kinds = Kind.NONE
+        for start in reached.get(output, {}):
+            kinds |= start
+        if kinds:
+            found[i] = kinds
+    return found
