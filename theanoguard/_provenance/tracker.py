@@ -304,11 +304,12 @@ class ProvenanceTracker(Feature):
             # A rewrite made it inside of what it replaces, which several lines may have built.
             places = (made.place(v) for v in self._stands_for(variable))
             lines = list(dict.fromkeys(line for line in places if line is not None))
-            if len({(line.file, line.line) for line in lines}) == 1:
+            several = {(line.file, line.line): line for line in reversed(lines)}
+            if len(several) == 1:
                 one = lines[0] if len(lines) == 1 else replace(lines[0], marked=None, column=None)
                 return one, ()
             if lines:
-                return lines[0], tuple(lines)
+                return lines[0], tuple(reversed(several.values()))
         return next((line for v in chain if (line := made.place(v)) is not None), None), ()
 
     def _stands_for(self, variable):

@@ -46,7 +46,9 @@ def describe(origin, mask, event=None):
         else:
             operands = _region_operands(place)
             op = op_name(node.op)
-            expression = apply_text(node.op, [o.text for o in operands])
+            # What is not looked into has no numbers of its own to show, but a formula.
+            texts = [o.text for o in operands]
+            expression = name if op == "composite" else apply_text(node.op, texts)
         hint = hint_for(situation_of(place, made, op, value, provenance))
     in_term = made is not None and made.bad is not None
     bad = made.bad if in_term else mask(array)

@@ -57,7 +57,7 @@ def provenance_of(place, step=None):
 def _of_step(found, node, step):
     if step is None or step.node is None or not found.inner:
         return found
-    inner_nodes = list(node.op.scalar_op.fgraph.toposort())
+    inner_nodes = list(getattr(node.op, "scalar_op", node.op).fgraph.toposort())
     inner = found.inner[inner_nodes.index(step.node)]
     if step.node.op == step.op or not inner.inner:
         return inner

@@ -5,6 +5,7 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -158,6 +159,15 @@ def _is_sum(text):
     return False
 
 
+_SAME_VALUE = (
+    DimShuffle,
+    ViewOp,
+    DeepCopyOp,
+    SpecifyShape,
+    CheckAndRaise,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 MAX_DEPTH = 5
 """How many operations a formula holds inside one another; of one deeper its name is shown."""
 
@@ -188,13 +198,14 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     node = variable.owner
     if node is None:
         return "an unnamed input"
-    if isinstance(node.op, (DimShuffle, ViewOp, DeepCopyOp, SpecifyShape, CheckAndRaise)):
+    if isinstance(node.op, _SAME_VALUE):
         return name_of(node.inputs[0], depth, own)
     if depth <= 0:
         return shown_op(op_name(node.op))
-    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite):
+    scalar_op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+    if isinstance(scalar_op, Composite):
         names = [name_of(v, depth - 1, own) for v in node.inputs]
-        return scalar_name(node.op.scalar_op.fgraph, node.outputs.index(variable), names, depth)
+        return scalar_name(scalar_op.fgraph, node.outputs.index(variable), names, depth)
     operands = node.inputs
     if op_name(node.op) == "dot" and len(operands) == 5:
         operands = operands[2:4]  # Gemm and Gemv: alpha * x @ y + beta * z
