@@ -2,9 +2,10 @@
 
 Six workloads in float32, looked at for NaN and Inf.  All variants of a workload live in one
 process and are called alternately, in random order within each round; what is compared is wall
-time, and what is reported the median of the paired ratios to the unguarded function.  A round of a
-variant is a series of calls that ends when the device has finished and, under the guard, when all
-flags have been read.  Inputs and shared variables lie on the device.
+time, and what is reported the median of the paired ratios to the unguarded function.  It is done
+twice: "waiting" for the results of each call (``block_until_ready``), and in a "stream" of calls of
+which only the last is waited for.  Each series ends when the device has finished and, under the
+guard, when all flags have been read.  Inputs and shared variables lie on the device.
 
 Then each guarded variant is given a NaN: the table says how many calls later the error came, and
 whether the weights are those of before the bad call.  ``--memory`` measures the peak of the
@@ -124,12 +125,16 @@ class Measured:
     weights: list
     on: Callable = contextlib.nullcontext
 
-    def seconds(self, calls):
+    def seconds(self, calls, waiting=False):
         """Return the wall time of a call, over a series of them."""
+        import jax
+
         with self.on():
             start = time.perf_counter()
             for _ in range(calls):
                 results = self.run(*self.values)
+                if waiting:
+                    jax.block_until_ready(results)
             finished(self.weights, results)
             return (time.perf_counter() - start) / calls
 
@@ -188,13 +193,14 @@ def measure(title, rounds, budget):
         compiled = time.perf_counter() - start
         calls[name] = max(3, min(200, int(budget / variants[name].seconds(5))))
         print(f"  {name}: compiled in {compiled:.1f} s", file=sys.stderr, flush=True)
-    times = {name: [] for name in variants}
-    for _ in range(rounds):
-        for name in random.sample(list(variants), len(variants)):
-            times[name].append(variants[name].seconds(calls[name]))
-    row = {"workload": title, "ms": 1e3 * statistics.median(times["plain"])}
-    for name in [n for n in variants if n != "plain"]:
-        row[name] = ratio(times, name)
+    row = {"workload": title}
+    for how in ("waiting", "stream"):
+        times = {name: [] for name in variants}
+        for _ in range(rounds):
+            for name in random.sample(list(variants), len(variants)):
+                times[name].append(variants[name].seconds(calls[name], how == "waiting"))
+        row[how] = {"ms": 1e3 * statistics.median(times["plain"])}
+        row[how].update((name, ratio(times, name)) for name in variants if name != "plain")
     row["held MB"] = variants["later"].fn.vm.guard.held / 1e6
     row["read"] = variants["later"].fn.vm.guard.n_read
     for name in ("later", "now"):
@@ -255,14 +261,20 @@ def table(titles, rounds, budget):
     rows = []
     for title in titles:
         rows.append(measure(title, rounds, budget))
-        print("  ".join(f"{k}={format_cell(v)}" for k, v in rows[-1].items()), flush=True)
-    names = [n for n in (*PLAIN[1:], *GUARDED) if all(n in row for row in rows)]
-    means = {n: geometric_mean(row[n] for row in rows) for n in names}
-    print("geometric mean  " + "  ".join(f"{n}={m:.3f}" for n, m in means.items()))
+        print(title, flush=True)
+        for name, value in rows[-1].items():
+            print(f"  {name}: {format_cell(value)}", flush=True)
+    means = {}
+    for how in ("waiting", "stream"):
+        names = [n for n in (*PLAIN[1:], *GUARDED) if all(n in row[how] for row in rows)]
+        means[how] = {n: geometric_mean(row[how][n] for row in rows) for n in names}
+        print(f"geometric mean, {how}: {format_cell(means[how])}")
     return {"rows": rows, "geometric mean": means, "device": jax.devices()[0].device_kind}
 
 
 def format_cell(value):
+    if isinstance(value, dict):
+        return "  ".join(f"{name} {format_cell(cell)}" for name, cell in value.items())
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 

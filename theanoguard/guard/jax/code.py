@@ -1,6 +1,5 @@
 """What JAX traces for the operations of ``ops.py``; loaded with JAX, when a graph is compiled."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial, singledispatch
 
@@ -42,7 +41,7 @@ from theanoguard.guard.jax.ops import (
     Watched,
 )
 
-# Values are first reduced to at most so many elements, one by one, and then together.
+# On a processor, values are first reduced to at most so many elements.
 SMALL = 256
 # So many parts of an array are laid over each other at a time, which is one loop that the vector
 # units run; XLA's own reduction of a whole array takes two to three times as long on a processor.
@@ -82,7 +81,7 @@ class Question:
         compares integers faster than numbers of which one may be NaN.
         """
         if jnp.issubdtype(v.dtype, jnp.bool_):
-            return v.astype(jnp.int8), 0
+            return v.astype(jnp.int8), np.int8(0)
         if jnp.issubdtype(v.dtype, jnp.complexfloating):
             parts = [v.real, v.imag, *([jnp.abs(v)] if self.limit is not None else [])]
             severities, allowed = zip(*map(self.severity, parts), strict=True)
@@ -101,6 +100,11 @@ class Question:
         if self.limit is not None:
             return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
         return severity, infinite - 1 if self.inf else infinite
+
+    def excess(self, v):
+        """Return integers for the elements of `v`, which are 0 unless the element is bad."""
+        severity, allowed = self.severity(v)
+        return jnp.maximum(severity, allowed) - allowed
 
 
 RAISED = Question(True, True, None)  # of flags and marks, which are 0 or 1
@@ -125,41 +129,32 @@ def asked_of(policy, watched, v, operands):
 
 
 def any_bad(asked):
-    """Return whether any element is bad, in pairs of a `Question` and a value."""
-    together = defaultdict(list)  # by question and dtype
-    found = []
+    """Return whether any element is bad, in pairs of a `Question` and a value.
+
+    Values of one shape are laid over each other, as they are made: that joins the loops that make
+    them, and leaves one array of each shape to reduce.  A reduction of each value would be a kernel
+    of its own on a GPU; to join them end to end takes XLA minutes to compile.
+    """
+    worst = {}  # by shape and type, how far elements are above what is allowed
     for question, v in asked:
-        if v.size > SMALL:
-            severity, allowed = largest_severity(question, v.ravel())
-            together[None, severity.dtype, int(allowed)].append(severity)
-        elif v.size:
-            together[question, v.dtype, None].append(v.ravel())
-    for (question, _, allowed), several in together.items():
-        joined = several[0] if len(several) == 1 else jnp.concatenate(several)
-        if question is not None:
-            joined, allowed = question.severity(joined)
-        while joined.size > PARTS:
-            joined = overlaid(joined)
-        found.append(jnp.max(joined) > allowed)
+        if v.size > SMALL and jax.default_backend() == "cpu":
+            excess = overlaid(v.ravel(), question.excess)
+            while excess.size > SMALL:
+                excess = overlaid(excess)
+        else:
+            excess = question.excess(v)
+        key = excess.shape, excess.dtype
+        worst[key] = jnp.maximum(worst[key], excess) if key in worst else excess
+    found = [jnp.any(excess != 0) for excess in worst.values()]
     return jnp.any(jnp.stack(found)) if found else jnp.zeros((), bool)
 
 
-def largest_severity(question, flat):
-    """Return at most `SMALL` severities, the largest of a vector among them, and what is allowed.
-
-    On a processor of the parts, since XLA would write the severities of the whole into memory.
-    """
-    allowed = question.severity(flat[:1])[1]
-    if jax.default_backend() != "cpu":
-        return jnp.max(question.severity(flat)[0])[None], allowed
-    severity = overlaid(flat, lambda part: question.severity(part)[0])
-    while severity.size > SMALL:
-        severity = overlaid(severity)
-    return severity, allowed
-
-
 def overlaid(size, of_part=lambda part: part):
-    """Return the larger ones of elements of a vector that are far apart."""
+    """Return the larger ones of elements of a vector that are far apart.
+
+    With `of_part` of what is computed of them, part by part: XLA would write the whole into memory
+    on a processor.
+    """
     n = size.shape[-1]
     length = -(-n // PARTS)
     starts = sorted({min(i * length, n - length) for i in range(PARTS)})

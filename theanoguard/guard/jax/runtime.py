@@ -38,6 +38,9 @@ REFINEMENTS = 3
 # its size is not known.
 SHARE, UNKNOWN = 0.1, 1 << 30
 
+# How many calls the device may be behind before it is waited for.
+AHEAD = 2
+
 _order = itertools.count()
 _in_flight: dict["JaxRuntime", None] = {}  # what has calls in flight is kept alive
 
@@ -171,17 +174,21 @@ class JaxRuntime(JittedRuntime):
         return results
 
     def _read_what_is_due(self):
+        """Read flags if it is time, those of the last calls excepted.
+
+        A device that is a call or two behind has computed the others, so that it need not be
+        waited for.  To read takes as long as to start a few calls: it is done as seldom as allowed.
+        """
         calls, policy = self._calls, self.policy
         is_due = (
             len(calls) >= policy.delay_calls
             or time.monotonic() - calls[0].began > 1e-3 * policy.delay_ms
         )
-        if self._probe is None and (is_due or len(calls) >= policy.delay_calls // 2):
+        if self._probe is None and (is_due or len(calls) == policy.delay_calls - AHEAD):
             self.held = self._programs.held_bytes([(c.values, c.results) for c in calls])
             is_due = is_due or self.held > self._limit
-            self._history.copy_to_host_async()
             self._probe = self._history, len(calls)
-        if self._probe is not None and (is_due or self._probe[0].is_ready()):
+        if is_due:
             self._sort_out(*self._probe)
             if self._suspects:
                 self.read()
