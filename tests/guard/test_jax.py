@@ -9,8 +9,9 @@ import pytensor.tensor as pt
 import pytest
 from guarding import ALL, trip
 from pytensor.compile.mode import Mode
+from pytensor.link.basic import Container
 
-from theanoguard import GuardError, GuardMode
+from theanoguard import GuardError, GuardMode, events_of, sync
 from theanoguard.guard.jax import linker as guard_jax
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
@@ -19,7 +20,8 @@ ONES = np.ones(3)
 
 
 def jax_guard(**settings):
-    return GuardMode(**{**ALL, **settings}, backend="jax", optimizer="fast_run")
+    settings = {"when": "now", **ALL, **settings}  # (on a GPU the default is "later")
+    return GuardMode(**settings, backend="jax", optimizer="fast_run")
 
 
 def vectors(*names, n=3):
@@ -179,7 +181,7 @@ def test_kinds_that_are_let_pass(dtype):
     values = {"nan": np.nan, "inf": np.inf, "big": 60000.0}
     for watched, passing in (("nan", ("inf", "big")), ("inf", ("nan", "big")), ("big", ("nan",))):
         flags = {f"{kind}_is_error": kind == watched for kind in values}
-        mode = GuardMode(**flags, big_threshold=1000.0, backend="jax")
+        mode = GuardMode(**flags, big_threshold=1000.0, backend="jax", when="now")
         fn = pytensor.function([x], x * 1, mode=mode)
         for kind in passing:
             fn(np.array([1.0, values[kind]], dtype))
@@ -242,3 +244,111 @@ def test_without_jax(monkeypatch):
     monkeypatch.setattr(guard_jax.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="needs JAX, which is not installed"):
         GuardMode(backend="jax")
+
+
+@needs_jax
+class TestLater:
+    def step(self, **settings):
+        x = pt.dvector("x")
+        w = pytensor.shared(np.ones(3), name="w")
+        mode = jax_guard(when="later", **settings)
+        return pytensor.function([x], pt.log(x).sum(), updates={w: w + x}, mode=mode), w
+
+    def test_the_error_names_the_call_and_puts_the_weights_back(self):
+        fn, w = self.step(delay_calls=4)
+        for _ in range(3):
+            fn(ONES)
+        x = -ONES
+        fn(x)
+        x[:] = 1.0  # the call goes by what it was given
+        with pytest.raises(GuardError) as caught:
+            for _ in range(4):
+                fn(ONES)
+        assert caught.value.event.call == 4
+        assert caught.value.explanation.cause.op == "log"
+        np.testing.assert_array_equal(w.get_value(), [4.0, 4.0, 4.0])
+        fn(ONES)
+        sync()  # nothing is left of the calls that were undone
+
+    def test_it_comes_when_a_shared_variable_is_read(self):
+        fn, w = self.step()
+        fn(-ONES)
+        with pytest.raises(GuardError):
+            w.get_value()
+        np.testing.assert_array_equal(w.get_value(), ONES)
+        assert type(pickle.loads(pickle.dumps(w.container))) is Container
+
+    def test_it_comes_with_sync_and_after_some_time(self):
+        fn, _ = self.step(delay_ms=0.0)
+        fn(-ONES)
+        with pytest.raises(GuardError):
+            fn(ONES)
+        fn(-ONES)
+        with pytest.raises(GuardError):
+            sync()
+        sync()
+
+    def test_the_first_bad_call_of_all_functions_is_reported(self):
+        fn, w = self.step()
+        x = pt.dvector("x")
+        reader = pytensor.function([x], w * x, mode=jax_guard(when="later"))
+        fn(np.array([1.0, np.nan, 1.0]))
+        reader(ONES)  # reads the weight that has become NaN
+        with pytest.raises(GuardError) as caught:
+            sync()
+        assert caught.value.event.variable == "x"
+        np.testing.assert_array_equal(w.get_value(), ONES)
+
+    def test_what_others_have_set_since_is_kept(self):
+        fn, w = self.step()
+        fn(-ONES)
+        w.set_value(7 * ONES)
+        with pytest.raises(GuardError):
+            sync()
+        np.testing.assert_array_equal(w.get_value(), 7 * ONES)
+
+    def test_events_of_an_action_that_goes_on(self):
+        fn, w = self.step(action="record")
+        fn(-ONES)
+        fn(ONES)
+        fn(0 * ONES)
+        sync()
+        assert [event.call for event in events_of(fn)] == [1, 3]
+        np.testing.assert_array_equal(w.get_value(), ONES)
+
+    def test_other_backends_refuse(self):
+        with pytest.raises(ValueError, match="needs the backend 'jax'"):
+            GuardMode(when="later")
+
+
+@needs_jax
+def test_infinite_values_on_purpose_are_looked_at_once():
+    x, chosen = pt.dvector("x"), pt.bvector("chosen")
+    y = pt.switch(chosen, x, -np.inf)
+    p = pt.exp(y - y.max())
+    fn = pytensor.function([x, chosen], [p / p.sum(), (y * 2.0).sum()], mode=jax_guard())
+    for _ in range(3):
+        assert fn(ONES, np.array([1, 0, 1], "int8"))[1] == -np.inf
+    assert fn.vm.guard._refinements == 1
+    assert trip(fn, np.array([1.0, 1.0, np.nan]), np.array([1, 0, 1], "int8")).role == "input"
+
+
+@needs_jax
+def test_only_one_call_in_so_many_is_looked_at():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x), mode=jax_guard(every=3))
+    fn(ONES)
+    fn(-ONES)
+    fn(-ONES)
+    assert trip(fn, -ONES).call == 4
+
+
+@needs_jax
+def test_judged_by_the_result():
+    x = pt.dvector("x")
+    kept = pt.switch(x > 0, pt.log(x), 0.0)
+    fn = pytensor.function([x], kept, mode=jax_guard(judge="result"))
+    for _ in range(2):
+        np.testing.assert_array_equal(fn(-ONES), 0 * ONES)
+    fn = pytensor.function([x], pt.log(x).sum(), mode=jax_guard(judge="result"))
+    assert trip(fn, -ONES).op == "Log"

@@ -272,6 +272,10 @@ class SteppedReporter(Reporter):
         self.pending = None  # the trip, or the error of an action, on its way out
         self.bad_nodes = set()  # in this call, for actions that go on
 
+    def in_flight(self):
+        """Return how many calls have not been looked at yet, and the bytes kept for them."""
+        return None, None
+
     def follows_bad(self, node):
         """Whether something that has been reported lies upstream of `node`."""
         todo, seen = [node], set()

@@ -43,6 +43,8 @@ class GuardSummary:
         machine, without the fixed cost of a call.
     signs : str or None
         By which signs a compiled program notices bad values, on Numba.
+    in_flight, held : int or None
+        On JAX: calls whose flags have not been read, and the bytes that are kept for them.
 
     What only the compiled checks of the C backend count is None elsewhere, and before the first
     call.
@@ -63,6 +65,8 @@ class GuardSummary:
     bytes_read: float | None = None
     seconds: float | None = None
     signs: str | None = None
+    in_flight: int | None = None
+    held: int | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -82,6 +86,8 @@ class GuardSummary:
             lines.append(f"{_size(self.memory)} kept, {_size(self.copied)} copied in the last call")
         if self.signs is not None:
             lines.append(self.signs)
+        if self.in_flight is not None and self.held is not None:
+            lines.append(f"{self.in_flight} calls in flight, {_size(self.held)} kept for them")
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
@@ -123,6 +129,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
             "bytes_read": per_call["bytes"],
             "seconds": seconds + per_call["bytes"] * per_byte,
         }
+    in_flight, held = guard.in_flight()
     return GuardSummary(
         backend=backend,
         inner_graphs=len(plans) - 1,
@@ -133,6 +140,8 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
         dropped={rule.name: rules[rule.name] for rule in RULES},
         calls=looked_at,
         signs=guard.signs() if hasattr(guard, "signs") else None,
+        in_flight=in_flight,
+        held=held,
         **(measured if counts and looked_at else {}),
     )
 

@@ -7,7 +7,6 @@ change, so the inputs of the calls whose flags have not been read are simply kep
 """
 
 import atexit
-import copyreg
 import itertools
 import logging
 import time
@@ -61,6 +60,8 @@ class Call:
         Among the calls of all functions.
     began : float
         By ``time.monotonic``.
+    suspicious : bool
+        Whether its flag is raised.
     """
 
     number: int
@@ -68,6 +69,7 @@ class Call:
     results: list
     order: int = field(default_factory=lambda: next(_order))
     began: float = field(default_factory=time.monotonic)
+    suspicious: bool = False
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ class JaxRuntime(JittedRuntime):
             policy.when is None and programs.device.platform != "cpu"
         )
         self._calls: deque[Call] = deque()
-        self._suspects: list[Call] = []
+        self._suspects: list[Call] = []  # suspicious ones, and healthy ones after the first
         self._probe = None  # a history on its way, and how many of the calls it covers
         self._examined = None  # the call that is looked at
         self._limit = held_limit(programs.device)
@@ -165,7 +167,7 @@ class JaxRuntime(JittedRuntime):
         *results, self._history = self._run(*values, self._history)
         if not self.later:
             if np.asarray(self._history).item() & 1:
-                self._suspects.append(Call(self.calls, values, results))
+                self._suspects.append(Call(self.calls, values, results, suspicious=True))
                 self._in_a_call(self.read)
             return results
         if not self._calls:
@@ -194,12 +196,13 @@ class JaxRuntime(JittedRuntime):
                 self.read()
 
     def _sort_out(self, history, n):
-        """Read the flags of the first `n` calls in flight, and keep the suspicious ones."""
+        """Read the flags of the first `n` calls in flight, and keep what is suspicious."""
         self._probe = None
         flags = np.asarray(history).item()
         for age in reversed(range(n)):
             call = self._calls.popleft()
-            if flags >> age & 1:
+            call.suspicious = bool(flags >> age & 1)
+            if call.suspicious or self._suspects:
                 self._suspects.append(call)
         if not self._calls:
             _in_flight.pop(self, None)
@@ -218,7 +221,9 @@ class JaxRuntime(JittedRuntime):
             guard._read_all()
         while found := [(c.order, g) for g in guards for c in g._suspects]:
             guard = min(found, key=lambda one: one[0])[1]
-            guard.examine(guard._suspects.pop(0))
+            call = guard._suspects.pop(0)
+            if call.suspicious:
+                guard.examine(call)
 
     def _read_all(self):
         if self._calls:
@@ -346,16 +351,8 @@ class JaxRuntime(JittedRuntime):
 
     def forget_after(self, order):
         """Forget the calls after one of which everything has been undone."""
-        kept = [c for c in self._calls if c.order < order]
-        if len(kept) < len(self._calls):
-            # Those that are kept are read now, since the history does not fit any more.
-            n_later = len(self._calls) - len(kept)
-            flags = np.asarray(self._history).item() >> n_later
-            suspects = [c for age, c in enumerate(reversed(kept)) if flags >> age & 1]
-            self._suspects = [*self._suspects, *reversed(suspects)]
-            self._calls.clear()
-            self._probe = None
-            _in_flight.pop(self, None)
+        if self._calls and self._calls[-1].order > order:
+            self._read_all()  # the history would not fit any more
         self._suspects = [c for c in self._suspects if c.order < order]
 
     def updated(self):
@@ -436,7 +433,14 @@ class WatchedContainer(Container):
     value = property(_read, Container.__set__)
 
     def __reduce_ex__(self, protocol):
-        return copyreg.__newobj__, (Container,), self.__dict__
+        return plain_container, (self.__dict__,)
+
+
+def plain_container(state):
+    """Return a container that nobody watches."""
+    container = Container.__new__(Container)
+    container.__dict__.update(state)
+    return container
 
 
 def watch_containers(guard):
