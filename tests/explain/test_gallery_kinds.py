@@ -22,8 +22,14 @@ MODELS = [(path, name) for path in KINDS for name in load(path).TRUTH]
 OTHERWISE_ON = {
     "jax": {
         "sparse_graphs": "PyTensor has no sparse variables with JAX",
+        "gradient_of_root_in_a_loop": "JAX does not know the shapes of this loop",
+        "heavy_log_normal": "JAX draws other numbers",
+        "gradient_of_equal_eigenvalues": "JAX's eigh is another one",
+        "support_of_a_density": "not fused with JAX: the logarithm is checked before the switch",
+        "variance_by_moments": "XLA sums in another order, and the variance comes out positive",
     },
 }
+"""By backend, files or models that are left out, and why."""
 
 
 @cache
@@ -41,7 +47,7 @@ def case(request):
     backend = request.config.getoption("--backend")
     truth = load(path).TRUTH[name]
     left_out = OTHERWISE_ON.get(backend, {})
-    reason = left_out.get(path.stem) or truth.get("only", {}).get(backend)
+    reason = left_out.get(path.stem) or left_out.get(name)
     if reason:
         pytest.skip(reason)
     return path, name, truth, error_of(path, name)
@@ -65,7 +71,7 @@ def test_operation_element_and_operands(case):
             np.testing.assert_allclose(float(value), right, rtol=1e-3)
     if "deeper" in truth:
         deeper = error.explanation.deeper
-        assert (deeper.op or deeper.role) == truth["deeper"]
+        assert one_of(truth["deeper"], deeper.op or deeper.role)
 
 
 def test_line(case):

@@ -204,6 +204,10 @@ EXACT = ("log_softmax", "logsumexp", "-softplus", "softplus", "softmax", "norm")
 """Forms of :mod:`theanoguard.stable` that compute the same."""
 
 
+SPELT = {"-softplus": "-pt.softplus(-x)", "softplus": "pt.softplus(x)"}
+"""What to write for a form that :mod:`theanoguard.stable` has not under its name."""
+
+
 def remedies_for(node, values, clients):
     """Yield what may help an operation of the graph as built, what changes least first.
 
@@ -223,7 +227,7 @@ def remedies_for(node, values, clients):
         match = PATTERNS.get(scalar_class(variable))
         found = match and match(variable, _NoBounds())
         if found and found[0] in EXACT:
-            yield Remedy(found[0], variable, found[1])
+            yield Remedy(SPELT.get(found[0], f"theanoguard.stable.{found[0]}"), variable, found[1])
     yield from _variances(node)
     for guarded in GUARDED.get(op_name(node.op), ()):
         if len(node.inputs) > guarded.operand and guarded.when(values):
