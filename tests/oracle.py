@@ -117,9 +117,8 @@ def first_bad(fn, inputs, skip=lambda variable: False):
     """
     guard = fn.vm.guard
     orderings = {}
-    for extra in (fn.maker.fgraph.orderings(), guard.plan.tail_orderings()):
-        for node, before in extra.items():
-            orderings.setdefault(node, []).extend(before)
+    for node, before in fn.maker.fgraph.orderings().items():
+        orderings.setdefault(node, []).extend(before)
     with np.errstate(all="ignore"):
         for node, values in run_by_hand(fn, inputs, orderings):
             for index, value in enumerate(values):

@@ -230,20 +230,23 @@ def _carried_through(fgraph, operand):
     return found
 
 
-def scalar_makes(op, inputs, outputs):
-    """Return the kinds that a scalar operation can make from finite operands."""
+def scalar_makes(op, inputs, outputs, literals=Kind.BOTH):
+    """Return the kinds that a scalar operation can make from finite operands.
+
+    `literals` are the kinds of constants that count as made where they are chosen.
+    """
     if not any(map(holds_nonfinite, outputs)):
         return Kind.NONE
     if isinstance(op, ps.Composite):
         kinds = Kind.NONE
         for node in op.fgraph.apply_nodes:
-            kinds |= scalar_makes(node.op, node.inputs, node.outputs)
+            kinds |= scalar_makes(node.op, node.inputs, node.outputs, literals)
         return kinds
     if type(op) in _MAKING_NOTHING and all(map(is_float, outputs)):
         # A literal NaN or Inf that is chosen is made here.
         kinds = Kind.NONE
         for variable in inputs:
-            kinds |= constant_kinds(variable)
+            kinds |= constant_kinds(variable) & literals
         return kinds
     if isinstance(op, ps.Cast) and _widens(inputs[0].type.dtype, outputs[0].type.dtype):
         return Kind.NONE
@@ -255,7 +258,7 @@ def _widens(source, target):
     return source in order and target in order[2:] and order.index(source) <= order.index(target)
 
 
-def scalar_signals(op, inputs, outputs, on_c=True):
+def scalar_signals(op, inputs, outputs, on_c=True, literals=Kind.BOTH):
     """Return whether a scalar operation raises a flag whenever it makes a NaN or an Inf.
 
     Half precision is converted by NumPy's own code, and complex arithmetic repairs its results, so
@@ -263,12 +266,12 @@ def scalar_signals(op, inputs, outputs, on_c=True):
     """
     if isinstance(op, ps.Composite):
         return all(
-            scalar_signals(node.op, node.inputs, node.outputs, on_c)
+            scalar_signals(node.op, node.inputs, node.outputs, on_c, literals)
             for node in op.fgraph.apply_nodes
         )
     if any(v.type.dtype == "float16" or v.type.dtype in _COMPLEX for v in (*inputs, *outputs)):
         return False
-    if any(constant_kinds(variable) for variable in inputs):
+    if any(constant_kinds(variable) & literals for variable in inputs):
         return False
     if not any(map(holds_nonfinite, outputs)):
         return True
@@ -428,12 +431,14 @@ _MOVING = (
 )
 
 
-def makes(node):
+def makes(node, literals=Kind.BOTH):
     """Return the kinds of bad values that a node can make from finite operands.
 
     Parameters
     ----------
     node : Apply
+    literals : Kind
+        Which kinds of constants count as made by the node that chooses them.
 
     Returns
     -------
@@ -450,7 +455,7 @@ def makes(node):
     if not any(map(holds_nonfinite, node.outputs)):
         return Kind.NONE
     if isinstance(op, Elemwise):
-        return scalar_makes(op.scalar_op, node.inputs, node.outputs)
+        return scalar_makes(op.scalar_op, node.inputs, node.outputs, literals)
     moves = isinstance(op, _MOVING) or (
         isinstance(op, (IncSubtensor, *advanced_increment_ops)) and op.set_instead_of_inc
     )
@@ -459,12 +464,12 @@ def makes(node):
     ):
         kinds = Kind.NONE
         for variable in node.inputs:
-            kinds |= constant_kinds(variable)
+            kinds |= constant_kinds(variable) & literals
         return kinds
     return Kind.NONE if isinstance(op, Softmax) else Kind.BOTH
 
 
-def signals(node, on_c=True):
+def signals(node, on_c=True, literals=Kind.BOTH):
     """Return whether the processor raises a flag whenever a node makes a NaN or an Inf.
 
     It says nothing about where the node runs: code in Python or in other threads has to be known
@@ -475,6 +480,8 @@ def signals(node, on_c=True):
     node : Apply
     on_c : bool
         Whether PyTensor's C code runs it, or Numba's.
+    literals : Kind
+        Which kinds of constants count as made by the node that chooses them.
 
     Returns
     -------
@@ -489,10 +496,10 @@ def signals(node, on_c=True):
     """
     op = node.op
     if isinstance(op, Elemwise):
-        return scalar_signals(op.scalar_op, node.inputs, node.outputs, on_c)
-    if makes(node) is Kind.NONE:
+        return scalar_signals(op.scalar_op, node.inputs, node.outputs, on_c, literals)
+    if makes(node, literals) is Kind.NONE:
         return True
-    if any(constant_kinds(variable) for variable in node.inputs):
+    if any(constant_kinds(variable) & literals for variable in node.inputs):
         return False
     if any(not is_float(v) for v in (*node.inputs, *node.outputs) if holds_nonfinite(v)):
         return False

@@ -407,9 +407,9 @@ BUILD = """
 import numpy as np, pytensor
 from theanoguard.guard.c import build as kernel
 module = kernel.load()
-guard = module.Guard(nan=True, inf=True, big=True, ints=False, limit=1e10, raising=True,
-                     n_slots=0, report=print, is_bad=bool, snapshot=list, trip_type=ValueError)
-assert guard.scan(np.array([1.0, np.nan]))[0] and not guard.scan(np.ones(3))[0]
+guard = module.Guard(nan=True, inf=True, big=True, ints=False, limit=1e10, is_bad=bool,
+                     save=print, verdict=print)
+assert guard.scan(np.array([1.0, np.nan])) and not guard.scan(np.ones(3))
 print(kernel.location())
 """
 
@@ -457,8 +457,8 @@ def test_the_kernel_is_built_anew_when_its_source_changes(elsewhere, monkeypatch
         kernel,
         "source",
         lambda: text.replace(
-            'PyModule_AddIntConstant(m, "n_opcodes", OP_COUNT);',
-            'PyModule_AddIntConstant(m, "n_opcodes", OP_COUNT);\n'
+            'PyModule_AddIntConstant(m, "SMALL", SMALL);',
+            'PyModule_AddIntConstant(m, "SMALL", SMALL);\n'
             '  PyModule_AddIntConstant(m, "changed", 1);',
         ),
     )

@@ -243,7 +243,7 @@ def test_a_loop_given_as_compiled_python():
 
 @pytest.mark.parametrize("monitor", [MonitorMode, theanoguard.MonitorMode])
 def test_a_loop_with_a_mode_of_its_own(monitor, c_backend):
-    """What the mode calls is called; what the loop returns is checked."""
+    """What the mode calls is called; the second run looks into the loop, which is not guarded."""
     seen = []
     x = pt.dvector("x")
     result, _ = scan(
@@ -256,7 +256,7 @@ def test_a_loop_with_a_mode_of_its_own(monitor, c_backend):
     fn(np.ones(4))
     assert len(seen) >= 4
     event = trip(fn, np.array([1.0, 0.0, 1.0, 1.0]))
-    assert (event.kind, event.n_neginf, steps(event)) == ("inf", 3, [])
+    assert (event.kind, event.n_neginf, steps(event)) == ("inf", 1, [1])
 
 
 def test_the_profile_of_a_loop(c_backend):
@@ -422,8 +422,11 @@ def test_inputs_and_shared_variables_are_reported_as_such(entering, value):
 
 def test_constants_are_reported_as_such():
     x = pt.dvector("x")
-    fn = guarded([x], x * pt.constant(np.array([1.0, np.inf, 2.0]), name="table"))
-    event = trip(fn, np.ones(3))
+    table = pt.constant(np.array([1.0, np.inf, 2.0]), name="table")
+    fn = guarded([x], x * table)
+    assert np.isinf(fn(np.ones(3))[1])  # on purpose
+    anywhere = guarded([x], x * table, inf_is_error="any")
+    event = trip(anywhere, np.ones(3))
     assert (event.role, event.variable, event.first_index) == ("constant", "table", (1,))
     recording = guarded([x], x + np.array([np.nan, 1.0]), action="record")
     recording(np.ones(2))

@@ -72,9 +72,16 @@ def test_made_by_the_operation(variable, inputs, expected):
     assert found == (expected if expected and np.any(expected) else None)
 
 
-def test_with_any_every_bad_element_counts():
-    assert judge(-x, A([inf, 1e11, 1.0]), policy=ANY) == [1, 1, 0]
+def test_with_any_no_constant_excuses():
     assert judge(x + A(-inf), A([1.0]), policy=ANY) == [1]
+    assert judge(-x, A([inf, 1e11, 1.0]), policy=ANY) is None
+
+
+def test_what_nobody_has_looked_at_excuses_nothing():
+    node = (-x).owner
+    value = A([inf, nan, 1.0])
+    [[mask]] = made_bad(node, [value], [-value], ALL, silent={x})
+    assert mask.tolist() == [True, True, False]
 
 
 def test_with_any_kind_alone_an_infinity_is_big():

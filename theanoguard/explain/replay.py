@@ -47,6 +47,10 @@ class Kernels:
 
     def run(self, node, inputs):
         """Return the values of the outputs of `node` for `inputs`, which it may destroy."""
+        return self.kernel_of(node)(inputs)
+
+    def kernel_of(self, node):
+        """Return what computes the outputs of `node`, made the first time."""
         key = (
             node.op,
             tuple(id(v) if isinstance(v, Constant) else v.type for v in node.inputs),
@@ -59,7 +63,7 @@ class Kernels:
             kernel = self._made.get(key)
         if kernel is None:
             kernel = self._made[key] = self._make(node)
-        return kernel(inputs)
+        return kernel
 
     def runs_whole(self, node):
         """Whether an op with an inner graph is run as one piece, not stepped into."""
@@ -114,6 +118,8 @@ class Replay:
     live : mapping, optional
         Outputs of nodes that must not be run a second time, by node and the steps of the scans
         that it runs in.
+    graphs : mapping of Apply to FunctionGraph, optional
+        The inner graphs of nodes as they were linked, where they are at hand.
     place : tuple of (Replay, Apply, int or None), optional
         Of an inner graph: the replay outside, the node there, and the step.
 
@@ -136,11 +142,13 @@ class Replay:
         memory_bound=MEMORY_BOUND,
         watch=None,
         live=None,
+        graphs=None,
         place=None,
     ):
         self.fgraph = fgraph
         self.watch = watch
         self.live = live or {}
+        self.graphs = graphs or {}
         self.place = place
         self.kernels = kernels or Kernels()
         self._given = dict(inputs)
@@ -186,6 +194,7 @@ class Replay:
         `fgraph` is that graph as it was linked, where it is at hand.
         """
         if node not in self._inner:
+            fgraph = fgraph or self.graphs.get(node)
             self._inner[node] = make_inner(node.op, node, self, fgraph)
         return self._inner[node]
 
@@ -208,6 +217,7 @@ class Replay:
             self._bound,
             self.watch,
             self.live,
+            self.graphs,
             (self, node, step),
         )
 

@@ -62,6 +62,11 @@ class Observation:
     frames: tuple[Frame, ...] = ()
     value: Any = None
 
+    @property
+    def key(self):
+        """What tells one bad value of a call from another: its place, whatever the step."""
+        return (self.variable, *(frame.node for frame in self.frames))
+
     @classmethod
     def of(cls, variable, value, policy, masks=None, **rest):
         """Return the observation of a value at hand, with its bad elements in `masks`."""
@@ -368,7 +373,7 @@ _RANDOM_STATES = {
 
 
 class Snapshot:
-    """The value of a storage cell that is no array, as it was; calling it puts it back.
+    """The value of a storage cell that is no array, as it was; `swap` puts it back.
 
     Parameters
     ----------
@@ -379,6 +384,7 @@ class Snapshot:
         self._cell = cell
         self.value = cell[0]
         read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
+        self._read = read
         self._before = read(self.value)
 
     def old(self):
@@ -395,3 +401,31 @@ class Snapshot:
         else:
             self._set_state(self.value, self._before)
             self._cell[0] = self.value
+
+    def swap(self):
+        """Exchange the value that is there with the one that was."""
+        now = self._cell[0] if self._set_state is None else self._read(self.value)
+        self()
+        self._before = now
+
+
+class Rows:
+    """The elements of an array that a node is about to overwrite; `swap` puts them back.
+
+    Parameters
+    ----------
+    array : ndarray
+    index : tuple
+        Which elements, as NumPy would index them.
+    """
+
+    def __init__(self, array, index):
+        self._array = array
+        self._index = index
+        self._saved = array[index].copy()
+
+    def swap(self):
+        """Exchange the elements that are there with those that were."""
+        now = self._array[self._index].copy()
+        self._array[self._index] = self._saved
+        self._saved = now

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from theanoguard.guard.c import build as kernel
-from theanoguard.guard.plan import RULES
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,6 @@ class GuardSummary:
         Of all nodes.
     checked : int
         Of these; the others are `dropped`.
-    provable : int
-        Outputs of those checked that may be shown to be clean by bounds instead of being read.
     inputs : int
         Inputs and shared variables that are checked.
     dropped : dict of str to int
@@ -36,8 +33,8 @@ class GuardSummary:
         Bytes of shared variables that were copied in the last call, to be put back after a trip.
     calls : int
         That were looked at so far.
-    scans, proofs, bytes_read : float or None
-        Per call: arrays that were read, outputs that were proved instead, bytes read.
+    scans, bytes_read : float or None
+        Per call: arrays that were read, and bytes.
     seconds : float or None
         What checks and reading take in a call, from the figures above and the speed of this
         machine, without the fixed cost of a call.
@@ -54,14 +51,12 @@ class GuardSummary:
     inner_graphs: int
     outputs: int
     checked: int
-    provable: int
     inputs: int
     dropped: dict
     memory: int | None = None
     copied: int | None = None
     calls: int = 0
     scans: float | None = None
-    proofs: float | None = None
     bytes_read: float | None = None
     seconds: float | None = None
     signs: str | None = None
@@ -71,15 +66,15 @@ class GuardSummary:
     def __str__(self) -> str:
         lines = [
             f"{self.outputs} outputs of nodes, {self.inner_graphs} inner graphs",
-            f"  {self.checked} checked, of which {self.provable} may be proved clean",
-            *(f"  {count} not checked: {rule}" for rule, count in self.dropped.items() if count),
+            f"  {self.checked} read",
+            *(f"  {count} not read: {rule}" for rule, count in self.dropped.items() if count),
             f"{self.inputs} inputs and shared variables checked",
         ]
         # The figures of the calls are there together or not at all.
         if self.scans is not None and self.bytes_read is not None and self.seconds is not None:
             lines += [
                 f"in a call, over {self.calls}: {self.scans:.4g} arrays read "
-                f"({_size(self.bytes_read)}), {self.proofs:.4g} outputs proved",
+                f"({_size(self.bytes_read)})",
                 f"expected to take {1e6 * self.seconds:.3g} µs of each call on this machine",
             ]
         if self.memory is not None and self.copied is not None:
@@ -118,14 +113,13 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
     looked_at = -(-guard.calls // guard.policy.every)
     counts = guard.counters()
     if counts:
-        per_call = {k: counts[k] / max(looked_at, 1) for k in ("scans", "proofs", "bytes")}
+        per_call = {k: counts[k] / max(looked_at, 1) for k in ("scans", "bytes")}
         per_check, per_byte = speed()
-        seconds = (per_call["scans"] + per_call["proofs"]) * per_check
+        seconds = per_call["scans"] * per_check
         measured = {
             "memory": counts["memory"],
             "copied": counts["copied"],
             "scans": per_call["scans"],
-            "proofs": per_call["proofs"],
             "bytes_read": per_call["bytes"],
             "seconds": seconds + per_call["bytes"] * per_byte,
         }
@@ -135,9 +129,8 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
         inner_graphs=len(plans) - 1,
         outputs=sum(len(node_plan.node.outputs) for node_plan in nodes),
         checked=sum(len(node_plan.checks) for node_plan in nodes),
-        provable=sum(len(node_plan.checks) for node_plan in nodes if node_plan.program),
         inputs=len(guard.plan.inputs),
-        dropped={rule.name: rules[rule.name] for rule in RULES},
+        dropped=dict(rules),
         calls=looked_at,
         signs=guard.signs() if hasattr(guard, "signs") else None,
         in_flight=in_flight,
@@ -161,12 +154,9 @@ def speed() -> tuple[float, float]:
         big=True,
         ints=False,
         limit=1e10,
-        raising=True,
-        n_slots=0,
-        report=None,
         is_bad=None,
-        snapshot=None,
-        trip_type=None,
+        save=None,
+        verdict=None,
     )
     small, large = np.ones(4), np.ones(32_768)
     per_check = min(guard.clock(small, 2000) for _ in range(5))

@@ -9,7 +9,8 @@ Inf).  The verdict decides.  It takes plain NumPy values, so that every backend 
   a constant, chosen, copied or carried on.
 - A big value is made where no operand element that decides it is big or infinite.
 
-With ``inf_is_error="any"`` every bad element counts, however it came there.
+With ``inf_is_error="any"`` no constant excuses an operation.  Neither does an operand that was left
+out of the checks: the first operation that reads it is the one that is reported.
 
 :mod:`~theanoguard.explain.regions` knows which operand elements decide an output element.  Where
 nothing is known of an operation, all elements of all operands decide.  A fused operation is judged
@@ -39,7 +40,7 @@ SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.Sc
 """Scalar operations that give one of their operands as it is."""
 
 
-def made_bad(node, inputs, outputs, policy):
+def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
     """Return which elements of the outputs the node has made bad.
 
     Parameters
@@ -50,6 +51,10 @@ def made_bad(node, inputs, outputs, policy):
     outputs : list
         Values that it gave; None for an output that is not to be judged.
     policy : Policy
+    silent : collection of Variable
+        Inputs of the node that nobody has looked at; what is bad in them excuses nothing.
+    reported : collection of Variable
+        Constants that have been reported, so that they do excuse.
 
     Returns
     -------
@@ -70,12 +75,12 @@ def made_bad(node, inputs, outputs, policy):
     array([ True, False, False])
     """
     return [
-        None if value is None else _made(node, inputs, index, value, policy)
+        None if value is None else _made(node, inputs, index, value, policy, silent, reported)
         for index, value in enumerate(outputs)
     ]
 
 
-def _made(node, inputs, index, value, policy):
+def _made(node, inputs, index, value, policy, silent, reported):
     if isinstance(node.op, AllocEmpty):
         return None  # memory that nobody has written
     arrays = list(arrays_in(value))
@@ -84,31 +89,35 @@ def _made(node, inputs, index, value, policy):
     for array in arrays:
         kinds = policy.kinds(array)
         mask = np.logical_or.reduce(kinds)
-        if not policy.anywhere and mask.any():
+        if mask.any():
             mask = np.zeros(array.shape, bool)
             for kind, found in zip(("nan", "inf", "big"), kinds, strict=True):
                 if found.any():
-                    mask |= found & ~_excused(node, inputs, index, kind, found, policy, plain)
+                    mask |= found & ~_excused(
+                        node, inputs, index, kind, found, policy, silent, reported, plain
+                    )
         masks.append(np.asarray(mask))
     return masks if any(mask.any() for mask in masks) else None
 
 
-def _excused(node, inputs, index, kind, found, policy, plain):
+def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
     """Return which of the elements in `found` carry on what an operand held."""
+    strict = kind == "nan" or policy.anywhere
     given = [
         None
-        if kind == "nan" and isinstance(variable, Constant)
+        if variable in silent
+        or (strict and isinstance(variable, Constant) and variable not in reported)
         else [_excuses(kind, array, policy) for array in arrays_in(value)]
         for variable, value in zip(node.inputs, inputs, strict=True)
     ]
     scalar_op = getattr(node.op, "scalar_op", None)
     fused = plain and isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite)
     any_given = any(mask.any() for masks in given if masks for mask in masks)
-    literal = isinstance(scalar_op, Composite) and kind != "nan" and _has_literal(scalar_op, policy)
+    literal = isinstance(scalar_op, Composite) and not strict and _has_literal(scalar_op, policy)
     if not any_given and not literal:
         return np.zeros(found.shape, bool)
     if fused:
-        excused = _excused_inside(node, inputs, index, kind, found, policy)
+        excused = _excused_inside(node, inputs, index, kind, found, policy, silent, strict)
         if excused is not None:
             return excused
     if literal or not plain:
@@ -253,7 +262,7 @@ def _has_literal(scalar_op, policy):
     return False
 
 
-def _excused_inside(node, inputs, index, kind, found, policy):
+def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
     """As `_excused`, from the scalar operations of a fused one; None where they cannot be run.
 
     Marks are carried the other way round: which of the bad values come from an operation that
@@ -267,7 +276,9 @@ def _excused_inside(node, inputs, index, kind, found, policy):
     except (ArithmeticError, ValueError, TypeError, NotImplementedError):
         return None  # no implementation in Python, or not for these values
     if not isinstance(final, ScalarStep):
-        return np.ones(found.shape, bool)  # an operand or a constant, as it is
+        # An operand or a constant, as it is.
+        carried = not strict if final is None else node.inputs[final] not in silent
+        return np.full(found.shape, carried)
     made = {}
     shape = at[0].shape
 
@@ -278,8 +289,10 @@ def _excused_inside(node, inputs, index, kind, found, policy):
         bad_out = np.logical_or.reduce([marks(result) for result in step.results])
         carried, from_made = np.zeros(shape, bool), np.zeros(shape, bool)
         for value, origin in zip(step.operands, step.origins, strict=True):
-            if origin is None and kind == "nan":
-                continue  # a NaN that is a constant excuses nothing
+            if origin is None and strict:
+                continue  # a constant excuses nothing
+            if isinstance(origin, int) and node.inputs[origin] in silent:
+                continue
             bad = marks(value)
             carried |= bad
             if isinstance(origin, ScalarStep):

@@ -1,4 +1,4 @@
-"""Builds and loads the compiled check, ``kernel.c``, through PyTensor's own C toolchain."""
+"""Builds and loads the C files of this folder through PyTensor's own C toolchain."""
 
 import hashlib
 import importlib.machinery
@@ -21,9 +21,13 @@ logger = logging.getLogger("theanoguard")
 MODULE = "theanoguard_kernel"
 
 
+FILES = ("scan.c", "flags.c", "undo.c", "kernel.c")
+
+
 def source():
-    """Return the C source of the kernel."""
-    return resources.files("theanoguard.guard.c").joinpath("kernel.c").read_text("utf-8")
+    """Return the C source of the kernel, its files one after another."""
+    folder = resources.files("theanoguard.guard.c")
+    return "\n".join(folder.joinpath(name).read_text("utf-8") for name in FILES)
 
 
 def location():

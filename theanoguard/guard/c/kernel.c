@@ -1,320 +1,74 @@
-/* The compiled check of theanoguard.
+/* The guard of one function, and the nodes that it has wrapped.
  *
- * PyTensor's C virtual machine calls every node as `int run(void *context)`.  Here each
- * such pair is wrapped in a pair of our own, so the whole loop stays in C and no op is
- * recompiled.  After the node ran, its outputs are shown to be clean in one of two ways:
+ * PyTensor's C virtual machine calls every node as `int run(void *context)`.  Here each such pair
+ * is wrapped in a pair of our own, so that the loop stays in C and no operation is recompiled.  A
+ * wrapped node does only what its mode says (enum below), which is most often nothing: the flags of
+ * the processor are read once, when the call ends.
  *
- * - by proof: an interval known to hold every input is carried through the operation
- *   (a short program written at compile time, see plan.py and intervals.py); if the
- *   interval of the output stays below the limits, no element can be bad and nothing is
- *   read;
- * - by a scan: one pass over the bits of the array.  It also yields the interval from
- *   which later proofs start.
- *
- * What enters a call is scanned before it starts, with two exceptions.  A large array that an
- * elementwise node reads first waits for it: the node is run block by block, and each block is
- * scanned while the processor's cache still holds it; so memory is read once, not twice.  And
- * a shared variable that holds what the last call has left there is not scanned again in most
- * calls (see Kept).
- *
- * Nodes that overwrite a shared variable are run last (the tail).  If proofs cover the
- * whole tail, nothing after the first overwrite can trip; otherwise what is about to be
- * overwritten is copied first, and put back when the call fails.
- *
- * The file is C in the common subset with C++, since PyTensor's toolchain compiles C++.
+ * Nothing here decides whether a value is an error.  A raised flag or a bad element is a suspicion;
+ * linker.py then runs the call a second time and looks at every node.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <float.h>
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#include <time.h>
-#include <numpy/arrayobject.h>
 
-/* ------------------------------------------------------------------ intervals */
-
-typedef struct {
-  double lo, hi;
-  int exact; /* from a scan of this very value, not from a chain of proofs */
-} Interval;
-
-static const Interval UNKNOWN = {-INFINITY, INFINITY, 0};
-
-/* Opcodes of interval programs; intervals.py has the same list and checks the count. */
 enum {
-  OP_CONST, OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_NEG, OP_ABS, OP_SQR, OP_SQRT, OP_EXP,
-  OP_EXPM1, OP_LOG, OP_LOG1P, OP_MAX, OP_MIN, OP_UNION, OP_SOFTPLUS, OP_RANGE, OP_MULDIM,
-  OP_MULSIZE, OP_COUNT
+  WATCH = 1,   /* scan the outputs that are listed */
+  BRACKET = 2, /* take in the flags before the node runs, clear them after it: they mean nothing */
+  CAREFUL = 4, /* bad outputs may be right: ask for the verdict on this node */
+  SAVE = 8,    /* it overwrites what a failed call must leave as it was */
+  COUNT = 16,  /* the first node of an inner graph: it counts the steps */
+  PYTHON = 32, /* it has no C function */
+  KEEP = 64,   /* the flags that stand after it count: it runs an inner graph, or ends one */
+  N_MODES = 128
 };
 
+/* What the guards of a function and of its inner graphs share. */
 typedef struct {
-  int32_t op, dst, a, b, c, pad;
-  double k, k2;
-} Instr;
-
-#define MAX_REGISTERS 64
-
-/* Rounding of the real computation is covered by widening each result. */
-static inline Interval widen(double lo, double hi, double eps) {
-  Interval r;
-  r.lo = lo - fabs(lo) * eps;
-  r.hi = hi + fabs(hi) * eps;
-  r.exact = 0;
-  return r;
-}
-
-static inline double min2(double a, double b) { return a < b ? a : b; }
-static inline double max2(double a, double b) { return a > b ? a : b; }
-
-/* ------------------------------------------------------------------ the scan */
-
-typedef int32_t v8 __attribute__((vector_size(32)));
+  int refs;
+  unsigned raised; /* flags that were taken in */
+  int suspect;     /* a scan has found something */
+  int looking;
+} State;
 
 typedef struct {
-  int32_t max; /* largest word with the sign bit cleared */
-  int neg;     /* some sign bit was set */
-} Words;
-
-/* `stride64` says that a number is two words, of which only the high one is looked at. */
-static void scan_words(const char *p, npy_intp nwords, int stride64, Words *w) {
-  const int32_t keep = 0x7fffffff, low = stride64 ? 0 : keep;
-  const int32_t sign = (int32_t)0x80000000u, lowsign = stride64 ? 0 : sign;
-  npy_intp i = 0;
-  int32_t max = w->max, bits = 0;
-  if (nwords >= 16) { /* below that, setting up and folding the vectors costs more */
-    const v8 mask = {low, keep, low, keep, low, keep, low, keep};
-    v8 m0 = {0}, m1 = {0}, m2 = {0}, m3 = {0}, s0 = {0}, s1 = {0}, x0, x1, x2, x3;
-    for (; i + 32 <= nwords; i += 32) {
-      memcpy(&x0, p + 4 * i, 32);
-      memcpy(&x1, p + 4 * i + 32, 32);
-      memcpy(&x2, p + 4 * i + 64, 32);
-      memcpy(&x3, p + 4 * i + 96, 32);
-      s0 |= x0 | x1;
-      s1 |= x2 | x3;
-      x0 &= mask; x1 &= mask; x2 &= mask; x3 &= mask;
-      m0 = x0 > m0 ? x0 : m0;
-      m1 = x1 > m1 ? x1 : m1;
-      m2 = x2 > m2 ? x2 : m2;
-      m3 = x3 > m3 ? x3 : m3;
-    }
-    for (; i + 8 <= nwords; i += 8) {
-      memcpy(&x0, p + 4 * i, 32);
-      s0 |= x0;
-      x0 &= mask;
-      m0 = x0 > m0 ? x0 : m0;
-    }
-    m0 = m1 > m0 ? m1 : m0;
-    m2 = m3 > m2 ? m3 : m2;
-    m0 = m2 > m0 ? m2 : m0;
-    s0 |= s1;
-    for (int j = 0; j < 8; j++) {
-      if (m0[j] > max) max = m0[j];
-      bits |= s0[j] & ((j & 1) ? sign : lowsign); /* only the sign bit of `bits` counts */
-    }
-  }
-  const npy_intp step = stride64 ? 2 : 1;
-  for (i += stride64 ? 1 : 0; i < nwords; i += step) {
-    int32_t x;
-    memcpy(&x, p + 4 * i, 4);
-    bits |= x;
-    x &= keep;
-    max = x > max ? x : max;
-  }
-  w->max = max;
-  w->neg |= bits < 0;
-}
-
-/* Read as they were written, one by one: a vector would have to wait for the stores. */
-static inline void scan_few(const char *p, npy_intp n, int is_double, Words *w) {
-  const int32_t keep = 0x7fffffff;
-  const int step = is_double ? 8 : 4;
-  int32_t m0 = 0, m1 = 0, bits = 0, x, y, z, t;
-  p += is_double ? 4 : 0;
-  for (; n >= 4; n -= 4, p += 4 * step) {
-    memcpy(&x, p, 4);
-    memcpy(&y, p + step, 4);
-    memcpy(&z, p + 2 * step, 4);
-    memcpy(&t, p + 3 * step, 4);
-    bits |= x | y | z | t;
-    x &= keep;
-    y &= keep;
-    z &= keep;
-    t &= keep;
-    m0 = x > m0 ? x : m0;
-    m1 = y > m1 ? y : m1;
-    m0 = z > m0 ? z : m0;
-    m1 = t > m1 ? t : m1;
-  }
-  for (; n > 0; n--, p += step) {
-    memcpy(&x, p, 4);
-    bits |= x;
-    x &= keep;
-    m0 = x > m0 ? x : m0;
-  }
-  w->max = m0 > m1 ? m0 : m1;
-  w->neg = bits < 0;
-}
-
-static void scan_half(const char *p, npy_intp n, Words *w) {
-  int16_t max = (int16_t)w->max, bits = 0;
-  for (npy_intp i = 0; i < n; i++) {
-    int16_t x, y;
-    memcpy(&x, p + 2 * i, 2);
-    bits |= x;
-    y = (int16_t)(x & 0x7fff);
-    max = y > max ? y : max;
-  }
-  w->max = max;
-  w->neg |= bits < 0;
-}
-
-typedef struct {
-  int width;   /* bytes of one real number: 2, 4 or 8 */
-  int reals;   /* real numbers to an element: 2 for complex */
-} Layout;
-
-static void scan_run(const char *p, npy_intp n, Layout layout, Words *w) {
-  npy_intp reals = n * layout.reals;
-  if (layout.width == 2) scan_half(p, reals, w);
-  else if (layout.width == 4) scan_words(p, reals, 0, w);
-  else scan_words(p, 2 * reals, 1, w);
-}
-
-static void scan_strided(const char *p, int nd, const npy_intp *shape, const npy_intp *strides,
-                         Layout layout, Words *w) {
-  npy_intp item = (npy_intp)layout.width * layout.reals;
-  if (nd == 0) {
-    scan_run(p, 1, layout, w);
-  } else if (nd == 1 && strides[0] == item) {
-    scan_run(p, shape[0], layout, w);
-  } else {
-    for (npy_intp i = 0; i < shape[0]; i++)
-      scan_strided(p + i * strides[0], nd - 1, shape + 1, strides + 1, layout, w);
-  }
-}
-
-/* Axes in order of decreasing stride, all strides positive, repeated elements left out. */
-static void scan_array(PyArrayObject *a, Layout layout, Words *w) {
-  if (PyArray_IS_C_CONTIGUOUS(a) || PyArray_IS_F_CONTIGUOUS(a)) {
-    scan_run(PyArray_BYTES(a), PyArray_SIZE(a), layout, w);
-    return;
-  }
-  npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
-  const char *p = PyArray_BYTES(a);
-  int nd = 0;
-  for (int d = 0; d < PyArray_NDIM(a); d++) {
-    npy_intp n = PyArray_DIM(a, d), s = PyArray_STRIDE(a, d);
-    if (n == 0) return;
-    if (n == 1 || s == 0) continue;
-    if (s < 0) {
-      p += (n - 1) * s;
-      s = -s;
-    }
-    int at = nd++;
-    for (; at > 0 && strides[at - 1] < s; at--) {
-      strides[at] = strides[at - 1];
-      shape[at] = shape[at - 1];
-    }
-    strides[at] = s;
-    shape[at] = n;
-  }
-  scan_strided(p, nd, shape, strides, layout, w);
-}
-
-/* ------------------------------------------------------------------ the guard of one function */
-
-enum { TAIL_OPEN, TAIL_PROVED, TAIL_COPIED };
-
-struct Node;
-
-/* What is known of the value that a call has left in a shared variable.
- *
- * It is scanned again when the variable holds another array, when one of PROBES elements of
- * it has changed, and in every RESCAN-th call; so only a change of single elements, made
- * through a reference to the array (borrow=True), can go unseen, and for a few calls.
- */
-typedef struct {
-  int eligible;      /* a shared variable whose new value, if it gets one, has been checked */
-  int becomes;       /* the slot of the new value; -1 if it has none, STAYS if there is no update */
-  int age;           /* calls since the last scan */
-  PyObject *array;   /* a weak reference, or NULL */
-  uint64_t print;    /* of the elements that are probed */
-  Interval interval; /* of the new value */
-} Kept;
-
-enum { STAYS = -2 };
-
-#define KEPT_SIZE 4096 /* bytes: to scan less costs no more than to probe it */
-#define PROBES 64
-#define RESCAN 16
-
-typedef struct {
-  PyObject *cell; /* the storage: a list of one */
-  int slot;       /* where the interval of its value is kept, or -1 */
-  int output;     /* which output of the node */
-} Check;
-
-/* The check of an input of the function. */
-typedef struct {
-  PyObject *cell;
-  int slot;
-  int deferred; /* a node scans it block by block, if it is large */
-  int pending;  /* one of the following */
-  Kept kept;
+  PyObject *cell;  /* the storage: a list of one */
+  int trusted;     /* read again only when it holds another array, or once in RESCAN calls */
+  int age;         /* calls since it was read */
+  PyObject *array; /* a weak reference to what was read */
 } Input;
 
-/* Of an input: has been scanned in this call; waits for its node, which must find it scanned;
- * holds what an earlier call has seen, and is scanned only to know whether it comes first. */
-enum { SCANNED, WAITS, UNCHANGED };
-
-typedef struct {
-  PyObject *value;   /* the array that is about to be overwritten, or a Snapshot: it restores */
-  PyObject *copy;    /* its old contents, or NULL */
-} Undo;
+enum { RESCAN = 16 };
 
 typedef struct {
   PyObject_HEAD
-  int nan, inf, big, ints, raising, looking;
-  int step, start; /* of an inner graph: how often its nodes have run since the last start */
-  double limit;
-  int32_t stop16, stop32, stop64; /* words above this one deserve a closer look */
-  int32_t cstop32, cstop64;       /* the same for the parts of complex numbers */
-  int n_slots, n_inputs, n_tail, n_undo, undo_size, tail;
-  Interval *slots;
+  Limits limits;
+  State *state;
+  int step; /* of an inner graph: steps that have begun */
+  int n_inputs;
   Input *inputs;
-  struct Node **tail_nodes;
-  Undo *undo;
-  struct Chunk *chunk; /* which the next node is taken from */
-  int node, output; /* the last trip */
-  unsigned long long scans, proofs, bytes; /* counters since begin() was first called */
-  unsigned long long memory, copied;       /* bytes: allocated here, copied in the last call */
-  PyObject *report, *is_bad, *snapshot, *trip_type;
+  int n_updated;
+  PyObject **updated; /* storage of the inputs that the virtual machine replaces when it ends */
+  PyObject **before;  /* what was in it when the call began */
+  UndoLog undo;
+  struct Chunk *chunk;               /* which the next node is taken from */
+  unsigned long long scans, bytes;   /* counters */
+  unsigned long long memory;         /* bytes allocated here */
+  PyObject *is_bad, *save, *verdict; /* callables */
 } Guard;
 
 typedef struct Node {
   PyObject *error; /* must be first: the virtual machine reads the exception here */
   int (*run)(void *);
   void *context;
-  Guard *guard;    /* borrowed: the thunk object keeps it alive */
-  PyObject *cell;  /* of the first check, if any: up to here, all that most nodes need */
-  int slot;
-  int index, tail, counts;
-  int runs, start; /* of an inner graph's node: how often it has run since that start */
+  Guard *guard; /* borrowed: the thunk object keeps it alive */
+  int mode, n_checks;
+  PyObject **checks; /* storage of the outputs that are scanned */
+  int index, fired;
   PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
-  int n_checks, n_instr, n_inputs, n_outputs, n_cells, n_saves;
-  double cap, eps; /* largest intermediate, and rounding, of the program */
-  Check *checks;
-  Instr *program;
-  int *input_slots;
-  int *output_slots, *output_registers;
-  PyObject **cells; /* storage of the node's inputs, for sizes and closer looks */
-  PyObject **saves; /* storage of the shared variables that the node overwrites */
-  int n_sliced, n_made; /* nodes that may run in blocks: inputs that are cut, and outputs */
-  PyObject **sliced, **made;
-  int *entering;    /* to each cut input: which input of the function it is, or -1 */
-  int *made_types;
-  struct Chunk *chunk; /* where it lies */
+  int n_saves, n_overwritten;
+  PyObject **saves;       /* storage of what the node overwrites and a failed call must put back */
+  PyObject **buffers;     /* where the copies of these are kept */
+  int *partly;            /* whether Python saves it, since it is overwritten in part */
+  PyObject **overwritten; /* storage of the inputs that it overwrites, whatever they are */
+  struct Chunk *chunk;    /* where it lies */
 } Node;
 
 /* Nodes lie one after another, in the order in which they run, each on cache lines of its own: the
@@ -322,7 +76,7 @@ typedef struct Node {
  * small nodes took several times as long for their checks.
  */
 typedef struct Chunk {
-  int live;  /* nodes in use, and one for the guard that takes nodes from here */
+  int live; /* nodes in use, and one for the guard that takes nodes from here */
   int used, size;
 } Chunk;
 
@@ -352,400 +106,23 @@ static Node *new_node(Guard *g) {
   return n;
 }
 
-static Layout layout_of(int type_num) {
-  Layout l = {0, 1};
-  switch (type_num) {
-    case NPY_HALF: l.width = 2; break;
-    case NPY_FLOAT: l.width = 4; break;
-    case NPY_DOUBLE: l.width = 8; break;
-    case NPY_CFLOAT: l.width = 4; l.reals = 2; break;
-    case NPY_CDOUBLE: l.width = 8; l.reals = 2; break;
-  }
-  return l;
-}
-
-/* The exact answer, element by element; reached only when a scan found something. */
-static int closer_look(Guard *g, PyArrayObject *a) {
-  int is_complex = PyArray_ISCOMPLEX(a), bad = 0;
-  PyArrayObject *d = (PyArrayObject *)PyArray_FROMANY(
-      (PyObject *)a, is_complex ? NPY_CDOUBLE : NPY_DOUBLE, 0, 0,
-      NPY_ARRAY_CARRAY_RO | NPY_ARRAY_FORCECAST);
-  if (d == NULL) return -1;
-  const double *p = (const double *)PyArray_DATA(d);
-  npy_intp n = PyArray_SIZE(d);
-  for (npy_intp i = 0; i < n && !bad; i++) {
-    double x = is_complex ? p[2 * i] : p[i], y = is_complex ? p[2 * i + 1] : 0.0;
-    if (isnan(x) || isnan(y)) bad = g->nan;
-    else if (isinf(x) || isinf(y)) bad = g->inf || g->big;
-    else bad = g->big && (is_complex ? hypot(x, y) : fabs(x)) > g->limit;
-  }
-  Py_DECREF(d);
-  return bad;
-}
-
-#define SCAN_INTS(type)                                                        \
-  for (npy_intp i = 0; i < n && !bad; i++) {                                   \
-    type x;                                                                    \
-    memcpy(&x, p + i * sizeof(type), sizeof(type));                            \
-    bad = fabs((double)x) > g->limit;                                          \
-  }
-
-static int scan_ints(Guard *g, PyArrayObject *a) {
-  PyArrayObject *c = (PyArrayObject *)PyArray_GETCONTIGUOUS(a);
-  if (c == NULL) return -1;
-  const char *p = PyArray_BYTES(c);
-  npy_intp n = PyArray_SIZE(c);
-  int bad = 0;
-  switch (PyArray_TYPE(c)) {
-    case NPY_BYTE: SCAN_INTS(npy_byte) break;
-    case NPY_UBYTE: SCAN_INTS(npy_ubyte) break;
-    case NPY_SHORT: SCAN_INTS(npy_short) break;
-    case NPY_USHORT: SCAN_INTS(npy_ushort) break;
-    case NPY_INT: SCAN_INTS(npy_int) break;
-    case NPY_UINT: SCAN_INTS(npy_uint) break;
-    case NPY_LONG: SCAN_INTS(npy_long) break;
-    case NPY_ULONG: SCAN_INTS(npy_ulong) break;
-    case NPY_LONGLONG: SCAN_INTS(npy_longlong) break;
-    case NPY_ULONGLONG: SCAN_INTS(npy_ulonglong) break;
-  }
-  Py_DECREF(c);
-  return bad;
-}
-
-/* The interval of `size` floats or doubles, from their words. */
-static inline void bound(const char *data, npy_intp size, int is_double, const Words *w,
-                         Interval *interval) {
-  double m;
-  if (!is_double) {
-    float f;
-    memcpy(&f, &w->max, 4);
-    m = f;
-    if (!(m <= FLT_MAX)) m = INFINITY;
-  } else if (w->max >= 0x7fefffff) {
-    m = INFINITY;
-  } else {
-    uint64_t bits = ((uint64_t)(uint32_t)w->max + 1) << 32;
-    memcpy(&m, &bits, 8);
-  }
-  interval->lo = w->neg ? -m : 0.0;
-  interval->hi = m;
-  interval->exact = 1;
-  if (size == 1 && m < INFINITY) {
-    double x;
-    if (is_double) {
-      memcpy(&x, data, 8);
-    } else {
-      float f;
-      memcpy(&f, data, 4);
-      x = f;
-    }
-    interval->lo = interval->hi = x;
-  }
-}
-
-/* From the words of a whole array: 1 if it is bad, 0 if not, -1 with a Python exception. */
-static int judge(Guard *g, PyArrayObject *a, Layout layout, const Words *w, Interval *interval) {
-  int32_t stop = layout.width == 2 ? g->stop16
-               : layout.width == 4 ? (layout.reals == 2 ? g->cstop32 : g->stop32)
-                                   : (layout.reals == 2 ? g->cstop64 : g->stop64);
-  if (w->max > stop) {
-    int bad = closer_look(g, a);
-    if (bad) return bad;
-  }
-  if (layout.reals == 1 && layout.width >= 4)
-    bound(PyArray_BYTES(a), PyArray_SIZE(a), layout.width == 8, w, interval);
-  return 0;
+static inline PyObject *cell_value(PyObject *cell) {
+  return PyList_GET_SIZE(cell) > 0 ? PyList_GET_ITEM(cell, 0) : NULL;
 }
 
 /* 1 if the value is bad, 0 if not, -1 with a Python exception. */
-static int scan_value(Guard *g, PyObject *value, Interval *interval) {
-  Interval ignored;
-  if (interval == NULL) interval = &ignored;
-  *interval = UNKNOWN;
+static int scan_value(Guard *g, PyObject *value) {
   if (value == NULL || value == Py_None) return 0;
-  if (!PyArray_Check(value)) { /* sparse, typed lists, scalars: decided in Python */
-    PyObject *r = PyObject_CallOneArg(g->is_bad, value);
-    if (r == NULL) return -1;
-    int bad = PyObject_IsTrue(r);
-    Py_DECREF(r);
-    return bad;
-  }
-  PyArrayObject *a = (PyArrayObject *)value;
-  int type_num = PyArray_TYPE(a);
-  Layout layout = layout_of(type_num);
   g->scans++;
-  if (layout.width == 0) {
-    if (g->ints && g->big && PyTypeNum_ISINTEGER(type_num)) return scan_ints(g, a);
-    return 0;
-  }
-  Words w = {0, 0};
-  g->bytes += (unsigned long long)PyArray_NBYTES(a);
-  scan_array(a, layout, &w);
-  return judge(g, a, layout, &w, interval);
-}
-
-static inline PyObject *cell_value(PyObject *cell) { return PyList_GET_ITEM(cell, 0); }
-
-/* ------------------------------------------------------------------ what enters a call */
-
-static int scan_input(Guard *g, Input *c) {
-  c->pending = SCANNED;
-  c->kept.age = 0;
-  return scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
-}
-
-/* The first of the inputs before `end` that wait and are bad; -1 if none, -2 with an exception.
- * With `all`, those are scanned too that have not changed. */
-static int bad_pending(Guard *g, int end, int all) {
-  for (int i = 0; i < end; i++) {
-    if (g->inputs[i].pending == SCANNED || (g->inputs[i].pending == UNCHANGED && !all)) continue;
-    int bad = scan_input(g, &g->inputs[i]);
-    if (bad) return bad < 0 ? -2 : i;
-  }
-  return -1;
-}
-
-static uint64_t fingerprint(PyArrayObject *a) {
-  const npy_intp words = PyArray_NBYTES(a) / 8, step = words / PROBES;
-  const char *p = PyArray_BYTES(a);
-  uint64_t print = 0, word;
-  for (int i = 0; i < PROBES; i++) {
-    memcpy(&word, p + 8 * (i * step + i % step), 8);
-    print = (print << 7 | print >> 57) ^ word;
-  }
-  return print * 31 + (uint64_t)words;
-}
-
-static int is_kept(const Input *c, PyObject *value) {
-  if (c->kept.array == NULL) return 0;
-#if PY_VERSION_HEX >= 0x030D0000
-  PyObject *array;
-  if (PyWeakref_GetRef(c->kept.array, &array) < 0) PyErr_Clear();
-  Py_XDECREF(array); /* the storage holds another reference, if it is the same */
-  return array == value && value != NULL;
-#else
-  return PyWeakref_GetObject(c->kept.array) == value && value != NULL;
-#endif
-}
-
-/* Whether the variable holds what the last call has left there, as far as is looked at. */
-static int is_unchanged(Guard *g, Input *c) {
-  PyObject *value = cell_value(c->cell);
-  if (!is_kept(c, value) || c->kept.age + 1 >= RESCAN) return 0;
-  if (c->slot >= 0 && !(g->slots[c->slot].hi < INFINITY)) return 0; /* proofs want its bounds */
-  if (fingerprint((PyArrayObject *)value) != c->kept.print) return 0;
-  c->kept.age++;
-  return 1;
-}
-
-/* Remember what a call leaves in its shared variables. */
-static int keep_values(Guard *g) {
-  for (int i = 0; i < g->n_inputs; i++) { /* variables may exchange their values */
-    Kept *k = &g->inputs[i].kept;
-    if (k->eligible && k->becomes != STAYS)
-      k->interval = k->becomes < 0 ? UNKNOWN : g->slots[k->becomes];
-  }
-  for (int i = 0; i < g->n_inputs; i++) {
-    Input *c = &g->inputs[i];
-    Kept *k = &c->kept;
-    if (!k->eligible || (k->becomes == STAYS && c->pending == UNCHANGED)) continue;
-    PyObject *value = cell_value(c->cell);
-    PyArrayObject *a = (PyArrayObject *)value;
-    if (value == NULL || !PyArray_CheckExact(value) || PyArray_NBYTES(a) < KEPT_SIZE ||
-        !(PyArray_IS_C_CONTIGUOUS(a) || PyArray_IS_F_CONTIGUOUS(a))) {
-      Py_CLEAR(k->array);
-      continue;
-    }
-    if (k->becomes != STAYS && c->slot >= 0) g->slots[c->slot] = k->interval;
-    if (!is_kept(c, value)) {
-      Py_XSETREF(k->array, PyWeakref_NewRef(value, NULL));
-      if (k->array == NULL) return -1;
-    }
-    k->print = fingerprint(a);
-  }
-  return 0;
-}
-
-static void forget_values(Guard *g) {
-  for (int i = 0; i < g->n_inputs; i++) Py_CLEAR(g->inputs[i].kept.array);
-}
-
-/* ------------------------------------------------------------------ proofs */
-
-static int eval_program(Guard *g, Node *n) {
-  Interval r[MAX_REGISTERS];
-  const double cap = n->cap, eps = n->eps;
-  for (int i = 0; i < n->n_inputs; i++) {
-    int slot = n->input_slots[i];
-    if (slot < 0) { /* not used by the program */
-      r[i].lo = r[i].hi = 0.0;
-      continue;
-    }
-    r[i] = g->slots[slot];
-    if (!(r[i].lo >= -cap && r[i].hi <= cap)) return 0;
-  }
-  for (int i = 0; i < n->n_instr; i++) {
-    const Instr *q = &n->program[i];
-    Interval a = {0, 0, 0}, b = {0, 0, 0}, d = {0, 0, 0};
-    if (q->a >= 0) a = r[q->a];
-    if (q->b >= 0 && q->op != OP_MULDIM && q->op != OP_MULSIZE) b = r[q->b];
-    switch (q->op) {
-      case OP_CONST: d.lo = q->k; d.hi = q->k2; break;
-      case OP_ADD: d = widen(a.lo + b.lo, a.hi + b.hi, eps); break;
-      case OP_SUB: d = widen(a.lo - b.hi, a.hi - b.lo, eps); break;
-      case OP_MUL: {
-        double p1 = a.lo * b.lo, p2 = a.lo * b.hi, p3 = a.hi * b.lo, p4 = a.hi * b.hi;
-        d = widen(min2(min2(p1, p2), min2(p3, p4)), max2(max2(p1, p2), max2(p3, p4)), eps);
-        break;
-      }
-      case OP_DIV: {
-        if (b.lo <= 0.0 && b.hi >= 0.0) return 0;
-        if (min2(fabs(b.lo), fabs(b.hi)) < 1.0 / cap) return 0; /* 1/b may overflow */
-        double p1 = a.lo / b.lo, p2 = a.lo / b.hi, p3 = a.hi / b.lo, p4 = a.hi / b.hi;
-        d = widen(min2(min2(p1, p2), min2(p3, p4)), max2(max2(p1, p2), max2(p3, p4)), eps);
-        break;
-      }
-      case OP_NEG: d.lo = -a.hi; d.hi = -a.lo; break;
-      case OP_ABS:
-        d.hi = max2(fabs(a.lo), fabs(a.hi));
-        d.lo = (a.lo <= 0.0 && a.hi >= 0.0) ? 0.0 : min2(fabs(a.lo), fabs(a.hi));
-        break;
-      case OP_SQR: {
-        double h = max2(fabs(a.lo), fabs(a.hi));
-        double l = (a.lo <= 0.0 && a.hi >= 0.0) ? 0.0 : min2(fabs(a.lo), fabs(a.hi));
-        d = widen(l * l, h * h, eps);
-        break;
-      }
-      case OP_SQRT:
-        if (a.lo < 0.0) return 0;
-        d = widen(sqrt(a.lo), sqrt(a.hi), eps);
-        break;
-      case OP_EXP:
-        if (a.hi > 700.0) return 0;
-        d = widen(0.0, exp(a.hi), eps + 1e-6);
-        if (a.lo > -80.0) d.lo = exp(a.lo) * (1.0 - 1e-4);
-        break;
-      case OP_EXPM1:
-        if (a.hi > 700.0) return 0;
-        d = widen(-1.0, max2(expm1(a.hi), 0.0), eps + 1e-6);
-        break;
-      case OP_LOG:
-        if (!(a.lo > 1.0 / cap)) return 0;
-        d = widen(log(a.lo), log(a.hi), eps + 1e-6);
-        d.lo -= 1e-6;
-        d.hi += 1e-6;
-        break;
-      case OP_LOG1P:
-        if (!(a.lo > -0.999)) return 0;
-        d = widen(log1p(a.lo), log1p(a.hi), eps + 1e-6);
-        break;
-      case OP_MAX: d.lo = max2(a.lo, b.lo); d.hi = max2(a.hi, b.hi); break;
-      case OP_MIN: d.lo = min2(a.lo, b.lo); d.hi = min2(a.hi, b.hi); break;
-      case OP_UNION: d.lo = min2(a.lo, b.lo); d.hi = max2(a.hi, b.hi); break;
-      case OP_SOFTPLUS: d = widen(0.0, max2(a.hi, 0.0) + 0.7, eps); break;
-      case OP_RANGE: d.lo = q->k; d.hi = q->k2; break; /* whatever (known) a is */
-      case OP_MULDIM:
-      case OP_MULSIZE: {
-        PyObject *value = cell_value(n->cells[q->b]);
-        if (!PyArray_Check(value)) return 0;
-        PyArrayObject *arr = (PyArrayObject *)value;
-        double size;
-        if (q->op == OP_MULSIZE) {
-          size = (double)PyArray_SIZE(arr);
-        } else {
-          if (q->c >= PyArray_NDIM(arr)) return 0;
-          size = (double)PyArray_DIM(arr, q->c);
-        }
-        if (size * eps > 0.25) return 0;
-        d = widen(min2(0.0, size * a.lo), max2(0.0, size * a.hi), 2.0 * size * eps + eps);
-        break;
-      }
-      default: return 0;
-    }
-    if (!(d.lo >= -cap && d.hi <= cap)) return 0; /* also when a bound is NaN */
-    r[q->dst] = d;
-  }
-  const double limit = g->big ? min2(g->limit, cap) : cap;
-  for (int i = 0; i < n->n_outputs; i++) {
-    Interval d = r[n->output_registers[i]];
-    if (!(d.lo >= -limit && d.hi <= limit)) return 0;
-  }
-  for (int i = 0; i < n->n_outputs; i++) {
-    int slot = n->output_slots[i];
-    if (slot >= 0) {
-      g->slots[slot] = r[n->output_registers[i]];
-      g->slots[slot].exact = 0;
-    }
-  }
-  return 1;
-}
-
-/* Can anything after the first overwrite of a shared variable trip? */
-static int prove_tail(Guard *g) {
-  for (int i = 0; i < g->n_tail; i++)
-    if (g->tail_nodes[i]->n_instr < 0) return TAIL_COPIED;
-  for (int attempt = 0; attempt < 2; attempt++) {
-    int ok = 1;
-    for (int i = 0; i < g->n_tail && ok; i++) ok = eval_program(g, g->tail_nodes[i]);
-    if (ok) {
-      g->proofs += g->n_tail;
-      return TAIL_PROVED;
-    }
-    if (attempt) break;
-    /* Bounds that came through many operations are loose: look at the operands. */
-    for (int i = 0; i < g->n_tail; i++) {
-      Node *n = g->tail_nodes[i];
-      for (int j = 0; j < n->n_inputs; j++) {
-        int slot = n->input_slots[j];
-        if (slot < 0 || g->slots[slot].exact) continue;
-        PyObject *value = cell_value(n->cells[j]);
-        Interval seen;
-        if (!PyArray_Check(value)) continue;
-        if (scan_value(g, value, &seen) == 0 && seen.exact) g->slots[slot] = seen;
-        PyErr_Clear(); /* no proof is no error: the operand is scanned again after its node */
-      }
-    }
-  }
-  return TAIL_COPIED;
-}
-
-/* ------------------------------------------------------------------ the undo log */
-
-static int push_undo(Guard *g, PyObject *cell) {
-  PyObject *value = cell_value(cell), *copy = NULL;
-  for (int i = 0; i < g->n_undo; i++)
-    if (g->undo[i].value == value) return 0;
-  if (g->n_undo == g->undo_size) {
-    int size = g->undo_size ? 2 * g->undo_size : 8;
-    Undo *bigger = (Undo *)realloc(g->undo, size * sizeof(Undo));
-    if (bigger == NULL) {
-      PyErr_NoMemory();
-      return -1;
-    }
-    g->undo = bigger;
-    g->undo_size = size;
-  }
   if (PyArray_Check(value)) {
-    copy = PyArray_NewCopy((PyArrayObject *)value, NPY_KEEPORDER);
-    if (copy == NULL) return -1;
-    g->copied += (unsigned long long)PyArray_NBYTES((PyArrayObject *)copy);
-    Py_INCREF(value);
-  } else {
-    value = PyObject_CallFunctionObjArgs(g->snapshot, cell, NULL);
-    if (value == NULL) return -1;
+    g->bytes += (unsigned long long)PyArray_NBYTES((PyArrayObject *)value);
+    return is_bad_array(&g->limits, (PyArrayObject *)value);
   }
-  g->undo[g->n_undo].value = value;
-  g->undo[g->n_undo].copy = copy;
-  g->n_undo++;
-  return 0;
-}
-
-static void clear_undo(Guard *g) {
-  while (g->n_undo > 0) {
-    g->n_undo--;
-    Py_CLEAR(g->undo[g->n_undo].value);
-    Py_CLEAR(g->undo[g->n_undo].copy);
-  }
+  PyObject *r = PyObject_CallOneArg(g->is_bad, value); /* sparse, typed lists, scalars */
+  if (r == NULL) return -1;
+  int bad = PyObject_IsTrue(r);
+  Py_DECREF(r);
+  return bad;
 }
 
 /* ------------------------------------------------------------------ running a node */
@@ -769,248 +146,6 @@ static int pending_error(Node *n) {
   return -1;
 }
 
-/* `node` is the index of a node, or BAD_INPUT less that of an input. */
-enum { BAD_INPUT = -2 };
-
-static int report(Node *n, int node, int output) {
-  Guard *g = n->guard;
-  g->node = node;
-  g->output = output;
-  if (g->raising) {
-    Py_INCREF(g->trip_type);
-    set_error(n, g->trip_type, NULL, NULL);
-    return -1;
-  }
-  PyObject *r = PyObject_CallFunction(g->report, "ii", node, output);
-  if (r == NULL) return pending_error(n);
-  Py_DECREF(r);
-  return 0;
-}
-
-/* Scan what still waits, or `all` that has not been: inputs are reported before any node. */
-static int settle(Node *n, int all) {
-  Guard *g = n->guard;
-  for (;;) {
-    int i = bad_pending(g, g->n_inputs, all);
-    if (i == -1) return 0;
-    if (i < 0) return pending_error(n);
-    if (report(n, BAD_INPUT - i, 0)) return -1;
-  }
-}
-
-static int found_bad(Node *n, int output) {
-  if (settle(n, 1)) return -1;
-  return report(n, n->index, output);
-}
-
-/* ------------------------------------------------------------------ block by block */
-
-#define LARGE 16384        /* elements: below that, all is in the cache anyway */
-#define BLOCK_BYTES 196608 /* of all operands of a block: measured, 96 to 256 KiB do about as well */
-
-/* A view that can be moved over the elements of `a`, which is contiguous: one row of them. */
-static PyArrayObject *window_of(PyArrayObject *a) {
-  npy_intp shape[NPY_MAXDIMS], strides[NPY_MAXDIMS];
-  PyArray_Descr *descr = PyArray_DESCR(a);
-  int nd = PyArray_NDIM(a);
-  for (int d = 0; d < nd; d++) {
-    shape[d] = 1;
-    strides[d] = PyArray_ITEMSIZE(a);
-  }
-  Py_INCREF(descr);
-  return (PyArrayObject *)PyArray_NewFromDescr(&PyArray_Type, descr, nd, shape, strides,
-                                               PyArray_DATA(a),
-                                               PyArray_FLAGS(a) & ~NPY_ARRAY_OWNDATA, NULL);
-}
-
-static void move_window(PyArrayObject *window, PyArrayObject *whole, npy_intp at, npy_intp size) {
-  PyArrayObject_fields *w = (PyArrayObject_fields *)window;
-  w->data = PyArray_BYTES(whole) + at * PyArray_ITEMSIZE(whole);
-  w->dimensions[w->nd - 1] = size;
-}
-
-static int is_plain(PyObject *value, PyArrayObject *like) {
-  PyArrayObject *a = (PyArrayObject *)value;
-  return value != NULL && PyArray_CheckExact(value) && PyArray_IS_C_CONTIGUOUS(a) &&
-         PyArray_ISALIGNED(a) && PyArray_NDIM(a) > 0 && (like == NULL || PyArray_SAMESHAPE(a, like));
-}
-
-/* The array that output `i` of the node is written into: the old one where it fits. */
-static PyArrayObject *made_array(Node *n, int i, PyArrayObject *like) {
-  PyObject *old = cell_value(n->made[i]);
-  if (is_plain(old, like) && PyArray_TYPE((PyArrayObject *)old) == n->made_types[i] &&
-      PyArray_ISWRITEABLE((PyArrayObject *)old)) {
-    Py_INCREF(old);
-    return (PyArrayObject *)old;
-  }
-  return (PyArrayObject *)PyArray_EMPTY(PyArray_NDIM(like), PyArray_DIMS(like), n->made_types[i], 0);
-}
-
-static void put(PyObject *cell, PyArrayObject *value) {
-  Py_INCREF(value);
-  PyList_SetItem(cell, 0, (PyObject *)value);
-}
-
-#define MAX_OPERANDS 32
-
-/* The cell of one of the operands that are cut: the inputs, then the outputs. */
-static PyObject *cut_cell(const Node *n, int i) {
-  return i < n->n_sliced ? n->sliced[i] : n->made[i - n->n_sliced];
-}
-
-/* A cut input if it waits for this node, or NULL. */
-static Input *waiting_input(const Node *n, int i) {
-  Input *c = n->entering[i] < 0 ? NULL : &n->guard->inputs[n->entering[i]];
-  return c != NULL && c->pending == WAITS ? c : NULL;
-}
-
-/* Run an elementwise node block by block, and scan the inputs that wait for it.
- *
- * Returns 0 when it has run, another number when it failed, and NOT_RUN when it has to be
- * run in the ordinary way.
- */
-enum { NOT_RUN = -1000 };
-
-static int run_blocks(Node *n) {
-  Guard *g = n->guard;
-  const int n_all = n->n_sliced + n->n_made;
-  PyArrayObject *whole[MAX_OPERANDS] = {NULL}, *window[MAX_OPERANDS] = {NULL};
-  Words words[MAX_OPERANDS];
-  PyArrayObject *first = NULL;
-  npy_intp item_bytes = 0;
-  int waiting = 0, status = NOT_RUN;
-  for (int i = 0; i < n->n_sliced; i++)
-    waiting |= waiting_input(n, i) != NULL;
-  if (!waiting) return NOT_RUN;
-  for (int i = 0; i < n_all; i++) {
-    if (i < n->n_sliced) {
-      PyObject *value = cell_value(n->sliced[i]);
-      if (!is_plain(value, first)) goto done;
-      Py_INCREF(value);
-      whole[i] = (PyArrayObject *)value;
-    } else {
-      whole[i] = made_array(n, i - n->n_sliced, first);
-    }
-    if (whole[i] == NULL || (window[i] = window_of(whole[i])) == NULL) {
-      PyErr_Clear(); /* out of memory: the node itself says so */
-      goto done;
-    }
-    first = whole[0];
-    words[i].max = words[i].neg = 0;
-    item_bytes += PyArray_ITEMSIZE(whole[i]);
-  }
-  {
-    const npy_intp total = PyArray_SIZE(first), size = BLOCK_BYTES / item_bytes;
-    for (int i = 0; i < n_all; i++) put(cut_cell(n, i), window[i]);
-    status = 0;
-    for (npy_intp at = 0; at < total && status == 0; at += size) {
-      npy_intp here = at + size <= total ? size : total - at;
-      for (int i = 0; i < n_all; i++) move_window(window[i], whole[i], at, here);
-      status = n->run(n->context);
-      for (int i = 0; i < n->n_made; i++) /* the op must have written where it was told to */
-        if (status == 0 && cell_value(n->made[i]) != (PyObject *)window[n->n_sliced + i])
-          status = NOT_RUN;
-      for (int i = 0; i < n->n_sliced && status == 0; i++)
-        if (waiting_input(n, i) != NULL)
-          scan_run(PyArray_BYTES(window[i]), PyArray_SIZE(window[i]),
-                   layout_of(PyArray_TYPE(window[i])), &words[i]);
-    }
-    for (int i = 0; i < n_all; i++) put(cut_cell(n, i), whole[i]);
-  }
-  for (int i = 0; i < n->n_sliced && status == 0; i++) {
-    Input *c = waiting_input(n, i);
-    Interval seen = UNKNOWN;
-    if (c == NULL) continue;
-    g->scans++;
-    g->bytes += (unsigned long long)PyArray_NBYTES(whole[i]);
-    int bad = judge(g, whole[i], layout_of(PyArray_TYPE(whole[i])), &words[i], &seen);
-    if (bad) {
-      status = bad < 0 ? pending_error(n) : settle(n, 1); /* which goes in the order of the inputs */
-    } else {
-      c->pending = SCANNED;
-      c->kept.age = 0;
-      if (c->slot >= 0) g->slots[c->slot] = seen;
-    }
-  }
-done:
-  for (int i = 0; i < n_all; i++) {
-    Py_XDECREF(window[i]);
-    Py_XDECREF(whole[i]);
-  }
-  return status;
-}
-
-/* ------------------------------------------------------------------ running a node */
-
-#define SMALL 48 /* elements: scanning this many costs about as much as a proof */
-
-/* The general way to look at what a node has made. */
-static int check_outputs(Node *n) {
-  Guard *g = n->guard;
-  if (n->n_instr >= 0) {
-    PyObject *value = n->n_checks ? cell_value(n->checks[0].cell) : NULL;
-    int small = value != NULL && PyArray_Check(value) && PyArray_SIZE((PyArrayObject *)value) <= SMALL;
-    if (!small && eval_program(g, n)) {
-      g->proofs++;
-      return 0;
-    }
-    /* outputs without a check must not keep the interval of another call */
-    for (int i = 0; i < n->n_outputs; i++)
-      if (n->output_slots[i] >= 0) g->slots[n->output_slots[i]] = UNKNOWN;
-  }
-  for (int i = 0; i < n->n_checks; i++) {
-    Check *c = &n->checks[i];
-    int bad = scan_value(g, cell_value(c->cell), c->slot >= 0 ? &g->slots[c->slot] : NULL);
-    if (bad < 0) return pending_error(n);
-    if (bad && found_bad(n, c->output)) return -1;
-  }
-  return 0;
-}
-
-/* In each step a node of an inner graph runs once, in whatever order. */
-static inline void count_run(Node *n) {
-  Guard *g = n->guard;
-  if (n->start != g->start) {
-    n->start = g->start;
-    n->runs = 0;
-  }
-  if (++n->runs > g->step) g->step = n->runs;
-}
-
-/* A node with one output and nothing else to watch: most nodes of most graphs.
- * A small vector of doubles or floats, the commonest value of all, is scanned on the spot.
- */
-static int simple_run(void *p) {
-  Node *n = (Node *)p;
-  Guard *g = n->guard;
-  int failed = n->run(n->context);
-  if (failed || !g->looking) return failed;
-  PyObject *value = cell_value(n->cell);
-  if (value != NULL && PyArray_CheckExact(value)) {
-    PyArrayObject *a = (PyArrayObject *)value;
-    int nd = PyArray_NDIM(a), type_num = PyArray_TYPE(a), slot = n->slot;
-    npy_intp size = nd == 0 ? 1 : PyArray_DIM(a, 0);
-    if (nd <= 1 && size <= SMALL && (type_num == NPY_DOUBLE || type_num == NPY_FLOAT) &&
-        PyArray_IS_C_CONTIGUOUS(a)) {
-      const int is_double = type_num == NPY_DOUBLE;
-      Words w = {0, 0};
-      scan_few(PyArray_BYTES(a), size, is_double, &w);
-      if (w.max <= (is_double ? g->stop64 : g->stop32)) {
-        g->scans++;
-        g->bytes += (unsigned long long)(is_double ? 8 * size : 4 * size);
-        if (slot >= 0) bound(PyArray_BYTES(a), size, is_double, &w, &g->slots[slot]);
-        return 0;
-      }
-    }
-  }
-  return check_outputs(n);
-}
-
-static int simple_run_of_step(void *p) {
-  count_run((Node *)p);
-  return simple_run(p);
-}
-
 static int run_unguarded(Node *n) {
   if (n->run) return n->run(n->context);
   PyObject *r = PyObject_CallNoArgs(n->thunk);
@@ -1019,29 +154,116 @@ static int run_unguarded(Node *n) {
   return 0;
 }
 
-static int guarded_run(void *p) {
-  Node *n = (Node *)p;
+/* Save what the node is about to overwrite.  What is no array, or overwritten in part only, is saved
+ * by Python: `save(index, i)` returns an object whose `swap` undoes it. */
+static int save_all(Node *n) {
   Guard *g = n->guard;
-  if (n->counts) count_run(n);
-  if (!g->looking) return run_unguarded(n);
-  if (n->n_saves) {
-    if (settle(n, 0)) return -1;
-    if (n->tail && g->tail == TAIL_OPEN) g->tail = prove_tail(g);
-    if (!(n->tail && g->tail == TAIL_PROVED)) {
-      if (settle(n, 1)) return -1; /* later it would show what has been written into it */
-      for (int i = 0; i < n->n_saves; i++)
-        if (push_undo(g, n->saves[i])) return pending_error(n);
+  for (int i = 0; i < n->n_saves; i++) {
+    PyObject *value = cell_value(n->saves[i]);
+    if (value == NULL) continue;
+    if (PyArray_Check(value) && !n->partly[i]) {
+      if (undo_save(&g->undo, (PyArrayObject *)value, &n->buffers[i])) return -1;
+    } else if (!undo_holds(&g->undo, value)) {
+      PyObject *saved = PyObject_CallFunction(g->save, "ii", n->index, i);
+      if (saved == NULL || undo_push(&g->undo, saved, NULL)) return -1;
     }
   }
-  int failed = NOT_RUN;
-  if (n->n_sliced) {
-    failed = run_blocks(n);
-    if (failed == NOT_RUN && settle(n, 0)) return -1;
+  return 0;
+}
+
+/* The values of the inputs that the node overwrites, copied; in a new list. */
+static PyObject *copies_of_overwritten(Node *n) {
+  PyObject *list = PyList_New(n->n_overwritten);
+  for (int i = 0; list != NULL && i < n->n_overwritten; i++) {
+    PyObject *value = cell_value(n->overwritten[i]), *copy;
+    if (value != NULL && PyArray_Check(value)) {
+      copy = PyArray_NewCopy((PyArrayObject *)value, NPY_KEEPORDER);
+    } else {
+      copy = value == NULL ? Py_None : value;
+      Py_INCREF(copy);
+    }
+    if (copy == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, copy);
   }
-  if (failed == NOT_RUN) failed = run_unguarded(n);
-  if (failed) return failed;
-  if (n->tail && g->tail == TAIL_PROVED) return 0;
-  return check_outputs(n);
+  return list;
+}
+
+#define SMALL 48 /* elements */
+
+/* Scan the outputs of a node that has just run; -1 with the exception where PyTensor reads it. */
+static int check_outputs(Node *n) {
+  Guard *g = n->guard;
+  for (int i = 0; i < n->n_checks; i++) {
+    PyObject *value = cell_value(n->checks[i]);
+    if (value != NULL && PyArray_CheckExact(value)) {
+      PyArrayObject *a = (PyArrayObject *)value;
+      const int type_num = PyArray_TYPE(a), nd = PyArray_NDIM(a);
+      const npy_intp size = nd == 0 ? 1 : nd == 1 ? PyArray_DIM(a, 0) : SMALL + 1;
+      if (size <= SMALL && (type_num == NPY_DOUBLE || type_num == NPY_FLOAT) &&
+          PyArray_IS_C_CONTIGUOUS(a)) {
+        const int is_double = type_num == NPY_DOUBLE;
+        if (scan_few(PyArray_BYTES(a), size, is_double) <=
+            (is_double ? g->limits.stop64 : g->limits.stop32)) {
+          g->scans++;
+          g->bytes += (unsigned long long)((is_double ? 8 : 4) * size);
+          continue;
+        }
+      }
+    }
+    int bad = scan_value(g, value);
+    if (bad < 0) return pending_error(n);
+    if (bad) return 1;
+  }
+  return 0;
+}
+
+static int run_watched(Node *n) {
+  Guard *g = n->guard;
+  State *state = g->state;
+  const int mode = n->mode;
+  PyObject *before = NULL;
+  if (mode & COUNT) g->step++;
+  if (!state->looking) return run_unguarded(n);
+  if (mode & (BRACKET | SAVE | PYTHON)) state->raised |= read_flags();
+  if ((mode & SAVE) && save_all(n)) return pending_error(n);
+  if ((mode & CAREFUL) && n->n_overwritten && (before = copies_of_overwritten(n)) == NULL)
+    return pending_error(n);
+  if (mode & (BRACKET | SAVE)) clear_flags(); /* (what copied may have raised some) */
+  int failed = run_unguarded(n);
+  if (mode & KEEP) state->raised |= read_flags();
+  else if (mode & (BRACKET | PYTHON)) clear_flags();
+  if (!failed && n->n_checks) {
+    int bad = check_outputs(n);
+    if (bad > 0 && (mode & CAREFUL)) {
+      PyObject *r = PyObject_CallFunction(g->verdict, "iO", n->index, before ? before : Py_None);
+      if (r == NULL) {
+        Py_XDECREF(before);
+        return pending_error(n);
+      }
+      bad = PyObject_IsTrue(r);
+      Py_DECREF(r);
+      clear_flags();
+    }
+    if (bad > 0) {
+      n->fired = 1;
+      state->suspect = 1;
+    }
+    failed = bad < 0 ? -1 : 0;
+  }
+  Py_XDECREF(before);
+  return failed;
+}
+
+static int guarded_run(void *p) {
+  Node *n = (Node *)p;
+  return n->mode == 0 ? n->run(n->context) : run_watched(n);
+}
+
+/* ------------------------------------------------------------------ Python's side */
+
+static void free_cells(PyObject **cells, int n) {
+  for (int i = 0; cells != NULL && i < n; i++) Py_XDECREF(cells[i]);
+  free(cells);
 }
 
 static void node_free(PyObject *capsule) {
@@ -1049,202 +271,173 @@ static void node_free(PyObject *capsule) {
   if (n == NULL) return;
   Py_XDECREF(n->error);
   Py_XDECREF(n->thunk);
-  for (int i = 0; i < n->n_checks; i++) Py_XDECREF(n->checks[i].cell);
-  for (int i = 0; i < n->n_cells; i++) Py_XDECREF(n->cells[i]);
-  for (int i = 0; i < n->n_saves; i++) Py_XDECREF(n->saves[i]);
-  free(n->checks);
-  free(n->program);
-  free(n->input_slots);
-  free(n->output_slots);
-  free(n->output_registers);
-  free(n->cells);
-  for (int i = 0; i < n->n_sliced; i++) Py_XDECREF(n->sliced[i]);
-  for (int i = 0; i < n->n_made; i++) Py_XDECREF(n->made[i]);
-  free(n->saves);
-  free(n->sliced);
-  free(n->made);
-  free(n->entering);
-  free(n->made_types);
+  free_cells(n->checks, n->n_checks);
+  free_cells(n->saves, n->n_saves);
+  free_cells(n->buffers, n->n_saves);
+  free_cells(n->overwritten, n->n_overwritten);
+  free(n->partly);
   release_chunk(n->chunk);
 }
 
-/* ------------------------------------------------------------------ Python's side */
-
-static int read_ints(PyObject *seq, int **out, int *n) {
-  *n = (int)PySequence_Size(seq);
-  if (*n < 0) return -1;
-  *out = (int *)calloc(*n + 1, sizeof(int));
-  for (int i = 0; i < *n; i++) {
-    PyObject *item = PySequence_GetItem(seq, i);
-    (*out)[i] = item ? (int)PyLong_AsLong(item) : -1;
-    Py_XDECREF(item);
-  }
-  return PyErr_Occurred() ? -1 : 0;
-}
-
+/* Read a sequence of storage cells; -1 with a Python exception, and nothing kept. */
 static int read_cells(PyObject *seq, PyObject ***out, int *n) {
-  *n = (int)PySequence_Size(seq);
-  if (*n < 0) return -1;
-  *out = (PyObject **)calloc(*n + 1, sizeof(PyObject *));
-  for (int i = 0; i < *n; i++) {
-    (*out)[i] = PySequence_GetItem(seq, i);
-    if ((*out)[i] == NULL || !PyList_Check((*out)[i])) {
+  PyObject *items = PySequence_Fast(seq, "storage cells must be a sequence");
+  if (items == NULL) return -1;
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(items);
+  PyObject **cells = (PyObject **)calloc(size + 1, sizeof(PyObject *));
+  if (cells == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; cells != NULL && i < size; i++) {
+    PyObject *cell = PySequence_Fast_GET_ITEM(items, i);
+    if (!PyList_Check(cell)) {
       PyErr_SetString(PyExc_TypeError, "a storage cell must be a list");
-      return -1;
+      free_cells(cells, (int)i);
+      cells = NULL;
+      break;
     }
+    Py_INCREF(cell);
+    cells[i] = cell;
   }
+  Py_DECREF(items);
+  if (cells == NULL) return -1;
+  *out = cells;
+  *n = (int)size;
   return 0;
 }
 
-static int read_checks(PyObject *seq, Check **out, int *n) {
-  Py_ssize_t size = PySequence_Size(seq);
-  *n = 0;
-  if (size < 0) return -1;
-  *out = (Check *)calloc(size + 1, sizeof(Check));
-  for (Py_ssize_t i = 0; i < size; i++) {
-    PyObject *item = PySequence_GetItem(seq, i);
-    Check *c = &(*out)[i];
-    int ok = item && PyArg_ParseTuple(item, "O!ii", &PyList_Type, &c->cell, &c->output, &c->slot);
-    if (ok) {
-      Py_INCREF(c->cell);
-      ++*n;
-    }
-    Py_XDECREF(item);
-    if (!ok) return -1;
+static void free_inputs(Guard *g) {
+  for (int i = 0; i < g->n_inputs; i++) {
+    Py_XDECREF(g->inputs[i].cell);
+    Py_XDECREF(g->inputs[i].array);
   }
-  return 0;
+  free(g->inputs);
+  g->inputs = NULL;
+  g->n_inputs = 0;
 }
 
-/* add_inputs(list of (cell, slot, eligible, becomes)): see Kept for the last two */
-static PyObject *guard_add_inputs(PyObject *self, PyObject *seq) {
+/* set_inputs(list of (cell, trusted)): what is scanned when a call begins */
+static PyObject *guard_set_inputs(PyObject *self, PyObject *seq) {
   Guard *g = (Guard *)self;
-  Py_ssize_t size = PyList_Check(seq) ? PyList_GET_SIZE(seq) : -1;
-  if (size < 0 || g->inputs != NULL) {
-    PyErr_SetString(PyExc_TypeError, "add_inputs takes a list, and is called once");
+  if (!PyList_Check(seq)) {
+    PyErr_SetString(PyExc_TypeError, "set_inputs takes a list of (cell, trusted)");
     return NULL;
   }
+  const Py_ssize_t size = PyList_GET_SIZE(seq);
+  free_inputs(g);
   g->inputs = (Input *)calloc(size + 1, sizeof(Input));
   if (g->inputs == NULL) return PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < size; i++) {
-    Input *c = &g->inputs[i];
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(seq, i), "O!ipi", &PyList_Type, &c->cell, &c->slot,
-                          &c->kept.eligible, &c->kept.becomes))
+    PyObject *cell;
+    int trusted;
+    if (!PyTuple_Check(PyList_GET_ITEM(seq, i)) ||
+        !PyArg_ParseTuple(PyList_GET_ITEM(seq, i), "O!p", &PyList_Type, &cell, &trusted)) {
+      if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "set_inputs takes a list of (cell, trusted)");
       return NULL;
-    Py_INCREF(c->cell);
-    g->n_inputs++;
+    }
+    Py_INCREF(cell);
+    g->inputs[g->n_inputs].cell = cell;
+    g->inputs[g->n_inputs++].trusted = trusted;
   }
-  g->memory += g->n_inputs * sizeof(Input);
   Py_RETURN_NONE;
 }
 
-static int read_blocks(Guard *g, Node *n, PyObject *blocks) {
-  PyObject *sliced, *entering, *made, *types;
-  int n_entering, n_types;
-  if (!PyArg_ParseTuple(blocks, "OOOO", &sliced, &entering, &made, &types) ||
-      read_cells(sliced, &n->sliced, &n->n_sliced) || read_cells(made, &n->made, &n->n_made) ||
-      read_ints(entering, &n->entering, &n_entering) || read_ints(types, &n->made_types, &n_types))
-    return -1;
-  int sound = n_entering == n->n_sliced && n_types == n->n_made && n->run != NULL &&
-              n->n_sliced > 0 && n->n_sliced + n->n_made <= MAX_OPERANDS;
-  for (int i = 0; sound && i < n_entering; i++) {
-    sound = n->entering[i] < g->n_inputs;
-    if (sound && n->entering[i] >= 0) g->inputs[n->entering[i]].deferred = 1;
-  }
-  if (!sound) PyErr_SetString(PyExc_ValueError, "malformed blocks");
-  return sound ? 0 : -1;
+static void forget_call(Guard *g) {
+  undo_clear(&g->undo);
+  for (int i = 0; i < g->n_updated; i++) Py_CLEAR(g->before[i]);
 }
 
-/* add_node(index, cthunk, thunk, checks, saves, tail, cells, program, blocks, counts) -> capsule
- * program: None or (instructions, input_slots, output_slots, output_registers, cap, eps)
- * blocks: None or (cells that are cut, indices of inputs or -1, output cells, type numbers) */
+/* set_updated(list of cells): what the virtual machine puts new values into when it ends */
+static PyObject *guard_set_updated(PyObject *self, PyObject *seq) {
+  Guard *g = (Guard *)self;
+  PyObject **cells;
+  int n;
+  if (read_cells(seq, &cells, &n)) return NULL;
+  forget_call(g);
+  free_cells(g->updated, g->n_updated);
+  free(g->before);
+  g->updated = cells;
+  g->n_updated = n;
+  g->before = (PyObject **)calloc(n + 1, sizeof(PyObject *));
+  if (g->before == NULL) {
+    free_cells(g->updated, g->n_updated);
+    g->updated = NULL;
+    g->n_updated = 0;
+    return PyErr_NoMemory();
+  }
+  Py_RETURN_NONE;
+}
+
+/* swap_updated(): exchange what is there with what was there when the call began */
+static PyObject *guard_swap_updated(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  for (int i = 0; i < g->n_updated; i++) {
+    PyObject *now = cell_value(g->updated[i]);
+    if (g->before[i] == NULL || now == NULL) continue;
+    Py_INCREF(now);
+    PyList_SetItem(g->updated[i], 0, g->before[i]);
+    g->before[i] = now;
+  }
+  Py_RETURN_NONE;
+}
+
+static Node *node_of(PyObject *capsule) {
+  if (!PyCapsule_CheckExact(capsule) ||
+      PyCapsule_GetPointer(capsule, NULL) != (void *)guarded_run) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "not a wrapped node");
+    return NULL;
+  }
+  return (Node *)PyCapsule_GetContext(capsule);
+}
+
+/* add_node(index, cthunk, thunk, saves, partly, overwritten) -> capsule */
 static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
-  PyObject *cthunk, *thunk, *checks, *saves, *cells, *program, *blocks;
-  int index, tail, counts;
-  if (!PyArg_ParseTuple(args, "iOOOOiOOOp", &index, &cthunk, &thunk, &checks, &saves, &tail,
-                        &cells, &program, &blocks, &counts))
+  PyObject *cthunk, *thunk, *saves, *partly, *overwritten;
+  int index;
+  if (!PyArg_ParseTuple(args, "iOOOOO", &index, &cthunk, &thunk, &saves, &partly, &overwritten))
     return NULL;
   Node *n = new_node(g);
-  /* (outputs without a check have intervals, too, which must not be those of another call) */
-  int one_interval = program == Py_None || (PyTuple_Check(program) && PyTuple_Size(program) == 6 &&
-                                            PySequence_Size(PyTuple_GET_ITEM(program, 2)) == 1);
-  int simple = cthunk != Py_None && !tail && blocks == Py_None && PySequence_Size(checks) == 1 &&
-               PySequence_Size(saves) == 0 && one_interval;
-  PyObject *capsule = PyCapsule_New(
-      (void *)(!simple ? guarded_run : counts ? simple_run_of_step : simple_run), NULL, node_free);
-  if (n == NULL || capsule == NULL || PyCapsule_SetContext(capsule, n)) {
+  PyObject *capsule = n == NULL ? NULL : PyCapsule_New((void *)guarded_run, NULL, node_free);
+  if (capsule == NULL || PyCapsule_SetContext(capsule, n)) {
     if (n != NULL) release_chunk(n->chunk);
     Py_XDECREF(capsule);
-    return PyErr_NoMemory();
+    return PyErr_Occurred() ? NULL : PyErr_NoMemory();
   }
   n->guard = g;
   n->index = index;
-  n->tail = tail;
-  n->counts = counts;
-  n->n_instr = -1;
   Py_INCREF(thunk);
   n->thunk = thunk;
   if (cthunk != Py_None) {
     n->run = (int (*)(void *))PyCapsule_GetPointer(cthunk, NULL);
-    n->context = PyCapsule_GetContext(cthunk);
-    if (n->run == NULL || n->context == NULL) goto fail;
+    n->context = n->run == NULL ? NULL : PyCapsule_GetContext(cthunk);
+    if (n->context == NULL) goto fail;
     n->error = ((PyObject **)n->context)[0];
     Py_INCREF(n->error);
   } else {
+    n->mode = PYTHON;
     n->error = Py_BuildValue("[OOO]", Py_None, Py_None, Py_None);
     if (n->error == NULL) goto fail;
   }
-  if (read_checks(checks, &n->checks, &n->n_checks)) goto fail;
-  if (n->n_checks > 0) {
-    n->cell = n->checks[0].cell;
-    n->slot = n->checks[0].slot;
-  }
   if (read_cells(saves, &n->saves, &n->n_saves)) goto fail;
-  if (read_cells(cells, &n->cells, &n->n_cells)) goto fail;
-  if (program != Py_None) {
-    const char *code;
-    Py_ssize_t size;
-    PyObject *in, *out, *regs;
-    int n_regs;
-    if (!PyArg_ParseTuple(program, "y#OOOdd", &code, &size, &in, &out, &regs, &n->cap, &n->eps))
-      goto fail;
-    if (read_ints(in, &n->input_slots, &n->n_inputs)) goto fail;
-    if (read_ints(out, &n->output_slots, &n->n_outputs)) goto fail;
-    if (read_ints(regs, &n->output_registers, &n_regs)) goto fail;
-    n->program = (Instr *)malloc(size + 1);
-    memcpy(n->program, code, size);
-    n->n_instr = (int)(size / sizeof(Instr));
-    int sound = n_regs == n->n_outputs && size % sizeof(Instr) == 0 &&
-                n->n_inputs + n->n_instr <= MAX_REGISTERS && n->n_inputs <= n->n_cells;
-    for (int i = 0; sound && i < n->n_inputs; i++) sound = n->input_slots[i] < g->n_slots;
-    for (int i = 0; sound && i < n->n_instr; i++) {
-      Instr *q = &n->program[i];
-      int by_size = q->op == OP_MULDIM || q->op == OP_MULSIZE;
-      sound = q->dst == n->n_inputs + i && q->a < q->dst && q->b < (by_size ? n->n_cells : q->dst);
-    }
-    for (int i = 0; sound && i < n->n_outputs; i++)
-      sound = n->output_slots[i] < g->n_slots && n->output_registers[i] >= 0 &&
-              n->output_registers[i] < n->n_inputs + n->n_instr;
-    if (!sound) {
-      PyErr_SetString(PyExc_ValueError, "malformed interval program");
-      goto fail;
-    }
+  if (read_cells(overwritten, &n->overwritten, &n->n_overwritten)) goto fail;
+  n->buffers = (PyObject **)calloc(n->n_saves + 1, sizeof(PyObject *));
+  n->partly = (int *)calloc(n->n_saves + 1, sizeof(int));
+  if (n->buffers == NULL || n->partly == NULL) {
+    PyErr_NoMemory();
+    goto fail;
   }
-  if (blocks != Py_None && read_blocks(g, n, blocks)) goto fail;
-  g->memory += n->n_checks * sizeof(Check) +
-               (n->n_cells + n->n_saves + n->n_sliced + n->n_made) * sizeof(PyObject *) +
-               (n->n_inputs + 2 * n->n_outputs + n->n_sliced + n->n_made) * sizeof(int) +
-               (n->n_instr > 0 ? n->n_instr * sizeof(Instr) : 0);
-  if (tail) {
-    struct Node **more =
-        (struct Node **)realloc(g->tail_nodes, (g->n_tail + 1) * sizeof(struct Node *));
-    if (more == NULL) {
-      PyErr_NoMemory();
-      goto fail;
-    }
-    g->tail_nodes = more;
-    g->tail_nodes[g->n_tail++] = n;
+  if (PySequence_Size(partly) != n->n_saves) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "`partly` must be as long as `saves`");
+    goto fail;
   }
+  for (int i = 0; i < n->n_saves; i++) {
+    PyObject *item = PySequence_GetItem(partly, i);
+    if (item == NULL) goto fail;
+    n->partly[i] = PyObject_IsTrue(item);
+    Py_DECREF(item);
+  }
+  if (n->n_saves) n->mode |= SAVE;
+  g->memory += (2 * n->n_saves + n->n_overwritten) * sizeof(PyObject *);
   return capsule;
 fail:
   Py_DECREF(capsule);
@@ -1252,105 +445,114 @@ fail:
   return NULL;
 }
 
-static int may_wait(const Input *c) {
-  PyObject *value = cell_value(c->cell);
-  return c->deferred && value != NULL && PyArray_Check(value) &&
-         PyArray_SIZE((PyArrayObject *)value) >= LARGE &&
-         layout_of(PyArray_TYPE((PyArrayObject *)value)).width != 0;
-}
-
-/* begin(start) -> index of the first bad input from `start` on, or -1 */
-static PyObject *guard_begin(PyObject *self, PyObject *arg) {
-  Guard *g = (Guard *)self;
-  long i = PyLong_AsLong(arg);
-  if (i == -1 && PyErr_Occurred()) return NULL;
-  if (i == 0) {
-    clear_undo(g);
-    g->tail = TAIL_OPEN;
-    g->node = -1;
-    g->copied = 0;
-    for (int j = 0; j < g->n_inputs; j++) g->inputs[j].pending = SCANNED;
+/* set_mode(capsule, mode, checks): how a node is treated from now on */
+static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
+  PyObject *capsule, *checks, **cells;
+  int mode, n_cells;
+  if (!PyArg_ParseTuple(args, "OiO", &capsule, &mode, &checks)) return NULL;
+  Node *n = node_of(capsule);
+  if (n == NULL) return NULL;
+  if (mode < 0 || mode >= N_MODES || n->guard != (Guard *)self) {
+    PyErr_SetString(PyExc_ValueError, "no such mode, or a node of another guard");
+    return NULL;
   }
-  for (; g->looking && i < g->n_inputs; i++) {
-    Input *c = &g->inputs[i];
-    if (is_unchanged(g, c)) {
-      c->pending = UNCHANGED;
-      continue;
-    }
-    if (may_wait(c)) {
-      c->pending = WAITS;
-      if (c->slot >= 0) g->slots[c->slot] = UNKNOWN;
-      continue;
-    }
-    int bad = scan_input(g, c);
-    if (bad > 0) {
-      int before = bad_pending(g, (int)i, 1);
-      if (before == -2) bad = -1;
-      else if (before >= 0) i = before;
-    }
-    if (bad < 0) return NULL;
-    if (bad) return PyLong_FromLong(i);
-  }
-  return PyLong_FromLong(-1);
-}
-
-/* bad_input(all) -> index of the first bad input that waits, or has not been scanned; or -1 */
-static PyObject *guard_bad_input(PyObject *self, PyObject *all) {
-  Guard *g = (Guard *)self;
-  int i = bad_pending(g, g->n_inputs, PyObject_IsTrue(all));
-  return i == -2 ? NULL : PyLong_FromLong(i);
-}
-
-/* commit(clean): the call has ended; `clean` says that nothing has been reported */
-static PyObject *guard_commit(PyObject *self, PyObject *clean) {
-  Guard *g = (Guard *)self;
-  clear_undo(g);
-  if (!PyObject_IsTrue(clean)) forget_values(g);
-  else if (keep_values(g)) return NULL;
+  if (read_cells(checks, &cells, &n_cells)) return NULL;
+  free_cells(n->checks, n->n_checks);
+  n->checks = cells;
+  n->n_checks = n_cells;
+  n->mode = (mode & ~(SAVE | PYTHON)) | (n->n_saves ? SAVE : 0) | (n->run ? 0 : PYTHON);
   Py_RETURN_NONE;
 }
 
-/* saved() -> list of (array, its old contents) and of (snapshot, None) */
-static PyObject *guard_saved(PyObject *self, PyObject *unused) {
+/* fired(capsule) -> whether a scan of the node has found something since the last question */
+static PyObject *guard_fired(PyObject *self, PyObject *capsule) {
+  Node *n = node_of(capsule);
+  if (n == NULL) return NULL;
+  PyObject *r = PyBool_FromLong(n->fired);
+  n->fired = 0;
+  return r;
+}
+
+static int is_known(Input *c, PyObject *value) {
+  if (!c->trusted || c->array == NULL || ++c->age >= RESCAN) return 0;
+#if PY_VERSION_HEX >= 0x030D0000
+  PyObject *array;
+  if (PyWeakref_GetRef(c->array, &array) < 0) PyErr_Clear();
+  Py_XDECREF(array); /* the storage holds another reference, if it is the same */
+  return array == value;
+#else
+  return PyWeakref_GetObject(c->array) == value;
+#endif
+}
+
+/* begin() -> whether something that enters is bad */
+static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
-  PyObject *list = PyList_New(g->n_undo);
-  for (int i = 0; list != NULL && i < g->n_undo; i++) {
-    Undo *u = &g->undo[i];
-    PyObject *pair = Py_BuildValue("OO", u->value, u->copy ? u->copy : Py_None);
-    if (pair == NULL) {
-      Py_CLEAR(list);
-      break;
+  forget_call(g);
+  g->undo.copied = 0;
+  g->state->raised = 0;
+  g->state->suspect = 0;
+  if (!g->state->looking) Py_RETURN_FALSE;
+  for (int i = 0; i < g->n_updated; i++) {
+    g->before[i] = cell_value(g->updated[i]);
+    Py_XINCREF(g->before[i]);
+  }
+  for (int i = 0; i < g->n_inputs; i++) {
+    Input *c = &g->inputs[i];
+    PyObject *value = cell_value(c->cell);
+    if (value == NULL || is_known(c, value)) continue;
+    int bad = scan_value(g, value);
+    if (bad < 0) return NULL;
+    if (bad) {
+      g->state->suspect = 1;
+      Py_CLEAR(c->array);
+    } else if (c->trusted && PyArray_CheckExact(value)) {
+      Py_XSETREF(c->array, PyWeakref_NewRef(value, NULL));
+      if (c->array == NULL) return NULL;
+      c->age = 0;
     }
-    PyList_SET_ITEM(list, i, pair);
+  }
+  clear_flags();
+  return PyBool_FromLong(g->state->suspect);
+}
+
+/* end() -> 0 if nothing is suspicious, else 1 for a raised flag and 2 for a scan that found something */
+static PyObject *guard_end(PyObject *self, PyObject *unused) {
+  State *state = ((Guard *)self)->state;
+  if (!state->looking) return PyLong_FromLong(0);
+  state->raised |= read_flags();
+  const int suspicion = (state->raised ? 1 : 0) | (state->suspect ? 2 : 0);
+  return PyLong_FromLong(suspicion);
+}
+
+/* commit(): what was overwritten shall stay */
+static PyObject *guard_commit(PyObject *self, PyObject *unused) {
+  forget_call((Guard *)self);
+  Py_RETURN_NONE;
+}
+
+/* suspect(): the call is to be looked at */
+static PyObject *guard_suspect(PyObject *self, PyObject *unused) {
+  ((Guard *)self)->state->suspect = 1;
+  Py_RETURN_NONE;
+}
+
+/* saved() -> list of (array, its old contents) and of (what undoes, None), oldest first */
+static PyObject *guard_saved(PyObject *self, PyObject *unused) {
+  const UndoLog *log = &((Guard *)self)->undo;
+  PyObject *list = PyList_New(log->n);
+  for (int i = 0; list != NULL && i < log->n; i++) {
+    const Undo *u = &log->entries[i];
+    PyObject *pair = Py_BuildValue("OO", u->value, u->copy ? u->copy : Py_None);
+    if (pair == NULL) Py_CLEAR(list);
+    else PyList_SET_ITEM(list, i, pair);
   }
   return list;
 }
 
-static PyObject *guard_rollback(PyObject *self, PyObject *unused) {
-  Guard *g = (Guard *)self;
-  int failed = 0;
-  for (int i = g->n_undo - 1; i >= 0; i--) {
-    Undo *u = &g->undo[i];
-    if (u->copy) {
-      failed |= PyArray_CopyInto((PyArrayObject *)u->value, (PyArrayObject *)u->copy) < 0;
-    } else {
-      PyObject *r = PyObject_CallNoArgs(u->value);
-      failed |= r == NULL;
-      Py_XDECREF(r);
-    }
-  }
-  clear_undo(g);
-  forget_values(g);
-  if (failed) return NULL;
-  Py_RETURN_NONE;
-}
-
 static PyObject *guard_scan(PyObject *self, PyObject *value) {
-  Guard *g = (Guard *)self;
-  Interval seen;
-  int bad = scan_value(g, value, &seen);
-  if (bad < 0) return NULL;
-  return Py_BuildValue("Odd", bad ? Py_True : Py_False, seen.lo, seen.hi);
+  int bad = scan_value((Guard *)self, value);
+  return bad < 0 ? NULL : PyBool_FromLong(bad);
 }
 
 /* clock(value, n) -> seconds that one scan of it takes, over n of them */
@@ -1361,106 +563,79 @@ static PyObject *guard_clock(PyObject *self, PyObject *args) {
   struct timespec before, after;
   clock_gettime(CLOCK_MONOTONIC, &before);
   for (int i = 0; i < n; i++)
-    if (scan_value((Guard *)self, value, NULL) < 0) return NULL;
+    if (scan_value((Guard *)self, value) < 0) return NULL;
   clock_gettime(CLOCK_MONOTONIC, &after);
   double seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec);
   return PyFloat_FromDouble(seconds / n);
 }
 
-static PyObject *guard_set_interval(PyObject *self, PyObject *args) {
-  Guard *g = (Guard *)self;
-  int i;
-  double lo, hi;
-  if (!PyArg_ParseTuple(args, "idd", &i, &lo, &hi)) return NULL;
-  if (i < 0 || i >= g->n_slots) {
-    PyErr_SetString(PyExc_IndexError, "no such slot");
-    return NULL;
-  }
-  g->slots[i].lo = lo;
-  g->slots[i].hi = hi;
-  g->slots[i].exact = 1;
-  Py_RETURN_NONE;
-}
-
-static PyObject *guard_interval(PyObject *self, PyObject *arg) {
-  Guard *g = (Guard *)self;
-  long i = PyLong_AsLong(arg);
-  if (i < 0 || i >= g->n_slots) {
-    PyErr_SetString(PyExc_IndexError, "no such slot");
-    return NULL;
-  }
-  return Py_BuildValue("dd", g->slots[i].lo, g->slots[i].hi);
-}
-
-static int32_t word_below(double limit, int width) {
-  /* the largest word that needs no closer look, when finite values up to `limit` are good */
-  if (width == 8) {
-    uint64_t bits;
-    memcpy(&bits, &limit, 8);
-    return (int32_t)(bits >> 32) - 1;
-  }
-  float f = limit >= FLT_MAX ? FLT_MAX : (float)limit;
-  if ((double)f > limit) f = nextafterf(f, 0.0f);
-  int32_t bits;
-  memcpy(&bits, &f, 4);
-  return bits;
+static void release_state(State *state) {
+  if (state != NULL && --state->refs == 0) free(state);
 }
 
 static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
-  static const char *names[] = {"nan", "inf", "big", "ints", "limit", "raising", "n_slots",
-                                "report", "is_bad", "snapshot", "trip_type", NULL};
+  static const char *names[] = {"nan",    "inf",  "big",     "ints", "limit",
+                                "is_bad", "save", "verdict", NULL};
   Guard *g = (Guard *)self;
-  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdpiOOOO", (char **)names, &g->nan, &g->inf,
-                                   &g->big, &g->ints, &g->limit, &g->raising, &g->n_slots,
-                                   &g->report, &g->is_bad, &g->snapshot, &g->trip_type))
+  Limits *l = &g->limits;
+  if (g->state != NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "a guard is made once");
     return -1;
-  Py_INCREF(g->report);
-  Py_INCREF(g->is_bad);
-  Py_INCREF(g->snapshot);
-  Py_INCREF(g->trip_type);
-  g->slots = (Interval *)malloc((g->n_slots + 1) * sizeof(Interval));
-  for (int i = 0; i < g->n_slots; i++) g->slots[i] = UNKNOWN;
-  g->memory = sizeof(Guard) + g->n_slots * sizeof(Interval);
-  if (g->big) {
-    g->stop16 = 0x7bff; /* float16 ends at 65504 */
-    if (g->limit < 65504.0) g->stop16 = -1;
-    g->stop32 = word_below(g->limit, 4);
-    g->stop64 = word_below(g->limit, 8);
-    g->cstop32 = word_below(g->limit / 1.5, 4); /* the modulus is at most sqrt(2) parts */
-    g->cstop64 = word_below(g->limit / 1.5, 8);
-  } else if (g->inf) {
-    g->stop16 = 0x7bff;
-    g->stop32 = g->cstop32 = 0x7f7fffff;
-    g->stop64 = g->cstop64 = 0x7fefffff;
-  } else {
-    g->stop16 = 0x7c00;
-    g->stop32 = g->cstop32 = 0x7f800000;
-    g->stop64 = g->cstop64 = 0x7fefffff;
   }
-  g->node = -1;
-  g->looking = 1;
+  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdOOO", (char **)names, &l->nan, &l->inf,
+                                   &l->big, &l->ints, &l->limit, &g->is_bad, &g->save,
+                                   &g->verdict)) {
+    g->is_bad = g->save = g->verdict = NULL; /* borrowed so far */
+    return -1;
+  }
+  Py_INCREF(g->is_bad);
+  Py_INCREF(g->save);
+  Py_INCREF(g->verdict);
+  set_stops(l);
+  g->state = (State *)calloc(1, sizeof(State));
+  if (g->state == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  g->state->refs = 1;
+  g->state->looking = 1;
+  g->memory = sizeof(Guard) + sizeof(State);
   return 0;
+}
+
+static PyTypeObject GuardType = {PyVarObject_HEAD_INIT(NULL, 0) "theanoguard_kernel.Guard",
+                                 sizeof(Guard)};
+
+/* join(guard): share the suspicions of the guard outside */
+static PyObject *guard_join(PyObject *self, PyObject *other) {
+  if (!PyObject_TypeCheck(other, &GuardType)) {
+    PyErr_SetString(PyExc_TypeError, "join takes a Guard");
+    return NULL;
+  }
+  State *state = ((Guard *)other)->state;
+  state->refs++;
+  release_state(((Guard *)self)->state);
+  ((Guard *)self)->state = state;
+  Py_RETURN_NONE;
 }
 
 static void guard_dealloc(PyObject *self) {
   Guard *g = (Guard *)self;
-  clear_undo(g);
-  forget_values(g);
-  for (int i = 0; i < g->n_inputs; i++) Py_XDECREF(g->inputs[i].cell);
-  free(g->inputs);
-  free(g->slots);
-  free(g->tail_nodes);
-  free(g->undo);
+  forget_call(g);
+  undo_free(&g->undo);
+  free_cells(g->updated, g->n_updated);
+  free(g->before);
+  free_inputs(g);
   release_chunk(g->chunk);
-  Py_XDECREF(g->report);
+  release_state(g->state);
   Py_XDECREF(g->is_bad);
-  Py_XDECREF(g->snapshot);
-  Py_XDECREF(g->trip_type);
+  Py_XDECREF(g->save);
+  Py_XDECREF(g->verdict);
   Py_TYPE(self)->tp_free(self);
 }
 
 static PyObject *guard_look(PyObject *self, PyObject *looking) {
-  ((Guard *)self)->looking = PyObject_IsTrue(looking);
+  ((Guard *)self)->state->looking = PyObject_IsTrue(looking);
   Py_RETURN_NONE;
 }
 
@@ -1470,50 +645,42 @@ static PyObject *guard_step(PyObject *self, PyObject *unused) {
 
 static PyObject *guard_set_step(PyObject *self, PyObject *step) {
   ((Guard *)self)->step = (int)PyLong_AsLong(step);
-  ((Guard *)self)->start++;
-  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
 }
 
 static PyObject *guard_counters(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
-  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K,s:i,s:i}", "scans", g->scans, "bytes", g->bytes,
-                       "proofs", g->proofs, "memory", g->memory, "copied", g->copied, "tail",
-                       g->tail, "copies", g->n_undo);
-}
-
-static PyObject *guard_trip(PyObject *self, PyObject *unused) {
-  Guard *g = (Guard *)self;
-  return Py_BuildValue("ii", g->node, g->output);
+  return Py_BuildValue("{s:K,s:K,s:K,s:K}", "scans", g->scans, "bytes", g->bytes, "memory",
+                       g->memory, "copied", g->undo.copied);
 }
 
 static PyMethodDef guard_methods[] = {
-    {"add_inputs", guard_add_inputs, METH_O, "Checks of the function's inputs."},
+    {"set_inputs", guard_set_inputs, METH_O, "What is scanned when a call begins."},
     {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
-    {"begin", guard_begin, METH_O, "Start a call: check the inputs."},
+    {"set_mode", guard_set_mode, METH_VARARGS, "How a wrapped node is treated from now on."},
+    {"fired", guard_fired, METH_O, "Whether a scan of the node has found something."},
+    {"join", guard_join, METH_O, "Share the suspicions of the guard outside."},
+    {"begin", guard_begin, METH_NOARGS, "Start a call; says whether something bad enters."},
+    {"end", guard_end, METH_NOARGS, "What is suspicious: 1 for flags, 2 for scans."},
+    {"suspect", guard_suspect, METH_NOARGS, "The call is to be looked at."},
+    {"set_updated", guard_set_updated, METH_O, "What the virtual machine replaces."},
+    {"swap_updated", guard_swap_updated, METH_NOARGS, "Put that back; again: take that back."},
+    {"commit", guard_commit, METH_NOARGS, "Forget what was saved."},
+    {"saved", guard_saved, METH_NOARGS, "What was saved in this call."},
     {"step", guard_step, METH_NOARGS, "Steps of the loop that have begun."},
     {"set_step", guard_set_step, METH_O, "Set their number."},
     {"look", guard_look, METH_O, "Whether to look at what follows."},
-    {"bad_input", guard_bad_input, METH_O, "Check the inputs that have not been checked."},
-    {"commit", guard_commit, METH_O, "Forget what rollback would restore."},
-    {"rollback", guard_rollback, METH_NOARGS, "Restore overwritten shared variables."},
-    {"saved", guard_saved, METH_NOARGS, "What rollback would restore."},
-    {"scan", guard_scan, METH_O, "(bad, lo, hi) of one value."},
+    {"scan", guard_scan, METH_O, "Whether a value is bad."},
     {"clock", guard_clock, METH_VARARGS, "Seconds that a scan of one value takes."},
-    {"set_interval", guard_set_interval, METH_VARARGS, "Set the interval of a constant."},
-    {"interval", guard_interval, METH_O, "(lo, hi) held in one slot."},
     {"counters", guard_counters, METH_NOARGS, "What has been done so far."},
-    {"trip", guard_trip, METH_NOARGS, "(node, output) of the last trip."},
     {NULL, NULL, 0, NULL}};
-
-static PyTypeObject GuardType = {PyVarObject_HEAD_INIT(NULL, 0) "theanoguard_kernel.Guard",
-                                 sizeof(Guard)};
 
 static PyObject *call_capsule(PyObject *self, PyObject *capsule) {
   /* For the virtual machines that loop in Python. */
-  int (*run)(void *) = (int (*)(void *))PyCapsule_GetPointer(capsule, NULL);
-  Node *n = run ? (Node *)PyCapsule_GetContext(capsule) : NULL;
+  Node *n = node_of(capsule);
   if (n == NULL) return NULL;
-  if (run(n) == 0) Py_RETURN_NONE;
+  if (guarded_run(n) == 0) Py_RETURN_NONE;
   PyObject *type = PyList_GetItem(n->error, 0), *value = PyList_GetItem(n->error, 1),
            *tb = PyList_GetItem(n->error, 2);
   Py_XINCREF(type);
@@ -1526,8 +693,20 @@ static PyObject *call_capsule(PyObject *self, PyObject *capsule) {
   return NULL;
 }
 
+static PyObject *py_read_flags(PyObject *self, PyObject *unused) {
+  return PyLong_FromUnsignedLong(read_flags());
+}
+
+static PyObject *py_clear_flags(PyObject *self, PyObject *unused) {
+  clear_flags();
+  Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
-    {"call", call_capsule, METH_O, "Run a wrapped node from Python."}, {NULL, NULL, 0, NULL}};
+    {"call", call_capsule, METH_O, "Run a wrapped node from Python."},
+    {"read_flags", py_read_flags, METH_NOARGS, "The exception flags that are raised, as a number."},
+    {"clear_flags", py_clear_flags, METH_NOARGS, "Clear the exception flags."},
+    {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef moduledef = {PyModuleDef_HEAD_INIT, "theanoguard_kernel", NULL, -1,
                                        methods};
@@ -1545,7 +724,12 @@ PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
   if (m == NULL) return NULL;
   Py_INCREF(&GuardType);
   PyModule_AddObject(m, "Guard", (PyObject *)&GuardType);
-  PyModule_AddIntConstant(m, "n_opcodes", OP_COUNT);
-  PyModule_AddIntConstant(m, "max_registers", MAX_REGISTERS);
+  PyModule_AddIntConstant(m, "flags_work", flags_work());
+  PyModule_AddIntConstant(m, "WATCH", WATCH);
+  PyModule_AddIntConstant(m, "BRACKET", BRACKET);
+  PyModule_AddIntConstant(m, "CAREFUL", CAREFUL);
+  PyModule_AddIntConstant(m, "COUNT", COUNT);
+  PyModule_AddIntConstant(m, "KEEP", KEEP);
+  PyModule_AddIntConstant(m, "SMALL", SMALL);
   return m;
 }

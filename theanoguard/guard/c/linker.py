@@ -1,4 +1,4 @@
-"""Puts the checks around the thunks of a function, and turns a trip into an error."""
+"""Wraps the thunks of a function, and looks again where a call is suspicious."""
 
 import copy
 import logging
@@ -9,10 +9,10 @@ from collections import Counter
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.features import Feature
 from pytensor.link.vm import VM
+from pytensor.tensor.subtensor import indices_from_subtensor
 
-from theanoguard._event import Frame, Trip
+from theanoguard._event import Frame
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import (
     OpFromGraph,
@@ -20,29 +20,21 @@ from theanoguard._pytensor import (
     VMLinker,
     failed_node,
     is_lazy,
+    is_numeric,
     link_inner,
     raise_with_op,
 )
 from theanoguard.explain import explain_exception, render_failure
-from theanoguard.guard.c import build as kernel
-from theanoguard.guard.c import numpy_kernel
-from theanoguard.guard.plan import Plan, gives_clean
-from theanoguard.guard.reporting import Snapshot, SteppedReporter, Tripped
+from theanoguard.explain.replay import copy_value
+from theanoguard.guard.c import build, numpy_kernel
+from theanoguard.guard.c.plan import WRITING, WatchPlan
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.reporting import Reporter, Rows, Snapshot
+from theanoguard.guard.rerun import SecondRun
 from theanoguard.guard.rewriting import WatchedMode
+from theanoguard.guard.verdict import made_bad
 
 logger = logging.getLogger("theanoguard")
-
-BAD_INPUT = -2  # the kernel's number for the first input; the others follow downwards
-
-
-class TailLast(Feature):
-    """Orders the nodes that overwrite shared variables after all that may trip before them."""
-
-    def __init__(self, orderings):
-        self._orderings = orderings
-
-    def orderings(self, fgraph):
-        return self._orderings
 
 
 class Thunk:
@@ -66,22 +58,47 @@ class Thunk:
         self._call(self._node)
 
 
-class LazyThunk:
-    """A wrapped lazy thunk: its outputs are checked once it has computed them."""
+class LiveThunk:
+    """The thunk of a node with side effects.
 
-    lazy = True
+    A call that is suspicious by then is looked at before they happen.  What the node gives is kept
+    for the second run.
 
-    def __init__(self, thunk, after):
+    Parameters
+    ----------
+    thunk : callable
+    before, after : callable
+    """
+
+    lazy = False
+
+    def __init__(self, thunk, before, after):
         self._thunk = thunk
+        self._before = before
         self._after = after
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
     def __call__(self):
-        needed = self._thunk()
-        if not needed:
-            self._after()
-        return needed
+        self._before()
+        self._thunk()
+        self._after()
+
+
+class LazyThunk:
+    """The thunk of a lazy node, which is Python: the exception flags are read before it runs."""
+
+    lazy = True
+
+    def __init__(self, thunk, kernel):
+        self._thunk = thunk
+        self._read_flags = kernel.end
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._read_flags()
+        return self._thunk()
 
 
 class BodyThunk:
@@ -130,209 +147,216 @@ class Parent:
         self._runtime = weakref.ref(runtime)
 
 
-class GuardRuntime(SteppedReporter):
+def has_effects(op):
+    """Whether running an operation again may be seen from outside: it is none of PyTensor's own."""
+    module = type(op).__module__
+    return not module.startswith("pytensor.") or module == "pytensor.printing"
+
+
+class GuardRuntime(Reporter):
     """The guard of one linked graph: its kernel, the call in progress, its events.
 
     Parameters
     ----------
     linker : GuardLinker
-    plan : Plan
+    nodes, thunks : list
+        What the virtual machine runs, not wrapped yet.
     storage_map : dict of Variable to list
     """
 
-    def __init__(self, linker, plan, storage_map):
+    def __init__(self, linker, nodes, thunks, storage_map):
         self.parent = linker.parent
-        super().__init__(linker.policy, linker.recorder, plan, self.parent is not None)
+        is_inner = self.parent is not None
+        super().__init__(linker.policy, linker.recorder, linker.fgraph, is_inner)
+        policy = self.policy
+        self.order = list(nodes)
+        self.index = {node: i for i, node in enumerate(nodes)}
         self.storage_map = storage_map
-        # The nodes of an inner graph count their runs, which are its steps.
-        self.is_lazy = any(is_lazy(node.op) for node in plan.order)
-        self.counts = self.parent is not None and not self.is_lazy
-        self.counted = set()  # nodes that count, or that run after one that does
+        self._machines = linker.bodies
+        self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
+        self.module = build.load() or numpy_kernel
+        self.is_lazy = any(is_lazy(node.op) for node in nodes)
+        self.plan = WatchPlan(
+            self.fgraph,
+            nodes,
+            policy,
+            in_c={n for n, t in zip(nodes, thunks, strict=True) if hasattr(t, "cthunk")},
+            inner=self.bodies,
+            updated=linker.updated_inputs(),
+            is_inner=is_inner,
+            flags_work=bool(self.module.flags_work),
+        )
         self.told = None  # what is known of any other error on its way out
         self.looking = True
-        self.bodies = []  # the guards of inner graphs
-        self.prepares = self.policy.every > 1 or bool(plan.bad_constants)
-        self.may_wait = any(node_plan.entering for node_plan in plan.nodes.values())
-        self.index = {node: i for i, node in enumerate(plan.order)}
-        self.module = kernel.load() or numpy_kernel
+        self.acting = False  # the user's action runs
+        self.undone = False  # what the call has overwritten is as it was before
+        self.live = {}  # outputs of nodes with side effects, by node and steps
+        self.looked = False  # before the call has ended
+        self.reported = set()  # in this call
         me = weakref.ref(self)  # the kernel must not keep the function alive
-        policy = self.policy
         self.kernel = self.module.Guard(
             nan=policy.nan,
             inf=policy.inf,
             big=policy.big,
             ints=policy.integers,
             limit=policy.limit,
-            raising=policy.action == "raise",
-            n_slots=len(plan.slots),
-            report=lambda node, output: me().report_node(node, output),
             is_bad=policy.is_bad,
-            snapshot=Snapshot,
-            trip_type=Tripped,
+            save=lambda index, i: me().save(index, i),
+            verdict=lambda index, before: me().verdict(index, before),
         )
-        self.kernel.add_inputs([(storage_map[v], *plan.entry(v)) for v in plan.inputs])
-        for variable, slot in plan.slots.items():
-            if isinstance(variable, Constant) and np.size(variable.data):
-                data = np.asarray(variable.data)
-                if data.dtype.kind in "fiu":
-                    self.kernel.set_interval(slot, float(data.min()), float(data.max()))
+        self.effects = any(has_effects(node.op) for node in nodes)
+        for body in self.bodies.values():
+            body.join(self.kernel)
+            self.effects |= body.effects
+        self.prepares = policy.every > 1 or self.effects
+        if not is_inner:
+            self.kernel.set_updated([storage_map[v] for v in linker.updated_vars])
+        self.wrapped = {}
+        thunks[:] = [self.wrap(n, t) for n, t in zip(nodes, thunks, strict=True)]
+        self.follow_plan()
 
     # -- linking
 
+    def join(self, kernel):
+        """Share the suspicions of the guard outside."""
+        self.kernel.join(kernel)
+        for body in self.bodies.values():
+            body.join(kernel)
+
     def wrap(self, node, thunk):
-        """Return the thunk that also checks; the same one where there is nothing to do."""
-        plan = self.plan.nodes[node]
+        """Return the thunk that the virtual machine runs instead."""
         if thunk.lazy:
-            if not plan.checks and not plan.destroys:
-                return thunk
-            return LazyThunk(thunk, lambda: self.check_lazy(node))
-        parts = (plan.checks, plan.destroys, plan.program, plan.tail, plan.entering)
-        is_counted = not self.counted.isdisjoint(v.owner for v in node.inputs)
-        needed = any(parts) or (self.counts and not is_counted)
-        if needed or is_counted:
-            self.counted.add(node)
-        if not needed:
+            return LazyThunk(thunk, self.kernel)
+        if node in self.bodies:
+            thunk = BodyThunk(thunk, self._machines[node])
+        elif has_effects(node.op):
+            thunk = LiveThunk(thunk, self.look_before, lambda: self.keep_live(node))
+        plan = self.plan.nodes[node]
+        ends = self.parent is not None and (not self.wrapped or node is self.order[-1])
+        numeric = any(v not in self.plan.dropped or is_numeric(v.type) for v in node.outputs)
+        idle = all(self.plan.dropped.get(v) in ("not numeric", "discrete") for v in node.outputs)
+        if not (plan.destroys or plan.bracketed or ends or (numeric and not idle)):
             return thunk
         cells = self.storage_map
-        wrapped = self.kernel.add_node(
+        overwritten = {i for sources in node.op.destroy_map.values() for i in sources}
+        capsule = self.kernel.add_node(
             self.index[node],
             getattr(thunk, "cthunk", None),
             thunk,
-            [(cells[v], i, self.plan.slots.get(v, -1)) for i, v in plan.checked()],
             [cells[root] for root in plan.destroys],
-            plan.tail,
-            [cells[v] for v in node.inputs],
-            None if plan.program is None else self.pack(node, *plan.program),
-            self.blocks(node) if hasattr(thunk, "cthunk") else None,
-            self.counts,
+            [isinstance(node.op, WRITING) for _ in plan.destroys],
+            [cells[node.inputs[i]] for i in sorted(overwritten)],
         )
-        return Thunk(wrapped, self.module.call, self.kernel, thunk)
+        self.wrapped[node] = capsule
+        return Thunk(capsule, self.module.call, self.kernel, thunk)
 
-    def pack(self, node, program, cap, rounding):
-        """Return an interval program as the kernel takes it."""
-        inputs = node.inputs[: program.n_inputs]
-        return (
-            program.bytes(),
-            [self.plan.slot(v) if i in program.used else -1 for i, v in enumerate(inputs)],
-            [self.plan.slots.get(v, -1) for v in node.outputs] if program.outputs else [],
-            program.outputs,
-            cap,
-            rounding,
+    def follow_plan(self):
+        """Tell the kernel how the nodes are to be treated."""
+        module, plan, cells = self.module, self.plan, self.storage_map
+        first = self.parent is not None and not self.is_lazy
+        last = self.order[-1] if self.parent is not None and self.order else None
+        for node, capsule in self.wrapped.items():
+            treatment = plan.nodes[node]
+            mode = module.WATCH if treatment.checks else 0
+            mode |= module.BRACKET if treatment.bracketed else 0
+            mode |= module.CAREFUL if treatment.careful else 0
+            mode |= module.COUNT if first else 0  # (the first node counts the steps)
+            mode |= module.KEEP if node in self.bodies or node is last else 0
+            first = False
+            self.kernel.set_mode(capsule, mode, [cells[node.outputs[i]] for i in treatment.checks])
+        trusted = plan.policy.trusted
+        self.kernel.set_inputs(
+            [(cells[v], trusted and isinstance(v, SharedVariable)) for v in plan.scanned]
         )
 
-    def blocks(self, node):
-        """Return how the kernel may run the node block by block, or None."""
-        entering = self.plan.nodes[node].entering
-        if not entering:
-            return None
-        cut = [v for v in dict.fromkeys(node.inputs) if not all(v.type.broadcastable)]
-        index = {variable: i for i, variable in enumerate(self.plan.inputs)}
-        return (
-            [self.storage_map[v] for v in cut],
-            [index[v] if v in entering else -1 for v in cut],
-            [self.storage_map[v] for v in node.outputs],
-            [np.dtype(v.type.dtype).num for v in node.outputs],
+    # -- called by the kernel
+
+    def save(self, index, i):
+        """Return what undoes that a node overwrites input number `i` of its `destroys`."""
+        node = self.order[index]
+        root = self.plan.nodes[node].destroys[i]
+        if isinstance(node.op, WRITING):
+            values = [self.storage_map[v][0] for v in node.inputs]
+            if isinstance(values[0], np.ndarray):
+                return Rows(values[0], _written_index(node.op, values))
+        return Snapshot(self.storage_map[root])
+
+    def verdict(self, index, before):
+        """Return whether a node that has just run has made something bad."""
+        node, plan = self.order[index], self.plan
+        inputs = [self.storage_map[v][0] for v in node.inputs]
+        if before is not None:
+            overwritten = {i for sources in node.op.destroy_map.values() for i in sources}
+            for i, value in zip(sorted(overwritten), before, strict=True):
+                inputs[i] = value
+        outputs = [self.storage_map[v][0] for v in node.outputs]
+        outside = self.parent is not None and any(
+            not self.parent.runtime.plan.is_watched(v)
+            for v in self.parent.node.inputs
+            if not isinstance(v, Constant)
         )
+        silent = {
+            v
+            for v in node.inputs
+            if not isinstance(v, Constant)
+            and (not plan.is_watched(v) or (outside and v.owner is None))
+        }
+        made = made_bad(node, inputs, outputs, self.policy, silent, plan.bad_constants)
+        return any(
+            masks is not None and plan.is_watched(v)
+            for v, masks in zip(node.outputs, made, strict=True)
+        )
+
+    def look_before(self):
+        """A node with side effects is about to run: raise the error if there is one already."""
+        guard = self.outermost()
+        suspicion = guard.kernel.end()
+        if suspicion and not guard.looked:
+            guard.looked = True
+            error = guard.look(suspicion, so_far=True)
+            if error is not None:
+                raise error
+
+    def keep_live(self, node):
+        """Keep the outputs of a node with side effects, which has just run."""
+        values = [self.storage_map[v][0] for v in node.outputs]
+        self.outermost().live[node, self.steps()] = [copy_value(v) for v in values]
+
+    def steps(self):
+        """Return the steps of the scans that this graph runs in, outermost first."""
+        if self.parent is None:
+            return ()
+        outside = self.parent.runtime.steps()
+        step = self.frame().step
+        return outside if step is None else (*outside, step)
 
     # -- what is told of it
 
     def plans(self):
         """Return the plans of all graphs of the function."""
-        return [self.plan, *(plan for body in self.bodies for plan in body.plans())]
+        return [self.plan, *(plan for body in self.bodies.values() for plan in body.plans())]
 
     def counters(self):
         """Return what the kernels have counted, of all graphs of the function together."""
         total = Counter(self.kernel.counters())
-        for body in self.bodies:
+        for body in self.bodies.values():
             total.update(body.counters())
         return dict(total)
 
     # -- a call
 
     def prepare(self):
-        """Before a call of a function for which this is not done once and for all."""
+        """Per-call set-up that only some functions need."""
+        self.live = {}
+        self.looked = False
         looking = (self.calls - 1) % self.policy.every == 0
         if looking != self.looking:
-            self.look(looking)
-        if looking:
-            self.start()
-
-    def report_inputs(self, index):
-        """The input with this number is bad; look at the others, too."""
-        while index >= 0:
-            self.report_input(index)
-            index = self.kernel.begin(index + 1)
-
-    def look(self, looking):
-        """Look at what follows, or do not."""
-        self.looking = looking
-        self.kernel.look(looking)
-        for body in self.bodies:
-            body.look(looking)
-
-    def check_waiting(self, everything=False):
-        """Check the inputs that were to be checked by a node that did not run.
-
-        With `everything`, also those that have not been checked since they did not change.
-        """
-        while (index := self.kernel.bad_input(everything)) >= 0:
-            self.report_input(index)
-
-    def end(self):
-        """The call has ended: forget what it has found."""
-        self.kernel.commit(self.looking and not self.bad_nodes)
-        if self.bad_nodes:
-            self.bad_nodes = set()
+            self.looking = looking
+            self.kernel.look(looking)
 
     def start(self):
-        """Start a call, or a run of an inner graph."""
+        """A run of an inner graph begins."""
         self.kernel.set_step(0)
-        if self.bad_nodes:
-            self.bad_nodes = set()
-        if not self.looking:
-            return
-        for variable in self.plan.bad_constants:
-            self.report(variable, variable.data, "constant")
-
-    def check_lazy(self, node):
-        """Check the outputs of a lazy node that has just finished."""
-        for i in self.plan.nodes[node].checks if self.looking else ():
-            value = self.storage_map[node.outputs[i]][0]
-            if value is not None and self.policy.is_bad(value):
-                self.report_node(self.index[node], i)
-
-    def report_input(self, index):
-        """What enters the call is bad."""
-        variable = self.plan.inputs[index]
-        self.report(variable, self.storage_map[variable][0], self.role(variable))
-
-    def report_node(self, index, output):
-        """A node's output is bad; or an input, whose index is `BAD_INPUT` less `index`."""
-        if index <= BAD_INPUT:
-            self.report_input(BAD_INPUT - index)
-            return
-        node = self.plan.order[index]
-        variable = node.outputs[output]
-        if self.policy.action != "raise" and self.follows_bad(node):
-            return
-        self.bad_nodes.add(node)
-        self.report(variable, self.storage_map[variable][0], "node", output)
-
-    def report(self, variable, value, role, output=0, frames=()):
-        """Build the trip and act on it; passes it outwards from an inner graph."""
-        if role != "node":
-            self.bad_nodes.add(variable)
-        if self.parent is None:
-            counts = self.policy.count(value)
-            dtype = str(getattr(value, "dtype", type(value).__name__))
-            shape = tuple(getattr(value, "shape", ()))
-            self.act(self.make_trip(counts, variable, value, dtype, shape, role, output, frames))
-            return
-        outside, node = self.parent.runtime, self.parent.node
-        if self.policy.action != "raise" and outside.follows_bad(node):
-            return
-        outside.bad_nodes.add(node)
-        outside.report(variable, value, role, output, (self.frame(), *frames))
 
     def frame(self):
         """Return where the run of this inner graph stands."""
@@ -340,45 +364,133 @@ class GuardRuntime(SteppedReporter):
         step = max(self.kernel.step() - 1, 0) if isinstance(node.op, Scan) else None
         return Frame(node, self.fgraph, step)
 
-    def values_before(self):
-        """Return the values of the inputs as they were when the call began."""
-        kept = {
-            id(saved.value if copied is None else saved): saved.old() if copied is None else copied
-            for saved, copied in reversed(self.kernel.saved())
-        }
-        values = (self.storage_map[v][0] for v in self.fgraph.inputs)
-        return {
-            variable: kept.get(id(value), value)
-            for variable, value in zip(self.fgraph.inputs, values, strict=True)
-        }
-
     def outermost(self):
         return self if self.parent is None else self.parent.runtime.outermost()
 
+    def runtimes(self):
+        """Return the guards of all graphs of the function."""
+        return [self, *(inner for body in self.bodies.values() for inner in body.runtimes())]
+
+    def inputs_now(self):
+        """Return the values of the inputs, by variable."""
+        return {v: self.storage_map[v][0] for v in self.fgraph.inputs}
+
+    def second_run(self):
+        """Return a second run of this call, from what its inputs hold."""
+        graphs = {n: b.fgraph for inner in self.runtimes() for n, b in inner.bodies.items()}
+        return SecondRun(
+            self.fgraph,
+            self.order,
+            self.inputs_now(),
+            self.policy,
+            self.role,
+            self.module,
+            constants=self.plan.bad_constants,
+            live=self.live,
+            graphs=graphs,
+            has_effects=has_effects,
+        )
+
+    def enter(self):
+        """Something bad enters: return the error if nothing has to run to know that."""
+        if not self.looking:
+            return None
+        self.kernel.suspect()
+        if self.policy.action != "raise" or self.policy.judge != "node":
+            return None  # reported when the call ends, with all that comes of it
+        return self.report(self.second_run().what_enters())
+
+    def look(self, suspicion, so_far=False):
+        """Run a suspicious call again; return the error to be raised, or None.
+
+        Of a call that has not ended, what has run before the next node with side effects.
+        """
+        if so_far and self.policy.judge == "result":
+            return None
+        if self.policy.judge == "result" and not any(
+            self.policy.is_bad(self.storage_map[v][0]) for v in self.fgraph.outputs
+        ):
+            return None
+        self.undo()
+        found = self.second_run().find()
+        error = self.report(found.observations)
+        if error is None:
+            self.redo()
+            if not found.observations and not so_far:
+                self.learn(found, suspicion)
+        return error
+
+    def report(self, observations):
+        """Do what the policy says; return the error to be raised, or None."""
+        new = {observation.key: observation for observation in observations}
+        new = {key: found for key, found in new.items() if key not in self.reported}
+        self.reported.update(new)
+        self.acting = True
+        error = self.handle(list(new.values()), self.inputs_now(), self.live)
+        self.acting = False
+        return error
+
+    def learn(self, found, suspicion):
+        """All was right: change the plan so that this makes no call suspicious again."""
+        learned = False
+        runtimes = self.runtimes()
+        for runtime in runtimes:
+            plan = runtime.plan
+            fired = [n for n, c in runtime.wrapped.items() if runtime.kernel.fired(c)]
+            known = {v for node in plan.order for v in node.outputs} | set(runtime.fgraph.inputs)
+            noisy = known & found.noisy
+            noisy |= {v for n in fired for v in n.outputs if v not in plan.noisy}
+            loud = found.loud & set(plan.order)
+            learned |= not (noisy <= plan.noisy and loud <= plan.loud)
+            plan.learn(noisy, loud)
+        if not learned and suspicion & 1:
+            # Flags that no node raises when it runs alone: scans do the work from now on.
+            for runtime in runtimes:
+                runtime.plan.learn(set(), set(), flags_work=False)
+                runtime.plan.loud |= set(runtime.plan.order)
+        for runtime in runtimes:
+            runtime.follow_plan()
+
+    def undo(self):
+        """Put back what the call has overwritten."""
+        if self.undone:
+            return
+        self.undone = True
+        self.kernel.swap_updated()
+        for value, copied in reversed(self.kernel.saved()):
+            _swap(value, copied)
+
+    def redo(self):
+        """Take that back."""
+        self.undone = False
+        for value, copied in self.kernel.saved():
+            _swap(value, copied)
+        self.kernel.swap_updated()
+
+    def give_up(self):
+        """The call has failed: everything stays as it was before."""
+        self.undo()
+        self.undone = False
+        self.kernel.commit()
+
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
-        try:
-            try:
-                if not isinstance(error, Tripped):
-                    self.check_waiting(everything=True)
-                elif self.outermost().pending is None:
-                    self.report_node(*self.kernel.trip())
-            except Tripped as trip:
-                error = trip
-            pending = self.pending
-            if isinstance(pending, Trip) and self.kernel.saved():
-                pending.value = copy.deepcopy(pending.value)  # it may be what is put back
-        finally:
-            self.kernel.rollback()
         if self.parent is None:
-            self.pending, self.bad_nodes = None, set()
-            if isinstance(pending, BaseException):
-                raise pending
-            if pending is not None:
-                pending.inputs = self.values_before()  # now that they are restored
-                raise self.explained(pending) from None
-        is_ours = isinstance(error, Tripped) or error is self.outermost().pending
-        if is_ours or not isinstance(error, Exception):
+            try:
+                ours = None
+                if isinstance(error, GuardError) and self.undone:
+                    ours = error  # from a look before the call had ended
+                elif isinstance(error, Exception) and not self.acting:
+                    suspicion = self.kernel.end()
+                    ours = self.look(suspicion) if suspicion else None
+            finally:
+                acting, self.acting = self.acting, False
+                self.give_up()
+            if ours is not None:
+                raise ours from None
+            if acting:
+                raise error
+        if not isinstance(error, Exception) or self.outermost().undone:
             raise error
         self.failed_otherwise(vm, error)
 
@@ -413,6 +525,25 @@ class GuardRuntime(SteppedReporter):
             logger.exception("theanoguard: the error could not be explained; please report this")
 
 
+def _swap(value, copied):
+    """Exchange what a node has overwritten with what was there before."""
+    if copied is None:
+        value.swap()
+    else:
+        now = value.copy(order="K")
+        np.copyto(value, copied)
+        np.copyto(copied, now)
+
+
+def _written_index(op, values):
+    """Return which elements an operation writes to, as NumPy would index them."""
+    where = [np.array(v) if isinstance(v, np.ndarray) else v for v in values[2:]]
+    idx_list = getattr(op, "idx_list", None)
+    if idx_list is None:  # on PyTensor 3.0
+        return tuple(where)
+    return tuple(indices_from_subtensor(where, idx_list))
+
+
 class GuardedVM(VM):
     """Mixin of the virtual machines; one itself, or Python lets none change its class.
 
@@ -433,28 +564,35 @@ class GuardedVM(VM):
 
 
 class OuterVM(GuardedVM):
-    """The graph of a function: check what enters, run, and commit or roll back."""
+    """The graph of a function: check what enters, run, and look again where it is suspicious."""
 
     def __call__(self, *args, **kwargs):
         guard = self.guard  # (every function call above here counts in a small function)
         guard.calls += 1
+        error = result = None
         try:
             if guard.prepares:
                 guard.prepare()
-            bad = guard.kernel.begin(0)
-            if bad >= 0:
-                guard.report_inputs(bad)
-            result = self.unguarded(*args, **kwargs)
-            if guard.may_wait:
-                guard.check_waiting()
-        except BaseException as error:
-            guard.failed(self, error)
-        guard.end()
+            if guard.reported:
+                guard.reported = set()
+            if guard.kernel.begin() or guard.plan.bad_constants:
+                error = guard.enter()
+            if error is None:
+                result = self.unguarded(*args, **kwargs)
+                suspicion = guard.kernel.end()
+                if suspicion:
+                    error = guard.look(suspicion)
+        except BaseException as other:
+            guard.failed(self, other)
+        if error is not None:
+            guard.give_up()
+            raise error from None
+        guard.kernel.commit()
         return result
 
 
 class InnerVM(GuardedVM):
-    """An inner graph: what enters has been checked outside, which also rolls back.
+    """An inner graph: what enters has been checked outside, where errors are dealt with, too.
 
     It is called as fast as without the guard: a loop does so in every step.
     """
@@ -503,9 +641,9 @@ class GuardLinker(VMLinker):
         super().__init__(**settings)
 
     @classmethod
-    def like(cls, linker, policy, recorder, parent=None, clean_inputs=True):
+    def like(cls, linker, policy, recorder, parent=None):
         """Return a guarded linker with the settings of a ``VMLinker``."""
-        new = cls(
+        return cls(
             policy,
             recorder,
             parent,
@@ -515,10 +653,6 @@ class GuardLinker(VMLinker):
             c_thunks=linker.c_thunks,
             allow_partial_eval=linker.allow_partial_eval,
         )
-        new.clean_inputs = clean_inputs
-        return new
-
-    clean_inputs = True
 
     def __copy__(self):
         """Return a linker for the same place: PyTensor copies the mode's before it links."""
@@ -528,7 +662,7 @@ class GuardLinker(VMLinker):
 
     def __getstate__(self):
         """Leave out what belongs to one linking; it is made again."""
-        made = ("plan", "parents", "bodies", "parent")
+        made = ("parents", "bodies", "parent")
         return {**{k: v for k, v in vars(self).items() if k not in made}, "parent": None}
 
     def accept(self, fgraph, no_recycling=None, profile=None):
@@ -540,20 +674,13 @@ class GuardLinker(VMLinker):
 
     def make_all(self, profiler=None, input_storage=None, output_storage=None, storage_map=None):
         fgraph = self.fgraph
-        order = self.schedule(fgraph)
-        owners = {node for node in order if isinstance(node.op, Scan | OpFromGraph)}
-        self.plan = self.make_plan(order, owners)
         self.parents, self.bodies, ops = [], {}, {}
-        for node in owners:
-            with watch_rewriting():
-                op = self.link_body(node)
-            if op is not None:
-                ops[node] = op
-        whole = {node for node in ops if gives_clean(node, [self.bodies[node].guard.plan])}
-        if whole or len(ops) < len(owners):  # (what cannot be guarded is checked from outside)
-            self.plan = self.make_plan(order, set(ops), whole)
-        feature = TailLast(self.plan.tail_orderings())
-        fgraph.attach_feature(feature)
+        for node in self.schedule(fgraph):
+            if isinstance(node.op, Scan | OpFromGraph):
+                with watch_rewriting():
+                    op = self.link_body(node)
+                if op is not None:
+                    ops[node] = op
         originals = {node: node.op for node in ops}
         try:
             # The thunk of a node is made by its op.  The graph is this function's own.
@@ -563,19 +690,6 @@ class GuardLinker(VMLinker):
         finally:
             for node, op in originals.items():
                 node.op = op
-            fgraph.remove_feature(feature)
-
-    def make_plan(self, order, guarded_inner, whole_inner=()):
-        return Plan(
-            self.fgraph,
-            order,
-            self.policy,
-            updated=self.updated_inputs(),
-            guarded_inner=guarded_inner,
-            whole_inner=whole_inner,
-            clean_inputs=self.clean_inputs,
-            is_inner=self.parent is not None,
-        )
 
     def updated_inputs(self):
         """Return the inputs that a failed call must leave as they were."""
@@ -588,12 +702,11 @@ class GuardLinker(VMLinker):
     def link_body(self, node):
         """Return a copy of the node's op with a guarded inner function, or None."""
         parent = Parent(node)
-        clean = all(map(self.plan.holds_clean, node.inputs))
 
         def guard(linker):
             if type(linker) not in (VMLinker, GuardLinker):
                 return None  # what it does beyond running the graph, it shall do
-            return GuardLinker.like(linker, self.policy, self.recorder, parent, clean)
+            return GuardLinker.like(linker, self.policy, self.recorder, parent)
 
         op = link_inner(
             node.op,
@@ -607,15 +720,11 @@ class GuardLinker(VMLinker):
         return op
 
     def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
-        runtime = GuardRuntime(self, self.plan, storage_map)
-        runtime.bodies = [vm.guard for vm in self.bodies.values()]
+        # The plan is about the operations as they stand in the graph.
+        thunks = list(thunks)
+        runtime = GuardRuntime(self, nodes, thunks, storage_map)
         for parent in self.parents:
             parent.runtime = runtime
-        for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
-            inner = self.bodies.get(node)
-            if inner is not None:
-                thunk = BodyThunk(thunk, inner)
-            thunks[i] = runtime.wrap(node, thunk)
         vm = super().make_vm(nodes, thunks, input_storage, output_storage, storage_map, *args)
         inner_class = LazyInnerVM if runtime.is_lazy else InnerVM
         vm.__class__ = guarded_class(OuterVM if self.parent is None else inner_class, type(vm))

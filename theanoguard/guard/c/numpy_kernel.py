@@ -1,118 +1,147 @@
-"""The check without a C compiler: the same face as the compiled kernel, in NumPy.
+"""The guard of one function without a C compiler: the same face as the compiled one, in NumPy.
 
-Everything is scanned, nothing proved; what a node is about to overwrite is always copied
-first.
+NumPy clears the exception flags of the processor, so scans do all the work.
 """
-
-from collections import Counter
 
 import numpy as np
 
+flags_work = False
+WATCH, BRACKET, CAREFUL, COUNT, KEEP = 1, 2, 4, 16, 64
+
+
+def read_flags():
+    """Return that no flag is raised."""
+    return 0
+
+
+def clear_flags():
+    """Do nothing: there is no flag."""
+
 
 class Guard:
-    """State and checks of one guarded function; see ``kernel.c`` for the meaning of each.
+    """What a guard does around the nodes of one graph; see ``kernel.c`` for the meaning of each.
 
     Parameters
     ----------
     is_bad : callable
         ``is_bad(value)`` under the policy.
-    report : callable
-        ``report(node, output)``, for actions that let the call go on.
-    raising : bool
-        Whether a bad value raises `trip_type`.
-    snapshot : callable
-        ``snapshot(cell)`` returns a callable that restores the cell.
+    save : callable
+        ``save(index, i)`` returns an object whose ``swap`` undoes what the node overwrites.
+    verdict : callable
+        ``verdict(index, before)`` says whether the node has made something bad.
     **ignored
         What only the compiled kernel needs.
     """
 
-    def __init__(self, *, is_bad, report, raising, snapshot, trip_type, **ignored):
+    def __init__(self, *, is_bad, save, verdict, **ignored):
         self._is_bad = is_bad
-        self._report = report
-        self._raising = raising
-        self._snapshot = snapshot
-        self._trip_type = trip_type
+        self._save = save
+        self._verdict = verdict
         self._inputs = []
         self._undo = []
-        self._trip = (-1, -1)
-        self._looking = True
-        self._runs = Counter()
+        self._updated = []
+        self._before = []
+        self._step = 0
+        self._state = {"suspect": False, "looking": True}
+
+    def join(self, other):
+        self._state = other._state
 
     def step(self):
-        return max(self._runs.values(), default=0)
+        return self._step
 
     def set_step(self, step):
-        self._runs = Counter({None: step})
+        self._step = step
 
     def look(self, looking):
-        self._looking = looking
+        self._state["looking"] = looking
 
-    def add_inputs(self, checks):
-        self._inputs = list(checks)
+    def suspect(self):
+        self._state["suspect"] = True
+
+    def set_updated(self, cells):
+        self._updated = list(cells)
+
+    def swap_updated(self):
+        for i, cell in enumerate(self._updated if self._before else ()):
+            cell[0], self._before[i] = self._before[i], cell[0]
+
+    def set_inputs(self, inputs):
+        self._inputs = [cell for cell, _trusted in inputs]
 
     def counters(self):
         return {}
 
-    def set_interval(self, slot, lo, hi):
-        pass  # nothing is proved
+    def scan(self, value):
+        return self._is_bad(value)
 
-    def add_node(self, index, cthunk, thunk, checks, saves, tail, cells, program, blocks, counts):
-        def run():
-            if counts:
-                self._runs[index] += 1
-            if not self._looking:
-                thunk()
-                return
-            for cell in saves:
-                self._save(cell)
-            thunk()
-            for cell, output, _slot in checks:
-                if self._is_bad(cell[0]):
-                    self._trip = (index, output)
-                    if self._raising:
-                        raise self._trip_type
-                    self._report(index, output)
+    def add_node(self, index, cthunk, thunk, saves, partly, overwritten):
+        return Node(self, index, thunk, saves, partly, overwritten)
 
-        return run
+    def set_mode(self, node, mode, checks):
+        node.mode, node.checks = mode, list(checks)
 
-    def _save(self, cell):
-        value = cell[0]
-        if isinstance(value, np.ndarray):
-            self._undo.append((value, value.copy()))
-        else:
-            self._undo.append((self._snapshot(cell), None))
+    def fired(self, node):
+        fired, node.fired = node.fired, False
+        return fired
+
+    def begin(self):
+        self._undo.clear()
+        self._state["suspect"] = False
+        self._before = [cell[0] for cell in self._updated]
+        if self._state["looking"]:
+            self._state["suspect"] = any(self._is_bad(cell[0]) for cell in self._inputs)
+        return self._state["suspect"]
+
+    def end(self):
+        return 2 if self._state["suspect"] and self._state["looking"] else 0
+
+    def commit(self):
+        self._undo.clear()
+        self._before = []
 
     def saved(self):
         return list(self._undo)
 
-    def begin(self, start):
-        if start == 0:
-            self._undo.clear()
-            self._trip = (-1, -1)
-        for i in range(start, len(self._inputs) if self._looking else start):
-            cell, *_others = self._inputs[i]
-            if self._is_bad(cell[0]):
-                return i
-        return -1
 
-    def bad_input(self, everything):
-        return -1  # none waits
+class Node:
+    """A wrapped node."""
 
-    def commit(self, clean):
-        self._undo.clear()
+    def __init__(self, guard, index, thunk, saves, partly, overwritten):
+        self.guard = guard
+        self.index = index
+        self.thunk = thunk
+        self.saves = list(zip(saves, partly, strict=True))
+        self.overwritten = overwritten
+        self.mode = 0
+        self.checks = []
+        self.fired = False
 
-    def rollback(self):
-        while self._undo:
-            value, kept = self._undo.pop()
-            if kept is None:
-                value()
-            else:
-                np.copyto(value, kept)
+    def run(self):
+        """Run the node, and do what its mode says."""
+        guard = self.guard
+        if self.mode & COUNT:
+            guard._step += 1
+        if not guard._state["looking"]:
+            self.thunk()
+            return
+        for i, (cell, partly) in enumerate(self.saves):
+            if isinstance(cell[0], np.ndarray) and not partly:
+                guard._undo.append((cell[0], cell[0].copy(order="K")))
+            elif cell[0] is not None:
+                guard._undo.append((guard._save(self.index, i), None))
+        before = None
+        if self.mode & CAREFUL and self.overwritten:
+            values = [cell[0] for cell in self.overwritten]
+            before = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
+        self.thunk()
+        if any(guard._is_bad(cell[0]) for cell in self.checks) and (
+            not self.mode & CAREFUL or guard._verdict(self.index, before)
+        ):
+            self.fired = True
+            guard._state["suspect"] = True
 
-    def trip(self):
-        return self._trip
 
-
-def call(run):
+def call(node):
     """Run a wrapped node."""
-    run()
+    node.run()

@@ -1,0 +1,529 @@
+"""How each node of a graph is treated on the C backend, so that nothing bad goes unseen.
+
+NaN and Inf
+    Most C code raises an exception flag of the processor when it makes one
+    (:func:`theanoguard._facts.signals`).  What enters the graph, and what is made without a flag,
+    are *sources*: they are read, or a few values further down that show every NaN and Inf of them
+    (:mod:`theanoguard.guard.carry`).
+Big values
+    No flag is raised for them.  Each output that can be big while no operand is, is read.
+
+What a call in which all was right has taught the guard changes the plan: nodes that raised flags
+are bracketed, and variables that held a deliberate Inf show nothing any more.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.scalar import math as psm
+from pytensor.tensor import blas
+from pytensor.tensor.basic import (
+    AllocEmpty,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+
+from theanoguard import _facts
+from theanoguard._facts import SELECTING, Kind, holds_nonfinite
+from theanoguard._provenance import thawed_variables
+from theanoguard._pytensor import (
+    IfElse,
+    advanced_increment_ops,
+    ger_ops,
+    is_lazy,
+    is_numeric,
+)
+from theanoguard.explain.replay import Kernels
+from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.guard.plan import overwritten
+
+# Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
+PLAIN_CODE = (
+    AllocEmpty,
+    CAReduce,
+    DimShuffle,
+    Elemwise,
+    LogSoftmax,
+    MakeVector,
+    Reshape,
+    ScalarFromTensor,
+    Shape,
+    Shape_i,
+    Softmax,
+    SpecifyShape,
+    Subtensor,
+    TensorFromScalar,
+    ViewOp,
+    DeepCopyOp,
+)
+
+PRODUCTS = (
+    Dot,
+    blas.Dot22,
+    blas.Dot22Scalar,
+    blas.BatchedDot,
+    blas.Gemm,
+    blas.Gemv,
+    *ger_ops,
+)
+
+WRITING = (IncSubtensor, *advanced_increment_ops)
+
+
+@dataclass
+class Treatment:
+    """What is done around one node.
+
+    Parameters
+    ----------
+    node : Apply
+    checks : list of int
+        Outputs that are scanned.
+    destroys : list of Variable
+        Inputs of the graph that the node overwrites and a failed call must put back.
+    bracketed : bool
+        Whether the exception flags that it raises mean nothing.
+    careful : bool
+        Whether a bad output may be right, so that the verdict is asked for at once.
+    """
+
+    node: object
+    checks: list = field(default_factory=list)
+    destroys: list = field(default_factory=list)
+    bracketed: bool = False
+    careful: bool = False
+
+    program = None  # nothing is proved
+
+
+REASONS = {
+    "not numeric": "random generators, slices, None and such hold no numbers",
+    "discrete": "integers and booleans are neither NaN nor infinite; big ones are not looked for",
+    "uninitialised": "memory that nobody has written yet; what is written into it was checked",
+    "inner graph": "every value is checked inside, where it is made",
+    "flag": "the processor raises a flag when the node makes a NaN or an Inf",
+    "carried": "a NaN or an Inf of it shows in a value further down, which is read",
+    "moved": "gives operands that have been checked, or a value in a fixed range",
+}
+
+
+class WatchPlan:
+    """The plan of one graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : list of Apply
+        As they run.
+    policy : Policy
+    in_c : collection of Apply
+        The nodes that run as C code.
+    inner : collection of Apply
+        Nodes whose inner graph is guarded itself.
+    updated : collection of Variable
+        Inputs that a failed call must leave as they were.
+    is_inner : bool
+        Whether the graph is another's inner one: what enters it was checked outside.
+    flags_work : bool
+        Whether the exception flags can be relied upon.
+
+    Attributes
+    ----------
+    nodes : dict of Apply to Treatment
+    inputs : list of Variable
+        Inputs of the graph that are watched.
+    scanned : list of Variable
+        Of these, the ones that are read when a call begins; the others show further down.
+    bad_constants : list of Variable
+        Constants that are errors whatever is passed in.
+    dropped : dict of Variable to str
+        Outputs that are not read, and why (`REASONS`).
+    """
+
+    def __init__(
+        self,
+        fgraph,
+        order,
+        policy,
+        in_c=(),
+        inner=(),
+        updated=(),
+        is_inner=False,
+        flags_work=True,
+    ):
+        self.fgraph = fgraph
+        self.order = list(order)
+        self.policy = policy
+        self.in_c = set(in_c)
+        self.inner = set(inner)
+        self.is_inner = is_inner
+        self.flags_work = flags_work
+        self.noisy = set()
+        self.loud = set()
+        self._as_built = thawed_variables(fgraph)
+        self._is_lazy = any(is_lazy(node.op) for node in self.order)
+        self._kinds = (Kind.NAN if policy.nan else Kind.NONE) | (
+            Kind.INF if policy.inf or policy.big else Kind.NONE
+        )
+        self._literals = Kind.BOTH if policy.anywhere else Kind.NAN
+        self.unwritten = unwritten(self.order)
+        self.destroys = {
+            node: [root for root in overwritten(node) if root in updated] for node in self.order
+        }
+        self.bad_constants = [] if is_inner else self._find_bad_constants()
+        self.make()
+
+    def as_built(self, variable):
+        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
+        return self._as_built.get(variable, variable)
+
+    def learn(self, noisy, loud, flags_work=True):
+        """Change the plan after a call in which all was right.
+
+        Parameters
+        ----------
+        noisy : set of Variable
+            That held bad values.
+        loud : set of Apply
+            That raised flags.
+        flags_work : bool
+        """
+        self.noisy |= noisy
+        self.loud |= loud
+        self.flags_work = self.flags_work and flags_work
+        self.make()
+
+    def make(self):
+        """Decide how each node is treated."""
+        policy = self.policy
+        self.nodes = {node: Treatment(node, destroys=self.destroys[node]) for node in self.order}
+        self.dropped = {}
+        self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self._enters(v)]
+        self.scanned, sources = [], {}
+        # Left out, and bad on purpose: the nodes that read it are looked at instead.
+        silent = {v for v in self.noisy if not self.is_watched(v)}
+        for variable in self.inputs:
+            if variable in silent:
+                continue
+            if variable in self.noisy or policy.big or self._is_trusted(variable):
+                self.scanned.append(variable)
+            else:
+                sources[variable] = self._kinds
+        read = set()
+        for node in self.order:
+            treatment = self.nodes[node]
+            treatment.bracketed = not self._is_plain(node) or node in self.loud
+            treatment.careful = (
+                node in self.loud
+                or any(v in self.noisy for v in node.outputs)
+                or any(v in silent for v in node.inputs)
+            )
+            for i, variable in enumerate(node.outputs):
+                reason = self._reason_to_leave_out(node, i)
+                if reason is not None:
+                    self.dropped[variable] = reason
+                elif policy.audit or treatment.careful or self._may_be_big(node, i):
+                    read.add(variable)
+                elif kinds := _facts.makes(node, self._literals) & self._kinds:
+                    if self._signals(node):
+                        self.dropped[variable] = "flag"
+                    else:
+                        sources[variable] = kinds
+                else:
+                    self.dropped[variable] = "moved"
+        points = self._watch_points(sources) if sources else set()
+        for variable in sources:
+            if variable not in points and variable.owner is not None:
+                self.dropped[variable] = "carried"
+        for variable in points | read:
+            self.dropped.pop(variable, None)
+            if variable.owner is None:
+                self.scanned.append(variable)
+            else:
+                self.nodes[variable.owner].checks.append(variable.owner.outputs.index(variable))
+
+    # -- what is known of a variable
+
+    def is_watched(self, variable):
+        """Whether a bad value in a variable is reported where it comes from."""
+        if isinstance(variable, Constant):
+            return variable in self.bad_constants
+        if self.policy.exempts(self.as_built(variable)):
+            return False
+        return variable.owner is not None or self.is_inner or self.policy.inputs
+
+    def _enters(self, variable):
+        """Whether a bad value may enter with an input."""
+        if not is_numeric(variable.type):
+            return False
+        dtype = getattr(variable.type, "dtype", None)
+        return dtype not in ps.discrete_dtypes or (self.policy.big and self.policy.integers)
+
+    def _is_trusted(self, variable):
+        return self.policy.trusted and isinstance(variable, SharedVariable)
+
+    def _find_bad_constants(self):
+        policy, found = self.policy, []
+        if not policy.inputs:
+            return []
+        for node in self.order:
+            for variable in node.inputs:
+                if (
+                    isinstance(variable, Constant)
+                    and variable not in found
+                    and is_numeric(variable.type)
+                    and not policy.exempts(variable)
+                    and not only_selects(node)
+                    and self._is_bad_literal(variable.data)
+                ):
+                    found.append(variable)
+        return found
+
+    def _is_bad_literal(self, value):
+        if self.policy.anywhere:
+            return self.policy.is_bad(value)
+        value = np.asarray(value)
+        return self.policy.nan and value.dtype.kind in "fc" and bool(np.isnan(value).any())
+
+    # -- what is known of a node
+
+    def _is_plain(self, node):
+        return node in self.in_c and isinstance(node.op, PLAIN_CODE)
+
+    def _signals(self, node):
+        return (
+            self.flags_work
+            and node not in self.loud
+            and self._is_plain(node)
+            and not getattr(node.op, "openmp", False)
+            and _facts.signals(node, literals=self._literals)
+        )
+
+    def _reason_to_leave_out(self, node, i):
+        variable = node.outputs[i]
+        if not is_numeric(variable.type):
+            return "not numeric"
+        discrete = getattr(variable.type, "dtype", None) in ps.discrete_dtypes
+        if discrete and not (self.policy.big and self.policy.integers):
+            return "discrete"
+        if variable in self.unwritten:
+            return "uninitialised"
+        if node in self.inner:
+            return "inner graph"
+        return "moved" if isinstance(node.op, IfElse) else None
+
+    def _may_be_big(self, node, i):
+        return self.policy.big and not keeps_size(node, i, self.policy.limit)
+
+    # -- what shows where
+
+    def _watch_points(self, sources):
+        silent = self.noisy | self.unwritten
+
+        def carries(node, operand):
+            is_product = isinstance(node.op, (*PRODUCTS, Blockwise))
+            if is_product and not multiplies_zeros(node):
+                return {}
+            found = _facts.carries(node, operand)
+            return {o: kind for o, kind in found.items() if node.outputs[o] not in silent}
+
+        found = watch_points(
+            self.order,
+            sources,
+            carries=carries,
+            runs=lambda node: not self._is_lazy and node not in self.inner,
+            infinite=() if self.policy.anywhere else expected_infinities(self.order),
+        )
+        return set(found)
+
+
+def unwritten(order):
+    """Return the variables of a graph that may hold memory which nobody has written."""
+    found = set()
+    for node in order:
+        op = node.op
+        is_view = bool(op.view_map) and not isinstance(op, IfElse)
+        writes = isinstance(op, WRITING) and op.set_instead_of_inc
+        if isinstance(op, AllocEmpty) or (
+            (is_view or writes or isinstance(op, DeepCopyOp) or not _facts.makes(node))
+            and any(v in found for v in node.inputs[: None if is_view else 1])
+        ):
+            found.update(v for v in node.outputs if holds_nonfinite(v))
+    return found
+
+
+def only_selects(node):
+    """Whether the node chooses among its operands or compares them.
+
+    ``switch(mask, x, -inf)`` is no fault as long as the -inf is not chosen, and PyTensor's
+    own rewrites put NaN there; whether it was chosen is seen in the output.
+    """
+    if not isinstance(node.op, Elemwise):
+        return False
+    discrete = all(getattr(v.type, "dtype", "") in ps.discrete_dtypes for v in node.outputs)
+    return type(node.op.scalar_op) in SELECTING or discrete
+
+
+# ---------------------------------------------------------------- big values
+
+# The largest magnitude of the result of a scalar operation on real numbers that are not infinite.
+BOUNDS = {
+    psm.Sigmoid: 1.0,
+    ps.Tanh: 1.0,
+    ps.Sin: 1.0,
+    ps.Cos: 1.0,
+    ps.Sign: 1.0,
+    psm.Erf: 1.0,
+    psm.Erfc: 2.0,
+    ps.ArcTan: 2.0,
+    ps.ArcSin: 2.0,
+    ps.ArcCos: 4.0,
+    ps.ArcTan2: 4.0,
+    ps.Log: 800.0,
+    ps.Log1p: 800.0,
+    ps.Log2: 1100.0,
+    ps.Log10: 400.0,
+}
+
+
+def scalar_keeps_size(op, inputs, outputs, limit):
+    """Whether a scalar operation makes nothing above `limit` from operands below it."""
+    if isinstance(op, ps.Composite):
+        return all(
+            scalar_keeps_size(node.op, node.inputs, node.outputs, limit)
+            for node in op.fgraph.apply_nodes
+        )
+    if all(v.type.dtype == "bool" for v in outputs):
+        return limit >= 1
+    if len(outputs) != 1 or not _facts.is_float(outputs[0]):
+        return False
+    [output] = outputs
+    if any(isinstance(v, Constant) and np.any(~(np.abs(v.data) <= limit)) for v in inputs):
+        return False
+    if type(op) in SELECTING or isinstance(op, ps.Cast):
+        chosen = inputs[SELECTING.get(type(op), slice(0, 1))]
+        return all(_keeps_type(v, output, limit) for v in chosen)
+    if type(op) in BOUNDS:
+        return all(map(_facts.is_float, inputs)) and limit >= BOUNDS[type(op)]
+    if isinstance(op, ps.Sqrt):
+        return _keeps_type(inputs[0], output, limit) and limit >= 1
+    if isinstance(op, ps.Mul):
+        large = [v for v in inputs if not _is_unit(v)]
+        return len(large) <= 1 and all(_keeps_type(v, output, limit) for v in large)
+    return False
+
+
+def _keeps_type(source, target, limit):
+    """Whether values keep their magnitude when they are read as the other type."""
+    if source.type.dtype in ("bool", "int8", "uint8"):
+        return limit >= 255
+    order = ("float16", "float32", "float64")
+    dtypes = source.type.dtype, target.type.dtype
+    return all(d in order for d in dtypes) and order.index(dtypes[0]) <= order.index(dtypes[1])
+
+
+def _is_unit(variable):
+    """Whether no magnitude in it exceeds 1, unless it is NaN."""
+    if variable.type.dtype == "bool":
+        return True
+    if isinstance(variable, Constant):
+        return bool(np.all(np.abs(variable.data) <= 1))
+    op = variable.owner and variable.owner.op
+    return BOUNDS.get(type(getattr(op, "scalar_op", op)), 2.0) <= 1.0 and all(
+        map(_facts.is_float, variable.owner.inputs)
+    )
+
+
+def keeps_size(node, index, limit):
+    """Whether a node makes nothing above `limit` from operands that are not above it."""
+    op, output = node.op, node.outputs[index]
+    if isinstance(op, Elemwise):
+        return scalar_keeps_size(op.scalar_op, node.inputs, node.outputs, limit)
+    if isinstance(op, Softmax):
+        return limit >= 1
+    if isinstance(op, CAReduce):
+        extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
+        return extreme and node.inputs[0].type.dtype == getattr(output.type, "dtype", None)
+    dtypes = {v.type.dtype for v in node.inputs if holds_nonfinite(v)}
+    moves = isinstance(op, _facts._MOVING) or (isinstance(op, WRITING) and op.set_instead_of_inc)
+    data = node.inputs[:2] if isinstance(op, WRITING) else node.inputs[:1]
+    if isinstance(op, MakeVector) or type(op).__name__ == "Join":
+        data = [v for v in node.inputs if v.type.ndim or isinstance(op, MakeVector)]
+    same = {getattr(v.type, "dtype", None) for v in data} <= {output.type.dtype}
+    constants = [v for v in node.inputs if isinstance(v, Constant) and v in data]
+    fits = not any(np.any(~(np.abs(np.asarray(v.data)) <= limit)) for v in constants)
+    return moves and same and fits and dtypes <= {output.type.dtype}
+
+
+# ---------------------------------------------------------------- products
+
+PROBED = (5, 70)
+"""Lengths with which a product is tried: libraries have code of their own for small matrices."""
+
+
+def multiplies_zeros(node):
+    """Whether a product shows a NaN and an Inf also where they meet zeros, tried out."""
+    dtypes = tuple(getattr(v.type, "dtype", "") for v in node.inputs)
+    shapes = tuple(getattr(v.type, "shape", ()) for v in node.inputs)
+    constants = tuple(
+        None if not isinstance(v, Constant) else float(np.asarray(v.data).flat[0])
+        for v in node.inputs
+        if getattr(v.type, "ndim", 1) == 0
+    )
+    return _try_product(type(node.op), dtypes, shapes, constants, _Unhashed(node))
+
+
+class _Unhashed:
+    """A node that does not count for the cache: the arguments before it say all of it."""
+
+    def __init__(self, node):
+        self.node = node
+
+    def __eq__(self, other):
+        return isinstance(other, _Unhashed)
+
+    def __hash__(self):
+        return 0
+
+
+@cache
+def _try_product(op_class, dtypes, shapes, constants, holder):
+    node = holder.node
+    matrices = [i for i, v in enumerate(node.inputs) if v.type.ndim > 0]
+    accumulates = isinstance(node.op, (blas.Gemm, blas.Gemv, *ger_ops))
+    factors = [i for i in matrices if i != 0] if accumulates else matrices
+    kernels = Kernels()
+    for length in PROBED:
+        for bad in factors:
+            for value in (np.nan, np.inf):
+                inputs = []
+                for i, v in enumerate(node.inputs):
+                    shape = [n or length for n in v.type.shape]
+                    one = i not in matrices
+                    x = np.full(shape, 1.0 if one else 0.0, v.type.dtype)
+                    if isinstance(v, Constant):
+                        x = np.array(v.data)
+                    elif i == bad and x.size:
+                        x[(-1,) * x.ndim] = value
+                    inputs.append(x)
+                if any(isinstance(node.inputs[i], Constant) for i in (bad,)):
+                    continue
+                try:
+                    [output] = kernels.run(node, inputs)
+                except (ValueError, TypeError):  # lengths that do not fit together
+                    return False
+                if np.isfinite(output).all():
+                    return False
+    return True

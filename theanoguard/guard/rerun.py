@@ -1,0 +1,277 @@
+"""The second run: a suspicious call is computed again, with the verdict behind every node.
+
+Nothing that can be seen from outside happens a second time: what a node overwrites is a copy, and
+the outputs of nodes with side effects are taken from the first run.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Constant
+from pytensor.scan.op import Scan
+
+from theanoguard._event import Frame
+from theanoguard._provenance import thawed_variables
+from theanoguard._pytensor import IfElse, LazyIfElse, is_lazy
+from theanoguard.explain.replay import Kernels, Replay, ScanReplay
+from theanoguard.guard.policy import arrays_in
+from theanoguard.guard.reporting import Observation
+from theanoguard.guard.verdict import made_bad, reached
+
+HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
+
+
+@dataclass
+class Findings:
+    """What a second run has found.
+
+    Parameters
+    ----------
+    observations : list of Observation
+        What was made bad or entered bad, in the order of the run.
+    noisy : set of Variable
+        Variables of any graph that held a bad value, whoever made it.
+    loud : set of Apply
+        Nodes that raised an exception flag.
+    error : Exception or None
+        What has ended the run early.
+    """
+
+    observations: list = field(default_factory=list)
+    noisy: set = field(default_factory=set)
+    loud: set = field(default_factory=set)
+    error: Exception | None = None
+
+
+class NotRun(Exception):
+    """The second run has come to a node with side effects that the first run has not reached."""
+
+
+class WatchedKernels(Kernels):
+    """Kernels that say which exception flags the last node has raised.
+
+    Parameters
+    ----------
+    module : module
+        The compiled kernel, or what stands for it.
+    has_effects : callable
+        Whether an operation may not be run.
+    """
+
+    def __init__(self, module, has_effects, impl=None):
+        super().__init__(impl)
+        self.module = module
+        self.has_effects = has_effects
+        self.raised = 0
+
+    def run(self, node, inputs):
+        if self.has_effects(node.op):
+            raise NotRun
+        kernel = self.kernel_of(node)
+        self.module.clear_flags()
+        outputs = kernel(inputs)
+        self.raised = self.module.read_flags()
+        return outputs
+
+
+class SecondRun:
+    """Computes a call again and looks at every value.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        Of the function.
+    order : list of Apply
+        In which its nodes ran.
+    inputs : mapping of Variable to value
+        Of the graph's inputs, as they were when the call began.
+    policy : Policy
+    role : callable
+        ``role(variable)`` of an input of the graph, for its observation.
+    module : module
+        That reads and clears the exception flags.
+    constants : collection of Variable
+        Constants that are errors by themselves.
+    live : mapping
+        Outputs of nodes with side effects, as :class:`Replay` takes them.
+    graphs : mapping of Apply to FunctionGraph
+        Inner graphs as they were linked.
+    has_effects : callable
+        Whether an operation may not be run a second time.
+    """
+
+    def __init__(
+        self,
+        fgraph,
+        order,
+        inputs,
+        policy,
+        role,
+        module,
+        constants=(),
+        live=(),
+        graphs=(),
+        has_effects=lambda op: False,
+    ):
+        self.fgraph = fgraph
+        self.order = order
+        self.policy = policy
+        self.role = role
+        self.constants = constants
+        self.kernels = WatchedKernels(module, has_effects)
+        self.replay = Replay(
+            fgraph, inputs, self.kernels, watch=self._look, live=dict(live), graphs=dict(graphs)
+        )
+        self.inputs = inputs
+        self.found = Findings()
+        self._seen = set()
+        self._names = {}  # by graph, the variables with the tags that they lost
+        self._tainted = {}  # by replay and variable, which elements come from a reported one
+        self._n_before = {}  # by node with an inner graph, how much had been seen before it
+
+    def what_enters(self):
+        """Return the observations of what enters the call, which need no run."""
+        for variable, value in self.inputs.items():
+            if self.policy.is_bad(value):
+                self.found.noisy.add(variable)
+                if self._is_watched(self.replay, variable):
+                    self._observe(self.replay, variable, value, None, self.role(variable))
+        for constant in self.constants:
+            self._observe(self.replay, constant, constant.data, None, "constant")
+        return self.found.observations
+
+    def find(self):
+        """Return the :class:`Findings`."""
+        self.what_enters()
+        self._settle_leaves()
+        try:
+            if any(is_lazy(node.op) for node in self.order):
+                self.replay.values(self.fgraph.outputs)
+            else:
+                for node in self.order:
+                    self.replay.values(node.outputs)
+        except NotRun:
+            pass
+        except Exception as error:  # the call itself raised it, or an operation of the user's
+            self.found.error = error
+        if self.policy.judge == "result" and not self._spoils_the_result():
+            self.found.observations.clear()
+        return self.found
+
+    # -- what is looked at
+
+    def _as_built(self, replay, variable):
+        names = self._names.get(replay.fgraph)
+        if names is None:
+            names = self._names[replay.fgraph] = thawed_variables(replay.fgraph)
+        return names.get(variable, variable)
+
+    def _is_watched(self, replay, variable):
+        """Whether a bad value in a variable has been reported where it came from."""
+        if isinstance(variable, Constant):
+            return variable in self.constants
+        if self.policy.exempts(self._as_built(replay, variable)):
+            return False
+        if variable.owner is not None:
+            return True
+        if replay.place is None:
+            return self.policy.inputs
+        outside, node, step = replay.place
+        ran = outside.inner(node)
+        source = ran.outer_input(list(replay.fgraph.inputs).index(variable))
+        if source is None and isinstance(ran, ScanReplay) and step == 0:
+            return all(self._is_watched(outside, v) for v in node.inputs if _is_array(v))
+        return source is None or self._is_watched(outside, source)
+
+    # -- what is found
+
+    def _look(self, replay, node, outputs):
+        """Judge a node that has been run; the replay calls this."""
+        inner = isinstance(node.op, HAVE_INNER_GRAPHS)
+        if not inner and not isinstance(node.op, IfElse) and self.kernels.raised:
+            self.found.loud.add(node)
+        self.kernels.raised = 0
+        if not any(map(self.policy.is_bad, outputs)):
+            return
+        for variable, value in zip(node.outputs, outputs, strict=True):
+            if self.policy.is_bad(value):
+                self.found.noisy.add(variable)
+        if inner or isinstance(node.op, IfElse):
+            self._carry_on(replay, node, outputs)
+            return
+        inputs = [replay[v] for v in node.inputs]
+        silent = {
+            v
+            for v in node.inputs
+            if not isinstance(v, Constant) and not self._is_watched(replay, v)
+        }
+        made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
+        for index, (variable, value, masks) in enumerate(
+            zip(node.outputs, outputs, made, strict=True)
+        ):
+            if masks is not None and self._is_watched(replay, variable):
+                self._observe(replay, variable, value, masks, "node", index)
+        if self.policy.judge == "result":
+            self._taint(replay, node, inputs, outputs, made)
+
+    def _observe(self, replay, variable, value, masks, role, output=0):
+        frames, outside = [], replay
+        while outside.place is not None:
+            fgraph = outside.fgraph
+            outside, node, step = outside.place
+            frames.insert(0, Frame(node, fgraph, step))
+        place = {"role": role, "output": output, "frames": tuple(frames)}
+        found = Observation.of(variable, value, self.policy, masks, **place)
+        if found.key not in self._seen:  # one of each place in a call
+            self._seen.add(found.key)
+            self.found.observations.append(found)
+
+    # -- whether it reaches the result
+
+    def _settle_leaves(self):
+        if self.policy.judge == "result":
+            for variable, value in self.inputs.items():
+                if variable in self.found.noisy:
+                    self._tainted[self.replay, variable] = [
+                        self.policy.mask(array) for array in arrays_in(value)
+                    ]
+
+    def _marks(self, replay, variable, value):
+        masks = self._tainted.get((replay, variable))
+        return masks[0] if masks and isinstance(value, np.ndarray) else None
+
+    def _taint(self, replay, node, inputs, outputs, made):
+        tainted = [self._tainted.get((replay, v)) is not None for v in node.inputs]
+        marks = [self._marks(replay, v, x) for v, x in zip(node.inputs, inputs, strict=True)]
+        for index, (variable, value) in enumerate(zip(node.outputs, outputs, strict=True)):
+            masks = [self.policy.mask(array) for array in arrays_in(value)]
+            if not any(tainted):
+                masks = made[index]
+            elif all((m is not None) == t for m, t in zip(marks, tainted, strict=True)) and (
+                isinstance(value, np.ndarray)
+            ):
+                carried = masks[0] & reached(node.op, node, inputs, marks, index, masks[0])
+                masks = [carried | made[index][0] if made[index] else carried]
+            if masks and any(mask.any() for mask in masks):
+                self._tainted[replay, variable] = masks
+
+    def _carry_on(self, replay, node, outputs):
+        """Of a node with an inner graph: all that is bad comes from what was found so far."""
+        if self.policy.judge == "result" and self._seen:
+            for variable, value in zip(node.outputs, outputs, strict=True):
+                self._tainted[replay, variable] = [
+                    self.policy.mask(array) for array in arrays_in(value)
+                ]
+
+    def _spoils_the_result(self):
+        if self.found.error is not None:
+            return True
+        return any(
+            any(mask.any() for mask in self._tainted.get((self.replay, v), ()))
+            for v in self.fgraph.outputs
+        )
+
+
+def _is_array(variable):
+    return getattr(variable.type, "dtype", "") in ("float16", "float32", "float64", "complex128")
