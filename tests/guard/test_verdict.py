@@ -73,7 +73,7 @@ def test_made_by_the_operation(variable, inputs, expected):
 
 
 def test_with_any_no_constant_excuses():
-    assert judge(x + A(-inf), A([1.0]), policy=ANY) == [1]
+    assert judge(x + A([-inf]), A([1.0]), policy=ANY) == [1]
     assert judge(-x, A([inf, 1e11, 1.0]), policy=ANY) is None
 
 
