@@ -62,7 +62,7 @@ def test_a_row_that_another_function_changes(settings, bad):
     if bad == 1e9 and settings:
         assert read()[0] > 1e10
     else:
-        assert trip(read).kind == {True: "nan", False: "inf"}.get(bad != bad, "inf") or bad == 1e9
+        assert trip(read).kind == ("big" if bad == 1e9 else "nan" if np.isnan(bad) else "inf")
 
 
 def test_single_precision_inside_of_double():
@@ -114,10 +114,6 @@ def test_a_mask_of_infinities_is_none(second_runs):
     assert len(second_runs) <= 3
     assert trip(fn, np.array([0.0, 0.0, np.nan]), keep).kind == "nan"
     assert trip(fn, np.zeros(3), np.zeros(3, "int8")).kind == "nan"
-    anywhere = (
-        compiled(weights / weights.sum(), [x, pt.bvector("k")], inf_is_error="any") if 0 else None
-    )
-    assert anywhere is None
 
 
 def test_any_reports_an_infinity_that_is_chosen():
@@ -143,8 +139,6 @@ def test_what_is_thrown_away_costs_one_second_run(second_runs):
 
 
 def test_the_result_is_judged():
-    y = pt.dvector("y")
-    outputs = [pt.switch(x > 0, y, 0.0), pt.log(x)[x > 0]]
     log = pytensor.function([x], pt.switch(x > 0, pt.cumsum(pt.log(x)), 0.0), mode=GuardMode())
     assert trip(log, np.array([1.0, -1.0])).kind == "nan"
     fn = compiled(pt.switch(x > 0, pt.cumsum(pt.log(x)), 0.0), judge="result")
@@ -152,7 +146,6 @@ def test_the_result_is_judged():
         assert fn(np.array([1.0, -1.0])).tolist() == [0.0, 0.0]
     event = trip(fn, np.array([-1.0, 1.0]))
     assert event.op == "Log"
-    assert len(outputs) == 2
 
 
 def test_independent_faults_in_a_loop_are_recorded_each():
