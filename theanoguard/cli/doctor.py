@@ -4,6 +4,7 @@ What is found out is collected as a list of :class:`Finding` and rendered separa
 """
 
 import contextlib
+import importlib.util
 import io
 import json
 import os
@@ -221,6 +222,18 @@ def _guard():
     yield Finding("guard", "did not find a NaN", PROBLEM, "Please report this with all of this.")
 
 
+def _jax():
+    """Name the device that GuardMode(backend="jax") guards, where JAX is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    import jax
+
+    device = jax.devices()[0]
+    when = "now" if device.platform == "cpu" else "later"
+    value = f"backend='jax' guards {device.device_kind} ({device.platform}), when={when!r}"
+    yield Finding("JAX", value)
+
+
 def _blas():
     if not config.cxx:
         yield Finding("BLAS", "NumPy's: nothing is linked without a compiler")
@@ -319,6 +332,7 @@ CHECKS = (
     _compiler,
     _kernel,
     _guard,
+    _jax,
     _blas,
     _numpy_blas,
     _compiledir,
