@@ -1,17 +1,21 @@
 """MonitorMode: what is called, when, with what; and detect_nan."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import track_provenance
 from theanoguard._pytensor import IfElse
 from theanoguard.monitor import DetectNan, MonitorMode, detect_nan
+from theanoguard.monitor.mode import overwritten
 
 
 def op_names(calls):
@@ -183,6 +187,50 @@ def test_detect_nan(capsys):
     # Quiet after the first report of a node.
     f(0.0)
     assert capsys.readouterr().out == ""
+
+
+add_inplace = Elemwise(ps.add, {0: 0})
+
+
+def storage(*values):
+    """Storage as a thunk has it."""
+    return [[value] for value in values]
+
+
+def test_detect_nan_does_not_print_overwritten_memory_as_an_input(capsys):
+    x, y = pt.dvectors("x", "y")
+    node = add_inplace(x, y).owner
+    value = np.array([1.0, np.nan])  # of x, where the sum has been written by now
+    fn = SimpleNamespace(inputs=storage(value, np.array([3.0, 4.0])), outputs=storage(value))
+    DetectNan()(0, node, fn)
+    out = capsys.readouterr().out
+    assert "Inputs : [(overwritten), array([3., 4.])]" in out
+    assert "Outputs: [array([ 1., nan])]" in out
+    assert 'excluding("inplace")' in out
+
+
+def test_overwritten_memory_that_is_read_twice():
+    x = pt.dvector("x")
+    node = add_inplace(x, x[:1]).owner
+    value = np.ones(2)
+    assert overwritten(node, [value, value[:1]]) == {0, 1}
+    assert overwritten(node, [value, np.ones(1)]) == {0}
+
+
+def test_detect_nan_of_a_large_graph_is_short(capsys):
+    x = pt.dmatrix("x")
+    y = x
+    for _ in range(40):
+        y = pt.tanh(y @ y) + y
+    node = pt.stack([y * n for n in range(60)]).owner
+    bad = np.full((300, 300), np.nan)
+    fn = SimpleNamespace(inputs=storage(*[bad] * len(node.inputs)), outputs=storage(bad))
+    DetectNan()(0, node, fn)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "*** NaN detected ***"
+    assert len(lines) < 20 and max(map(len, lines)) < 800
+    assert any("more lines; debugprint(f) prints the graph" in line for line in lines)
+    assert any(line.startswith("Inputs : [") and line.endswith(" more]") for line in lines)
 
 
 def test_detect_nan_tells_inf_apart_and_each_node_once(capsys):

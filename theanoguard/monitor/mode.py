@@ -343,6 +343,47 @@ class MonitorMode(Mode):
         return new
 
 
+def overwritten(node, inputs):
+    """Return which inputs of a node that has run do not hold what it read any more.
+
+    Parameters
+    ----------
+    node : Apply
+    inputs : list
+        Values of ``node.inputs``, after it has run.
+
+    Returns
+    -------
+    set of int
+    """
+    destroyed = {i for places in node.op.destroy_map.values() for i in places}
+    arrays = {i: value for i, value in enumerate(inputs) if isinstance(value, np.ndarray)}
+    # The same memory may be read as another input, too.
+    return destroyed | {
+        i
+        for i, value in arrays.items()
+        for k in destroyed & arrays.keys()
+        if np.may_share_memory(value, arrays[k])
+    }
+
+
+def excerpt(value, most=120):
+    """Return a value as one line of at most `most` characters.
+
+    Examples
+    --------
+    >>> excerpt(np.arange(3.0))
+    'array([0., 1., 2.])'
+    """
+    with np.printoptions(threshold=20, edgeitems=2):
+        text = " ".join(repr(value).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+#: What `DetectNan` prints at most: lines of a node's graph, levels of its inputs, values, columns.
+MOST_LINES, DEPTH, MOST_VALUES, MOST_COLUMNS = 12, 3, 6, 160
+
+
 class DetectNan:
     """A ``post_func`` that reports nodes whose output holds NaN or Inf.
 
@@ -352,6 +393,11 @@ class DetectNan:
         What is reported.
     repeat : bool
         Whether a node is reported again in later calls and steps.
+
+    Notes
+    -----
+    An input that the node has overwritten is printed as such: its memory holds an output by then.
+    ``MonitorMode(post_func=detect_nan).excluding("inplace")`` compiles without such nodes.
 
     Examples
     --------
@@ -393,13 +439,35 @@ class DetectNan:
         output, kind = found
         where = self._line(fgraph, node.outputs[output], path)
         print(f"*** {kind} detected ***")
-        debugprint(node)
+        print("\n".join(self._graph(node)))
         if path:
             steps = (PathStep(str(frame.node.op), frame.step) for frame in path)
             print(f"Inside : {' > '.join(map(str, steps))}")
         print(f"Line   : {where or 'unknown'}")
-        print(f"Inputs : {[value for (value,) in fn.inputs]}")
-        print(f"Outputs: {[value for (value,) in fn.outputs]}")
+        inputs = [value for (value,) in fn.inputs]
+        gone = overwritten(node, inputs)
+        outputs = [value for (value,) in fn.outputs]
+        print(f"Inputs : {self._values(inputs, gone)}")
+        print(f"Outputs: {self._values(outputs)}")
+        if gone:
+            print('Compile with mode.excluding("inplace") to see the overwritten inputs.')
+
+    @staticmethod
+    def _graph(node):
+        """Return the lines of the node and its nearest inputs, not more than are read."""
+        lines = debugprint(node, depth=DEPTH, file="str").splitlines()
+        lines = [x if len(x) <= MOST_COLUMNS else f"{x[: MOST_COLUMNS - 3]}..." for x in lines]
+        if len(lines) > MOST_LINES:
+            left_out = len(lines) - MOST_LINES
+            lines[MOST_LINES:] = [f"... {left_out} more lines; debugprint(f) prints the graph"]
+        return lines
+
+    @staticmethod
+    def _values(values, gone=()):
+        texts = ["(overwritten)" if i in gone else excerpt(v) for i, v in enumerate(values)]
+        more = len(texts) - MOST_VALUES
+        texts[MOST_VALUES:] = [f"and {more} more"] if more > 0 else []
+        return f"[{', '.join(texts)}]"
 
     def _bad(self, value):
         """Return "NaN", "Inf" or None."""
