@@ -23,7 +23,7 @@ import theanoguard
 from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
-from theanoguard.view.inspecting.picture import before_rewriting, part_of
+from theanoguard.view.inspecting.picture import before_rewriting, dot_source, panel_facts, part_of
 from theanoguard.view.model import Statistics, graph_model
 from theanoguard.view.notebook.stepping import StepView
 
@@ -414,6 +414,20 @@ def test_before_rewriting_has_to_be_recorded():
     for function in (f, None):
         with pytest.raises(ValueError, match="(?s)nothing is known .*track_provenance"):
             before_rewriting(function, graph_model(f))
+
+
+def test_any_part_of_a_training_function_is_drawn():
+    """Where an update is drawn and nothing reads the shared variable that it belongs to."""
+    x = pt.dvector("x")
+    w = pytensor.shared(np.zeros(2), name="w")
+    # The nodes that read w stand furthest from the outputs.
+    f = pytensor.function([x], updates={w: pt.exp(pt.tanh(w * x) - 1)}, mode="FAST_COMPILE")
+    model = inspect_graph(f).model
+    for most in range(1, len(model.nodes)):
+        part = part_of(model, (), most)
+        told = panel_facts(part)
+        assert any(text.endswith("update of w") for texts in told.values() for _, text in texts)
+        assert dot_source(part).startswith("digraph")
 
 
 def test_a_part_of_a_large_graph_is_drawn():

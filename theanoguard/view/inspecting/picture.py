@@ -121,6 +121,8 @@ def part_of(model, wanted, most):
     kept = list(dict.fromkeys(owner for owner in weighed if owner is not None))[:most]
     nodes = {key: model.nodes[key] for key in model.nodes if key in set(kept)}
     read = {key for node in nodes.values() for key in (*node.inputs, *node.outputs)}
+    # The panel names the shared variable that an update belongs to, also where no node reads it.
+    read |= {old for key in read if (old := model.variables[key].update_of) is not None}
     variables = {
         key: v if v.owner in nodes or v.owner is None else replace(v, owner=None, kind="input")
         for key, v in model.variables.items()
