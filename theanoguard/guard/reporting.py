@@ -136,6 +136,10 @@ class Reporter:
         """Return whether an input of the graph is the caller's or a shared variable."""
         return "shared" if isinstance(variable, SharedVariable) else "input"
 
+    def in_flight(self):
+        """Return how many calls have not been looked at yet, and the bytes kept for them."""
+        return None, None
+
     def handle(self, observations, inputs, live=()):
         """Report bad values as the policy says; return the error to be raised, or None.
 
@@ -276,10 +280,6 @@ class SteppedReporter(Reporter):
         self.plan = plan
         self.pending = None  # the trip, or the error of an action, on its way out
         self.bad_nodes = set()  # in this call, for actions that go on
-
-    def in_flight(self):
-        """Return how many calls have not been looked at yet, and the bytes kept for them."""
-        return None, None
 
     def follows_bad(self, node):
         """Whether something that has been reported lies upstream of `node`."""
