@@ -4,9 +4,7 @@ The script needs PyTensor alone, with a data file beside it.  What can be writte
 expression is; an operation that cannot is pickled into the data file.
 """
 
-import os
 import pickle
-import tempfile
 from dataclasses import dataclass, field
 from functools import singledispatch
 from pathlib import Path
@@ -18,6 +16,7 @@ from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
+from theanoguard._files import replacing, write_atomically
 from theanoguard.explain.culprit import dense, fused_operands
 from theanoguard.explain.excerpt import pickle_with_source
 from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name
@@ -310,9 +309,10 @@ def save_repro(explanation, path):
     arrays = dict(repro.arrays)
     if repro.pickled is not None:
         arrays["pickled"] = np.frombuffer(repro.pickled, dtype=np.uint8)
-    _write(data, lambda file: np.savez(file, **arrays))
+    with replacing(data) as file:
+        np.savez(file, **arrays)
     text = script_text(explanation, data.name)
-    _write(path, lambda file: file.write(text.encode("utf-8")))
+    write_atomically(path, text.encode())
     return path
 
 
@@ -353,15 +353,3 @@ def _harmless(text):
     """Return text that cannot end the docstring it is put into, on one line."""
     kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
     return kept.replace("\\", "/").replace('"""', "'''")
-
-
-def _write(path, write):
-    """Write a file so that it is there whole or not at all."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import os
 import threading
 import warnings
 from collections import deque
@@ -12,7 +11,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytensor
@@ -24,6 +22,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._event import GuardEvent
+from theanoguard._files import write_atomically
 from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import open_log
@@ -483,7 +482,7 @@ class Watch:
         for record in self.records:
             row = {k: None if _is_bad(v) else v for k, v in record.row().items()}
             lines.append(json.dumps({"schema": SCHEMA, **row}, allow_nan=False) + "\n")
-        _write(path, "".join(lines))
+        write_atomically(path, "".join(lines).encode())
 
     def to_csv(self, path):
         """Write the statistics that are kept as a table of comma-separated values.
@@ -498,7 +497,7 @@ class Watch:
         writer = csv.DictWriter(text, names)
         writer.writeheader()
         writer.writerows(record.row() for record in self.records)
-        _write(path, text.getvalue())
+        write_atomically(path, text.getvalue().encode())
 
 
 @contextmanager
@@ -692,17 +691,6 @@ def _is_float_array(variable):
 
 def _is_bad(value):
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _write(path, text):
-    """Write a file so that it is there whole or as it was."""
-    path = Path(path)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        scratch.write_text(text, encoding="utf-8", newline="")
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _check(params, names, every, history, max_events, batches_per_epoch):

@@ -4,7 +4,6 @@
 """
 
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pytensor.printing import debugprint as _debugprint
 from pytensor.printing import min_informative_str, pp
 
 from theanoguard._errors import TheanoguardError
+from theanoguard._files import write_atomically
 from theanoguard._pytensor import is_numeric
 from theanoguard.view.model import graph_model
 
@@ -378,16 +378,6 @@ def _draw(text, format):
             f'Check that it knows the format "{format}" (`dot -T?`).'
         )
     return done.stdout
-
-
-def write_atomically(path, data):
-    """Write the bytes of a file so that it is there whole or not at all."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_bytes(data)
-        os.replace(scratch, path)
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 import traceback
 from pathlib import Path
 
+from theanoguard._files import write_atomically
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import picture, pictures
 from theanoguard.view.inspecting.subject import subject_of
-from theanoguard.view.printing import write_atomically
 
 TRACEBACK = 15_000
 """Characters of a traceback that are kept, its end."""

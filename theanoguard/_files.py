@@ -1,0 +1,48 @@
+"""Writing files so that they are there whole, or as they were."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def replacing(path: "str | PathLike[str]") -> Iterator[IO[bytes]]:
+    """Open a binary file that takes the place of `path` when the block ends without an error.
+
+    Several processes and threads may write the same file; the last one wins.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
+    >>> write_atomically(path, b"first")
+    >>> try:
+    ...     with replacing(path) as file:
+    ...         _ = file.write(b"second")
+    ...         raise OSError("the disk is full")
+    ... except OSError:
+    ...     path.read_bytes(), [found.name for found in path.parent.iterdir()]
+    (b'first', ['notes.txt'])
+    """
+    path = Path(path)
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        with scratch.open("wb") as file:
+            yield file
+        os.replace(scratch, path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_atomically(path: "str | PathLike[str]", data: bytes) -> None:
+    """Write the bytes of a file so that it is there whole or as it was."""
+    with replacing(path) as file:
+        file.write(data)
