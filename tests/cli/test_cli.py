@@ -14,6 +14,7 @@ from theanoguard import GuardEvent
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.cli.main import main
+from theanoguard.cli.report import render_groups
 from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
 from theanoguard.log.event_log import LogEntry, header_id, header_json, read_log
 
@@ -154,6 +155,73 @@ def test_report_shows_all(log, capsys, golden):
     golden("report", out)
 
 
+def test_report_shows_every_event(log, capsys, golden):
+    status, out, err = report(capsys, log, "--all")
+    assert (status, err) == (0, "")
+    golden("report_all", out)
+
+
+def test_report_groups_by_cause(log, capsys):
+    """Thousands of events of two operations take a page."""
+    events = [replace(LOSS, call=call) for call in range(1, 3001)]
+    later = [replace(STEP, call=call, function="train") for call in range(2001, 3001)]
+    entries = [LogEntry(e, "2025-03-01T12:00:00.000+00:00", 1, "key") for e in events + later]
+    texts = list(render_groups(entries, {}))
+    assert len(texts) == 2
+    assert texts[0].startswith("1. 3,000 events, calls 1 to 3000 of train\n")
+    assert texts[1].startswith("2. 1,000 events, calls 2001 to 3000 of train\n")
+    assert f"call 1 |{'#' * 40}| 3000" in texts[0]
+    assert f"call 1 |{' ' * 26}" in texts[1]  # on the scale of all events of the function
+    assert sum(len(text.splitlines()) for text in texts) < 20
+
+    write_log(log, [EXPLANATION, *events[:9]])
+    _, out, _ = report(capsys, log)
+    assert out.count("What to do") == 1 and out.count("10 events, calls 1 to 9") == 1
+
+
+def test_report_shows_the_last_ones(log, capsys):
+    _, out, _ = report(capsys, log, "--last", "2", "--json")
+    assert [json.loads(line)["event"]["call"] for line in out.splitlines()[1:]] == [12, 10]
+    _, out, _ = report(capsys, log, "--last", "1", "--kind", "inf")
+    assert "call 9" in out and out.endswith("1 of 4 events.\n")
+
+
+def test_report_as_html(explained_log, capsys, tmp_path):
+    file = tmp_path / "report.html"
+    status, out, _ = report(capsys, explained_log, "--html", file)
+    assert (status, out) == (0, f"The report is in {file}.\n")
+    text = file.read_text()
+    assert text.startswith("<!DOCTYPE html>") and "<style>" in text
+    assert '<span class="tg-bad">' in text and "\x1b" not in text
+    assert "1. 2 events, calls 4 to 10 of train" in text
+
+
+def test_report_follows_a_log(log, capsys, monkeypatch):
+    """What is appended is shown; an explanation that comes later, too."""
+    write_log(log, EVENTS)
+    texts = []
+    new = [[*EVENTS, replace(LOSS, call=20)], [*EVENTS, replace(EXPLANATION, event=EVENTS[0])]]
+
+    def sleep(seconds):
+        texts.append(capsys.readouterr().out)
+        if not new:
+            raise KeyboardInterrupt
+        write_log(log, new.pop(0))
+
+    monkeypatch.setattr("time.sleep", sleep)
+    assert main(["report", str(log), "--follow", "--last", "2"]) == 0
+    first, second, third = texts
+    assert "call 12" in first and "call 10" in first and "call 4" not in first
+    assert "call 20" in second and "call 12" not in second
+    assert "What to do" in third and "call 20" not in third
+
+
+def test_report_does_not_follow_as_json(log, capsys):
+    status, out, err = report(capsys, log, "--follow", "--json")
+    assert (status, out) == (2, "")
+    assert "--follow prints text" in err
+
+
 @pytest.fixture
 def explained_log(log):
     write_log(log, [EXPLANATION, STEP, replace(LOSS, call=10)])
@@ -173,7 +241,7 @@ def test_report_counts_by_the_line(explained_log, capsys):
     """An event without an explanation has the line of the others of its operation."""
     _, out, _ = report(capsys, explained_log, "--count", "--json")
     assert [(c["count"], c["source"]) for c in json.loads(out)] == [
-        (2, "train.py:12 in loss"),
+        (2, "/home/me/train.py:12 in loss"),
         (1, None),
     ]
 
@@ -296,7 +364,7 @@ def test_report_does_not_let_names_play_with_the_terminal(tmp_path, capsys):
     )
     explanation = Explanation(replace(evil, call=2), cause, notes=("\x1b[2J",))
     write_log(path, [evil, explanation], {"class": "\x1b[0m"})
-    for arguments in ([], ["--count"], ["--json"]):
+    for arguments in ([], ["--all"], ["--count"], ["--json"]):
         _, out, _ = report(capsys, path, *arguments)
         assert all(c.isprintable() for c in out.replace("\n", ""))
 
@@ -327,6 +395,8 @@ def test_report_refuses_what_is_no_log(content, text, tmp_path, monkeypatch, cap
         (["report", "x", "--call", "3-4"], "'3-4' is not a range of calls: N, N..M, N.. or ..M"),
         (["report", "x", "--call", ".."], "'..' is not a range of calls"),
         (["report", "x", "--call", "4..3"], "'4..3' is not a range of calls"),
+        (["report", "x", "--last", "0"], "'0' is not a number of events"),
+        (["report", "x", "--all", "--count"], "not allowed with argument"),
         (["cure"], "invalid choice: 'cure'"),
     ],
 )

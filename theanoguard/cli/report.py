@@ -5,15 +5,32 @@ import json
 import re
 import sys
 import textwrap
+import time
 from collections import Counter
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from theanoguard._provenance.places import printable, source_text
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.report import render_text
-from theanoguard.log.event_log import header_json, read_logs
+from theanoguard.log.event_log import LogEntry, header_json, read_logs
+from theanoguard.view.inspecting import page
+from theanoguard.view.printing import write_atomically
 
 KINDS = ("nan", "inf", "big")
+
+BINS = 40
+"""Columns of a histogram over calls."""
+
+LEVELS = " .:-=+*#"
+"""Its heights: characters that every terminal has."""
+
+LAST_FOLLOWED = 10
+"""How many of the events that are there ``--follow`` shows first, unless ``--last`` says so."""
+
+POLL_SECONDS = 0.5
+"""How long ``--follow`` waits before it reads the log again."""
 
 
 # -- which events
@@ -131,6 +148,76 @@ def is_of(entry, worker=None, task=None):
     )
 
 
+# -- what belongs together
+
+
+@dataclass
+class Group:
+    """Events of one kind from one operation.
+
+    Parameters
+    ----------
+    entries : list of LogEntry
+        In the order of time.
+    """
+
+    entries: list[LogEntry]
+
+    @property
+    def example(self):
+        """The first entry that has an explanation; the first one if none has."""
+        explained = (entry for entry in self.entries if entry.explanation is not None)
+        return next(explained, self.entries[0])
+
+    @property
+    def calls(self):
+        """First and last call."""
+        calls = [entry.event.call for entry in self.entries]
+        return min(calls), max(calls)
+
+
+def groups_of(entries):
+    """Return the events grouped by kind and operation, in the order in which they first happened.
+
+    Parameters
+    ----------
+    entries : iterable of LogEntry
+
+    Returns
+    -------
+    list of Group
+    """
+    groups = {}
+    for entry in entries:
+        key = entry.event.kind, place_of(entry.event)
+        groups.setdefault(key, Group([])).entries.append(entry)
+    return list(groups.values())
+
+
+def histogram(calls, first, last):
+    """Return how often calls occur between two calls, as one character for each part.
+
+    Parameters
+    ----------
+    calls : iterable of int
+    first, last : int
+
+    Returns
+    -------
+    str
+        At most :data:`BINS` characters; only a part without any event is blank.
+
+    Examples
+    --------
+    >>> histogram([1, 1, 1, 1, 1, 1, 1, 4], 1, 5)
+    '#  . '
+    """
+    bins = min(BINS, last - first + 1)
+    counts = Counter((call - first) * bins // (last - first + 1) for call in calls)
+    top, highest = len(LEVELS) - 1, max(counts.values())
+    return "".join(LEVELS[-(-counts[i] * top // highest)] for i in range(bins))
+
+
 # -- the renderings
 
 
@@ -206,6 +293,62 @@ def render_entry(entry, line=None, short=False, color=False):
         *(f"  inside {step}" for step in event.path),
     ]
     return "\n".join(printable(line) for line in lines)
+
+
+def render_group(group, number, ends, line=None, short=False, color=False):
+    """Return a group of events: how many, in which calls, and one of them in full.
+
+    Parameters
+    ----------
+    group : Group
+    number : int
+        Its place among the groups, from 1.
+    ends : tuple of (int, int)
+        First and last call of the histogram.
+    line, short, color
+        As for :func:`render_entry`.
+
+    Returns
+    -------
+    str
+    """
+    event, n = group.example.event, len(group.entries)
+    first, last = group.calls
+    of = f" of {event.function}" if event.function else ""
+    calls = f"call {first}" if first == last else f"calls {first} to {last}"
+    processes = {(entry.process, entry.worker) for entry in group.entries}
+    several = f", in {len(processes)} processes" if len(processes) > 1 else ""
+    head = f"{number}. {n:,} {'event' if n == 1 else 'events'}, {calls}{of}{several}"
+    lines = [printable(head)]
+    if n > 1:
+        bars = histogram((entry.event.call for entry in group.entries), *ends)
+        lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
+    lines.append(textwrap.indent(render_entry(group.example, line, short, color), "   "))
+    return "\n".join(lines)
+
+
+def render_groups(entries, lines, short=False, color=False):
+    """Yield the text of each group of the events.
+
+    Parameters
+    ----------
+    entries : list of LogEntry
+    lines : dict of tuple to SourceLine
+        What :func:`lines_of` gave.
+    short, color : bool
+        As for :func:`render_entry`.
+    """
+    groups = groups_of(entries)
+    # The histograms of one function have the same scale.
+    ends = {}
+    for group in groups:
+        function, (first, last) = group.example.event.function, group.calls
+        low, high = ends.get(function, (first, last))
+        ends[function] = min(low, first), max(high, last)
+    for number, group in enumerate(groups, 1):
+        example = group.example
+        line = line_of(example, lines)
+        yield render_group(group, number, ends[example.event.function], line, short, color)
 
 
 def count(entries, lines=None):
@@ -294,47 +437,128 @@ def add_arguments(parser):
             help=f"only events of a {what} whose name fits this shell pattern",
         )
     parser.add_argument(
+        "--last", metavar="N", type=_number, help="only the last N events of those chosen"
+    )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--all", action="store_true", help="show every event, not one for each operation"
+    )
+    how.add_argument(
         "--count", action="store_true", help="count them by kind, node, variable and line"
     )
+    how.add_argument(
+        "--follow",
+        action="store_true",
+        help="show the last events, then wait for new ones; Ctrl-C ends it",
+    )
     parser.add_argument("--short", action="store_true", help="leave out the explanations")
-    parser.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--json", action="store_true", help="print JSON: again a log, or with --count a list"
     )
+    form.add_argument(
+        "--html", metavar="FILE", help="write the report into a file that any browser shows"
+    )
+
+
+def _number(text):
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of events: 1 or more")
+    return int(text)
 
 
 def run(arguments):
     """Run ``theanoguard report``; return its exit status."""
+    if arguments.follow and (arguments.json or arguments.html):
+        raise ValueError("--follow prints text.\nLeave out --json and --html, or --follow.")
     log = read_logs(arguments.log)
-    chosen = (
-        arguments.kind,
-        arguments.node,
-        arguments.variable,
-        arguments.call,
-        arguments.source,
-    )
+    if arguments.follow:
+        return _follow(log, arguments)
     lines = lines_of(log.entries)
-    entries = [
-        entry
-        for entry in log.entries
-        if is_of(entry, arguments.worker, arguments.task)
-        and is_wanted(entry.event, line_of(entry, lines), *chosen)
-    ]
+    entries = _chosen(log, lines, arguments)
+    if arguments.last:
+        entries = entries[-arguments.last :]
     used = {entry.header for entry in entries}
     headers = {key: header for key, header in log.headers.items() if key in used}
-    if arguments.count:
-        counts = count(entries, lines)
-        print(json.dumps(counts, indent=2) if arguments.json else render_counts(counts))
-    elif arguments.json:
+    if arguments.json:
+        if arguments.count:
+            print(json.dumps(count(entries, lines), indent=2))
+            return 0
         for key, header in headers.items():
             print(header_json(key, header))
         for entry in entries:
             print(entry.to_json())
-    else:
-        color = wants_color(sys.stdout)
-        for key, header in headers.items():
-            print(f"{render_header(key, header)}\n")
-        for entry in entries:
-            print(f"{render_entry(entry, line_of(entry, lines), arguments.short, color)}\n")
-        damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
-        print(f"{len(entries)} of {len(log.entries)} events{damaged}.")
+        return 0
+    color = bool(arguments.html) or wants_color(sys.stdout)
+    texts = _texts(log, headers, entries, lines, arguments, color)
+    if arguments.html is None:
+        for text in texts:
+            print(text)
+        return 0
+    body = f"<style>{page.STYLE}</style>{page.colored(chr(10).join(texts))}"
+    document = page.document(body, f"theanoguard report {' '.join(arguments.log)}")
+    write_atomically(Path(arguments.html), document.encode())
+    print(f"The report is in {printable(arguments.html)}.")
     return 0
+
+
+def _chosen(log, lines, arguments):
+    """Return the entries that the arguments ask for."""
+    asked = (arguments.kind, arguments.node, arguments.variable, arguments.call, arguments.source)
+    return [
+        entry
+        for entry in log.entries
+        if is_of(entry, arguments.worker, arguments.task)
+        and is_wanted(entry.event, line_of(entry, lines), *asked)
+    ]
+
+
+def _texts(log, headers, entries, lines, arguments, color):
+    """Yield the parts of the report as text."""
+    if arguments.count:
+        yield render_counts(count(entries, lines))
+        return
+    for key, header in headers.items():
+        yield f"{render_header(key, header)}\n"
+    if arguments.all:
+        shown = (render_entry(e, line_of(e, lines), arguments.short, color) for e in entries)
+    else:
+        shown = render_groups(entries, lines, arguments.short, color)
+    for text in shown:
+        yield f"{text}\n"
+    damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
+    yield f"{len(entries)} of {len(log.entries)} events{damaged}."
+
+
+def _follow(log, arguments):
+    """Print the last events of a log, and those that come, until Ctrl-C; return the status."""
+    color = wants_color(sys.stdout)
+    most = arguments.last or LAST_FOLLOWED
+    shown = {}
+    try:
+        while True:
+            lines = lines_of(log.entries)
+            new = []
+            for entry in _chosen(log, lines, arguments):
+                event = entry.event
+                key = entry.time, entry.process, entry.worker, event.kind, event.call, event.node
+                # An explanation is written after its event: the entry is shown again, in full.
+                explained = entry.explanation is not None and not arguments.short
+                if key not in shown or explained > shown[key]:
+                    shown[key] = explained
+                    new.append(entry)
+            for entry in new[-most:] if most else new:
+                text = render_entry(entry, line_of(entry, lines), arguments.short, color)
+                print(f"{text}\n", flush=True)
+            most = None
+            time.sleep(POLL_SECONDS)
+            log = _read_again(arguments.log, log)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _read_again(paths, log):
+    try:
+        return read_logs(paths)
+    except FileNotFoundError:  # it is being rotated
+        return log
