@@ -22,7 +22,8 @@ from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import Explanation, render_text
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.naming import number_text
-from theanoguard.guard.policy import make_policy
+from theanoguard.guard import GuardMode
+from theanoguard.guard.policy import arrays_in, make_policy
 from theanoguard.testvalue import eval_intermediate_values
 
 SUM = "the sum of all terms"
@@ -264,6 +265,71 @@ def model_lines():
     # No trace on what is made now, so that the traces of what it is made from are looked at.
     with track_provenance(), config.change_flags(traceback__limit=0):
         yield
+
+
+def spoils_sampling(results: list[Any]) -> bool:
+    """Return whether the results of a function that PyMC has compiled are an error.
+
+    A log-density of -inf is none: the sampler rejects the point, whatever the gradient is there.
+
+    Parameters
+    ----------
+    results : list
+        Outputs of the function, such as the log-density and its gradient, and new values of its
+        shared variables.
+
+    Returns
+    -------
+    bool
+        True if the first one is a number and NaN or +inf, or if it is finite and another one is
+        not; where the first one is an array, as for draws, True if anything is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bad = np.array([np.nan, 1.0])
+    >>> spoils_sampling([np.array(-np.inf), bad]), spoils_sampling([np.array(-3.2), bad])
+    (False, True)
+    """
+    arrays = [a for result in results for a in arrays_in(result) if a.dtype.kind == "f"]
+    if not arrays:
+        return False
+    first = arrays[0]
+    if first.ndim:
+        return any(np.isnan(array).any() for array in arrays)
+    if np.isneginf(first):
+        return False
+    return not all(np.isfinite(array).all() for array in arrays)
+
+
+def mode(**settings: Any) -> GuardMode:
+    """Return the guard for PyMC: it raises only where sampling would go wrong.
+
+    That is where a log-density is NaN or +inf, or finite while its gradient is not, and where a
+    draw is NaN.  A NaN in a branch that a ``switch`` discards and a log-density of -inf are no
+    errors.  The report names the first operation that made a bad value.
+
+    Parameters
+    ----------
+    **settings
+        Other arguments of :class:`~theanoguard.GuardMode`, such as ``backend="numba"``.
+
+    Returns
+    -------
+    GuardMode
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`~theanoguard.GuardMode`.
+
+    Examples
+    --------
+    >>> guard = mode()  # pm.sample(compile_kwargs={"mode": guard}, nuts_sampler="pymc")
+    >>> guard.policy.by_result, guard.policy.big
+    (True, False)
+    """
+    return GuardMode(**{"big_is_error": False, "judge": spoils_sampling, **settings})
 
 
 def explain(model, point=None):

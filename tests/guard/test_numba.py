@@ -333,3 +333,10 @@ def test_nothing_runs_in_python_twice():
         fn(value)
         assert identity.runs == before + 1
     assert [event.kind for event in mode.events] == ["inf", "nan"]
+
+
+def test_a_fused_reduction_that_gives_a_number():
+    """PyTensor 3.3 turns it into an operation on scalars, whose value is no array."""
+    x = pt.dvector("x")
+    f = pytensor.function([x], (pt.log(x).sum() - np.array([1.0, 2.0])), mode=numba_guard())
+    assert trip(f, np.array([1.0, -1.0, 2.0])).kind == "nan"

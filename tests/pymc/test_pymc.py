@@ -294,3 +294,45 @@ def test_a_model_with_named_dimensions():
         data = pmd.as_xtensor(np.array([1.0, 2.0, np.nan]), dims=("row",))
         pmd.Normal("y", mu, 1.0, observed=data, dims="row")
     assert "y is nan at element [2]" in str(theanoguard.pymc.explain(model))
+
+
+def outcome(model, point, **settings):
+    """The log-density at a point under the guard for PyMC, or the kind of its error."""
+    mode = theanoguard.pymc.mode(**settings)
+    function = model.compile_fn([model.logp(), model.dlogp()], mode=mode, point_fn=True)
+    try:
+        return float(function({**model.initial_point(), **point})[0])
+    except theanoguard.GuardError as error:
+        return error.event.kind
+
+
+def root_of_normal():
+    x = pm.Normal("x")
+    pm.Normal("y", pt.sqrt(x), 1.0, observed=[1.0, 2.0])
+
+
+def masked_logarithm():
+    x = pm.Normal("x")
+    pm.Potential("y", pt.switch(x > 0, pt.log(x), -np.inf))
+
+
+def normal_without_transform():
+    pm.Normal("y", 0, pm.Normal("x"), observed=[1.0, 2.0])
+
+
+@needs_pymc
+@pytest.mark.parametrize("backend", ["c", "numba"])
+@pytest.mark.parametrize(
+    ("build", "x", "expected"),
+    [
+        (root_of_normal, -1.0, "nan"),  # the log-density is NaN
+        (root_of_normal, 0.0, "inf"),  # it is finite, and its gradient is not
+        (masked_logarithm, -1.0, -np.inf),  # a rejection
+        (normal_without_transform, -1.0, -np.inf),
+    ],
+)
+def test_the_mode_raises_only_where_sampling_would_go_wrong(backend, build, x, expected):
+    with pm.Model() as model:
+        build()
+    assert outcome(model, {"x": np.array(x)}, backend=backend) == expected
+    assert np.isfinite(outcome(model, {"x": np.array(1.0)}, backend=backend))

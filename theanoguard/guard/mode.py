@@ -127,6 +127,13 @@ def _settings_of(linker):
     return {name: getattr(linker, name) for name in BACKENDS[backend_of(linker)].settings}
 
 
+def _name_of(choice):
+    """Return a choice among words, or the name of a function that stands in its place."""
+    if callable(choice):
+        return getattr(choice, "__qualname__", type(choice).__name__)
+    return choice
+
+
 class GuardMode(WatchedMode):
     """A compile mode that watches every Apply node inside compiled code.
 
@@ -169,9 +176,10 @@ class GuardMode(WatchedMode):
         "trusted" a shared variable that holds what the last call of the function left there is
         not read again in most calls.  Then a change of single elements by another function, or
         through ``borrow=True``, may be missed.
-    judge : {"node", "result"}
+    judge : {"node", "result"} or callable
         With "result" a bad value is reported only if an output or an update of the call is bad.
-        The report still names the first operation that made one.
+        ``judge(results)`` decides it from the list of outputs and updates, and has to be picklable
+        where the function is.  The report still names the first operation that made a bad value.
     audit : bool
         Whether every check that is left out for a reason is done all the same.  If it finds
         something, that is a fault of theanoguard, and a ``RuntimeError`` says which.
@@ -294,20 +302,17 @@ class GuardMode(WatchedMode):
         if isinstance(optimizer, RewriteDatabaseQuery):
             parts = ("include", "require", "exclude")
             optimizer = {part: sorted(map(str, getattr(optimizer, part))) for part in parts}
-        action = policy.action
         return {
             "class": type(self).__name__,
             "checks": [name for name in ("nan", "inf", "big") if getattr(policy, name)],
             "big_threshold": policy.limit,
             "inf_is_error": ("any" if policy.anywhere else "origin") if policy.inf else False,
             "check_inputs": "trusted" if policy.trusted else policy.inputs,
-            "judge": policy.judge,
+            "judge": _name_of(policy.judge),
             "every": policy.every,
             "when": policy.when,
             "check_integers": policy.integers,
-            "action": getattr(action, "__qualname__", type(action).__name__)
-            if callable(action)
-            else action,
+            "action": _name_of(policy.action),
             "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
             "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,
             "backend": backend_of(linker),

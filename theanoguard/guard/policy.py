@@ -66,9 +66,9 @@ class Policy:
         Whether inputs, shared variables and constants are checked where they enter.
     trusted : bool
         Whether a shared variable may be taken to hold what the last call left in it.
-    judge : {"node", "result"}
+    judge : {"node", "result"} or callable
         Whether a bad value counts where it is made, or only if an output or an update of the
-        call is bad.
+        call is bad; ``judge(results)`` says it of a list of them.
     audit : bool
         Whether each check that was left out is done all the same, and must agree.
     every : int
@@ -99,7 +99,7 @@ class Policy:
     integers: bool = False
     inputs: bool = True
     trusted: bool = False
-    judge: str = "node"
+    judge: str | Callable = "node"
     audit: bool = False
     every: int = 1
     when: str | None = None
@@ -110,6 +110,17 @@ class Policy:
     ops: tuple[type, ...] = ()
     fate: bool = False
     token: str | None = None
+
+    @property
+    def by_result(self) -> bool:
+        """Whether a bad value counts only if it spoils the results of the call."""
+        return self.judge != "node"
+
+    def is_spoiled(self, results) -> bool:
+        """Whether the results of a call are bad, for a policy that asks for them."""
+        if callable(self.judge):
+            return bool(self.judge(list(results)))
+        return any(map(self.is_bad, results))
 
     def exempts(self, variable):
         """Whether `variable` is left out by the user's wish."""
@@ -304,7 +315,8 @@ def make_policy(
         raise ValueError(f"delay_ms must be a number of milliseconds, not {delay_ms!r}")
     if isinstance(inputs, str):
         _one_of("check_inputs", inputs, (True, False, "trusted"))
-    _one_of("judge", judge, JUDGES)
+    if not callable(judge):
+        _one_of("judge", judge, JUDGES)
     if action is None:
         action = config.NanGuardMode__action
     if not callable(action) and action not in ACTIONS:

@@ -155,7 +155,7 @@ class SecondRun:
             pass
         except Exception as error:  # the call itself raised it, or an operation of the user's
             self.found.error = error
-        if self.policy.judge == "result" and not self._spoils_the_result():
+        if self.policy.by_result and not self._spoils_the_result():
             self.found.observations.clear()
         return self.found
 
@@ -212,7 +212,7 @@ class SecondRun:
         ):
             if masks is not None and self._is_watched(replay, variable):
                 self._observe(replay, variable, value, masks, "node", index)
-        if self.policy.judge == "result":
+        if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
 
     def _observe(self, replay, variable, value, masks, role, output=0):
@@ -230,7 +230,7 @@ class SecondRun:
     # -- whether it reaches the result
 
     def _settle_leaves(self):
-        if self.policy.judge == "result":
+        if self.policy.by_result:
             for variable, value in self.inputs.items():
                 if variable in self.found.noisy:
                     self._tainted[self.replay, variable] = [
@@ -258,7 +258,7 @@ class SecondRun:
 
     def _carry_on(self, replay, node, outputs):
         """Of a node with an inner graph: all that is bad comes from what was found so far."""
-        if self.policy.judge == "result" and self._seen:
+        if self.policy.by_result and self._seen:
             for variable, value in zip(node.outputs, outputs, strict=True):
                 self._tainted[replay, variable] = [
                     self.policy.mask(array) for array in arrays_in(value)

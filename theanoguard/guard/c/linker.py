@@ -396,7 +396,7 @@ class GuardRuntime(Reporter):
         if not self.looking:
             return None
         self.kernel.suspect()
-        if self.policy.action != "raise" or self.policy.judge != "node":
+        if self.policy.action != "raise" or self.policy.by_result:
             return None  # reported when the call ends, with all that comes of it
         return self.report(self.second_run().what_enters())
 
@@ -405,10 +405,10 @@ class GuardRuntime(Reporter):
 
         Of a call that has not ended, what has run before the next node with side effects.
         """
-        if so_far and self.policy.judge == "result":
+        if so_far and self.policy.by_result:
             return None
-        if self.policy.judge == "result" and not any(
-            self.policy.is_bad(self.storage_map[v][0]) for v in self.fgraph.outputs
+        if self.policy.by_result and not self.policy.is_spoiled(
+            self.storage_map[v][0] for v in self.fgraph.outputs
         ):
             return None
         self.undo()

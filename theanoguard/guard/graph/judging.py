@@ -13,6 +13,7 @@ import numpy as np
 from theanoguard._event import Frame
 from theanoguard._pytensor import IfElse, LazyIfElse, OpFromGraph, Scan
 from theanoguard.explain.replay import branch_taken
+from theanoguard.guard.policy import arrays_in
 from theanoguard.guard.verdict import made_bad
 
 
@@ -153,6 +154,6 @@ def _made_in_one_piece(node, asked, replay, policy):
     if not made_inside and any(map(policy.is_bad, replay.values(node.inputs))):
         return [None for _ in asked]
     return [
-        None if value is None else [policy.mask(value)] if isinstance(value, np.ndarray) else None
+        None if value is None else [policy.mask(array) for array in arrays_in(value)]
         for value in asked
     ]

@@ -280,7 +280,7 @@ class FlagWriter:
         self.on_purpose = on_purpose
         self.n_read = 0
         plan, inner = checks.tree
-        judged = self.policy.judge == "result"
+        judged = self.policy.by_result
         if on_purpose is None:
             self.graph = self._written(plan, {}, {})
         elif judged and not on_purpose:

@@ -244,7 +244,7 @@ class JaxRuntime(JittedRuntime):
         self._examined, number = call, self.calls
         self.calls, self.bad_nodes = call.number, set()
         try:
-            if self.policy.judge == "node" or any(map(self.policy.is_bad, call.results)):
+            if not self.policy.by_result or self.policy.is_spoiled(call.results):
                 self._judge(call)
         except BaseException as error:
             self._put_back(call)

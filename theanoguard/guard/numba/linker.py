@@ -121,7 +121,7 @@ class NumbaRuntime(Reporter):
         self.plan = part.plan
         self._compile = compile
         code, flags = numba_code()
-        self.may_use_flags = not policy.big and policy.judge == "node" and not policy.audit
+        self.may_use_flags = not policy.big and not policy.by_result and not policy.audit
         self.reliance = Reliance(
             flags=self.may_use_flags and flags.are_reliable(),
             products=flags.products_carry(),
@@ -245,8 +245,8 @@ class NumbaRuntime(Reporter):
         GuardError
         """
         policy = self.policy
-        judged_by_result = policy.judge == "result" and results is not None
-        if judged_by_result and not any(map(policy.is_bad, results)):
+        judged_by_result = policy.by_result and results is not None
+        if judged_by_result and not policy.is_spoiled(results):
             return
         self.kernels.flagged = set()
         replay = Replay(self.fgraph, values, self.kernels, live=self.reliance.recording)

@@ -155,7 +155,7 @@ class Writer:
     @property
     def uses_flags(self):
         """Whether flags are signs of what this policy looks for."""
-        return self._reliance.flags and not self._policy.big and self._policy.judge == "node"
+        return self._reliance.flags and not self._policy.big and not self._policy.by_result
 
     # -- what signals
 
@@ -183,7 +183,7 @@ class Writer:
         entering = []
         if self._around is None:  # those in `kept` are read when they were set
             entering = [v for v in plan.inputs if has_elements(v) and v not in plan.kept]
-        if policy.judge == "result":
+        if policy.by_result:
             ends = () if self._around else plan.fgraph.outputs
             return {v: Kind.BOTH for v in ends if has_elements(v) and not self._is_constant(v)}
         if policy.big:
