@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from theanoguard._files import write_atomically
 from theanoguard._provenance.places import printable, source_text
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.report import render_text
 from theanoguard.log.event_log import LogEntry, header_json, read_logs
 from theanoguard.view.inspecting import page
-from theanoguard.view.printing import write_atomically
 
 KINDS = ("nan", "inf", "big")
 

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from pytensor.printing import min_informative_str, pp
 
 from theanoguard._errors import TheanoguardError
 from theanoguard._files import write_atomically
+from theanoguard._provenance.places import place_text, printable, short_file
 from theanoguard._pytensor import is_numeric
 from theanoguard.view.model import graph_model
 
@@ -156,12 +157,47 @@ def debugprint(
             added = render(things.get(found.group(1)), line[: found.start()])
             if not id_type:
                 line = _ID.sub("", line)
-        lines.append(f"{line}  | {added}" if added else line)
-    text = "\n".join(lines) + "\n"
+        lines.append((line, added))
+    # One long line does not push the columns of all others away.
+    wide = max((len(line) for line, added in lines if added and len(line) <= MOST_LEFT), default=0)
+    text = "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
     if file == "str":
         return text
     (sys.stdout if file is None else file).write(text)
     return file
+
+
+MOST_LEFT = 56
+"""Up to which width of the tree the columns beside it are aligned."""
+
+MOST_TEXT = 52
+"""Characters of a line of source, or of an operation, in a column."""
+
+
+def _cut(text, most=MOST_TEXT):
+    text = printable(str(text))
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _short_place(source):
+    """Return a place without its text; of a file elsewhere, its folder and its name.
+
+    Examples
+    --------
+    >>> from theanoguard._provenance import SourceLine
+    >>> _short_place(SourceLine("/usr/lib/site-packages/net/layers.py", 5, "dense", "x @ w"))
+    '.../net/layers.py:5 in dense'
+    """
+    file = short_file(source.file)
+    if Path(file).is_absolute() and len(Path(file).parts) > 3:
+        file = "/".join(["...", *Path(file).parts[-2:]])
+    # (of a file that is not absolute nothing is shortened any more)
+    return place_text(replace(source, file=file), column=False)
+
+
+def _source_text(source):
+    place = _short_place(source)
+    return f"{place}: {_cut(source.text)}" if source.text else place
 
 
 class _Columns:
@@ -193,9 +229,12 @@ class _Columns:
         return "  ".join(text for text in self._texts(shown, node, reads.get(key, ())) if text)
 
     def _texts(self, shown, node, reads):
+        for event in (*shown.events, *(node.events if node is not None else ())):
+            yield f"<<< {event}"
         provenance = shown.provenance
         if self.source and provenance is not None and provenance.source is not None:
-            yield str(provenance.source) if provenance.own_source else f"near {provenance.source}"
+            line = _source_text(provenance.source)
+            yield line if provenance.own_source else f"near {line}"
             if provenance.backward is not None:
                 yield _backward_text(provenance.backward)
         if self.rewrites and provenance is not None and provenance.history:
@@ -206,16 +245,14 @@ class _Columns:
             yield str(shown.statistics)
         if self.times and node is not None and node.seconds is not None:
             yield f"time={node.seconds:.3g}s"
-        for event in (*shown.events, *(node.events if node is not None else ())):
-            yield f"<<< {event}"
 
 
 def _backward_text(backward):
     text = f"gradient of {backward.cost or 'a cost'}"
     if backward.forward is not None:
-        text += f" through {backward.forward}"
+        text += f" through {_cut(backward.forward)}"
     if backward.forward_source is not None:
-        text += f" at {backward.forward_source}"
+        text += f" at {_short_place(backward.forward_source)}"
     return f"({text})"
 
 
