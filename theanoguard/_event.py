@@ -7,7 +7,7 @@ until the next call of the function.
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,11 @@ class PathStep:
         return self.op if self.step is None else f"{self.op}, step {self.step}"
 
 
-@dataclass(frozen=True, eq=False)  # a NaN is not equal to itself
+MOST_CHARACTERS = 60
+"""Characters of a name or of an operation in the text of an event."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # a NaN is not equal to itself
 class GuardEvent:
     """The record of one trip of the guard.
 
@@ -106,11 +110,26 @@ class GuardEvent:
         """Number of elements that are NaN, infinite or above the threshold."""
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
 
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(repr(getattr(self, field.name)) for field in fields(self))
+
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, GuardEvent) and repr(self) == repr(other)
+        return isinstance(other, GuardEvent) and self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash(repr(self))
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        what = self.variable or self.op or self.role
+        what = what if len(what) <= MOST_CHARACTERS else f"{what[: MOST_CHARACTERS - 3]}..."
+        inside = "".join(f", inside {step}" for step in self.path)
+        of = f" of {self.function}" if self.function else ""
+        place = list(self.first_index)
+        at = f" at {place}" if place else ""
+        return (
+            f"<GuardEvent {self.kind} in {what}{at}{inside}, {self.n_bad} of {self.size} bad, "
+            f"call {self.call}{of}>"
+        )
 
     def to_json(self) -> str:
         """Return the event as a line of JSON, from which :meth:`from_json` restores it.

@@ -313,7 +313,7 @@ def _child(queue, expected):
         try:
             fn(np.array([1.0, 0.0, 1.0]))
         except GuardError as error:
-            queue.put((repr(received.event), error, error.event))
+            queue.put((received.event.to_json(), error, error.event))
     except BaseException as error:
         queue.put(repr(error))
         raise
@@ -332,7 +332,7 @@ def test_errors_and_events_pass_between_processes():
     child.join(timeout=60)
     assert isinstance(answer, tuple), answer
     as_seen, error, event = answer
-    assert as_seen == repr(caught.value.event)
+    assert as_seen == caught.value.event.to_json()
     assert type(error) is GuardError
     assert error.event == event == caught.value.event
     assert str(error).splitlines()[0] == str(caught.value).splitlines()[0]

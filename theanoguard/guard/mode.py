@@ -319,6 +319,26 @@ class GuardMode(WatchedMode):
             "linker": _settings_of(linker),
         }
 
+    def __repr__(self):
+        """Return the settings in one line: PyTensor's text lists every rewrite."""
+        settings = self._settings()
+        checks, action = settings["checks"], settings["action"]
+        parts = [f"checks={'/'.join(checks) or 'nothing'}"]
+        if "big" in checks:
+            parts.append(f"big_threshold={settings['big_threshold']:g}")
+        parts += [f"action={action!r}", f"backend={settings['backend']!r}"]
+        defaults = {"check_inputs": True, "judge": "node", "every": 1, "when": None, "exempt": []}
+        parts += [f"{k}={settings[k]!r}" for k, v in defaults.items() if settings[k] != v]
+        optimizer = settings["optimizer"]
+        if isinstance(optimizer, dict):
+            optimizer = ", ".join(
+                f"{part} {'/'.join(names)}" for part, names in optimizer.items() if names
+            )
+        text = ", ".join([*parts, f"optimizer={optimizer!r}"])
+        return f"<{type(self).__name__} {text}>"
+
+    __str__ = __repr__
+
     def __setstate__(self, state):
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
             recorder = Recorder(state["max_events"], state["log"])

@@ -10,7 +10,7 @@ import numpy as np
 from theanoguard.guard.c import build as kernel
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GuardSummary:
     """How the outputs in a guarded function are treated, and what that costs.
 
@@ -84,6 +84,8 @@ class GuardSummary:
         if self.in_flight is not None and self.held is not None:
             lines.append(f"{self.in_flight} calls in flight, {_size(self.held)} kept for them")
         return "\n".join(lines)
+
+    __repr__ = __str__
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name."""
