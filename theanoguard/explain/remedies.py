@@ -17,13 +17,14 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.random.op import RandomVariable
 
 from theanoguard._graph import scalar_class, viewed
 from theanoguard._provenance import source_line, source_place, stack_traces, tracker_of
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard.explain import culprit
 from theanoguard.explain.naming import number_text, op_name
-from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.explain.source_edit import edited
 from theanoguard.stable.patterns import PATTERNS, rebuild, squared_base
 
@@ -356,6 +357,19 @@ def derivative_text(op, values):
 # ---------------------------------------------------------------- the graph as built
 
 
+class PureKernels(Kernels):
+    """Kernels of operations that do nothing but compute.
+
+    A trial may not be seen from outside, so it ends at an operation with side effects, and at a
+    random variable: the graph as built need not draw in the order in which the call has drawn.
+    """
+
+    def run(self, node, inputs):
+        if has_effects(node.op) or isinstance(node.op, RandomVariable):
+            raise NotRun
+        return super().run(node, inputs)
+
+
 class AsBuilt:
     """The graph of a failing call as the user built it, with the values of the call.
 
@@ -372,7 +386,7 @@ class AsBuilt:
         self.outputs, self.copies = self.tracker.before()
         self._originals = {copy: node for node, copy in self.copies.items()}
         self._inputs = inputs
-        self._kernels = Kernels("py")
+        self._kernels = PureKernels("py")
         self._replay = self._run(self.outputs)
         self.clients = {}
         for copy in self.copies.values():
@@ -532,6 +546,9 @@ def try_remedies(trip, cause, mask):
             if got is not None:
                 return replace(_outcome(remedy, got, original, op, fact), node=original)
         if not attempted:
+            return replace(tried, text=None)
+    except NotRun:  # the general advice stays, unless the derivative says more
+        if tried is not None and not tried.fact:
             return replace(tried, text=None)
     except Exception as error:  # whatever an op of the user's does when it is run or differentiated
         logger.debug("a remedy could not be tried: %r", error)

@@ -22,6 +22,20 @@ MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps; what is dropped is computed again."""
 
 
+class NotRun(Exception):
+    """A replay has come to an operation with side effects, which it must not run again."""
+
+
+def has_effects(op):
+    """Return whether running an operation again may be seen from outside.
+
+    It may unless the operation is one of PyTensor's own: what an operation of the user's does in
+    Python is not known.
+    """
+    module = type(op).__module__
+    return not module.startswith("pytensor.") or module == "pytensor.printing"
+
+
 def copy_value(value):
     """Return a copy of the value of a variable (RNG states and lists: a deep copy)."""
     if isinstance(value, np.ndarray):

@@ -14,7 +14,7 @@ from pytensor.scan.op import Scan
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, LazyIfElse, is_lazy
-from theanoguard.explain.replay import Kernels, Replay, ScanReplay
+from theanoguard.explain.replay import Kernels, NotRun, Replay, ScanReplay, has_effects
 from theanoguard.guard.policy import arrays_in
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, reached
@@ -44,10 +44,6 @@ class Findings:
     error: Exception | None = None
 
 
-class NotRun(Exception):
-    """The second run has come to a node with side effects that the first run has not reached."""
-
-
 class WatchedKernels(Kernels):
     """Kernels that say which exception flags the last node has raised.
 
@@ -55,18 +51,15 @@ class WatchedKernels(Kernels):
     ----------
     module : module
         The compiled kernel, or what stands for it.
-    has_effects : callable
-        Whether an operation may not be run.
     """
 
-    def __init__(self, module, has_effects, impl=None):
+    def __init__(self, module, impl=None):
         super().__init__(impl)
         self.module = module
-        self.has_effects = has_effects
         self.raised = 0
 
     def run(self, node, inputs):
-        if self.has_effects(node.op):
+        if has_effects(node.op):  # the first run has not reached it: its outputs would be live
             raise NotRun
         kernel = self.kernel_of(node)
         self.module.clear_flags()
@@ -97,8 +90,6 @@ class SecondRun:
         Outputs of nodes with side effects, as :class:`Replay` takes them.
     graphs : mapping of Apply to FunctionGraph
         Inner graphs as they were linked.
-    has_effects : callable
-        Whether an operation may not be run a second time.
     """
 
     def __init__(
@@ -112,14 +103,13 @@ class SecondRun:
         constants=(),
         live=(),
         graphs=(),
-        has_effects=lambda op: False,
     ):
         self.fgraph = fgraph
         self.order = order
         self.policy = policy
         self.role = role
         self.constants = constants
-        self.kernels = WatchedKernels(module, has_effects)
+        self.kernels = WatchedKernels(module)
         self.replay = Replay(
             fgraph, inputs, self.kernels, watch=self._look, live=dict(live), graphs=dict(graphs)
         )

@@ -25,7 +25,7 @@ from theanoguard._pytensor import (
     raise_with_op,
 )
 from theanoguard.explain import explain_exception, render_failure
-from theanoguard.explain.replay import copy_value
+from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import WRITING, WatchPlan
 from theanoguard.guard.errors import GuardError
@@ -145,12 +145,6 @@ class Parent:
     @runtime.setter
     def runtime(self, runtime):
         self._runtime = weakref.ref(runtime)
-
-
-def has_effects(op):
-    """Whether running an operation again may be seen from outside: it is none of PyTensor's own."""
-    module = type(op).__module__
-    return not module.startswith("pytensor.") or module == "pytensor.printing"
 
 
 class GuardRuntime(Reporter):
@@ -388,7 +382,6 @@ class GuardRuntime(Reporter):
             constants=self.plan.bad_constants,
             live=self.live,
             graphs=graphs,
-            has_effects=has_effects,
         )
 
     def enter(self):
