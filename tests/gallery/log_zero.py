@@ -7,13 +7,13 @@ import pytensor.tensor as pt
 def model():
     """Return inputs, outputs and updates."""
     n = pt.dvector("n")
-    return [n], [(n * pt.log(n)).sum()], []  # culprit
+    return [n], [pt.log(n).sum()], []  # culprit
 
 
 def repaired():
     """Return the same for the model with the fault repaired."""
     n = pt.dvector("n")
-    return [n], [(n * pt.log(pt.maximum(n, 1e-12))).sum()], []
+    return [n], [pt.log(pt.maximum(n, 1e-12)).sum()], []
 
 
 def arguments():

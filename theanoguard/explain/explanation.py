@@ -147,8 +147,14 @@ NOT_REPRODUCED = (
 
 def _same_step(one, other):
     """Whether two origins at the same place are the same scalar operation."""
-    nodes = [o.made.step.node if o.made is not None else None for o in (one, other)]
-    return nodes[0] is nodes[1]
+
+    def step_of(origin):
+        if origin.made is None:
+            return None
+        step = origin.made.step  # (all steps of a Composite in a Composite have one node)
+        return step.node, step.op, repr(step.operands)
+
+    return step_of(one) == step_of(other)
 
 
 def _live_cause(trip):
