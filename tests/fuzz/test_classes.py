@@ -14,30 +14,6 @@ from theanoguard import GuardError, GuardMode, events_of
 CASES = {}
 # (case, backend): what is still to be mended
 OPEN = {
-    ("log_of_an_incremented_part", "c"): "intervals forget the elements that are not incremented",
-    (
-        "reciprocal_of_an_incremented_part",
-        "c",
-    ): "intervals forget the elements that are not incremented",
-    ("exp_of_an_incremented_part", "c"): "intervals forget the elements that are not incremented",
-    (
-        "log_of_an_incremented_constant",
-        "c",
-    ): "intervals forget the elements that are not incremented",
-    ("an_update_after_a_loop", "c"): "an interval of an earlier call is used",
-    ("an_update_from_an_unchecked_input", "c"): "an interval of an earlier call is used",
-    (
-        "an_overflow_of_float32_in_a_fused_operation",
-        "c",
-    ): "intervals are computed in double precision",
-    ("big_integers_that_become_floats", "c"): "integers count as clean",
-    ("small_integers_above_a_small_threshold", "c"): "integers count as clean",
-    (
-        "complex_functions_that_are_bounded_for_real_numbers",
-        "c",
-    ): "bounds for real numbers are used for complex ones",
-    ("clip_with_bounds_in_the_wrong_order", "c"): "clip is taken to order its bounds",
-    ("deliberate_infinities_are_no_error", "c"): "a constant infinity is an error",
     ("big_integers_that_become_floats", "numba"): "integers count as clean",
     ("small_integers_above_a_small_threshold", "numba"): "integers count as clean",
     (

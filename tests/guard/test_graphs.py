@@ -19,7 +19,6 @@ from pytensor.scan.utils import ScanProfileStats, until
 
 import theanoguard
 from theanoguard import GuardMode, events_of, track_provenance
-from theanoguard._pytensor import frozen_graph_class
 
 # The rewrites take what they can out of a loop; these are to stay in it.
 LOOPS_STAY = GuardMode(**ALL).excluding("scan_pushout")
@@ -589,19 +588,12 @@ def test_one_output_of_several_left_out(size, needs_cxx):
     assert trip(fn, np.full(size, 14.0), np.ones(size), np.full((100, size), 1e4)).kind == "big"
 
 
-NAMELESS = pytest.mark.xfail(
-    frozen_graph_class is not None,
-    strict=True,
-    reason="PyTensor 3.3 forgets the names and tags inside of a loop when scan() builds it, long"
-    " before a mode is there to see them; see docs/guard.rst",
-)
-
-
 @pytest.mark.parametrize(
     ("exempt", "tracked"),
     [
-        pytest.param("log_*", False, marks=NAMELESS),
+        ("log_*", False),
         ("log_*", True),
+        ("tagged", False),
         ("tagged", True),
         (ps.Log, False),
     ],

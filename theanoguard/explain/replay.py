@@ -410,6 +410,15 @@ class ScanReplay:
         position -= self.info.n_seqs + n_states
         return self.node.inputs[self.first_non_seq_input + position] if position >= 0 else None
 
+    def initial(self, position):
+        """Return the node's input from which the first step reads a state."""
+        position -= self.info.n_seqs
+        for i, taps in enumerate(self.taps):
+            if position < len(taps):
+                return self.node.inputs[self.first_tap_input + i]
+            position -= len(taps)
+        return self.node.inputs[self.first_untraced_input + position]
+
     def _begin(self):
         values = [self._outer.value(v) for v in self.node.inputs]
         info = self.info

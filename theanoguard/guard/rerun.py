@@ -10,11 +10,13 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.scan.op import Scan
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, LazyIfElse, is_lazy
-from theanoguard.explain.replay import Kernels, NotRun, Replay, ScanReplay, has_effects
+from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.policy import arrays_in
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, reached
@@ -159,8 +161,10 @@ class SecondRun:
 
     def _is_watched(self, replay, variable):
         """Whether a bad value in a variable has been reported where it came from."""
-        if isinstance(variable, Constant):
-            return variable in self.constants
+        if isinstance(variable, Constant):  # an Inf that is written down excuses what carries it on
+            return variable in self.constants or not (
+                self.policy.anywhere or np.isnan(variable.data).any()
+            )
         if self.policy.exempts(self._as_built(replay, variable)):
             return False
         if variable.owner is not None:
@@ -169,9 +173,10 @@ class SecondRun:
             return self.policy.inputs
         outside, node, step = replay.place
         ran = outside.inner(node)
-        source = ran.outer_input(list(replay.fgraph.inputs).index(variable))
-        if source is None and isinstance(ran, ScanReplay) and step == 0:
-            return all(self._is_watched(outside, v) for v in node.inputs if _is_array(v))
+        position = list(replay.fgraph.inputs).index(variable)
+        source = ran.outer_input(position)
+        if source is None and step == 0:
+            source = filled_with(ran.initial(position))
         return source is None or self._is_watched(outside, source)
 
     # -- what is found
@@ -263,5 +268,15 @@ class SecondRun:
         )
 
 
-def _is_array(variable):
-    return getattr(variable.type, "dtype", "") in ("float16", "float32", "float64", "complex128")
+def filled_with(variable):
+    """Return what was written into an empty buffer; any other variable as it is.
+
+    PyTensor leaves the buffers that it makes for loops out of the checks.
+    """
+    node = variable.owner
+    if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
+        return variable
+    buffer, written = node.inputs[:2]
+    if buffer.owner is not None and isinstance(buffer.owner.op, AllocEmpty):
+        return written
+    return variable

@@ -118,7 +118,9 @@ static int scan_value(Guard *g, PyObject *value) {
     g->bytes += (unsigned long long)PyArray_NBYTES((PyArrayObject *)value);
     return is_bad_array(&g->limits, (PyArrayObject *)value);
   }
+  g->state->raised |= read_flags(); /* (what NumPy computes clears them) */
   PyObject *r = PyObject_CallOneArg(g->is_bad, value); /* sparse, typed lists, scalars */
+  clear_flags();
   if (r == NULL) return -1;
   int bad = PyObject_IsTrue(r);
   Py_DECREF(r);
@@ -232,6 +234,7 @@ static int run_watched(Node *n) {
   int failed = run_unguarded(n);
   if (mode & KEEP) state->raised |= read_flags();
   else if (mode & (BRACKET | PYTHON)) clear_flags();
+  else if (mode & CAREFUL) state->raised |= read_flags(); /* (the verdict clears them) */
   if (!failed && n->n_checks) {
     int bad = check_outputs(n);
     if (bad > 0 && (mode & CAREFUL)) {
@@ -490,8 +493,8 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
   forget_call(g);
   g->undo.copied = 0;
-  g->state->raised = 0;
   g->state->suspect = 0;
+  g->state->raised = 0;
   if (!g->state->looking) Py_RETURN_FALSE;
   for (int i = 0; i < g->n_updated; i++) {
     g->before[i] = cell_value(g->updated[i]);
@@ -512,6 +515,7 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
       c->age = 0;
     }
   }
+  g->state->raised = 0;
   clear_flags();
   return PyBool_FromLong(g->state->suspect);
 }
