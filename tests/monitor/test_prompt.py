@@ -1,15 +1,20 @@
 """The stepping prompt as a person uses it: keys typed, screen read."""
 
+import io
 import os
 import sys
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 
 import theanoguard
+from theanoguard.monitor.prompt import StepPrompt, _about
+from theanoguard.monitor.stepper import Stepper
 
 pexpect = pytest.importorskip("pexpect")
 if not hasattr(pexpect, "spawn"):
@@ -162,12 +167,115 @@ def test_until_bad_and_interrupt(tmp_path):
     terminal = Terminal(tmp_path, "[1.0, 0.0]")
     screen = terminal.type("u bad")
     assert "Log" in screen and "nan" in screen
+    assert "! wrote" in screen and "<<< 1 bad" in screen
     assert "q leaves" in terminal.interrupt()
-    assert "no node fits" in terminal.type("u op nothing_like_it")
+    assert "no node to come fits" in terminal.type("u op nothing_like_it")
+    assert "step 1," in terminal.type("goto 1")
+    assert "step 2," in terminal.type("n")
+    assert "is not there" in terminal.type("goto 1000")
     assert "done" in terminal.type("n")
     assert "step" in terminal.type("b")
     rest = terminal.leave("c")
     assert "RESULT nan" in rest and "SHARED [1. 1.]" in rest
+
+
+@pytest.fixture
+def prompt():
+    """A prompt whose lines are typed by ``onecmd``, and what it has printed."""
+    x = pt.dvector("x")
+    w = pytensor.shared(np.zeros(2), "w")
+    y = pt.exp(x)
+    y.name = "y"
+    f = pytensor.function(
+        [x], pt.log(y - 2).sum(), updates={w: w + 1}, mode=Mode("py", None), name="model"
+    )
+    prompt = StepPrompt(Stepper(f, ([1.0, 0.0],)), stdout=io.StringIO())
+
+    def typed(line):
+        prompt.stdout.seek(0)
+        prompt.stdout.truncate()
+        prompt.left = prompt.onecmd(prompt.precmd(line))
+        return prompt.stdout.getvalue()
+
+    prompt.typed, prompt.shared = typed, w
+    return prompt
+
+
+def test_expressions_are_printed(prompt):
+    assert "no value" in prompt.typed("p y + 1") or "not been computed" in prompt.typed("p y + 1")
+    prompt.typed("u name y")
+    assert "y - 1 = float64 (2,) [1.718282 0.      ]" in prompt.typed("p y - 1")
+    assert "np.log(y).sum() = 1.0" in prompt.typed("p np.log(y).sum()").replace(
+        "np.float64(1.0)", "1.0"
+    )
+    assert "outputs[0].max()" in prompt.typed("p outputs[0].max()")
+    assert "SyntaxError" in prompt.typed("p y +")
+    assert "ZeroDivisionError" in prompt.typed("p 1 / 0")
+
+
+def test_values_have_statistics_and_a_mark():
+    assert _about(np.ones(2)) == ""
+    assert _about(np.array([1.0, np.nan])) == "  <<< 1 bad"
+    assert _about(np.arange(10.0)) == "  min=0 max=9 mean=4.5 bad=0"
+    assert _about(np.float64("nan")) == "  <<< bad"
+
+
+def test_going_to_a_step(prompt):
+    assert "step 3," in prompt.typed("goto 3")
+    assert "step 1," in prompt.typed("goto 1")
+    assert "step 3," in prompt.typed("goto 3")
+    assert "step 1," in prompt.typed("b 2")
+    assert "goto N" in prompt.typed("goto") and "goto N" in prompt.typed("goto there")
+    number = len(prompt.stepper.fgraph.apply_nodes)
+    assert f"this is step {number}" in prompt.typed("goto 1000")
+    assert not prompt.stepper.done
+
+
+def test_until_does_not_run_past_the_end(prompt):
+    prompt.typed("u op log")
+    at = prompt.stepper.step.number
+    said = prompt.typed("u name y")
+    assert "no node to come fits" in said and "goto " in said
+    assert prompt.stepper.step.number == at
+    assert "goto " not in prompt.typed("u line 1")
+    prompt.typed("u bad")
+    prompt.typed("u bad")
+    assert "no node to come fits" in prompt.typed("u bad")
+    assert not prompt.stepper.done and prompt.shared.get_value().tolist() == [0.0, 0.0]
+    prompt.typed("c")
+    assert prompt.stepper.done and prompt.shared.get_value().tolist() == [1.0, 1.0]
+
+
+def test_break_conditions(prompt):
+    assert "break [if EXPR | clear]" in prompt.typed("break")
+    assert "no variable 'nobody'" in prompt.typed("break if nobody > 1")
+    assert "is no expression" in prompt.typed("break if y >")
+    assert prompt.typed("break if np.isnan(outputs[0]).any()") == ""
+    assert "break if np.isnan" in prompt.typed("break")
+    said = prompt.typed("c")
+    assert "break: np.isnan" in said and "! wrote" in said
+    assert not prompt.left and not prompt.stepper.done
+    assert prompt.typed("break clear") == ""
+    assert prompt.typed("c") == "done\n" or prompt.left
+
+
+def test_a_condition_that_fails_stops(prompt):
+    prompt.typed("break if y.nothing")
+    assert "AttributeError" in prompt.typed("n 10")
+    assert prompt.error is None
+
+
+def test_help_lists_arguments(prompt):
+    said = prompt.typed("help")
+    for usage in (
+        "next [COUNT]",
+        "goto N",
+        "until WHAT",
+        "print [EXPR]",
+        "break [if EXPR | clear]",
+    ):
+        assert usage in said
+    assert "watch NAME" in prompt.typed("watch")
 
 
 def test_a_node_that_fails(tmp_path):

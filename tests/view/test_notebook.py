@@ -25,7 +25,7 @@ from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import before_rewriting, dot_source, panel_facts, part_of
 from theanoguard.view.model import Statistics, graph_model
-from theanoguard.view.notebook.stepping import StepView
+from theanoguard.view.notebook.stepping import StepView, histogram
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 VOID = {"meta", "input", "br", "hr", "img", "link"}
@@ -172,6 +172,15 @@ def test_it_shows_what_debugprint_shows(function, error):
     assert "test_notebook.py:" in text
     assert row_with(data, label="x")["type"] == "Vector(float64, shape=(?,))"
     assert ("Shape", "(?,)") in row_with(data, label="x")["facts"]
+
+
+def test_a_name_that_turns_the_text_around_is_made_harmless():
+    x = pt.dvector("a\u202eb")
+    y = pt.exp(x)
+    y.name = "c\u202ed"
+    html = inspect_graph(pt.log(y), events={y: "e\u202ef"}).html()
+    assert "\u202e" not in html
+    assert "\u202e" not in json.dumps(packed(html), ensure_ascii=False)
 
 
 def test_the_report_comes_first(error):
@@ -662,6 +671,26 @@ def test_the_stepper_runs_nothing_before_it_is_asked_to(widgets, run, shell):
     assert "&lt;b&gt;w&lt;/b&gt;" in view.shown.value
     view.box.children[1].children[3].click()
     assert value() == 3.0
+
+
+def test_next_bad_without_a_bad_value_does_not_complete_the_call(widgets, run, shell):
+    run("w = pytensor.shared(0.0, name='w')")
+    run("f = pytensor.function([x], x.sum(), updates={w: w + x.sum()}, mode='CVM')")
+    view = run("%step f(np.array([1.0, 2.0]))").result
+    view.box.children[1].children[2].click()
+    assert "No later step has a bad value." in view.shown.value
+    assert shell.user_ns["w"].get_value() == 0.0
+    view.box.children[1].children[0].click()
+    assert "No later step" not in view.shown.value
+
+
+def test_the_stepper_breaks_no_number_and_counts_what_no_bar_shows(widgets, run):
+    run("f = pytensor.function([x], x * 2, mode='CVM')")
+    view = run("%step f(np.array([0.37622345, np.nan, 1.0, np.inf]))").result
+    view.slider.value = 1
+    assert "pre-wrap" not in view.shown.value
+    assert "not shown: 1 NaN, 1 Inf" in view.shown.value
+    assert histogram(np.array([np.nan, np.nan])) == "<small>2 NaN</small>"
 
 
 def test_the_stepper_shows_what_a_node_raises(widgets, run):

@@ -1,5 +1,7 @@
 """The Stepper as a prompt in the terminal."""
 
+import ast
+import builtins
 import cmd
 import linecache
 import traceback
@@ -9,10 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from theanoguard._provenance import lookup
-from theanoguard.monitor.stepper import Stepper
+from theanoguard.monitor.stepper import Stepper, is_bad
+from theanoguard.view.model import statistics
 
 #: Lines of source before and after the one that the node comes from.
 CONTEXT = 4
+#: Elements of a value that are shown without statistics.
+FEW = 4
 #: Commands that are remembered for `history`.
 MAX_COMMANDS = 500
 
@@ -26,6 +31,36 @@ def _shown(value):
         return f"{value.dtype} {value.shape} {text}"
     text = repr(value)
     return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _about(value):
+    """Return the statistics of a value where its elements do not tell them, and a mark."""
+    found = statistics(value)
+    if found is None or not found.shape:
+        return "  <<< bad" if is_bad(value) else ""
+    mark = f"  <<< {found.n_bad} bad" if found.n_bad else ""
+    few = np.prod(found.shape) <= FEW
+    return mark if few else f"  {found}{mark}"
+
+
+class _Names:
+    """The names that an expression at the prompt may use.
+
+    Parameters
+    ----------
+    stepper : Stepper
+    """
+
+    def __init__(self, stepper):
+        self.stepper = stepper
+
+    def __getitem__(self, name):
+        if name in ("inputs", "outputs"):
+            return getattr(self.stepper, name)
+        value = self.stepper.value(name)
+        if value is None:
+            raise NameError(f"{name} has not been computed, or is not kept any more")
+        return value
 
 
 class StepPrompt(cmd.Cmd):
@@ -47,6 +82,7 @@ class StepPrompt(cmd.Cmd):
         self.stepper = stepper
         self.error = None
         self.commands = []
+        self.breaks = []
         name = stepper.fn.name or "the function"
         self.intro = self.intro.format(name=name, n=len(stepper.fgraph.apply_nodes))
 
@@ -64,11 +100,13 @@ class StepPrompt(cmd.Cmd):
             self._values("read", stepper.node.inputs, stepper.inputs)
             self._values("wrote", stepper.node.outputs, stepper.outputs)
         for label, value in stepper.watched.items():
-            self.say(f"  watched {label} = {_shown(value)}")
+            self.say(f"  watched {label} = {_shown(value)}{_about(value)}")
 
     def _values(self, verb, variables, values):
         for variable, value in zip(variables, values, strict=False):
-            self.say(f"  {verb} {variable.name or variable} = {_shown(value)}")
+            mark = "!" if is_bad(value) else " "
+            text = f"{variable.name or variable} = {_shown(value)}{_about(value)}"
+            self.say(f"{mark} {verb} {text}")
 
     def move(self, how, at_end):
         """Move the stepper and show where it is; `at_end` is said if it did not move."""
@@ -83,32 +121,69 @@ class StepPrompt(cmd.Cmd):
             self.say("".join(traceback.format_exception_only(error)).rstrip())
             self.say("the node has failed; q leaves with the error")
         else:
-            self.say(at_end) if moved is None else self.show()
+            if moved is None:
+                self.say(at_end() if callable(at_end) else at_end)
+            else:
+                self.show()
+
+    def evaluate(self, expression):
+        """Return the value of an expression: names are the graph's, ``inputs`` and ``outputs``."""
+        return eval(expression, {"np": np}, _Names(self.stepper))
+
+    def reached(self):
+        """The conditions of ``break if`` that hold at the step in view."""
+        found = []
+        for condition in self.breaks:
+            try:
+                if np.any(self.evaluate(condition)):
+                    found.append(condition)
+            except NameError:  # what it reads has not been computed yet
+                continue
+            except Exception as error:  # the condition's own: it stops, and is shown
+                found.append(f"{condition} ({type(error).__name__}: {error})")
+        return found
+
+    def explain(self, command):
+        """Say how a command is used."""
+        super().do_help(command)
 
     # -- commands
 
     def do_next(self, argument):
-        """n [COUNT]: run the next node, or the next COUNT nodes."""
+        """n [COUNT]: run the next node, or COUNT nodes; stops where a break condition holds."""
         if argument and not argument.isdigit():
             self.say(f"n: {argument!r} is no number of nodes")
             return
 
         def forward():
-            nodes = [self.stepper.next() for _ in range(int(argument or 1))]
-            return nodes[-1]
+            node = None
+            for _ in range(int(argument or 1)):
+                node = self.stepper.next()
+                if node is None or self._stopped():
+                    break
+            return node
 
         self.move(forward, "the function is done; b goes back, c leaves with its result")
 
     def do_continue(self, argument):
-        """c: run to the end and leave with the function's result."""
+        """c: run to the end, or to a break condition; at the end leave with the result."""
         if self.stepper.done:
             return True
 
         def to_the_end():
+            while self.breaks and (node := self.stepper.next()) is not None:
+                if self._stopped():
+                    return node
             self.stepper.run()
+            return None
 
         self.move(to_the_end, "done")
         return self.stepper.result is not None or (self.stepper.done and self.error is None)
+
+    def _stopped(self):
+        for condition in (found := self.reached()):
+            self.say(f"break: {condition}")
+        return bool(found)
 
     def do_until(self, argument):
         """u WHAT: run until a node fits.
@@ -128,27 +203,110 @@ class StepPrompt(cmd.Cmd):
         if kind not in conditions or (kind != "bad" and not what):
             self.say("u: say bad, op NAME, name NAME or line LINE")
             return
-        self.move(
-            lambda: self.stepper.until(**conditions[kind]),
-            "no node fits; the function is done; b goes back, c leaves with its result",
-        )
+        wanted = conditions[kind]
+        behind = self.stepper.behind(**wanted)
+
+        def nothing():
+            end = "the function is done" if self.stepper.done else "c completes the call"
+            text = f"no node to come fits; {end}"
+            if behind:
+                return f"{text}, goto {behind[-1]} goes back to the last step that does"
+            return text
+
+        self.move(lambda: self.stepper.until(**wanted), nothing)
+
+    def do_goto(self, argument):
+        """goto N: go to step N, forward or, as far as values are kept, back."""
+        if not argument.isdigit() or not int(argument):
+            self.explain("goto")
+            return
+
+        def nothing():
+            step = self.stepper.step
+            return f"step {argument} is not there; this is step {step.number if step else 0}"
+
+        self.move(lambda: self.stepper.goto(int(argument)), nothing)
+
+    def do_break(self, argument):
+        """break [if EXPR | clear]: stop n and c where a condition holds; alone it lists them.
+
+        break if y.max() > 100    names are variables of the graph; np is NumPy
+        break if np.isnan(outputs[0]).any()
+        break clear               forget all conditions
+        """
+        word, _, expression = argument.partition(" ")
+        if word == "if" and expression.strip():
+            condition = expression.strip()
+            if (wrong := self._wrong(condition)) is None:
+                self.breaks.append(condition)
+            else:
+                self.say(f"break if: {wrong}")
+        elif argument == "clear":
+            self.breaks.clear()
+        elif not argument and self.breaks:
+            for condition in self.breaks:
+                self.say(f"break if {condition}")
+        else:
+            self.explain("break")
+
+    def _wrong(self, condition):
+        """Say what is wrong with a condition before anything is run; None if nothing is."""
+        try:
+            tree = ast.parse(condition, mode="eval")
+        except SyntaxError as error:
+            return f"{condition!r} is no expression: {error.msg}"
+        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        known = {*dir(builtins), "np", "inputs", "outputs"}
+        known |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        try:
+            for name in names:
+                if name.id not in known:
+                    self.stepper.find(name.id)
+        except KeyError as error:
+            return error.args[0]
+        return None
 
     def do_back(self, argument):
-        """b: go back to the node before, as far as values are kept."""
-        self.move(self.stepper.back, "no step before this one is kept")
+        """b [COUNT]: go back to the node before, or COUNT nodes, as far as values are kept."""
+        if argument and not argument.isdigit():
+            self.say(f"b: {argument!r} is no number of nodes")
+            return
+
+        def backward():
+            moved = [self.stepper.back() for _ in range(int(argument or 1))]
+            return moved[0]
+
+        self.move(backward, "no step before this one is kept")
 
     def do_print(self, argument):
-        """p [NAME]: print the value of a variable; without a name, of the node's variables."""
+        """p [EXPR]: print a variable or an expression of variables; alone, the node's variables.
+
+        p y               the variable y
+        p y - y.max()     names are variables of the graph; np is NumPy
+        p outputs[0].sum()
+        """
         if not argument:
             self.show()
             return
         try:
-            self.say(f"{argument} = {_shown(self.stepper.value(argument))}")
+            value = self.stepper.value(argument)
         except KeyError as error:
-            self.say(error.args[0])
+            unknown = error.args[0]
+            if argument.isidentifier() and argument not in ("inputs", "outputs"):
+                self.say(unknown)
+                return
+            try:
+                value = self.evaluate(argument)
+            except Exception as error:  # the expression's own: it is shown
+                self.say("".join(traceback.format_exception_only(error)).rstrip())
+                return
+        self.say(f"{argument} = {_shown(value)}{_about(value)}")
 
     def do_watch(self, argument):
         """watch NAME: print the value of a variable after each step."""
+        if not argument:
+            self.explain("watch")
+            return
         try:
             self.stepper.watch(argument)
         except KeyError as error:
@@ -218,8 +376,9 @@ class StepPrompt(cmd.Cmd):
         for name in self.get_names():
             command = name.removeprefix("do_")
             if name.startswith("do_") and command != "EOF":
-                text = getattr(self, name).__doc__.splitlines()[0].partition(": ")[2]
-                self.say(f"{letters.get(command, ''):2} {command:9} {text}")
+                usage, _, text = getattr(self, name).__doc__.splitlines()[0].partition(": ")
+                usage = f"{command} {usage.partition(' ')[2]}"
+                self.say(f"{letters.get(command, ''):2} {usage:26} {text}")
 
     def completenames(self, text, *ignored):
         """Complete commands, leaving out the end of input."""
@@ -268,7 +427,7 @@ def step_in_terminal(fn):
         step 2, Log, of 3 nodes of the function
           model.py:12: y = pt.log(x)
           read x = float64 (2,) [1. 0.]
-          wrote Log.0 = float64 (2,) [  0. -inf]
+        ! wrote Log.0 = float64 (2,) [  0. -inf]  <<< 1 bad
         (step) c
     """
 

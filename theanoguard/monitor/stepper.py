@@ -99,6 +99,7 @@ class Stepper:
         self._call = (tuple(args), dict(kwargs or {}))
         self._history = deque()
         self._cursor = -1
+        self._has_run = set()
         self._watched = {}
         given = captured_inputs(fn, *self._call)
         self._link(dict(zip(self.fgraph.inputs, given, strict=True)))
@@ -182,6 +183,7 @@ class Stepper:
                 self._cells[variable][0] = None
 
     def _remember(self, step):
+        self._has_run.add(step.node)
         self._history.append(step)
         self._cursor = len(self._history) - 1
 
@@ -213,13 +215,16 @@ class Stepper:
         Exception
             What the node raises.  The node and its inputs stay in view, the run is over.
         """
+        if (node := self._advance()) is None and not self.done:
+            self._finish()
+        return node
+
+    def _advance(self):
+        """Go to the next node, without completing the call after the last one."""
         if self._cursor < len(self._history) - 1:
             self._cursor += 1
             return self.node
-        if self.done:
-            return None
-        if next(self._execution, None) is None:
-            self._finish()
+        if self.done or next(self._execution, None) is None:
             return None
         return self.node
 
@@ -236,8 +241,35 @@ class Stepper:
         self._cursor -= 1
         return self.node
 
+    def goto(self, number):
+        """Bring a step into view; run what has not been run.
+
+        Parameters
+        ----------
+        number : int
+            From 1.
+
+        Returns
+        -------
+        Apply or None
+            The node of that step.  None if it is not kept any more, or if the function has fewer
+            steps: the view is then as near to it as it can be, and the call is not completed.
+        """
+        while self._number < number and self._advance() is not None:
+            pass
+        while self._number > number and self.back() is not None:
+            pass
+        return self.node if self._number == number else None
+
+    @property
+    def _number(self):
+        return self.step.number if self.step else 0
+
     def until(self, op=None, name=None, line=None, bad=None):
         """Run until a node fits everything that is asked for.
+
+        Nothing is run if no node that is still to come has that operation, name or line.  After
+        the last node the call is not completed: :meth:`run` or :meth:`next` does that.
 
         Parameters
         ----------
@@ -254,7 +286,7 @@ class Stepper:
         Returns
         -------
         Apply or None
-            The node; None if the function is done.
+            The node; None if none is left that fits.
 
         Raises
         ------
@@ -263,15 +295,44 @@ class Stepper:
         """
         if op is None and name is None and line is None and bad is None:
             raise ValueError("until: say what to stop at: op=, name=, line= or bad=True.")
-        while (node := self.next()) is not None:
-            if (
-                (op is None or _is_op(node.op, op))
-                and (name is None or self._has_name(node, name))
-                and (line is None or self._is_at(node, line))
-                and (bad is None or any(map(is_bad, self.outputs)) == bad)
+        later = {step.node for i, step in enumerate(self._history) if i > self._cursor}
+        to_come = later | (self.fgraph.apply_nodes - self._has_run)
+        if not any(self._fits(node, op, name, line) for node in to_come):
+            return None
+        while (node := self._advance()) is not None:
+            if self._fits(node, op, name, line) and (
+                bad is None or any(map(is_bad, self.outputs)) == bad
             ):
                 return node
         return None
+
+    def behind(self, op=None, name=None, line=None, bad=None):
+        """Return the numbers of the steps up to the one in view that fit what is asked for.
+
+        Parameters
+        ----------
+        op, name, line, bad
+            As for :meth:`until`.
+
+        Returns
+        -------
+        list of int
+            Of the steps that are kept.
+        """
+        return [
+            step.number
+            for i, step in enumerate(self._history)
+            if i <= self._cursor
+            and self._fits(step.node, op, name, line)
+            and (bad is None or any(map(is_bad, step.outputs or ())) == bad)
+        ]
+
+    def _fits(self, node, op, name, line):
+        return (
+            (op is None or _is_op(node.op, op))
+            and (name is None or self._has_name(node, name))
+            and (line is None or self._is_at(node, line))
+        )
 
     def run(self):
         """Run to the end and return what the function returns.

@@ -235,11 +235,11 @@ def _graph_data(part, number, places, words):
             {
                 "key": key,
                 "label": word(cut(label(part.model, variable))),
-                "name": word(variable.name if variable.owner is not None else None),
+                "name": word(cut(variable.name or "") if variable.owner is not None else None),
                 "type": word(cut(variable.type)),
                 "line": word(place(variable)),
                 "value": str(variable.statistics or ""),
-                "events": events(part.model, variable),
+                "events": [cut(event) for event in events(part.model, variable)],
                 "up": at.get(above, -1),
                 "home": at.get(part.row_of.get(variable.owner), -1),
                 "inputs": [at[k] for k in part.inputs(key) if k in at],

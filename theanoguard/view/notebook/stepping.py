@@ -16,7 +16,7 @@ _STYLE = """<style>
 .tg-step table { border-collapse: collapse; } .tg-step { overflow-x: auto; }
 .tg-step :is(td, th) { padding: 0.2em 0.8em 0.2em 0; text-align: start; vertical-align: top; }
 .tg-step .tg-wrong { color: #c8282f; font-weight: 700; }
-.tg-step pre { margin: 0; max-width: 32em; white-space: pre-wrap; }
+.tg-step pre { margin: 0; max-width: 32em; overflow-x: auto; white-space: pre; }
 </style>"""
 
 
@@ -52,6 +52,7 @@ class StepView:
         self.stepper = stepper
         self.error = None
         self._last = 0
+        self._note = None
         count = max(len(stepper.fgraph.apply_nodes), 1)
         self.slider = ipywidgets.IntSlider(
             value=0,
@@ -66,7 +67,7 @@ class StepView:
         for text, act in [
             ("Back", stepper.back),
             ("Next", stepper.next),
-            ("Next bad", lambda: stepper.until(bad=True)),
+            ("Next bad", self._next_bad),
             ("To the end", stepper.run),
         ]:
             button = ipywidgets.Button(description=text, layout=ipywidgets.Layout(width="auto"))
@@ -88,25 +89,24 @@ class StepView:
             From 1.  Steps that the stepper keeps no more cannot be reached.
         """
 
-        def move():
-            while self._number < number and self.stepper.next() is not None:
-                pass
-            while self._number > max(number, 1) and self.stepper.back() is not None:
-                pass
-
         if number != self._number:
-            self._do(move)
+            self._do(lambda: self.stepper.goto(max(number, 1)))
 
     @property
     def _number(self):
         return self.stepper.step.number if self.stepper.step else 0
 
     def _do(self, act):
+        self._note = None
         try:
             act()
         except Exception as error:  # whatever the node raises is shown with it
             self.error = error
         self._show()
+
+    def _next_bad(self):
+        if self.stepper.until(bad=True) is None:
+            self._note = "No later step has a bad value. To the end completes the call."
 
     def _show(self):
         self._last = max(self._last, self._number)
@@ -132,6 +132,8 @@ class StepView:
             for i, (variable, value) in enumerate(zip(variables, values, strict=False)):
                 yield self._row(f"{word} {i}", variable, value)
         yield "</table>"
+        if self._note is not None:
+            yield f"<p>{_text(self._note)}</p>"
         if self.error is not None:
             yield f'<p class="tg-wrong">{_text(type(self.error).__name__)}: {_text(self.error)}</p>'
         elif stepper.done:
@@ -173,6 +175,8 @@ def excerpt(value, most=300):
 def histogram(value):
     """Return the histogram of a value's finite elements as a small SVG picture.
 
+    Below it stands how many elements are NaN or infinite, and thus in no bar.
+
     Parameters
     ----------
     value : object
@@ -191,8 +195,10 @@ def histogram(value):
     if array.dtype.kind not in "biuf":
         return ""
     finite = array[np.isfinite(array)].astype("float64")
+    counts = ((np.isnan(array).sum(), "NaN"), (np.isinf(array).sum(), "Inf"))
+    left_out = ", ".join(f"{n} {word}" for n, word in counts if n)
     if not finite.size or finite.min() == finite.max():
-        return ""
+        return f"<small>{left_out}</small>" if left_out else ""
     # (a difference of two large numbers may overflow, half of it may not)
     scale = max(abs(finite.min()), abs(finite.max()))
     counts, edges = np.histogram(finite / scale, bins=BINS)
@@ -204,6 +210,8 @@ def histogram(value):
         if n
     )
     ends = f"{finite.min():.4g} to {finite.max():.4g}"
+    if left_out:
+        ends += f"; not shown: {left_out}"
     return (
         f'<svg role="img" aria-label="histogram of {finite.size} values, {ends}" '
         f'width="{_WIDTH}" height="{_HEIGHT}" fill="currentColor">{bars}</svg><br>'
