@@ -51,6 +51,7 @@ SLOW = {"importlib", "pdb"}
 ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
     "theanoguard.guard.jax.code": {"jax"},
+    "theanoguard.training.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},
 }
@@ -60,6 +61,7 @@ MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     "theanoguard.guard.jax.linker": {"theanoguard"},
+    "theanoguard.training.watch": {"theanoguard"},
 }
 
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -3,6 +3,7 @@
 import csv
 import json
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -311,10 +312,13 @@ def test_the_plot(net):
     (axes,) = watch.plot("update", "max").axes
     assert [line.get_label() for line in axes.lines] == ["w", "b"]
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[1, 1], [2, 1]])
+    # A notebook shows it without %matplotlib inline.
+    assert watch.plot()._repr_png_().startswith(b"\x89PNG")
 
 
 def test_without_matplotlib(net, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.delitem(sys.modules, "theanoguard.training.figure", raising=False)
     with pytest.raises(ImportError, match=r"theanoguard\[plot\]"):
         Watch(net.params).plot()
 

@@ -451,13 +451,13 @@ class Watch:
             Without matplotlib.
         """
         try:
-            from matplotlib.figure import Figure
+            from theanoguard.training.figure import ShownFigure
         except ImportError as error:
             raise ImportError(
                 "Watch.plot needs matplotlib, which is not installed.\n"
                 "Install it with: pip install theanoguard[plot]"
             ) from error
-        figure = Figure(layout="constrained")
+        figure = ShownFigure(layout="constrained")
         axes = figure.add_subplot(xlabel="step", ylabel=f"{value} of the {kind}")
         for name in self.names:
             steps, values = self.series(name, kind, value)
