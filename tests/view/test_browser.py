@@ -245,6 +245,18 @@ def test_search_opens_what_it_finds(saved, look):
     assert "nan" in look.one("[role=treeitem][aria-selected=true]").text
 
 
+def test_search_finds_names_first(saved, look):
+    """All rows with the long name have an "x" in it; one is called so."""
+    look.one("input[type=search]").send_keys("x")
+    assert look.one("[aria-selected=true] .tg-label").text == "x"
+
+
+def test_the_mark_is_the_first_thing_in_its_row(saved, look):
+    row = look.one("[role=treeitem][aria-selected=true]")
+    mark, label = (row.find_element("css selector", css) for css in (".tg-event", ".tg-label"))
+    assert mark.location["x"] < label.location["x"]
+
+
 def background(look):
     color = look.run("return getComputedStyle(document.querySelector('.tg-tree')).backgroundColor")
     return [int(part) for part in color.removeprefix("rgb(").removesuffix(")").split(",")]

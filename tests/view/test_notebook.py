@@ -183,6 +183,11 @@ def test_a_name_that_turns_the_text_around_is_made_harmless():
     assert "\u202e" not in json.dumps(packed(html), ensure_ascii=False)
 
 
+def test_the_mark_of_a_plain_row_comes_first(function, error):
+    html = inspect_graph(function, events=error).html()
+    assert re.search(r"<mark>nan in call 1</mark> <b>", html)
+
+
 def test_the_report_comes_first(error):
     html = inspect_graph(error).html()
     text = Page(html).text
@@ -795,6 +800,28 @@ def test_example_notebooks_run(path, tmp_path):
     nbformat.validate(notebook)
     shown = [o for c in notebook.cells if c.cell_type == "code" for o in c.outputs]
     assert any("text/html" in output.get("data", {}) for output in shown)
+
+
+def test_a_failed_cell_keeps_its_report(tmp_path):
+    """Also where a program runs the notebook, which shows only the reply of the kernel."""
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+    nbformat = pytest.importorskip("nbformat")
+    lines = [
+        "%load_ext theanoguard",
+        "import pytensor, pytensor.tensor as pt, theanoguard",
+        "x = pt.dvector('x')",
+        "f = pytensor.function([x], pt.log(x), mode=theanoguard.GuardMode())",
+        "f([-1.0])",
+    ]
+    cell = nbformat.v4.new_code_cell("\n".join(lines))
+    notebook = nbformat.v4.new_notebook(cells=[cell])
+    here = {"metadata": {"path": str(tmp_path)}}
+    client = nbclient.NotebookClient(notebook, timeout=600, resources=here, kernel_name="python3")
+    with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
+        client.execute()
+    assert "NaN in" in str(caught.value)
+    assert any("NaN in" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
 
 
 def test_there_are_example_notebooks():

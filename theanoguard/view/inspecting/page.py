@@ -183,7 +183,8 @@ def inner_name(name):
 def _plain_row(outline, key):
     model = outline.model
     variable = model.variables[key]
-    parts = [f"<b>{text(cut(label(model, variable), _LABEL))}</b>"]
+    parts = [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
+    parts.append(f"<b>{text(cut(label(model, variable), _LABEL))}</b>")
     if variable.owner is not None and variable.name:
         parts.append(f"<i>{text(cut(variable.name, _LABEL))}</i>")
     parts.append(f"<small>{key} {text(cut(variable.type, _LABEL))}</small>")
@@ -193,7 +194,6 @@ def _plain_row(outline, key):
         parts.append(f"<small>{text(variable.statistics)}</small>")
     if history := ", ".join(rewrites(variable.provenance)):
         parts.append(f"<small>from {text(cut(history, _REWRITES))}</small>")
-    parts += [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
     return " ".join(parts)
 
 

@@ -49,11 +49,12 @@
       const label = part("tg-label", words[row.label]);
       if (bad.has(item.row)) label.classList.add("tg-bad");
       else if (path.has(item.row)) label.classList.add("tg-path");
+      // What is marked comes first: a long row goes beyond the right edge.
       return [
+        ...row.events.map((event) => part("tg-event", event)),
         label, part("tg-name", words[row.name]), part("tg-key", row.key),
         item.away ? part("tg-key", "↗") : part("tg-type", words[row.type]),
         part("tg-line", words[row.line]), part("tg-value", row.value),
-        ...row.events.map((event) => part("tg-event", event)),
       ];
     };
 
@@ -177,13 +178,25 @@
     // -- searching
 
     let hits = [], at = -1, texts = null;
+    const lower = (parts) => parts.join("\n").toLowerCase();
+    // A name comes before a part of one, and that before anything else that is known of a row.
+    const rank = ([text, , , names], wanted) => {
+      if (names.includes(wanted)) return 0;
+      if (names.some((name) => name.startsWith(wanted))) return 1;
+      return names.some((name) => name.includes(wanted)) ? 2 : text.includes(wanted) ? 3 : 4;
+    };
     const look = () => {
-      texts ??= graphs.flatMap(({ rows }, graph) => rows.map((row, i) => [
-        [words[row.label], words[row.name], row.key, ...row.events,
-          ...row.facts.map(([, value]) => words[value])].join("\n").toLowerCase(), graph, i,
-      ]));
+      texts ??= graphs.flatMap(({ rows }, graph) => rows.map((row, i) => {
+        const names = [words[row.name], words[row.label], row.key];
+        const told = [...names, ...row.events, ...row.facts.map(([, value]) => words[value])];
+        return [lower(told), graph, i, names.map((name) => name.toLowerCase())];
+      }));
       const wanted = search.value.trim().toLowerCase();
-      hits = wanted ? texts.filter(([text]) => text.includes(wanted)) : [];
+      hits = [];
+      if (wanted) {
+        const ranked = texts.map((text) => [rank(text, wanted), text]).filter(([n]) => n < 4);
+        hits = ranked.sort(([a], [b]) => a - b).map(([, text]) => text);
+      }
       at = -1;
       found.value = wanted ? `${hits.length} found` : "";
     };
@@ -234,7 +247,8 @@
       else if (event.key.length === 1) {
         const from = [...rows].indexOf(item.element);
         const order = [...rows].slice(from + 1).concat([...rows].slice(0, from));
-        go(order.find((row) => row.textContent.toLowerCase().startsWith(event.key.toLowerCase())));
+        const label = (row) => (row.querySelector(".tg-label") ?? row).textContent.toLowerCase();
+        go(order.find((row) => label(row).startsWith(event.key.toLowerCase())));
       } else return;
       event.preventDefault();
       event.stopPropagation();

@@ -60,4 +60,6 @@ class Display:
         # The outermost frame is IPython's.
         shown = inspect_graph(error.with_traceback(traceback.tb_next or traceback))
         shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown.html()})
+        # A kernel's reply has this.  Of a failed cell nbclient and nbconvert tell nothing else.
+        shell._last_traceback = repr(shown).splitlines()
         return []
