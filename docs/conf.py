@@ -1,19 +1,40 @@
 import doctest
 import sys
-from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import theanoguard
+
 project = "theanoguard"
 author = "the theanoguard developers"
 copyright = author
-release = metadata.version("theanoguard")
+release = theanoguard.__version__
 version = ".".join(release.split(".")[:2])
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.doctest", "numpydoc", "from_code"]
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.doctest",
+    "numpydoc",
+    "sphinx_copybutton",
+    "from_code",
+]
 exclude_patterns = ["_build"]
-html_theme = "alabaster"
+
+html_theme = "furo"
+html_title = f"theanoguard {release}"
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
+html_show_copyright = False
+
+# Every colour of these two has a contrast of at least 7 on its background.
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
+# A block after "::" is a command to type.  Every other language is named by its block.
+highlight_language = "shell"
+
+# The button copies what the reader types, without prompts and output.
+copybutton_exclude = ".linenos, .gp, .go, .gt"
 
 autodoc_member_order = "bysource"
 autodoc_inherit_docstrings = False

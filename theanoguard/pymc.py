@@ -257,7 +257,7 @@ def model_lines():
 
     Examples
     --------
-    ::
+    .. code-block:: python
 
         with model, theanoguard.pymc.model_lines():
             pymc.sample(compile_kwargs={"mode": theanoguard.GuardMode()})

@@ -84,6 +84,13 @@ def test_an_event_comes_back(path):
     assert read_log(path).events == events
 
 
+def test_a_system_without_file_locks_is_told_what_to_use(path, monkeypatch):
+    monkeypatch.setattr("theanoguard.log.event_log.fcntl", None)
+    with pytest.raises(ValueError, match="POSIX file locks.*\n.*GuardMode.action=.record"):
+        GuardMode(log=path)
+    assert not path.exists()
+
+
 @given(
     names=st.lists(st.text(), max_size=5),
     value=st.floats() | st.complex_numbers() | st.integers(),

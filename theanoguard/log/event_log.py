@@ -17,6 +17,7 @@ import hashlib
 import json
 import logging
 import os
+import platform
 import stat
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from theanoguard.log.worker import whereabouts
 
 try:
     import fcntl
-except ImportError:  # no POSIX
+except ImportError:  # on Windows
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("theanoguard")
@@ -115,7 +116,11 @@ class EventLog:
     def _check(self) -> None:
         """See that the log can be written, at once and not at the first trip."""
         if fcntl is None:
-            raise ValueError("event logs need file locks, which this system (no POSIX) has not")
+            raise ValueError(
+                f"cannot log to {self.path}: event logs need POSIX file locks, which "
+                f"{platform.system()} does not have\n"
+                'leave out log=; GuardMode(action="record") keeps the events in memory'
+            )
         try:
             fd = self._open()
             try:

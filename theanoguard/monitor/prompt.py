@@ -419,7 +419,9 @@ def step_in_terminal(fn):
 
     Examples
     --------
-    A session::
+    A session:
+
+    .. code-block:: text
 
         >>> theanoguard.step_in_terminal(f)([1.0, 0.0])    # doctest: +SKIP
         Stepping through the function: 3 nodes. Type help for the commands.
