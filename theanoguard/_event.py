@@ -152,7 +152,7 @@ class GuardEvent:
         '{"schema": "theanoguard.event/2", "kind"'
         >>> restored = GuardEvent.from_json(line)
         >>> restored.path, restored.first_index, restored.first_value
-        ((PathStep(op='Scan', step=4),), (2,), nan)
+        ((PathStep(op='Scan', step=4, forward=None),), (2,), nan)
         """
         return json.dumps(self.to_plain(), allow_nan=False)
 
