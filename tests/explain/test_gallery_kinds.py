@@ -25,11 +25,21 @@ OTHERWISE_ON = {
         "gradient_of_root_in_a_loop": "JAX does not know the shapes of this loop",
         "heavy_log_normal": "JAX draws other numbers",
         "gradient_of_equal_eigenvalues": "JAX's eigh is another one",
-        "support_of_a_density": "not fused with JAX: the logarithm is checked before the switch",
         "variance_by_moments": "XLA sums in another order, and the variance comes out positive",
     },
 }
 """By backend, files or models that are left out, and why."""
+
+
+def to_repair(found, truth):
+    """The cause that a truth describes: the first operation that made a value that is not finite.
+
+    Where a backend has fused ``0 * log(0)`` that is the logarithm behind the NaN that is reported,
+    elsewhere the logarithm is reported itself.
+    """
+    deeper = found.deeper
+    behind = deeper is not None and deeper.role == "node" and "deeper" not in truth
+    return deeper if behind else found.cause
 
 
 @cache
@@ -59,7 +69,8 @@ def test_there_are_enough():
 
 def test_operation_element_and_operands(case):
     _, _, truth, error = case
-    cause = error.explanation.cause
+    cause = to_repair(error.explanation, truth)
+    assert error.explanation.cause.kind == error.event.kind
     assert error.explanation.reproduced
     assert (cause.role, cause.kind) == (truth.get("role", "node"), truth["kind"])
     assert one_of(truth["op"], cause.op)
@@ -76,7 +87,7 @@ def test_operation_element_and_operands(case):
 
 def test_line(case):
     path, name, truth, error = case
-    source = error.explanation.cause.source
+    source = to_repair(error.explanation, truth).source
     line = marked_line_of(path, name)
     if line is not None:
         assert Path(source.file) == path
@@ -93,7 +104,7 @@ def test_start_of_the_path(case):
 def test_advice(case):
     """The hint is the right one; what was tried is said with what the call gives then."""
     _, _, truth, error = case
-    hint = error.explanation.cause.hint
+    hint = to_repair(error.explanation, truth).hint
     assert one_of(truth["hint"], hint and hint.key)
     assert ("this call gives" in hint.text) == truth.get("tried", False)
 

@@ -360,8 +360,7 @@ def derivative_text(op, values):
 class PureKernels(Kernels):
     """Kernels of operations that do nothing but compute.
 
-    A trial may not be seen from outside, so it ends at an operation with side effects, and at a
-    random variable: the graph as built need not draw in the order in which the call has drawn.
+    Nobody may notice a trial: it ends at an operation with side effects, and draws no numbers.
     """
 
     def run(self, node, inputs):

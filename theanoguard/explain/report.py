@@ -338,6 +338,8 @@ def _way(explanation, paint, room):
     if len(points) < 2:  # a path of one step says what the operands have said
         return []
     deeper = explanation.deeper
+    if deeper is not None and room - 1 < MIN_PATH_LINES:  # it has said where the value came from
+        return []
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point) for point in points]
     rows.append((f"{_shorten(cause.expression, 60)} = {number_text(cause.value)}", "<- here"))

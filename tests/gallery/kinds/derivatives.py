@@ -60,15 +60,6 @@ def standard_deviation_of_equals(repaired=False):
     return [x], [pytensor.grad(spread.sum(), x)], []
 
 
-def support_of_a_density(repaired=False):
-    """A density that is -inf outside of its support, with its gradient."""
-    x, mu = pt.dvector("x"), pt.dscalar("mu")
-    shifted = pt.maximum(x - mu, 1e-3) if repaired else x - mu
-    outside = 0.0 if repaired else -np.inf
-    logp = pt.switch(pt.all(shifted > 0), -pt.log(shifted), outside)  # culprit
-    return [x, mu], [logp.sum(), pytensor.grad(logp.sum(), mu)], []
-
-
 def focal_loss(repaired=False):
     """The focal loss of a sure prediction: (1 - p) ** gamma with gamma below 1."""
     p = pt.dvector("p")
@@ -162,19 +153,6 @@ TRUTH = {
         "hint": "norm-gradient-at-zero",
         "tried": True,
         "arguments": (np.array([[1.0, 2.0], [3.0, 3.0]]),),
-    },
-    "support_of_a_density": {
-        "op": "switch",
-        "kind": "inf",
-        "element": (0,),
-        "operands": (
-            0.0,
-            0.693147,
-            -np.inf,
-        ),
-        "start": "x",
-        "hint": "switch-chose-infinity",
-        "arguments": (np.array([1.0, 2.0, -1.0]), 0.5),
     },
     "focal_loss": {
         "op": "reciprocal",

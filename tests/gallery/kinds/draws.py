@@ -51,8 +51,7 @@ TRUTH = {
         "element": (1,),
         "operands": (-0.5,),
         "start": None,
-        "hint": "sqrt-negative",
-        "tried": True,
+        "hint": "sqrt-negative",  # (nothing is tried where numbers are drawn)
         "arguments": (np.zeros(2), np.array([1.0, -0.5])),
     },
     "gumbel_of_a_bound": {
