@@ -24,12 +24,14 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"theanoguard {release}"
 html_static_path = ["_static"]
-html_css_files = ["wide.css"]
+html_css_files = ["pages.css"]
 html_show_copyright = False
 
-# Every colour of these two has a contrast of at least 7 on its background.
+# Every colour of these two has a contrast of at least 6 on its background.
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"
+# The style's own background is almost the page's.
+html_theme_options = {"light_css_variables": {"color-code-background": "#f3f4f6"}}
 # A block after "::" is a command to type.  Every other language is named by its block.
 highlight_language = "shell"
 
