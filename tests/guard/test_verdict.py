@@ -1,6 +1,7 @@
 """Which elements of a node's outputs it has made bad, by values alone."""
 
 import numpy as np
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
@@ -9,6 +10,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import softmax
 
+import theanoguard
 from theanoguard.explain.regions import regions
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.policy import Policy
@@ -171,3 +173,17 @@ def test_what_is_not_known_is_decided_by_everything():
     assert made_bad(node, [with_inf], [out], ALL) == [None]
     [[mask]] = made_bad(node, [np.eye(2)], [out], ALL)
     assert mask.all()
+
+
+def test_a_scalar_operation_is_judged_like_the_elementwise_one():
+    """Numba computes numbers by scalar operations; a literal that is chosen is no error there."""
+    x = pt.dscalar("x")
+    f = pytensor.function(
+        [x],
+        pt.switch(pt.eq(pt.exp(x), 0), 0.0, -np.inf) + pt.exp(x) * 0,
+        mode=theanoguard.GuardMode(backend="numba"),
+    )
+    assert f(1.0) == -np.inf
+    g = pytensor.function([x], pt.log(x) + 1, mode=theanoguard.GuardMode(backend="numba"))
+    with pytest.raises(theanoguard.GuardError):
+        g(-1.0)

@@ -22,7 +22,7 @@ from functools import singledispatch
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Composite
+from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.basic import AllocEmpty, Join
 from pytensor.tensor.blas import BatchedDot, Dot22
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -30,6 +30,8 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorConstant
 
 from theanoguard._pytensor import advanced_subtensor_ops, split_join
 from theanoguard.explain.regions import regions, whole_operands
@@ -74,10 +76,28 @@ def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
     >>> mask
     array([ True, False, False])
     """
+    if isinstance(node.op, ScalarOp):
+        node, alike = _on_arrays(node)
+        silent = {alike[v] for v in alike.keys() & set(silent)}
+        reported = {alike[v] for v in alike.keys() & set(reported)}
+        inputs = [np.asarray(value) for value in inputs]
+        outputs = [None if value is None else np.asarray(value) for value in outputs]
     return [
         None if value is None else _made(node, inputs, index, value, policy, silent, reported)
         for index, value in enumerate(outputs)
     ]
+
+
+def _on_arrays(node):
+    """Return the elementwise operation of a scalar one, and its inputs by the scalar ones."""
+    alike = {
+        v: TensorConstant(TensorType(v.type.dtype, ()), np.asarray(v.data))
+        if isinstance(v, Constant)
+        else TensorType(v.type.dtype, ())()
+        for v in node.inputs
+    }
+    inputs = [alike[v] for v in node.inputs]
+    return Elemwise(node.op).make_node(*inputs), alike
 
 
 def _made(node, inputs, index, value, policy, silent, reported):
@@ -268,7 +288,7 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
     Marks are carried the other way round: which of the bad values come from an operation that
     made one.
     """
-    at = np.nonzero(found)
+    at = np.nonzero(found) if found.ndim else ()
     values = [np.broadcast_to(np.asarray(v), found.shape)[at] for v in inputs]
     kinds = [o.type for o in node.op.scalar_op.fgraph.outputs]
     try:
@@ -280,7 +300,7 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
         carried = not strict if final is None else node.inputs[final] not in silent
         return np.full(found.shape, carried)
     made = {}
-    shape = at[0].shape
+    shape = at[0].shape if at else ()
 
     def marks(value):
         return np.broadcast_to(_excuses(kind, np.asarray(value), policy), shape)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from pytensor.graph.basic import Constant
 
 from theanoguard._event import Frame
 from theanoguard._pytensor import IfElse, LazyIfElse, OpFromGraph, Scan
@@ -146,12 +147,14 @@ def _made_in_one_piece(node, asked, replay, policy):
     inner = replay.inner(node)
     order = inner.fgraph.toposort()
     made_inside = False
+    given = list(replay.values(node.inputs))
     for step in order:
+        given += [v.data for v in step.inputs if isinstance(v, Constant)]  # chosen on purpose
         values = inner.at().values(step.outputs)
         if any(map(policy.is_bad, values)):
             operands = inner.at().values(step.inputs)
             made_inside |= any(m is not None for m in made_bad(step, operands, values, policy))
-    if not made_inside and any(map(policy.is_bad, replay.values(node.inputs))):
+    if not made_inside and any(map(policy.is_bad, given)):
         return [None for _ in asked]
     return [
         None if value is None else [policy.mask(array) for array in arrays_in(value)]
