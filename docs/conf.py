@@ -46,6 +46,7 @@ numpydoc_show_class_members = False
 doctest_test_doctest_blocks = ""
 doctest_default_flags = doctest.ELLIPSIS | doctest.DONT_ACCEPT_TRUE_FOR_1
 doctest_global_setup = """
+from importlib.util import find_spec
 import numpy as np
 import pytensor
 import pytensor.tensor as pt

@@ -220,6 +220,7 @@ def test_saved_reproductions_run_in_a_fresh_interpreter(tmp_path):
 def test_report_as_it_was(c_backend, case, golden):
     path, _, error = case
     if path.stem in GOLDEN:
-        # (the callers are lines of the tests, which move)
-        kept = [line for line in str(error).splitlines() if "  called from " not in line]
+        # (the callers are lines of the tests, which move; releases of PyTensor differ in the path)
+        text = re.sub(r"\(\d+ more operations\)", "(more operations)", str(error))
+        kept = [line for line in text.splitlines() if "  called from " not in line]
         golden(f"report_{path.stem}", "\n".join([*kept, ""]))
