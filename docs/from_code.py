@@ -8,6 +8,7 @@ from pathlib import Path
 from sphinx.util.docutils import SphinxDirective
 
 import theanoguard
+from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.plan import RULES
 
 DOCS = Path(__file__).parent
@@ -106,7 +107,14 @@ class PublicEntries(FromCode):
 
 
 class PlanRules(FromCode):
-    """The rules by which the guard leaves a check out, with their reasons."""
+    """The rules by which the guard on C does not read an output, with their reasons."""
+
+    def lines(self):
+        return list_table(("rule", "reason"), *REASONS.items())
+
+
+class GraphPlanRules(FromCode):
+    """Those of the backends that compile a whole graph at once."""
 
     def lines(self):
         return list_table(("rule", "reason"), *((rule.name, rule.reason) for rule in RULES))
@@ -129,5 +137,6 @@ def setup(app):
     app.add_directive("public-names", PublicNames)
     app.add_directive("public-entries", PublicEntries)
     app.add_directive("plan-rules", PlanRules)
+    app.add_directive("graph-plan-rules", GraphPlanRules)
     app.add_directive("rooms", Rooms)
     return {"parallel_read_safe": True}

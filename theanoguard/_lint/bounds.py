@@ -227,4 +227,4 @@ ARITHMETIC = {
     "UNION": Bounds.union,
     "SOFTPLUS": lambda a: a.map(lambda v: np.logaddexp(0.0, v)),
 }
-"""The opcodes of :mod:`theanoguard.guard.intervals`, on bounds."""
+"""The opcodes of :mod:`theanoguard._lint.intervals`, on bounds."""

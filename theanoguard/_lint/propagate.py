@@ -1,7 +1,7 @@
 """Bounds of every value of a graph, from those of its inputs.
 
 One table of rules, by Op.  What the guard's own interval rules know
-(:mod:`theanoguard.guard.intervals`) is taken from there; here stand the operations that choose,
+(:mod:`theanoguard._lint.intervals`) is taken from there; here stand the operations that choose,
 cut out and join elements, and loops.
 
 Two things are taken for granted: arrays are not empty, and no input is infinite.
@@ -36,6 +36,15 @@ from scipy import special
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
+from theanoguard._lint.intervals import (
+    COPIES,
+    FOLDED,
+    RANGES,
+    UNARY,
+    NoProgram,
+    Program,
+    registers_of,
+)
 from theanoguard._pytensor import (
     IfElse,
     OpFromGraph,
@@ -43,8 +52,6 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     is_numeric,
 )
-from theanoguard.guard import intervals
-from theanoguard.guard.intervals import COPIES, FOLDED, RANGES, UNARY, NoProgram, registers_of
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import SquaredNorms
 
@@ -126,11 +133,10 @@ def of_dtype(dtype):
 # ---------------------------------------------------------------- the rules
 
 
-class StaticProgram(intervals.Program):
-    """The guard's interval program of a node, run on bounds while it is written."""
+class StaticProgram(Program):
+    """The interval program of a node, run on bounds while it is written."""
 
     def __init__(self, node, bounds):
-        super().__init__(len(node.inputs))
         self.node = node
         self.registers = [bounds[v] for v in node.inputs]
 

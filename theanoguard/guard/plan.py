@@ -38,12 +38,8 @@ from theanoguard._pytensor import (
     Scan,
     advanced_increment_ops,
     advanced_subtensor_ops,
-    is_lazy,
     is_numeric,
 )
-from theanoguard.guard.intervals import OPCODES, Program, program_of
-
-MAX_OPERANDS = 32  # of a node that runs in blocks; kernel.c has the same bound
 
 # ---------------------------------------------------------------- what is known of an op
 
@@ -322,22 +318,13 @@ class NodePlan:
     node : Apply
     checks : list of int
         Outputs that are checked.
-    program : (Program, float, float) or None
-        See :func:`intervals.program_of`.
     destroys : list of Variable
         Inputs of the graph with an update that the node overwrites.
-    tail : bool
-        Whether it runs only after everything else has been checked.
-    entering : list of Variable
-        Inputs of the graph that are checked where the node reads them, if they are large.
     """
 
     node: object
     checks: list = field(default_factory=list)
-    program: object = None
     destroys: list = field(default_factory=list)
-    tail: bool = False
-    entering: list = field(default_factory=list)
 
     def checked(self):
         """Return the (index, variable) of each checked output."""
@@ -363,8 +350,6 @@ class Plan:
         For an inner graph: whether what enters it has been checked outside.
     is_inner : bool
         Inner graphs do not check their inputs.
-    proofs : bool
-        Whether the backend proves outputs clean by intervals, and checks inputs in blocks.
 
     Attributes
     ----------
@@ -389,7 +374,6 @@ class Plan:
         whole_inner=(),
         clean_inputs=True,
         is_inner=False,
-        proofs=True,
     ):
         self.fgraph = fgraph
         self.order = list(order)
@@ -402,7 +386,6 @@ class Plan:
         self._written_clean = set()  # of these, those into which nothing bad has been written
         self._as_built = thawed_variables(fgraph)
         self._clean = set()
-        self._alias = {}
         self.inputs = []
         self.bad_constants = []
         self.nodes = {node: NodePlan(node) for node in self.order}
@@ -411,9 +394,6 @@ class Plan:
             self._plan_outputs(node)
         self._plan_overwrites(set(updated))
         self.kept = {} if is_inner else self._kept_values()
-        if proofs:
-            self._plan_programs()
-            self._plan_entering()
 
     # -- values
 
@@ -424,12 +404,6 @@ class Plan:
     def holds_clean(self, variable):
         """Whether no bad element has been written into `variable`, as far as it is written."""
         return self.is_clean(variable) or variable in self._written_clean
-
-    def source(self, variable):
-        """Return the variable whose elements `variable` shows or copies."""
-        while variable in self._alias:
-            variable = self._alias[variable]
-        return variable
 
     def _plan_inputs(self, updated, is_inner):
         policy = self.policy
@@ -482,36 +456,12 @@ class Plan:
                 self.unwritten.add(variable)
                 if all(map(self.holds_clean, node.inputs)):
                     self._written_clean.add(variable)
-            elif rule.name == "view":
-                self._alias[variable] = _viewed(node, index)
-            elif rule.name == "copy" and isinstance(node.op, COPYING_FIRST):
-                self._alias[variable] = node.inputs[0]
 
     # -- overwriting shared variables
 
     def _plan_overwrites(self, updated):
         for node in self.order:
             self.nodes[node].destroys += [root for root in overwritten(node) if root in updated]
-        self.tail = []
-        if any(is_lazy(node.op) for node in self.order):
-            return  # what must run before what is only known during the call
-        tail = {
-            node
-            for node, node_plan in self.nodes.items()
-            if node_plan.destroys and all(map(_has_intervals, node_plan.destroys))
-        }
-        if not tail:
-            return
-        orderings = self.fgraph.orderings()
-        for node in self.order:
-            if node not in tail and (
-                any(v.owner in tail for v in node.inputs)
-                or any(before in tail for before in orderings.get(node, ()))
-            ):
-                tail.add(node)
-        self.tail = [node for node in self.order if node in tail]
-        for node in self.tail:
-            self.nodes[node].tail = True
 
     def _kept_values(self):
         """Return the shared inputs whose value stays, or becomes an output that is checked."""
@@ -530,110 +480,12 @@ class Plan:
                 found[variable] = output
         return found
 
-    def entry(self, variable):
-        """Return what the kernel has to know of an input.
-
-        Returns
-        -------
-        tuple of (int, bool, int)
-            Its slot or -1, whether its value is known from one call to the
-            next, and the slot of the value that it then has (-1 for none, -2 if it stays).
-        """
-        output = self.kept.get(variable)
-        becomes = -2 if output is None else self.slot(self.fgraph.outputs[output])
-        return self.slots.get(variable, -1), variable in self.kept, becomes
-
-    def tail_orderings(self):
-        """Return which nodes must have run before each node of the tail.
-
-        Returns
-        -------
-        dict of Apply to list of Apply
-            In the form of ``FunctionGraph.orderings``.
-        """
-        tail = set(self.tail)
-        if not tail:
-            return {}
-        needed = [v.owner for node in self.tail for v in node.inputs]
-        needed += [v.owner for v in self.fgraph.outputs]
-        before = list(dict.fromkeys(n for n in needed if n is not None and n not in tail))
-        return dict.fromkeys(self.tail, before)
-
-    # -- proofs
-
-    def _plan_programs(self):
-        """Give programs to the nodes whose intervals are of use, and slots to their values."""
-        tail_outputs = {v for node in self.tail for v in node.outputs}
-        programs = {}
-        for node in self.order:
-            if not any(is_numeric(v.type) for v in node.outputs):
-                continue
-            if any(v in self.unwritten for v in node.outputs):
-                continue
-            if all(v in self._alias for v in node.outputs):
-                continue
-            found = program_of(node)
-            if found and not _reads_size_of(found[0], node, tail_outputs):
-                programs[node] = found  # (sizes in the tail are not known when it is proved)
-        read = set()
-        for variable, output in self.kept.items():
-            if output is not None and _has_intervals(variable):
-                read.add(self.source(self.fgraph.outputs[output]))
-        for node in reversed(self.order):
-            found = programs.get(node)
-            if found is None:
-                continue
-            # a node without a check of its own only passes its interval on
-            if self.nodes[node].checks or any(v in read for v in node.outputs):
-                self.nodes[node].program = found
-                read.update(self.source(node.inputs[i]) for i in found[0].used)
-        self.slots = {variable: i for i, variable in enumerate(_ordered(read, self))}
-        for node in self.tail:
-            node_plan = self.nodes[node]
-            if node_plan.program is None and not node_plan.checks:
-                node_plan.program = (Program(0), 1.0, 0.0)  # cannot trip: nothing to prove
-
-    # -- what enters
-
-    def _plan_entering(self):
-        """Let the first elementwise node that reads an input check it, block by block.
-
-        So a large array passes from memory once, not twice.
-        """
-        if any(is_lazy(node.op) for node in self.order):
-            return  # the node might not run
-        readers = first_readers(self.inputs, self.order)
-        for node in set(readers.values()):
-            if not self.nodes[node].tail and _kernel_runs_in_blocks(node):
-                self.nodes[node].entering = [v for v in node.inputs if readers.get(v) is node]
-
-    def slot(self, variable):
-        """Return the slot that holds the interval of `variable`, or -1."""
-        return self.slots.get(self.source(variable), -1)
-
 
 def gives_clean(node, plans):
     """Whether the inner graphs of a node, which have these plans, check all that it gives."""
     if isinstance(node.op, Scan) and node.op.info.as_while:
         return False  # what is left of its buffers is unwritten
     return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
-
-
-def _ordered(variables, plan):
-    """The variables in the order of the graph, for slots that are the same in every run."""
-    everything = [
-        *plan.fgraph.inputs,
-        *(v for node in plan.order for v in (*node.inputs, *node.outputs)),
-    ]
-    return [v for v in dict.fromkeys(everything) if v in variables]
-
-
-def _reads_size_of(program, node, variables):
-    return any(
-        OPCODES[instruction[0]] in ("MULDIM", "MULSIZE")
-        and node.inputs[instruction[3]] in variables
-        for instruction in program.code
-    )
 
 
 def overwritten(node):
@@ -688,11 +540,6 @@ def runs_in_blocks(node):
         and not node.op.destroy_map
         and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
     )
-
-
-def _kernel_runs_in_blocks(node):
-    n_operands = len(node.inputs) + len(node.outputs)
-    return runs_in_blocks(node) and not node.op.openmp and n_operands <= MAX_OPERANDS
 
 
 def _is_discrete(variable):

@@ -245,7 +245,6 @@ class Checks:
             },
             clean_inputs=clean_inputs,
             is_inner=is_inner,
-            proofs=False,
         )
         check_chosen_only(plan)
         return plan

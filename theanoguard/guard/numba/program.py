@@ -51,7 +51,6 @@ def plan_of(fgraph, order, policy, inner_graphs, is_inner=False):
         guarded_inner=inner,
         whole_inner={n for n, parts in inner.items() if gives_clean(n, [p.plan for p in parts])},
         is_inner=is_inner,
-        proofs=False,
     )
     return Part(plan, inner)
 

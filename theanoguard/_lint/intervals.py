@@ -1,17 +1,9 @@
-"""Interval programs: how bounds go through an operation.
+"""Interval programs: how bounds go through an operation, as instructions on bounds.
 
-A program is a list of instructions on registers; each register holds an interval
-``[lo, hi]`` that contains every element of a value.  It is written once per node at
-compile time and run by the kernel (``eval_program`` in ``kernel.c``) after the node, in
-a few nanoseconds whatever the size of the arrays.  If the interval of the output stays
-within the limits, the output holds no NaN, no Inf and nothing big, and is not read.
-
-The arithmetic is that of Moore, *Interval Analysis* (1966), in double precision, each
-result widened by more than the rounding of the operation it stands for.
+The arithmetic is that of Moore, *Interval Analysis* (1966).  ``bounds.py`` has what each
+instruction does; here stands which instructions an operation is made of.
 """
 
-import struct
-from dataclasses import dataclass, field
 from functools import singledispatch
 
 import numpy as np
@@ -27,47 +19,20 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._pytensor import advanced_increment_ops, ger_ops
 
-OPCODES = (
-    "CONST ADD SUB MUL DIV NEG ABS SQR SQRT EXP EXPM1 LOG LOG1P MAX MIN UNION SOFTPLUS RANGE "
-    "MULDIM MULSIZE"
-).split()
-
-MAX_REGISTERS = 64
-
-# Largest magnitude that an intermediate may reach: far enough from the end of the type
-# that rounding cannot carry the computation over it.
-CAPS = {"float32": 1e37, "float64": 1e300}
-ROUNDING = {"float32": 1e-6, "float64": 1e-12}
-
 
 class NoProgram(Exception):
     """The operation has no interval rule, or not for these types."""
 
 
-@dataclass
 class Program:
-    """An interval program under construction.
+    """What writes the program of one node; its subclass runs each instruction at once.
 
-    Parameters
-    ----------
-    n_inputs : int
-        The first registers hold the intervals of the node's inputs.
+    A register holds the bounds of a value; the first ones are those of the node's inputs.
     """
 
-    n_inputs: int
-    code: list = field(default_factory=list)
-    used: set = field(default_factory=set)
-    outputs: list = field(default_factory=list)
-
     def emit(self, opcode, a=-1, b=-1, c=-1, k=0.0, k2=0.0):
-        """Append one instruction; return the register of its result."""
-        register = self.n_inputs + len(self.code)
-        if register >= MAX_REGISTERS:
-            raise NoProgram
-        operands = (a,) if opcode in ("MULDIM", "MULSIZE") else (a, b)
-        self.used.update(r for r in operands if 0 <= r < self.n_inputs)
-        self.code.append((OPCODES.index(opcode), register, a, b, c, 0, k, k2))
-        return register
+        """Run one instruction; return the register of its result."""
+        raise NotImplementedError
 
     def constant(self, value):
         """Emit a register that holds one number."""
@@ -79,10 +44,6 @@ class Program:
         for register in rest:
             result = self.emit(opcode, result, register)
         return result
-
-    def bytes(self):
-        """Return the code as the kernel reads it."""
-        return b"".join(struct.pack("6i2d", *instruction) for instruction in self.code)
 
 
 # ---------------------------------------------------------------- scalar operations
@@ -122,7 +83,7 @@ RANGES = {
 
 
 def _is_float(variable):
-    return variable.type.dtype in CAPS
+    return variable.type.dtype in ("float32", "float64")
 
 
 def scalar_registers(program, op, operands, inputs, outputs):
@@ -309,28 +270,3 @@ def _advanced_increment(op, node, program):
 
 for _class in advanced_increment_ops:
     registers_of.register(_class, _advanced_increment)
-
-
-def program_of(node):
-    """Return the interval program of an Apply node, or None if it has none.
-
-    Parameters
-    ----------
-    node : Apply
-
-    Returns
-    -------
-    (Program, cap, rounding) or None
-    """
-    dtypes = {getattr(v.type, "dtype", None) for v in node.outputs}
-    if not dtypes <= set(CAPS):
-        return None
-    program = Program(len(node.inputs))
-    try:
-        program.outputs = list(registers_of(node.op, node, program))
-    except NoProgram:
-        return None
-    program.used.update(r for r in program.outputs if r < program.n_inputs)
-    dtypes |= {node.inputs[i].type.dtype for i in program.used} & set(CAPS)
-    weakest = "float32" if "float32" in dtypes else "float64"
-    return program, CAPS[weakest], ROUNDING[weakest]
