@@ -8,6 +8,7 @@ from guarding import trip
 from pytensor.compile.mode import Mode
 
 from theanoguard import GuardError, GuardMode, NanGuardMode, events_of
+from theanoguard.guard.c import plan
 from theanoguard.guard.rerun import SecondRun
 
 pytestmark = pytest.mark.usefixtures("needs_cxx", "c_backend")
@@ -98,6 +99,30 @@ def test_scalars_on_every_linker(linker):
     for _ in range(3):
         assert trip(fn, np.ones(3), 0.5).kind == "nan"
         fn(np.ones(3), 2.0)
+
+
+# ---------------------------------------------------------------- the audit
+
+
+def test_the_audit_says_by_which_rule_a_value_would_be_missed(monkeypatch):
+    with monkeypatch.context() as patched:  # as if a product of small numbers were never big
+        patched.setattr(plan, "keeps_size", lambda node, index, limit: True)
+        fn = compiled(x * x, audit=True)
+        with pytest.raises(RuntimeError) as caught:
+            fn(np.array([1.0, 1e6]))
+    first, second = str(caught.value).splitlines()
+    assert not isinstance(caught.value, GuardError)
+    assert "1000000000000.0 at (1,) of Sqr(x) would be missed: no flag was raised" in first
+    assert "rule 'flag'" in first
+    assert "fault of theanoguard" in second
+
+
+def test_the_audit_agrees():
+    fn = compiled([pt.log(x), x * x], audit=True)
+    fn(np.ones(3))
+    assert trip(fn, np.array([1.0, 0.0])).kind == "inf"
+    assert trip(fn, np.array([1.0, 1e6])).kind == "big"
+    assert trip(fn, np.array([1.0, np.nan])).role == "input"
 
 
 # ---------------------------------------------------------------- what is an error

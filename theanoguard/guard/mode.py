@@ -181,8 +181,9 @@ class GuardMode(WatchedMode):
         ``judge(results)`` decides it from the list of outputs and updates, and has to be picklable
         where the function is.  The report still names the first operation that made a bad value.
     audit : bool
-        Whether every check that is left out for a reason is done all the same.  If it finds
-        something, that is a fault of theanoguard, and a ``RuntimeError`` says which.
+        Whether every check that is left out for a reason is done all the same.  If on C nothing
+        else has found what it finds, that is a fault of theanoguard, and a ``RuntimeError`` says
+        by which rule it was left out.
     check_integers : bool
         Whether integers may be big, too.
     max_events : int

@@ -27,7 +27,7 @@ from theanoguard._pytensor import (
 from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
-from theanoguard.guard.c.plan import WRITING, WatchPlan
+from theanoguard.guard.c.plan import REASONS, WRITING, WatchPlan
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.reporting import Reporter, Rows, Snapshot
 from theanoguard.guard.rerun import SecondRun
@@ -404,14 +404,46 @@ class GuardRuntime(Reporter):
             self.storage_map[v][0] for v in self.fgraph.outputs
         ):
             return None
+        fired = set()  # since the last call that was looked at
+        if not so_far:
+            for runtime in self.runtimes():
+                fired |= {n for n, c in runtime.wrapped.items() if runtime.kernel.fired(c)}
         self.undo()
         found = self.second_run().find()
+        if self.policy.audit and found.observations and not so_far:
+            error = self.audit(found.observations[0], suspicion, fired)
+            if error is not None:
+                return error
         error = self.report(found.observations)
         if error is None:
             self.redo()
             if not found.observations and not so_far:
-                self.learn(found, suspicion)
+                self.learn(found, suspicion, fired)
         return error
+
+    def audit(self, first, suspicion, fired):
+        """Return the error that only the audit has seen that the call is bad, or None."""
+        if suspicion & 1:
+            return None
+        inputs, reasons = self.inputs_now(), {}
+        for runtime in self.runtimes():
+            plan = runtime.plan.without_audit()
+            reasons |= plan.dropped
+            if any(treatment.checks and node in fired for node, treatment in plan.nodes.items()):
+                return None
+            if runtime is self and any(self.policy.is_bad(inputs[v]) for v in plan.scanned):
+                return None
+        if first.variable.owner is None:
+            return None
+        reason = reasons.get(first.variable)
+        rule = f"{reason!r} ({REASONS[reason]})" if reason else "another value shows it"
+        return RuntimeError(
+            f"without the audit, {first.counts.value} at {first.counts.index} of"
+            f" {first.variable.owner} would be missed: no flag was raised, and it is left out by"
+            f" the rule {rule}.\n"
+            "This is a fault of theanoguard: please report it with the output of"
+            " pytensor.dprint(function)."
+        )
 
     def report(self, observations):
         """Do what the policy says; return the error to be raised, or None."""
@@ -423,16 +455,15 @@ class GuardRuntime(Reporter):
         self.acting = False
         return error
 
-    def learn(self, found, suspicion):
+    def learn(self, found, suspicion, fired):
         """All was right: change the plan so that this makes no call suspicious again."""
         learned = False
         runtimes = self.runtimes()
         for runtime in runtimes:
             plan = runtime.plan
-            fired = [n for n, c in runtime.wrapped.items() if runtime.kernel.fired(c)]
             known = {v for node in plan.order for v in node.outputs} | set(runtime.fgraph.inputs)
             noisy = known & found.noisy
-            noisy |= {v for n in fired for v in n.outputs if v not in plan.noisy}
+            noisy |= {v for n in fired & set(plan.order) for v in n.outputs}
             loud = found.loud & set(plan.order)
             learned |= not (noisy <= plan.noisy and loud <= plan.loud)
             plan.learn(noisy, loud)

@@ -12,7 +12,8 @@ What a call in which all was right has taught the guard changes the plan: nodes 
 are bracketed, and variables that held a deliberate Inf show nothing any more.
 """
 
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -104,8 +105,6 @@ class Treatment:
     destroys: list = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
-
-    program = None  # nothing is proved
 
 
 REASONS = {
@@ -204,6 +203,13 @@ class WatchPlan:
         self.loud |= loud
         self.flags_work = self.flags_work and flags_work
         self.make()
+
+    def without_audit(self):
+        """Return the plan that the same policy without ``audit`` has."""
+        plan = copy(self)
+        plan.policy = replace(self.policy, audit=False)
+        plan.make()
+        return plan
 
     def make(self):
         """Decide how each node is treated."""
