@@ -17,6 +17,7 @@ Nothing else changes: PyTensor builds and computes what it does without.
 import itertools
 import linecache
 import sys
+from collections.abc import Callable
 from copy import copy
 from functools import wraps
 
@@ -281,7 +282,7 @@ if hasattr(fg.FrozenFunctionGraph, "_freeze"):  # (3.0 freezes the graphs of Com
         Patch(fg.FrozenFunctionGraph, "unfreeze", _recording_unfreeze),
     ]
 
-_installed = []
+_installed: list[Callable[[], None]] = []
 
 
 def install():

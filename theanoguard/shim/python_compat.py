@@ -109,7 +109,7 @@ def assert_dict_contains(self, subset, dictionary, msg=None):
 
 
 # The modules and the names that have gone from them, with what they stood for.
-NAMES = {
+NAMES: dict[ModuleType | type, dict[str, object]] = {
     collections: {name: getattr(collections.abc, name) for name in collections.abc.__all__},
     inspect: {"ArgSpec": ArgSpec, "getargspec": getargspec},
     time: {"clock": time.perf_counter},
