@@ -56,6 +56,15 @@ def error():
     return caught.value
 
 
+def found_in(error):
+    """The report up to the advice, except for the places that compiled the function.
+
+    A function that was pickled has lost the graph as it was built, on which advice is tried.
+    """
+    lines = str(error).partition("What to do")[0].splitlines()
+    return [line for line in lines if "called from" not in line]
+
+
 def assert_whole(arrived, error):
     """What has come from a worker tells the same as what was raised here."""
     assert type(arrived) is GuardError
@@ -64,7 +73,7 @@ def assert_whole(arrived, error):
     ours, theirs = arrived.explanation.cause, error.explanation.cause
     assert (ours.expression, ours.source) == (theirs.expression, theirs.source)
     assert ours.source is not None
-    assert str(arrived) == str(error)
+    assert found_in(arrived) == found_in(error)
     assert "test_scale.py" in str(arrived)
 
 
@@ -152,7 +161,7 @@ def test_logs_of_many_workers_merge(many):
 
 def test_a_report_of_many_workers(many, capsys):
     logs = [str(path) for path in sorted(many.glob("of *"))]
-    assert main(["report", *logs, "--short"]) == 0
+    assert main(["report", *logs, "--short", "--all"]) == 0
     text = capsys.readouterr().out
     assert text.count(", worker SpawnPoolWorker-") == 3
     assert ", task start -2.0, " in text

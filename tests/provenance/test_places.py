@@ -202,7 +202,7 @@ def test_the_pass_of_a_loop():
         h = pt.exp(h) * 2
     found = caught([x], h.sum(), np.ones(2))
     done, passes, _line = found.cause.source.loop
-    assert (done, passes) == (3, 4)
+    assert (done, passes) == (4, 4)
     assert found.cause.operands[0].name == "h"
 
 

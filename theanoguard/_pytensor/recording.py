@@ -180,6 +180,13 @@ def _recording_freeze(freeze):
     return classmethod(frozen)
 
 
+def _give_back(variable, tag):
+    """Give a variable the trace that was recorded, and what else its tag lacks."""
+    for name, value in vars(tag).items():
+        if name == "trace" or name.startswith("theanoguard") or not hasattr(variable.tag, name):
+            setattr(variable.tag, name, value)
+
+
 def _recording_bind(bind):
     def bound(self, replace, *, return_memo=False):
         outputs, memo = bind(self, replace, return_memo=True)
@@ -190,7 +197,7 @@ def _recording_bind(bind):
             memo[node].op = op
             for output, (name, tag) in zip(memo[node].outputs, known, strict=True):
                 output.name = output.name or name
-                output.tag = copy(tag)
+                _give_back(output, tag)
         return (outputs, memo) if return_memo else outputs
 
     return bound
@@ -200,7 +207,7 @@ def _recording_unfreeze(unfreeze):
     def unfrozen(self, *, return_memo=False):
         graph, memo = unfreeze(self, return_memo=True)
         for variable, (_name, tag) in zip(graph.inputs, _inputs(self), strict=False):
-            variable.tag = copy(tag)
+            _give_back(variable, tag)
         return (graph, memo) if return_memo else graph
 
     return unfrozen
