@@ -4,7 +4,7 @@
 
     python benchmarks/pymc_models.py [--backend c] [--points 20] [MODEL ...]
 
-Each model of ``tests/pymc/healthy.py`` is compiled, log-density and gradient, under
+Each model of ``tests/pymc_guard/healthy.py`` is compiled, log-density and gradient, under
 ``GuardMode()``, ``GuardMode(big_is_error=False)`` and ``theanoguard.pymc.mode()``, and called at
 its initial point and at points around it.  Every error is a false alarm.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import theanoguard
 import theanoguard.pymc
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc_guard"))
 import healthy
 
 SETTINGS = {

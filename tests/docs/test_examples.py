@@ -61,7 +61,7 @@ HOW = {
         status=1,
     ),
     "read_a_log": Example(says="norm, call 3: nan at (0,)"),
-    "save_a_reproduction": Example(says="-inf at element (0, 1)"),
+    "save_a_reproduction": Example(says="nan at element (1, 1)"),
     "skip_bad_steps": Example(says="2 of 100 steps skipped"),
     "stable_forms": Example(says="stabilized loss  500.157, gradient [[-0.5, 0.5]"),
     "step_through": Example(says="before it: Cumsum{axis=0}"),

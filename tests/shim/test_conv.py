@@ -265,5 +265,5 @@ def test_a_nan_made_by_a_convolution_is_explained(shim):
     function = shim.function([x, w], T.nnet.conv2d(x, w), mode=GuardMode(big_is_error=False))
     images = np.full((1, 1, 2, 2), 1e200)
     images[0, 0, 0, 0] = -1e200
-    with pytest.raises(GuardError, match="Conv|Corr"):
+    with pytest.raises(GuardError, match="(?i)conv|corr"):
         function(images, np.full((1, 1, 2, 2), 1e200))

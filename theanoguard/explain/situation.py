@@ -147,9 +147,9 @@ def matrix_text(matrix):
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         one, other = number_text(matrix[i, j]), number_text(matrix[j, i])
         return f"The matrix is not symmetric: [{i}, {j}] is {one} and [{j}, {i}] is {other}"
-    smallest = float(np.linalg.eigvalsh(matrix).min())
+    smallest = float(f"{np.linalg.eigvalsh(matrix).min():.5g}")
     for order in range(1, min(len(matrix), 100) + 1):
-        minor = float(np.linalg.det(matrix[:order, :order]))
+        minor = float(f"{np.linalg.det(matrix[:order, :order]):.5g}")
         if minor <= 0:
             return (
                 f"The matrix is not positive definite: the minor of order {order} is"
