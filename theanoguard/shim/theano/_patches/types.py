@@ -55,9 +55,13 @@ def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
 
 
 def same_in_theano(one, other):
-    """Whether two types differ in nothing that Theano's types have: dtype and broadcast pattern."""
+    """Whether two types differ in nothing that Theano's types have.
+
+    That is the dtype, the pattern of broadcasting, and the format of a sparse matrix.
+    """
     return (
         type(one) is type(other)
+        and getattr(one, "format", None) == getattr(other, "format", None)
         and one.dtype == other.dtype
         and one.broadcastable == other.broadcastable
     )
