@@ -201,7 +201,7 @@ def scalar_carries(op, inputs, outputs, operand):
         Outputs that nothing is carried to are missing.
     """
     if isinstance(op, ps.Composite):
-        return _carried_through(op.fgraph, operand)
+        return carried_through(op.fgraph, operand, _scalar_node_carries)
     kinds = _CARRIED.get(type(op))
     if kinds is None or not all(map(is_float, (inputs[operand], *outputs))):
         return {}
@@ -209,13 +209,31 @@ def scalar_carries(op, inputs, outputs, operand):
     return {0: kind} if kind else {}
 
 
-def _carried_through(fgraph, operand):
-    """What the scalar graph of a fused operation carries from one of its inputs."""
+def _scalar_node_carries(node, operand):
+    return scalar_carries(node.op, node.inputs, node.outputs, operand)
+
+
+def carried_through(fgraph, operand, carries):
+    """Return what a graph carries from one of its inputs to its outputs.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph or FrozenFunctionGraph
+    operand : int
+        Position among ``fgraph.inputs``.
+    carries : callable
+        ``carries(node, operand)`` returns what a node of the graph carries, by output.
+
+    Returns
+    -------
+    dict of int to Kind
+        Outputs that nothing is carried to are missing.
+    """
     reached = {fgraph.inputs[operand]: {Kind.NAN: Kind.NAN, Kind.INF: Kind.INF}}
     for node in fgraph.toposort():
         for i, variable in enumerate(node.inputs):
             arriving = reached.get(variable, {})
-            for o, kind in scalar_carries(node.op, node.inputs, node.outputs, i).items():
+            for o, kind in carries(node, i).items() if arriving else ():
                 leaving = reached.setdefault(node.outputs[o], {})
                 for start, now in arriving.items():
                     if now in kind:

@@ -32,6 +32,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import TensorType
 
+from theanoguard._facts import SELECTING
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import (
     IfElse,
@@ -42,18 +43,6 @@ from theanoguard._pytensor import (
 )
 
 # ---------------------------------------------------------------- what is known of an op
-
-# Scalar operations that give one of these operands, or its magnitude.
-SELECTING = {
-    ps.Identity: slice(0, 1),
-    ps.Neg: slice(0, 1),
-    ps.Abs: slice(0, 1),
-    ps.ScalarMaximum: slice(0, 2),
-    ps.ScalarMinimum: slice(0, 2),
-    ps.Second: slice(1, 2),
-    ps.Switch: slice(1, 3),
-    ps.Clip: slice(0, 3),
-}
 
 # Scalar operations with a bounded result for every operand that is not NaN.
 BOUNDED = {

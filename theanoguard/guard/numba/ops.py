@@ -10,6 +10,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 from theanoguard.explain.replay import copy_value
+from theanoguard.guard.graph.checks import CompiledOp
 
 SIGNALS = TensorType("int64", (None,))
 
@@ -17,13 +18,6 @@ SIGNALS = TensorType("int64", (None,))
 # and whether a loop or the call was cut short.
 FOUND, FLAGS, COUNTING, CUT = range(4)
 N_SIGNALS = 4
-
-
-class CompiledOp(Op):
-    """An operation that exists in a graph for Numba alone, which compiles it."""
-
-    def perform(self, node, inputs, output_storage):
-        raise NotImplementedError(f"{type(self).__name__} is compiled, never run in Python")
 
 
 class Watch(CompiledOp):

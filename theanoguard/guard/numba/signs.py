@@ -29,6 +29,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from theanoguard._facts import (
     SIGNALLING,
     Kind,
+    carried_through,
     carries,
     constant_kinds,
     holds_nonfinite,
@@ -226,28 +227,7 @@ def carried(node, operand, products):
     if isinstance(node.op, ps.ScalarOp):
         return scalar_carries(node.op, node.inputs, node.outputs, operand)
     if isinstance(node.op, OpFromGraph):
-        return _carried_through(inner_graph(node.op), operand, products)
+        return carried_through(
+            inner_graph(node.op), operand, lambda inner, i: carried(inner, i, products)
+        )
     return carries(node, operand)
-
-
-def _carried_through(fgraph, operand, products):
-    """Return what a graph carries from one of its inputs to its outputs."""
-    reached = {fgraph.inputs[operand]: {Kind.NAN: Kind.NAN, Kind.INF: Kind.INF}}
-    for node in fgraph.toposort():
-        for i, variable in enumerate(node.inputs):
-            arriving = reached.get(variable)
-            if arriving is None:
-                continue
-            for o, kind in carried(node, i, products).items():
-                leaving = reached.setdefault(node.outputs[o], {})
-                for start, now in arriving.items():
-                    if now in kind:
-                        leaving[start] = Kind.NAN if now == Kind.NAN else Kind.BOTH
-    found = {}
-    for i, output in enumerate(fgraph.outputs):
-        kinds = Kind.NONE
-        for start in reached.get(output, {}):
-            kinds |= start
-        if kinds:
-            found[i] = kinds
-    return found
