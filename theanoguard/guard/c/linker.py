@@ -27,7 +27,8 @@ from theanoguard._pytensor import (
 from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
-from theanoguard.guard.c.plan import REASONS, WRITING, WatchPlan
+from theanoguard.guard.c.plan import REASONS, WatchPlan
+from theanoguard.guard.elements import WRITING
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.reporting import Reporter, Rows, Snapshot
 from theanoguard.guard.rerun import SecondRun
