@@ -22,7 +22,7 @@ f = pytensor.function([x], pt.log(pt.exp(x @ w) - 1).sum(), mode=GuardMode())
 with tempfile.TemporaryDirectory() as folder:
     script = Path(folder) / "fault.py"
     try:
-        f(np.array([[1.0, 0.5], [2.0, 3.0]]))
+        f(np.array([[1.0, 0.25], [2.0, 3.0]]))
     except GuardError as error:
         print(str(error).splitlines()[0])
         error.save_repro(script)

@@ -29,13 +29,20 @@ from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
-from theanoguard.guard.errors import GuardError
 from theanoguard.guard.reporting import Reporter, Rows, Snapshot
 from theanoguard.guard.rerun import SecondRun
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.verdict import made_bad
 
 logger = logging.getLogger("theanoguard")
+
+
+class FoundEarly(Exception):
+    """Ends a call whose error is known before its last node has run.
+
+    The error itself is kept by the guard: out of what passes through them, PyTensor's virtual
+    machines in Python make another exception, of the same class and with a longer text.
+    """
 
 
 class Thunk:
@@ -187,6 +194,7 @@ class GuardRuntime(Reporter):
         self.undone = False  # what the call has overwritten is as it was before
         self.live = {}  # outputs of nodes with side effects, by node and steps
         self.looked = False  # before the call has ended
+        self.early = None  # the error that this look has found
         self.reported = set()  # in this call
         me = weakref.ref(self)  # the kernel must not keep the function alive
         self.kernel = self.module.Guard(
@@ -308,9 +316,9 @@ class GuardRuntime(Reporter):
         suspicion = guard.kernel.end()
         if suspicion and not guard.looked:
             guard.looked = True
-            error = guard.look(suspicion, so_far=True)
-            if error is not None:
-                raise error
+            guard.early = guard.look(suspicion, so_far=True)
+            if guard.early is not None:
+                raise FoundEarly
 
     def keep_live(self, node):
         """Keep the outputs of a node with side effects, which has just run."""
@@ -502,10 +510,10 @@ class GuardRuntime(Reporter):
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
             try:
-                ours = None
-                if isinstance(error, GuardError) and self.undone:
-                    ours = error  # from a look before the call had ended
-                elif isinstance(error, Exception) and not self.acting:
+                ours, self.early = self.early, None
+                if not isinstance(error, Exception):
+                    ours = None
+                elif ours is None and not self.acting:
                     suspicion = self.kernel.end()
                     ours = self.look(suspicion) if suspicion else None
             finally:
