@@ -47,7 +47,11 @@ doctest_test_doctest_blocks = ""
 doctest_default_flags = doctest.ELLIPSIS | doctest.DONT_ACCEPT_TRUE_FOR_1
 # Nothing but the directory is set up: the reader sees every name that an example uses.
 doctest_global_setup = """
-import os, tempfile
-folder = tempfile.TemporaryDirectory()
-os.chdir(folder.name)
+import os as _os, tempfile as _tempfile
+_before, _folder = _os.getcwd(), _tempfile.TemporaryDirectory()
+_os.chdir(_folder.name)
+"""
+doctest_global_cleanup = """
+_os.chdir(_before)
+_folder.cleanup()
 """
