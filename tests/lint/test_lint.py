@@ -78,13 +78,13 @@ EARLIER = {
 NOT_VISIBLE = {
     "bad_input": "the NaN is in the data",
     "bad_shared_weight": "the Inf is in a value; found with shared_values=True",
-    "cast_overflows": "a cast to float32 overflows at magnitudes that nothing in the graph tells",
-    "cholesky_of_indefinite": "whether a matrix is positive definite is no matter of bounds",
-    "custom_op": "what an operation of the user's own does is not known",
-    "dot_overflows": "products overflow at magnitudes that nothing in the graph tells",
+    "cast_overflows": "a cast to float32 overflows at magnitudes that the graph does not show",
+    "cholesky_of_indefinite": "bounds do not show whether a matrix is positive definite",
+    "custom_op": "lint does not know what your own operation computes",
+    "dot_overflows": "products overflow at magnitudes that the graph does not show",
     "learning_rate_too_high": "how large a step may be depends on the loss",
-    "product_overflows": "products overflow at magnitudes that nothing in the graph tells",
-    "sum_overflows": "sums overflow at magnitudes that nothing in the graph tells",
+    "product_overflows": "products overflow at magnitudes that the graph does not show",
+    "sum_overflows": "sums overflow at magnitudes that the graph does not show",
 }
 
 

@@ -575,32 +575,32 @@ RULES = {
         ),
         Rule(
             "log-of-zero",
-            "a logarithm of what is not bounded away from 0 (``log1p``: from -1)",
+            "a logarithm whose argument can be 0 or negative (``log1p``: -1 or below)",
             _each_node(_out_of_domain("log-of-zero")),
         ),
         Rule(
             "division-by-zero",
-            "a divisor that is not bounded away from 0",
+            "a divisor that can be 0",
             _each_node(_out_of_domain("division-by-zero")),
         ),
         Rule(
             "sqrt-at-zero",
-            "a root, or a norm, of what may be negative, or 0 where it is differentiated",
+            "a root or a norm whose argument can be negative, or is differentiated and can be 0",
             _each_node(_out_of_domain("sqrt-at-zero")),
         ),
         Rule(
             "power-at-zero",
-            "a fractional or negative power of what may be negative or 0",
+            "a fractional or negative power whose base can be negative or 0",
             _each_node(_out_of_domain("power-at-zero")),
         ),
         Rule(
             "exp-overflow",
-            "an exponential of what has no upper bound",
+            "an exponential whose argument has no upper bound",
             _each_node(_out_of_domain("exp-overflow")),
         ),
         Rule(
             "arc-out-of-range",
-            "an inverse sine, cosine, ... of what may leave its domain",
+            "an inverse sine, cosine, ... whose argument can leave the domain",
             _each_node(_out_of_domain("arc-out-of-range")),
         ),
         Rule(
@@ -610,7 +610,7 @@ RULES = {
         ),
         Rule(
             "softmax-of-infinity",
-            "a softmax of what is masked with -inf",
+            "a softmax of values that are masked with -inf",
             _each_node(_softmax_of_infinity),
         ),
         Rule(
@@ -620,17 +620,17 @@ RULES = {
         ),
         Rule(
             "float32-sum",
-            "a sum of a million terms or more, added up in float32",
+            "a sum of a million terms or more in float32",
             _each_node(_float32_sum),
         ),
         Rule(
             "float64-constant",
-            "a float64 constant that makes float64 of a float32 graph",
+            "a float64 constant that turns a float32 graph into float64",
             _each_node(_float64_constant),
         ),
         Rule(
             "scan-without-clipping",
-            "a ``scan`` whose state or gradient nothing bounds",
+            "a ``scan`` whose state or gradient has no bound",
             _scan,
         ),
         Rule(
