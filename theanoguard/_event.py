@@ -145,6 +145,8 @@ class GuardEvent:
 
         Examples
         --------
+        >>> from theanoguard import GuardEvent
+        >>> from theanoguard.records import PathStep
         >>> event = GuardEvent("nan", "node", "Log(x)", "Log", None, 0, "float64", (3,), 3,
         ...                    1, 0, 0, 0, (2,), float("nan"), (PathStep("Scan", 4),))
         >>> line = event.to_json()

@@ -132,6 +132,7 @@ def test_values(mode: str = "raise", seed: int | None = None) -> Iterator[None]:
 
     Examples
     --------
+    >>> from theanoguard.testvalue import test_values
     >>> import numpy as np, pytensor.tensor as pt
     >>> with test_values("raise"):
     ...     x = pt.matrix("x")
@@ -516,6 +517,7 @@ def get_test_value(variable: Any) -> Any:
 
     Examples
     --------
+    >>> from theanoguard.testvalue import get_test_value
     >>> import pytensor.tensor as pt
     >>> x = pt.dscalar("x")
     >>> x.tag.test_value = 3.0
@@ -582,6 +584,7 @@ def eval_intermediate_values(outputs, inputs=None):
 
     Examples
     --------
+    >>> from theanoguard.testvalue import eval_intermediate_values
     >>> import numpy as np, pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> y = x * 2

@@ -93,6 +93,39 @@ def test_every_public_name_is_in_the_reference(tmp_path):
     assert [name for name in names if name not in guard] == []
 
 
+DESCRIBED = re.compile(r"^\.\. auto(?:class|function):: (theanoguard[\w.]*)$", re.MULTILINE)
+
+
+def described_objects():
+    """Dotted names of the classes and functions that the pages describe."""
+    pages = (path.read_text(encoding="utf-8") for path in DOCS.glob("*.rst"))
+    names = {name for page in pages for name in DESCRIBED.findall(page)}
+    return sorted(names | {f"theanoguard.{n}" for n in {*theanoguard.__all__} - BY_IPYTHON})
+
+
+@pytest.mark.parametrize("name", described_objects())
+def test_examples_run_as_displayed(name):
+    """Every name that an example uses is imported by the example."""
+    finder = doctest.DocTestFinder()
+    value = pkgutil.resolve_name(name)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in [] if inspect.ismodule(value) else finder.find(value, name):
+        test.globs = {"__name__": "__main__"}
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+def test_pages_show_all_their_names():
+    """No page runs code that it does not show, except for what is typed at a prompt."""
+    hidden = {
+        path.stem: path.read_text(encoding="utf-8").count("testsetup::")
+        for path in DOCS.glob("*.rst")
+    }
+    assert {name for name, count in hidden.items() if count} == {"stepping"}
+    setup = (DOCS / "conf.py").read_text(encoding="utf-8").partition("doctest_global_setup")[2]
+    assert "import numpy" not in setup and "pytensor" not in setup
+
+
 REFERENCE = re.compile(
     r"(?::(?:py:)?(?:class|func|meth|attr|data|mod|obj|exc):`~?|\.\. auto\w+:: )(theanoguard[\w.]*)"
 )

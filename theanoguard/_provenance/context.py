@@ -47,8 +47,9 @@ def track_provenance():
 
     Examples
     --------
+    >>> import pytensor
     >>> import pytensor.tensor as pt
-    >>> from theanoguard._provenance import provenance
+    >>> from theanoguard import provenance, track_provenance
     >>> x = pt.vector("x")
     >>> with track_provenance():
     ...     f = pytensor.function([x], pt.log(x), mode="CVM")

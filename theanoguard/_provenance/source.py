@@ -37,6 +37,7 @@ class SourceLine:
 
     Examples
     --------
+    >>> from theanoguard.records import SourceLine
     >>> print(SourceLine("train.py", 7, "loss", "return pt.log(p)"))
     train.py:7 in loss: return pt.log(p)
     >>> print(SourceLine("<ipython-input-3-a1b2>", 2, "<module>", "y = pt.log(x)", cell=3))

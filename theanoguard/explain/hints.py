@@ -155,6 +155,8 @@ def register_hint(op, key, when, text):
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from theanoguard.explain import register_hint
     >>> from theanoguard.explain.hints import Situation, hint_for
     >>> register_hint("my_op", "my-op-zero", lambda s: s.operands[0] == 0, "never give it {0}")
     >>> hint_for(Situation("my_op", (0.0,), np.nan, "float64")).text

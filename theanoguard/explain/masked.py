@@ -50,6 +50,7 @@ def find_masked(fn, *args, is_bad=not_finite, **kwargs):
 
     Examples
     --------
+    >>> from theanoguard import find_masked
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.dvector("x")
     >>> f = pytensor.function([x], pt.switch(x > 0, pt.log(x), 0.0), mode="CVM")

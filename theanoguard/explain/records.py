@@ -266,6 +266,7 @@ class Explanation:
 
         Examples
         --------
+        >>> from theanoguard import GuardEvent
         >>> import json
         >>> from theanoguard.explain import Cause, Explanation
         >>> from theanoguard._provenance import Provenance, SourceLine

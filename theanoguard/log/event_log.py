@@ -75,6 +75,7 @@ class EventLog:
 
     Examples
     --------
+    >>> from theanoguard import EventLog, GuardEvent, read_log
     >>> import os, tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> path = os.path.join(folder.name, "events.jsonl")

@@ -26,10 +26,19 @@ def task(name: str) -> Iterator[None]:
 
     Examples
     --------
+    >>> import os, tempfile
+    >>> import pytensor, pytensor.tensor as pt
+    >>> from theanoguard import GuardMode, read_log
     >>> from theanoguard.log import task
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> log = os.path.join(folder.name, "events.jsonl")
+    >>> x = pt.dscalar("x")
+    >>> f = pytensor.function([x], pt.log(x), mode=GuardMode(action="record", log=log))
     >>> with task("fold 3"):
-    ...     whereabouts()["task"]
-    'fold 3'
+    ...     _ = f(-1.0)
+    >>> [entry.task for entry in read_log(log).entries]
+    ['fold 3']
+    >>> folder.cleanup()
     """
     token = _task.set(str(name))
     try:

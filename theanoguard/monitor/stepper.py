@@ -76,6 +76,7 @@ class Stepper:
 
     Examples
     --------
+    >>> from theanoguard import step_through
     >>> import pytensor, pytensor.tensor as pt
     >>> x = pt.dscalar("x")
     >>> f = pytensor.function([x], pt.log(pt.exp(x) + 1).sum() * x, mode="CVM")
@@ -524,6 +525,7 @@ def step_through(fn, *args, **kwargs):
 
     Examples
     --------
+    >>> from theanoguard import step_through
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.dvector("x")
     >>> f = pytensor.function([x], pt.log(x)[:2], mode="CVM")

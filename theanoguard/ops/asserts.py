@@ -284,6 +284,7 @@ class Assert(COp):
 
     Examples
     --------
+    >>> from theanoguard import Assert
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> f = pytensor.function([x], Assert("too long")(x, x.size < 2), mode="CVM")
@@ -518,6 +519,7 @@ def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variab
 
     Examples
     --------
+    >>> from theanoguard.ops import assert_shape
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> x = pt.matrix("x")
     >>> f = pytensor.function([x], assert_shape(x, (None, 3)).sum(), mode="CVM")
@@ -563,6 +565,7 @@ def assert_finite(x: Any, msg: str | None = None) -> Variable:
 
     Examples
     --------
+    >>> from theanoguard.ops import assert_finite
     >>> import pytensor.tensor as pt
     >>> i = pt.ivector("i")
     >>> assert_finite(i) is i
@@ -604,6 +607,7 @@ def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None =
 
     Examples
     --------
+    >>> from theanoguard.ops import assert_in_range
     >>> import numpy as np, pytensor, pytensor.tensor as pt
     >>> p = pt.vector("p")
     >>> f = pytensor.function([p], assert_in_range(p, 0, 1).sum(), mode="CVM")

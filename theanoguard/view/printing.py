@@ -104,6 +104,7 @@ def debugprint(
 
     Examples
     --------
+    >>> from theanoguard import debugprint
     >>> import pytensor.tensor as pt
     >>> x = pt.vector("x")
     >>> print(debugprint(pt.log(x), file="str", values={x: [1.0, 4.0]}), end="")
@@ -348,6 +349,7 @@ def pydotprint(
 
     Examples
     --------
+    >>> from theanoguard import pydotprint
     >>> import pytensor.tensor as pt
     >>> picture = pydotprint(pt.log(pt.vector("x")), format="dot", return_image=True)
     >>> picture.startswith(b"digraph")

@@ -44,6 +44,7 @@ def inspect_graph(thing, *, values=None, events=None, times=None):
 
     Examples
     --------
+    >>> from theanoguard import inspect_graph
     >>> import pytensor.tensor as pt
     >>> x = pt.dvector("x")
     >>> looked_at = inspect_graph(pt.log(x))
