@@ -152,3 +152,63 @@ def test_old_names_of_numpy():
         np.testing.dec.skipif(False)(lambda: None)()
     finally:
         undo()
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "text"),
+    [
+        ("T.grad(v, v)", TypeError, "cost must be a scalar."),
+        ("T.dot(x, 'a')", TypeError, "Cannot convert a to TensorType"),
+        ("T.exp('a')", TypeError, "Cannot convert a to TensorType"),
+        ("T.concatenate([x, v])", TypeError, "Join() can only join tensors with the same number"),
+        ("T.concatenate(x)", TypeError, "make sure you did not forget () or [] around arguments"),
+        ("x.dimshuffle(0, 2)", ValueError, "new_order[1] is 2, but the input only has 2 axes."),
+        ("x.dimshuffle(0, 0)", ValueError, "The same input dimension may not appear twice"),
+        ("x.dimshuffle('y')", TypeError, "DimShuffle indices must be python ints. Got: 'y'"),
+        (
+            "theano.ifelse.ifelse(x, v, v)",
+            TypeError,
+            "Condition given to the op has to be a scalar",
+        ),
+        (
+            "theano.ifelse.ifelse(s, v, x)",
+            TypeError,
+            "The two branches should have identical types",
+        ),
+        ("T.jacobian(x, v)", AssertionError, "use flatten to make it a vector"),
+        ("T.hessian(x.sum(), x)", AssertionError, "(list of) 1 dimensional variable as `wrt`"),
+        ("theano.function([x], 'x')", TypeError, "Outputs must be theano Variable or Out"),
+        (
+            "theano.function([x], x, givens=[(x, v)])",
+            RuntimeError,
+            "consists in using `theano.clone`",
+        ),
+        ("theano.function([x], x)()", TypeError, "Missing required input: x"),
+        (
+            "theano.function([x], x)(1, 2)",
+            TypeError,
+            "Too many parameter passed to theano function",
+        ),
+        (
+            "theano.function([x], x)(y=1)",
+            TypeError,
+            "Unknown input or state: y. The function has 1",
+        ),
+        ("x.__setitem__(0, 1)", TypeError, "'TensorVariable' object does not support item assign"),
+    ],
+)
+def test_what_theano_refuses_in_its_words(shim, source, kind, text):
+    T = shim.tensor
+    made = {"theano": shim, "T": T, "x": T.dmatrix("x"), "v": T.dvector("v"), "s": T.dscalar("s")}
+    with pytest.raises(kind) as caught:
+        eval(source, made)
+    words = " ".join(map(str, caught.value.args))
+    assert text in words
+    assert "pytensor" not in words.lower()
+
+
+def test_modules_that_theano_loads_by_the_way(shim):
+    # In 1.0.5 the first gradient or scan loads these; programs use them without an import.
+    assert shim.tensor.signal.pool.pool_2d
+    assert shim.tensor.nnet.neighbours.images2neibs
+    assert shim.sandbox.rng_mrg.MRG_RandomStreams

@@ -8,15 +8,21 @@ import warnings as warnings
 import numpy as np
 
 from . import gof as gof
+from . import ifelse as _ifelse  # noqa: F401
 from . import tensor as tensor
 from . import version as version
 from .configdefaults import config as config
 from .misc import frozendict as _frozendict  # noqa: F401
 from .misc import ordered_set as _ordered_set  # noqa: F401
 from .sandbox import cuda as _cuda  # noqa: F401
+from .sandbox import rng_mrg as _rng_mrg  # noqa: F401
 from .scalar import sharedvar as _scalar_sharedvar  # noqa: F401
+from .tensor import fft as _fft  # noqa: F401
 from .tensor import shared_randomstreams as _shared_randomstreams  # noqa: F401
 from .tensor import slinalg as _slinalg  # noqa: F401
+from .tensor.nnet import conv3d2d as _conv3d2d  # noqa: F401
+from .tensor.nnet import neighbours as _neighbours  # noqa: F401
+from .tensor.signal import pool as _pool  # noqa: F401
 
 __version__ = version.version
 __api_version__ = 1

@@ -10,12 +10,37 @@ WORDS = [
     (r"\bPyTensor flags?\b", "Theano flag"),
     (r"Input dimension mismatch: \(", "Input dimension mis-match. ("),
     (r"\bpytensor\.function\b", "theano.function"),
+    (r"\bpytensor\.clone_replace\b", "theano.clone"),
     (r"\bpytensor\.(scan|grad|shared|config|gradient|tensor|printing)\b", r"theano.\1"),
     (r"\bpt\.(\w+)", r"theano.tensor.\1"),
     (r"\b(tensor\.)?specify_broadcastable\b", "theano.tensor.addbroadcast"),
     (r"\bPyTensor is not able\b", "Theano is not able"),
+    (r"\bpytensor (function|Variable)\b", r"theano \1"),
     (r"\bPYTENSOR_FLAGS\b", "THEANO_FLAGS"),
     (r"\.pytensorrc\b", ".theanorc"),
+    (r"\bScalarType\(", "Scalar("),
+    (r"is created \(use Theano flag", "is created(use Theano flag"),
+    (r"\ACost must be a scalar\.", "cost must be a scalar."),
+    (r"\AMissing input: ", "Missing required input: "),
+    (r"\AUnknown input: ", "Unknown input or state: "),
+    (
+        r"\AOnly tensors with the same number of dimensions can be joined\.",
+        "Join() can only join tensors with the same number of dimensions.",
+    ),
+    (
+        r"\AThe 'tensors' argument must be either a tuple or a list\.",
+        "The 'tensors' argument must be either a tuple or a list, make sure you did not forget () "
+        "or [] around arguments of concatenate.",
+    ),
+    (
+        r"\AThe condition argument must be a truthy scalar value",
+        "Condition given to the op has to be a scalar with 0 standing for False, anything else "
+        "for True",
+    ),
+    (
+        r"\AIfElse requires compatible \w+ values for both branches:",
+        "The two branches should have identical types, but",
+    ),
 ]
 
 

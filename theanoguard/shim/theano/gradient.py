@@ -4,8 +4,12 @@ from functools import wraps
 
 from pytensor.gradient import GradientError, ZeroGrad, pullback, pushforward, zero_grad, zero_grad_
 from pytensor.gradient import grad as pt_grad
+from pytensor.gradient import hessian as pt_hessian
+from pytensor.gradient import jacobian as pt_jacobian
 from pytensor.gradient import verify_grad as pt_verify_grad
 from pytensor.graph.basic import Variable
+
+from ._words import theanos_words
 
 ConsiderConstant = ZeroGrad
 consider_constant = zero_grad
@@ -13,12 +17,35 @@ consider_constant_ = zero_grad_
 
 
 @wraps(pt_grad)
+@theanos_words()
 def grad(cost, wrt, *args, **kwargs):
     """Return the gradients of `cost`; what is no variable has none."""
     for elem in wrt if isinstance(wrt, list | tuple) else [wrt]:
         if not isinstance(elem, Variable):
             raise TypeError(f"Expected Variable, got {elem} of type {type(elem)}")
     return pt_grad(cost, wrt, *args, **kwargs)
+
+
+@wraps(pt_jacobian)
+def jacobian(expression, wrt, *args, **kwargs):
+    """Return the Jacobian of `expression`, which is a vector."""
+    assert isinstance(expression, Variable), "tensor.jacobian expects a Variable as `expression`"
+    assert expression.ndim < 2, (
+        "tensor.jacobian expects a 1 dimensional variable as `expression`. If not use flatten to "
+        "make it a vector"
+    )
+    return pt_jacobian(expression, wrt, *args, **kwargs)
+
+
+@wraps(pt_hessian)
+def hessian(cost, wrt, *args, **kwargs):
+    """Return the Hessian of `cost`, which is a scalar, by `wrt`, one or more vectors."""
+    assert isinstance(cost, Variable), "tensor.hessian expects a Variable as `cost`"
+    assert cost.ndim == 0, "tensor.hessian expects a 0 dimensional variable as `cost`"
+    for elem in wrt if isinstance(wrt, list | tuple) else [wrt]:
+        assert isinstance(elem, Variable), "tensor.hessian expects a (list of) Variable as `wrt`"
+        assert elem.ndim == 1, "tensor.hessian expects a (list of) 1 dimensional variable as `wrt`"
+    return pt_hessian(cost, wrt, *args, **kwargs)
 
 
 def Rop(f, wrt, eval_points, disconnected_outputs="raise", return_disconnected="zero"):

@@ -2,11 +2,17 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytensor.graph import utils
+from pytensor.graph.op import Op
+from pytensor.tensor import _as_tensor_variable
+from pytensor.tensor.variable import _tensor_py_operators
 
+from .._words import translate
+from ..tensor.var import AsTensorError
 from . import Patch
 
 _extract = utils.simple_extract_stack
@@ -42,7 +48,49 @@ class Level:
         return lambda: logger.setLevel(before)
 
 
+_call = Op.__call__
+
+
+def call(self, *inputs, **kwargs):
+    """Apply an operation; it refuses inputs in Theano's words."""
+    try:
+        return _call(self, *inputs, **kwargs)
+    except Exception as error:
+        translate(error)
+        raise
+
+
+def refuse_text(x, name, ndim, **kwargs):
+    """Raise Theano's exception for a text where a tensor is wanted."""
+    raise AsTensorError(f"Cannot convert {x} to TensorType", type(x))
+
+
+def refuse_assignment(self, key, value):
+    """Raise Python's own exception, with what Theano has instead."""
+    raise TypeError(
+        f"'{type(self).__name__}' object does not support item assignment.  "
+        "Use theano.tensor.set_subtensor(x[...], y), which returns a new variable."
+    )
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """How PyTensor converts what a class describes, while the shim is in place."""
+
+    kind: type
+    convert: Callable
+
+    def apply(self):
+        """Register the conversion and return a function that registers what was there."""
+        before = _as_tensor_variable.dispatch(self.kind)
+        _as_tensor_variable.register(self.kind, self.convert)
+        return lambda: _as_tensor_variable.register(self.kind, before)
+
+
 PATCHES = [
+    Patch(Op, "__call__", call),
+    Patch(_tensor_py_operators, "__setitem__", refuse_assignment),
+    Conversion(str, refuse_text),
     Patch(utils, "simple_extract_stack", extract_stack),
     # ``logging.basicConfig(level=logging.INFO)`` is for the user's own messages.
     Level("pytensor", logging.WARNING),

@@ -219,7 +219,11 @@ def join(axis, *tensors_list):
 def concatenate(tensor_list, axis=0):
     """Join the tensors of a list along an axis, which may be symbolic."""
     if not isinstance(tensor_list, list | tuple):
-        raise TypeError("The 'tensors' argument must be either a tuple or a list.", tensor_list)
+        raise TypeError(
+            "The 'tensors' argument must be either a tuple or a list, make sure you did not forget "
+            "() or [] around arguments of concatenate.",
+            tensor_list,
+        )
     return join(axis, *tensor_list)
 
 
