@@ -382,15 +382,12 @@ for _op in ger_ops:
 
 
 @_carried.register(IncSubtensor)
-def _(op, node, i):  # what is overwritten is lost
-    return Kind.BOTH if i == 1 or (i == 0 and not op.set_instead_of_inc) else Kind.NONE
+def _(op, node, i):  # what is overwritten is lost, and what is written where there is no place
+    return Kind.BOTH if i == 0 and not op.set_instead_of_inc else Kind.NONE
 
 
 for _op in advanced_increment_ops:
-
-    @_carried.register(_op)
-    def _(op, node, i):  # an element may be written to twice
-        return Kind.BOTH if i < 2 and not op.set_instead_of_inc else Kind.NONE
+    _carried.register(_op, _carried.dispatch(IncSubtensor))
 
 
 def carries(node, operand):

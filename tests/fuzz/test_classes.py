@@ -25,6 +25,9 @@ OPEN = {
 }
 
 
+ONLY_C = ("scalars_in_the_python_virtual_machine", "storage_that_variables_of_a_python_loop_share")
+
+
 def case(test):
     """Note a case: a function that returns what :func:`pytest.raises` must see, or asserts."""
     CASES[test.__name__] = test
@@ -182,6 +185,23 @@ def a_product_without_rows_shows_nothing():
 
 
 @case
+def an_empty_array_shows_nothing():
+    """Where no big values are looked for, the results show what enters: not if they are empty."""
+    x, v, y, n = pt.dmatrix("x"), vector("v"), pt.dscalar("y"), pt.lscalar("n")
+    weights = pytensor.shared(np.full((20, 4), np.nan), name="W")
+    for inputs, outputs, arguments, role in (
+        ([x], pt.dot(x, weights), [np.ones((0, 20))], "shared"),
+        ([x], pt.dot(x, weights).sum(), [np.ones((0, 20))], "shared"),
+        ([v, y], (v * y).sum(), [np.ones(0), np.nan], "input"),
+        ([v, y, n], pt.inc_subtensor(v[:n], y), [np.ones(3), np.nan, 0], "input"),
+        ([y, n], pt.alloc(y, n).sum(), [np.inf, 0], "input"),
+    ):
+        fn = function(inputs, outputs, big_is_error=False)
+        for _ in range(2):
+            assert raises(fn, *arguments).role == role
+
+
+@case
 def a_loop_without_steps_shows_nothing():
     weights, n = pytensor.shared(np.ones(60), name="W"), pt.lscalar("n")
     total = pytensor.scan(
@@ -195,6 +215,15 @@ def a_loop_without_steps_shows_nothing():
     fn(3)
     weights.get_value(borrow=True, return_internal_type=True)[33] = np.nan
     assert raises(fn, 0).role == "shared"
+
+
+@case
+def an_argument_that_may_be_overwritten():
+    """What was made in its place does not enter with it."""
+    x = vector()
+    for made, kind in ((pt.log(x), "nan"), (pt.exp(x + 800), "inf")):
+        fn = function([pytensor.In(x, mutable=True)], made)
+        assert (raises(fn, np.array([2.0, -1.0])).role, kind) == ("node", kind)
 
 
 # ---------------------------------------------------------------- 4: the arithmetic of the dtype
@@ -283,6 +312,17 @@ def scalars_in_the_python_virtual_machine():
         assert raises(fn, -1.0).op in ("Log", "Sqrt")
 
 
+@case
+def storage_that_variables_of_a_python_loop_share():
+    """A NaN that raises no flag, seen in a value that is computed in another one's storage."""
+    x, s = vector(dtype="float32"), pytensor.shared(np.float32(0), name="s")
+    scores = pt.erfinv(pt.tanh(x) + x)
+    updates = {s: pt.cast(s * 0.9 + scores[::-1].mean(), "float32")}
+    fn = function([x], scores * 2, updates, linker="vm", big_is_error=False)
+    fn(np.array([0.1, 0.2], "float32"))
+    raises(fn, np.array([0.1, 3.0], "float32"))
+
+
 # ---------------------------------------------------------------- 9: actions that go on
 
 
@@ -349,7 +389,7 @@ def the_discarded_branch_is_no_error_of_the_result():
 def test_class(name, request):
     reason = OPEN.get((name, backend()))
     if backend() != "c":
-        if name == "scalars_in_the_python_virtual_machine":
+        if name in ONLY_C:
             pytest.skip("is about the C backend")
         if name == "an_overflow_of_float16":
             pytest.skip("Numba has no float16")

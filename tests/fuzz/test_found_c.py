@@ -8,6 +8,8 @@ import pytest
 from guarding import backend
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard.guard.c import linker
+from theanoguard.guard.rerun import WatchedKernels
 
 pytestmark = pytest.mark.skipif(backend() != "c", reason="is about the C backend")
 
@@ -36,6 +38,69 @@ def test_what_was_raised_before_a_verdict_is_kept():
     with pytest.raises(GuardError) as caught:
         fn(large, -positive)
     assert caught.value.event.op == "Log"
+
+
+def test_what_enters_shows_where_the_flags_mean_nothing():
+    """A node that has raised flags in a healthy call was asked whether it had *made* the NaN."""
+    x, weights = pt.dvector("x"), pytensor.shared(np.ones(3), name="W")
+    mode = GuardMode(True, True, False, optimizer="fast_run").excluding("fusion")
+    fn = pytensor.function([x], pt.log(pt.sigmoid(x) + weights), mode=mode)
+    runtime = fn.vm.guard
+    for flags_work in (True, False):
+        runtime.plan.learn(loud=runtime.plan.order, flags_work=flags_work)
+        runtime.follow_plan()
+        for bad in (np.nan, np.inf):
+            weights.set_value(np.array([1.0, bad, 1.0]))
+            with pytest.raises(GuardError) as caught:
+                fn(np.ones(3))
+            assert caught.value.event.role == "shared"
+
+
+def test_another_error_teaches_nothing():
+    """An error message computes with NumPy: flags that are raised then are no node's."""
+    x, y = pt.dvectors("x", "y")
+    fn = pytensor.function([x, y], pt.log(x) + y, mode=GuardMode(True, True, True))
+    for _ in range(5):
+        with pytest.raises(ValueError, match="dimension"):
+            fn(np.ones(3), np.ones(4))
+    assert fn.vm.guard.plan.flags_work
+
+
+def test_flags_that_nobody_explains():
+    """A few of them are a signal handler's; many are not."""
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(x), mode=GuardMode(True, True, False))
+    runtime = fn.vm.guard
+    kernel = runtime.kernel
+
+    class Flagged:
+        def __getattr__(self, name):
+            return (lambda: 1) if name == "end" else getattr(kernel, name)
+
+    runtime.kernel = Flagged()
+    for _ in range(linker.UNEXPLAINED):
+        assert runtime.plan.flags_work
+        fn(np.ones(3))
+    runtime.kernel = kernel
+    assert not runtime.plan.flags_work
+    with pytest.raises(GuardError):
+        fn(np.full(3, 1000.0))
+
+
+def test_a_second_run_that_fails(monkeypatch):
+    """A sign of a bad value is never dropped, also if memory ends while it is looked at."""
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(x) + pt.tanh(x), mode=GuardMode(True, True, False))
+
+    def fails(self, node, inputs):
+        raise MemoryError
+
+    monkeypatch.setattr(WatchedKernels, "run", fails)
+    with pytest.raises(MemoryError) as caught:
+        fn(np.full(3, 1000.0))
+    assert "theanoguard" in caught.value.__notes__[0]
+    monkeypatch.undo()
+    fn(np.ones(3))
 
 
 def test_a_program_that_was_played():

@@ -6,12 +6,22 @@ while no operand is, and which nodes only choose among their operands.
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp
+from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import math as psm
-from pytensor.tensor.basic import AllocEmpty, MakeVector
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.special import Softmax
+from pytensor.tensor.basic import (
+    AllocEmpty,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.sort import SortOp
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard import _facts
@@ -135,3 +145,38 @@ def keeps_size(node, index, limit):
     constants = [v for v in node.inputs if isinstance(v, Constant) and v in data]
     fits = not any(np.any(~(np.abs(np.asarray(v.data)) <= limit)) for v in constants)
     return moves and same and fits and dtypes <= {output.type.dtype}
+
+
+# ---------------------------------------------------------------- empty arrays
+
+KEEPING = (
+    CAReduce,
+    CheckAndRaise,
+    CumOp,
+    DeepCopyOp,
+    DimShuffle,
+    IncSubtensor,
+    Join,
+    LogSoftmax,
+    MakeVector,
+    Reshape,
+    ScalarFromTensor,
+    Softmax,
+    SortOp,
+    SpecifyShape,
+    TensorFromScalar,
+    ViewOp,
+    *advanced_increment_ops,
+)
+"""Operations of which no output is empty where an operand that they carry on is not."""
+
+
+def may_lose(node, operand, index):
+    """Whether an output may be empty though an operand is not, so that the output shows nothing."""
+    if isinstance(node.op, KEEPING):
+        return False
+    lengths = node.outputs[index].type.shape
+    if isinstance(node.op, Elemwise):
+        own = node.inputs[operand].type.shape
+        return any(n == 1 and not m for n, m in zip(own, lengths, strict=True))
+    return not all(lengths)

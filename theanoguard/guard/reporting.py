@@ -407,25 +407,3 @@ class Snapshot:
         now = self._cell[0] if self._set_state is None else self._read(self.value)
         self()
         self._before = now
-
-
-class Rows:
-    """The elements of an array that a node is about to overwrite; `swap` puts them back.
-
-    Parameters
-    ----------
-    array : ndarray
-    index : tuple
-        Which elements, as NumPy would index them.
-    """
-
-    def __init__(self, array, index):
-        self._array = array
-        self._index = index
-        self._saved = array[index].copy()
-
-    def swap(self):
-        """Exchange the elements that are there with those that were."""
-        now = self._array[self._index].copy()
-        self._array[self._index] = self._saved
-        self._saved = now

@@ -10,15 +10,17 @@
  */
 
 enum {
-  WATCH = 1,   /* scan the outputs that are listed */
+  WATCH = 1,   /* scan the outputs that are listed, or see whether they are empty */
   BRACKET = 2, /* take in the flags before the node runs, clear them after it: they mean nothing */
   CAREFUL = 4, /* bad outputs may be right: ask for the verdict on this node */
   SAVE = 8,    /* it overwrites what a failed call must leave as it was */
-  COUNT = 16,  /* the first node of an inner graph: it counts the steps */
+  COUNT = 16,  /* a node of an inner graph that counts the steps, and lets Ctrl-C end the loop */
   PYTHON = 32, /* it has no C function */
-  KEEP = 64,   /* the flags that stand after it count: it runs an inner graph, or ends one */
+  KEEP = 64,   /* the flags that stand after it are taken in: Python code may run before the next */
   N_MODES = 128
 };
+
+enum { BAD = 1, EMPTY = 2 }; /* what a node has been suspected of */
 
 /* What the guards of a function and of its inner graphs share. */
 typedef struct {
@@ -41,7 +43,7 @@ typedef struct {
   PyObject_HEAD
   Limits limits;
   State *state;
-  int step; /* of an inner graph: steps that have begun */
+  long long step; /* of an inner graph: steps that have begun */
   int n_inputs;
   Input *inputs;
   int n_updated;
@@ -59,9 +61,10 @@ typedef struct Node {
   int (*run)(void *);
   void *context;
   Guard *guard; /* borrowed: the thunk object keeps it alive */
-  int mode, n_checks;
-  PyObject **checks; /* storage of the outputs that are scanned */
-  int index, fired;
+  int mode, n_checks, n_scans;
+  PyObject **checks; /* storage of the outputs that are scanned, then of those that show nothing if
+                        they are empty */
+  int index, fired;  /* fired: BAD, EMPTY */
   PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   int n_saves, n_overwritten;
   PyObject **saves;       /* storage of what the node overwrites and a failed call must put back */
@@ -156,8 +159,8 @@ static int run_unguarded(Node *n) {
   return 0;
 }
 
-/* Save what the node is about to overwrite.  What is no array, or overwritten in part only, is saved
- * by Python: `save(index, i)` returns an object whose `swap` undoes it. */
+/* Save what the node is about to overwrite.  Of what is no array, or overwritten in part only, Python
+ * knows how: `save(index, i)` returns an object whose `swap` undoes it, or (array, index). */
 static int save_all(Node *n) {
   Guard *g = n->guard;
   for (int i = 0; i < n->n_saves; i++) {
@@ -166,8 +169,7 @@ static int save_all(Node *n) {
     if (PyArray_Check(value) && !n->partly[i]) {
       if (undo_save(&g->undo, (PyArrayObject *)value, &n->buffers[i])) return -1;
     } else if (!undo_holds(&g->undo, value)) {
-      PyObject *saved = PyObject_CallFunction(g->save, "ii", n->index, i);
-      if (saved == NULL || undo_push(&g->undo, saved, NULL)) return -1;
+      if (undo_save_part(&g->undo, PyObject_CallFunction(g->save, "ii", n->index, i))) return -1;
     }
   }
   return 0;
@@ -192,10 +194,19 @@ static PyObject *copies_of_overwritten(Node *n) {
 
 #define SMALL 48 /* elements */
 
+/* Where no element reads an operand, a bad one in it shows nowhere further down. */
+static int has_empty_output(Node *n) {
+  for (int i = n->n_scans; i < n->n_checks; i++) {
+    PyObject *value = cell_value(n->checks[i]);
+    if (value != NULL && PyArray_Check(value) && PyArray_SIZE((PyArrayObject *)value) == 0) return 1;
+  }
+  return 0;
+}
+
 /* Scan the outputs of a node that has just run; -1 with the exception where PyTensor reads it. */
 static int check_outputs(Node *n) {
   Guard *g = n->guard;
-  for (int i = 0; i < n->n_checks; i++) {
+  for (int i = 0; i < n->n_scans; i++) {
     PyObject *value = cell_value(n->checks[i]);
     if (value != NULL && PyArray_CheckExact(value)) {
       PyArrayObject *a = (PyArrayObject *)value;
@@ -224,7 +235,12 @@ static int run_watched(Node *n) {
   State *state = g->state;
   const int mode = n->mode;
   PyObject *before = NULL;
-  if (mode & COUNT) g->step++;
+  if (mode & COUNT) {
+    g->step++;
+    if (state->looking) state->raised |= read_flags();
+    if (PyErr_CheckSignals()) return pending_error(n);
+    if (state->looking) clear_flags(); /* (of a signal handler) */
+  }
   if (!state->looking) return run_unguarded(n);
   if (mode & (BRACKET | SAVE | PYTHON)) state->raised |= read_flags();
   if ((mode & SAVE) && save_all(n)) return pending_error(n);
@@ -247,8 +263,9 @@ static int run_watched(Node *n) {
       Py_DECREF(r);
       clear_flags();
     }
-    if (bad > 0) {
-      n->fired = 1;
+    const int found = (bad > 0 ? BAD : 0) | (has_empty_output(n) ? EMPTY : 0);
+    if (found) {
+      n->fired |= found;
       state->suspect = 1;
     }
     failed = bad < 0 ? -1 : 0;
@@ -370,9 +387,8 @@ static PyObject *guard_set_updated(PyObject *self, PyObject *seq) {
   Py_RETURN_NONE;
 }
 
-/* swap_updated(): exchange what is there with what was there when the call began */
-static PyObject *guard_swap_updated(PyObject *self, PyObject *unused) {
-  Guard *g = (Guard *)self;
+/* Exchange what is in the updated storage with what was there when the call began. */
+static void swap_updated(Guard *g) {
   for (int i = 0; i < g->n_updated; i++) {
     PyObject *now = cell_value(g->updated[i]);
     if (g->before[i] == NULL || now == NULL) continue;
@@ -380,7 +396,29 @@ static PyObject *guard_swap_updated(PyObject *self, PyObject *unused) {
     PyList_SetItem(g->updated[i], 0, g->before[i]);
     g->before[i] = now;
   }
+}
+
+/* undo(): put back what the call has overwritten; once */
+static PyObject *guard_undo(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  if (g->undo.undone) Py_RETURN_NONE;
+  swap_updated(g);
+  if (undo_swap(&g->undo, 1)) return NULL;
   Py_RETURN_NONE;
+}
+
+/* redo(): take that back */
+static PyObject *guard_redo(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  if (!g->undo.undone) Py_RETURN_NONE;
+  const int failed = undo_swap(&g->undo, 0);
+  swap_updated(g);
+  if (failed) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *guard_undone(PyObject *self, PyObject *unused) {
+  return PyBool_FromLong(((Guard *)self)->undo.undone);
 }
 
 static Node *node_of(PyObject *capsule) {
@@ -448,30 +486,37 @@ fail:
   return NULL;
 }
 
-/* set_mode(capsule, mode, checks): how a node is treated from now on */
+/* set_mode(capsule, mode, scans, sizes): how a node is treated from now on */
 static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
-  PyObject *capsule, *checks, **cells;
+  PyObject *capsule, *scans, *sizes, **cells;
   int mode, n_cells;
-  if (!PyArg_ParseTuple(args, "OiO", &capsule, &mode, &checks)) return NULL;
+  if (!PyArg_ParseTuple(args, "OiO!O!", &capsule, &mode, &PyList_Type, &scans, &PyList_Type,
+                        &sizes))
+    return NULL;
   Node *n = node_of(capsule);
   if (n == NULL) return NULL;
   if (mode < 0 || mode >= N_MODES || n->guard != (Guard *)self) {
     PyErr_SetString(PyExc_ValueError, "no such mode, or a node of another guard");
     return NULL;
   }
-  if (read_cells(checks, &cells, &n_cells)) return NULL;
+  const int n_scans = (int)PyList_GET_SIZE(scans);
+  PyObject *both = PySequence_Concat(scans, sizes);
+  const int failed = both == NULL || read_cells(both, &cells, &n_cells);
+  Py_XDECREF(both);
+  if (failed) return NULL;
   free_cells(n->checks, n->n_checks);
   n->checks = cells;
   n->n_checks = n_cells;
+  n->n_scans = n_scans;
   n->mode = (mode & ~(SAVE | PYTHON)) | (n->n_saves ? SAVE : 0) | (n->run ? 0 : PYTHON);
   Py_RETURN_NONE;
 }
 
-/* fired(capsule) -> whether a scan of the node has found something since the last question */
+/* fired(capsule) -> what the node was suspected of since the last question: BAD, EMPTY */
 static PyObject *guard_fired(PyObject *self, PyObject *capsule) {
   Node *n = node_of(capsule);
   if (n == NULL) return NULL;
-  PyObject *r = PyBool_FromLong(n->fired);
+  PyObject *r = PyLong_FromLong(n->fired);
   n->fired = 0;
   return r;
 }
@@ -539,19 +584,6 @@ static PyObject *guard_commit(PyObject *self, PyObject *unused) {
 static PyObject *guard_suspect(PyObject *self, PyObject *unused) {
   ((Guard *)self)->state->suspect = 1;
   Py_RETURN_NONE;
-}
-
-/* saved() -> list of (array, its old contents) and of (what undoes, None), oldest first */
-static PyObject *guard_saved(PyObject *self, PyObject *unused) {
-  const UndoLog *log = &((Guard *)self)->undo;
-  PyObject *list = PyList_New(log->n);
-  for (int i = 0; list != NULL && i < log->n; i++) {
-    const Undo *u = &log->entries[i];
-    PyObject *pair = Py_BuildValue("OO", u->value, u->copy ? u->copy : Py_None);
-    if (pair == NULL) Py_CLEAR(list);
-    else PyList_SET_ITEM(list, i, pair);
-  }
-  return list;
 }
 
 static PyObject *guard_scan(PyObject *self, PyObject *value) {
@@ -644,12 +676,13 @@ static PyObject *guard_look(PyObject *self, PyObject *looking) {
 }
 
 static PyObject *guard_step(PyObject *self, PyObject *unused) {
-  return PyLong_FromLong(((Guard *)self)->step);
+  return PyLong_FromLongLong(((Guard *)self)->step);
 }
 
 static PyObject *guard_set_step(PyObject *self, PyObject *step) {
-  ((Guard *)self)->step = (int)PyLong_AsLong(step);
+  const long long now = PyLong_AsLongLong(step);
   if (PyErr_Occurred()) return NULL;
+  ((Guard *)self)->step = now;
   Py_RETURN_NONE;
 }
 
@@ -663,15 +696,16 @@ static PyMethodDef guard_methods[] = {
     {"set_inputs", guard_set_inputs, METH_O, "What is scanned when a call begins."},
     {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
     {"set_mode", guard_set_mode, METH_VARARGS, "How a wrapped node is treated from now on."},
-    {"fired", guard_fired, METH_O, "Whether a scan of the node has found something."},
+    {"fired", guard_fired, METH_O, "What the node was suspected of: BAD, EMPTY."},
     {"join", guard_join, METH_O, "Share the suspicions of the guard outside."},
     {"begin", guard_begin, METH_NOARGS, "Start a call; says whether something bad enters."},
     {"end", guard_end, METH_NOARGS, "What is suspicious: 1 for flags, 2 for scans."},
     {"suspect", guard_suspect, METH_NOARGS, "The call is to be looked at."},
     {"set_updated", guard_set_updated, METH_O, "What the virtual machine replaces."},
-    {"swap_updated", guard_swap_updated, METH_NOARGS, "Put that back; again: take that back."},
+    {"undo", guard_undo, METH_NOARGS, "Put back what the call has overwritten."},
+    {"redo", guard_redo, METH_NOARGS, "Take that back."},
+    {"undone", guard_undone, METH_NOARGS, "Whether it was put back."},
     {"commit", guard_commit, METH_NOARGS, "Forget what was saved."},
-    {"saved", guard_saved, METH_NOARGS, "What was saved in this call."},
     {"step", guard_step, METH_NOARGS, "Steps of the loop that have begun."},
     {"set_step", guard_set_step, METH_O, "Set their number."},
     {"look", guard_look, METH_O, "Whether to look at what follows."},
@@ -734,6 +768,8 @@ PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
   PyModule_AddIntConstant(m, "CAREFUL", CAREFUL);
   PyModule_AddIntConstant(m, "COUNT", COUNT);
   PyModule_AddIntConstant(m, "KEEP", KEEP);
+  PyModule_AddIntConstant(m, "BAD", BAD);
+  PyModule_AddIntConstant(m, "EMPTY", EMPTY);
   PyModule_AddIntConstant(m, "SMALL", SMALL);
   return m;
 }

@@ -29,12 +29,15 @@ from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
-from theanoguard.guard.reporting import Reporter, Rows, Snapshot
+from theanoguard.guard.reporting import Reporter, Snapshot
 from theanoguard.guard.rerun import SecondRun
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.verdict import made_bad
 
 logger = logging.getLogger("theanoguard")
+
+UNEXPLAINED = 3
+"""Calls with flags that no node raises when it runs alone, until flags do not count any more."""
 
 
 class FoundEarly(Exception):
@@ -173,7 +176,11 @@ class GuardRuntime(Reporter):
         policy = self.policy
         self.order = list(nodes)
         self.index = {node: i for i, node in enumerate(nodes)}
-        self.storage_map = storage_map
+        # The thunks' own: for a loop in Python, PyTensor gives variables other storage afterwards.
+        self.storage_map = dict(storage_map)
+        for node, thunk in zip(nodes, thunks, strict=True):
+            self.storage_map.update(zip(node.inputs, thunk.inputs, strict=True))
+            self.storage_map.update(zip(node.outputs, thunk.outputs, strict=True))
         self._machines = linker.bodies
         self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
         self.module = build.load() or numpy_kernel
@@ -191,7 +198,7 @@ class GuardRuntime(Reporter):
         self.told = None  # what is known of any other error on its way out
         self.looking = True
         self.acting = False  # the user's action runs
-        self.undone = False  # what the call has overwritten is as it was before
+        self.unexplained = 0  # calls with a raised flag that no node raises when it runs alone
         self.live = {}  # outputs of nodes with side effects, by node and steps
         self.looked = False  # before the call has ended
         self.early = None  # the error that this look has found
@@ -207,6 +214,9 @@ class GuardRuntime(Reporter):
             save=lambda index, i: me().save(index, i),
             verdict=lambda index, before: me().verdict(index, before),
         )
+        # Between thunks that Python calls, and after the last one, Python may run a signal handler
+        # or a finalizer, and these may clear the flags.
+        self.ends = set(nodes) if not linker.use_cloop else {v.owner for v in self.fgraph.outputs}
         self.effects = any(has_effects(node.op) for node in nodes)
         for body in self.bodies.values():
             body.join(self.kernel)
@@ -235,7 +245,7 @@ class GuardRuntime(Reporter):
         elif has_effects(node.op):
             thunk = LiveThunk(thunk, self.look_before, lambda: self.keep_live(node))
         plan = self.plan.nodes[node]
-        ends = self.parent is not None and (not self.wrapped or node is self.order[-1])
+        ends = node in self.ends or (self.parent is not None and not self.wrapped)
         numeric = any(v not in self.plan.dropped or is_numeric(v.type) for v in node.outputs)
         idle = all(self.plan.dropped.get(v) in ("not numeric", "discrete") for v in node.outputs)
         if not (plan.destroys or plan.bracketed or ends or (numeric and not idle)):
@@ -257,16 +267,20 @@ class GuardRuntime(Reporter):
         """Tell the kernel how the nodes are to be treated."""
         module, plan, cells = self.module, self.plan, self.storage_map
         first = self.parent is not None and not self.is_lazy
-        last = self.order[-1] if self.parent is not None and self.order else None
         for node, capsule in self.wrapped.items():
             treatment = plan.nodes[node]
-            mode = module.WATCH if treatment.checks else 0
+            mode = module.WATCH if treatment.checks or treatment.sizes else 0
             mode |= module.BRACKET if treatment.bracketed else 0
             mode |= module.CAREFUL if treatment.careful else 0
             mode |= module.COUNT if first else 0  # (the first node counts the steps)
-            mode |= module.KEEP if node in self.bodies or node is last else 0
+            keeps = node in self.bodies or (node in self.ends and not treatment.bracketed)
+            mode |= module.KEEP if keeps else 0
             first = False
-            self.kernel.set_mode(capsule, mode, [cells[node.outputs[i]] for i in treatment.checks])
+            scans, sizes = (
+                [cells[node.outputs[i]] for i in where]
+                for where in (treatment.checks, treatment.sizes)
+            )
+            self.kernel.set_mode(capsule, mode, scans, sizes)
         trusted = plan.policy.trusted
         self.kernel.set_inputs(
             [(cells[v], trusted and isinstance(v, SharedVariable)) for v in plan.scanned]
@@ -275,13 +289,16 @@ class GuardRuntime(Reporter):
     # -- called by the kernel
 
     def save(self, index, i):
-        """Return what undoes that a node overwrites input number `i` of its `destroys`."""
+        """Return what undoes that a node overwrites input number `i` of its `destroys`.
+
+        Of an array that is overwritten in part, the array and which of its elements are.
+        """
         node = self.order[index]
         root = self.plan.nodes[node].destroys[i]
         if isinstance(node.op, WRITING):
             values = [self.storage_map[v][0] for v in node.inputs]
             if isinstance(values[0], np.ndarray):
-                return Rows(values[0], _written_index(node.op, values))
+                return values[0], _written_index(node.op, values)
         return Snapshot(self.storage_map[root])
 
     def verdict(self, index, before):
@@ -402,10 +419,11 @@ class GuardRuntime(Reporter):
             return None  # reported when the call ends, with all that comes of it
         return self.report(self.second_run().what_enters())
 
-    def look(self, suspicion, so_far=False):
+    def look(self, suspicion, so_far=False, failed=False):
         """Run a suspicious call again; return the error to be raised, or None.
 
-        Of a call that has not ended, what has run before the next node with side effects.
+        `so_far`: of a call that has not ended, what has run before the next node with side effects.
+        `failed`: of a call that another error has ended.
         """
         if so_far and self.policy.by_result:
             return None
@@ -413,21 +431,32 @@ class GuardRuntime(Reporter):
             self.storage_map[v][0] for v in self.fgraph.outputs
         ):
             return None
-        fired = set()  # since the last call that was looked at
+        fired = {}  # since the last call that was looked at
         if not so_far:
             for runtime in self.runtimes():
-                fired |= {n for n, c in runtime.wrapped.items() if runtime.kernel.fired(c)}
-        self.undo()
+                fired |= {n: runtime.kernel.fired(c) for n, c in runtime.wrapped.items()}
+        self.kernel.undo()
         found = self.second_run().find()
         if self.policy.audit and found.observations and not so_far:
-            error = self.audit(found.observations[0], suspicion, fired)
+            error = self.audit(found.observations[0], suspicion, {n for n in fired if fired[n]})
             if error is not None:
                 return error
         error = self.report(found.observations)
         if error is None:
-            self.redo()
-            if not found.observations and not so_far:
+            self.kernel.redo()
+            if found.error is not None and not found.observations and not (so_far or failed):
+                return self.cannot_tell(found.error)
+            if not found.observations and not (so_far or failed):
                 self.learn(found, suspicion, fired)
+        return error
+
+    def cannot_tell(self, error):
+        """Return the error of a call with a sign of a bad value that could not be looked at."""
+        note = (
+            "theanoguard: the call has ended, but may have made a NaN, an Inf or a big value. The"
+            " error was raised while the guard computed it again to find out."
+        )
+        error.__notes__ = [note, *getattr(error, "__notes__", ())]
         return error
 
     def audit(self, first, suspicion, fired):
@@ -467,43 +496,32 @@ class GuardRuntime(Reporter):
     def learn(self, found, suspicion, fired):
         """All was right: change the plan so that this makes no call suspicious again."""
         learned = False
+        bad, empty = (
+            {node for node, bits in fired.items() if bits & kind}
+            for kind in (self.module.BAD, self.module.EMPTY)
+        )
         runtimes = self.runtimes()
         for runtime in runtimes:
             plan = runtime.plan
             known = {v for node in plan.order for v in node.outputs} | set(runtime.fgraph.inputs)
             noisy = known & found.noisy
-            noisy |= {v for n in fired & set(plan.order) for v in n.outputs}
-            loud = found.loud & set(plan.order)
-            learned |= not (noisy <= plan.noisy and loud <= plan.loud)
-            plan.learn(noisy, loud)
+            noisy |= {v for n in bad & set(plan.order) for v in n.outputs}
+            loud, lossy = found.loud & set(plan.order), empty & set(plan.order)
+            learned |= not (noisy <= plan.noisy and loud <= plan.loud and lossy <= plan.lossy)
+            plan.learn(noisy, loud, lossy)
         if not learned and suspicion & 1:
-            # Flags that no node raises when it runs alone: scans do the work from now on.
+            self.unexplained += 1
+        if self.unexplained == UNEXPLAINED:
+            # No signal handler's, then: scans do the work from now on.
             for runtime in runtimes:
-                runtime.plan.learn(set(), set(), flags_work=False)
+                runtime.plan.learn(flags_work=False)
                 runtime.plan.loud |= set(runtime.plan.order)
         for runtime in runtimes:
             runtime.follow_plan()
 
-    def undo(self):
-        """Put back what the call has overwritten."""
-        if self.undone:
-            return
-        self.undone = True
-        self.kernel.swap_updated()
-        for value, copied in reversed(self.kernel.saved()):
-            _swap(value, copied)
-
-    def redo(self):
-        """Take that back."""
-        self.undone = False
-        for value, copied in self.kernel.saved():
-            _swap(value, copied)
-        self.kernel.swap_updated()
-
     def give_up(self):
         """The call has failed: everything stays as it was before."""
-        self.undo()
-        self.undone = False
+        self.kernel.undo()
         self.kernel.commit()
 
     def failed(self, vm, error):
@@ -515,7 +533,7 @@ class GuardRuntime(Reporter):
                     ours = None
                 elif ours is None and not self.acting:
                     suspicion = self.kernel.end()
-                    ours = self.look(suspicion) if suspicion else None
+                    ours = self.look(suspicion, failed=True) if suspicion else None
             finally:
                 acting, self.acting = self.acting, False
                 self.give_up()
@@ -523,7 +541,7 @@ class GuardRuntime(Reporter):
                 raise ours from None
             if acting:
                 raise error
-        if not isinstance(error, Exception) or self.outermost().undone:
+        if not isinstance(error, Exception) or self.outermost().kernel.undone():
             raise error
         self.failed_otherwise(vm, error)
 
@@ -556,16 +574,6 @@ class GuardRuntime(Reporter):
             return render_failure(explain_exception(error, runtime.fgraph, node, values, frames))
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
-
-
-def _swap(value, copied):
-    """Exchange what a node has overwritten with what was there before."""
-    if copied is None:
-        value.swap()
-    else:
-        now = value.copy(order="K")
-        np.copyto(value, copied)
-        np.copyto(copied, now)
 
 
 def _written_index(op, values):
@@ -725,12 +733,11 @@ class GuardLinker(VMLinker):
                 node.op = op
 
     def updated_inputs(self):
-        """Return the inputs that a failed call must leave as they were."""
-        if self.parent is not None:
-            return ()
-        # ``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.
-        shared = (v for v in self.fgraph.inputs if isinstance(v, SharedVariable))
-        return {*self.updated_vars, *shared}
+        """Return the inputs that a failed call must leave as they were.
+
+        Arguments with ``mutable=True`` are among them: a second run begins with what they held.
+        """
+        return () if self.parent is not None else set(self.fgraph.inputs)
 
     def link_body(self, node):
         """Return a copy of the node's op with a guarded inner function, or None."""

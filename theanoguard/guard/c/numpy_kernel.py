@@ -7,6 +7,7 @@ import numpy as np
 
 flags_work = False
 WATCH, BRACKET, CAREFUL, COUNT, KEEP = 1, 2, 4, 16, 64
+BAD, EMPTY = 1, 2
 
 
 def read_flags():
@@ -26,7 +27,8 @@ class Guard:
     is_bad : callable
         ``is_bad(value)`` under the policy.
     save : callable
-        ``save(index, i)`` returns an object whose ``swap`` undoes what the node overwrites.
+        ``save(index, i)`` returns an object whose ``swap`` undoes what the node overwrites, or an
+        array and which of its elements are overwritten.
     verdict : callable
         ``verdict(index, before)`` says whether the node has made something bad.
     **ignored
@@ -39,6 +41,7 @@ class Guard:
         self._verdict = verdict
         self._inputs = []
         self._undo = []
+        self._undone = False
         self._updated = []
         self._before = []
         self._step = 0
@@ -62,7 +65,24 @@ class Guard:
     def set_updated(self, cells):
         self._updated = list(cells)
 
-    def swap_updated(self):
+    def undone(self):
+        return self._undone
+
+    def undo(self):
+        if not self._undone:
+            self._undone = True
+            self._swap_updated()
+            for entry in reversed(self._undo):
+                _swap(entry)
+
+    def redo(self):
+        if self._undone:
+            self._undone = False
+            for entry in self._undo:
+                _swap(entry)
+            self._swap_updated()
+
+    def _swap_updated(self):
         for i, cell in enumerate(self._updated if self._before else ()):
             cell[0], self._before[i] = self._before[i], cell[0]
 
@@ -78,15 +98,16 @@ class Guard:
     def add_node(self, index, cthunk, thunk, saves, partly, overwritten):
         return Node(self, index, thunk, saves, partly, overwritten)
 
-    def set_mode(self, node, mode, checks):
-        node.mode, node.checks = mode, list(checks)
+    def set_mode(self, node, mode, scans, sizes):
+        node.mode, node.scans, node.sizes = mode, list(scans), list(sizes)
 
     def fired(self, node):
-        fired, node.fired = node.fired, False
+        fired, node.fired = node.fired, 0
         return fired
 
     def begin(self):
         self._undo.clear()
+        self._undone = False
         self._state["suspect"] = False
         self._before = [cell[0] for cell in self._updated]
         if self._state["looking"]:
@@ -98,10 +119,8 @@ class Guard:
 
     def commit(self):
         self._undo.clear()
+        self._undone = False
         self._before = []
-
-    def saved(self):
-        return list(self._undo)
 
 
 class Node:
@@ -114,8 +133,8 @@ class Node:
         self.saves = list(zip(saves, partly, strict=True))
         self.overwritten = overwritten
         self.mode = 0
-        self.checks = []
-        self.fired = False
+        self.scans, self.sizes = [], []
+        self.fired = 0
 
     def run(self):
         """Run the node, and do what its mode says."""
@@ -126,20 +145,41 @@ class Node:
             self.thunk()
             return
         for i, (cell, partly) in enumerate(self.saves):
-            if isinstance(cell[0], np.ndarray) and not partly:
-                guard._undo.append((cell[0], cell[0].copy(order="K")))
-            elif cell[0] is not None:
-                guard._undo.append((guard._save(self.index, i), None))
+            array = cell[0]
+            if isinstance(array, np.ndarray) and not partly:
+                guard._undo.append([array, ..., array.copy(order="K")])
+            elif array is not None:
+                saved = guard._save(self.index, i)
+                if isinstance(saved, tuple):
+                    array, index = saved
+                    guard._undo.append([array, index, array[index].copy()])
+                else:
+                    guard._undo.append([saved, None, None])
         before = None
         if self.mode & CAREFUL and self.overwritten:
             values = [cell[0] for cell in self.overwritten]
             before = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
         self.thunk()
-        if any(guard._is_bad(cell[0]) for cell in self.checks) and (
+        found = 0
+        if any(guard._is_bad(cell[0]) for cell in self.scans) and (
             not self.mode & CAREFUL or guard._verdict(self.index, before)
         ):
-            self.fired = True
+            found = BAD
+        if any(isinstance(cell[0], np.ndarray) and not cell[0].size for cell in self.sizes):
+            found |= EMPTY
+        if found:
+            self.fired |= found
             guard._state["suspect"] = True
+
+
+def _swap(entry):
+    """Exchange what is there with what was before."""
+    value, index, copied = entry
+    if index is None:
+        value.swap()
+    else:
+        entry[2] = value[index].copy()
+        value[index] = copied
 
 
 def call(node):

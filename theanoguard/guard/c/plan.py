@@ -46,7 +46,7 @@ from theanoguard._pytensor import (
 )
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, only_selects, unwritten
+from theanoguard.guard.elements import keeps_size, may_lose, only_selects, unwritten
 from theanoguard.guard.plan import overwritten
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
@@ -89,6 +89,8 @@ class Treatment:
     node : Apply
     checks : list of int
         Outputs that are scanned.
+    sizes : list of int
+        Outputs that must not be empty: no element of them would show a bad operand.
     destroys : list of Variable
         Inputs of the graph that the node overwrites and a failed call must put back.
     bracketed : bool
@@ -99,6 +101,7 @@ class Treatment:
 
     node: object
     checks: list = field(default_factory=list)
+    sizes: list = field(default_factory=list)
     destroys: list = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
@@ -168,6 +171,7 @@ class WatchPlan:
         self.flags_work = flags_work
         self.noisy = set()
         self.loud = set()
+        self.lossy = set()
         self._as_built = thawed_variables(fgraph)
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
         self._kinds = (Kind.NAN if policy.nan else Kind.NONE) | (
@@ -185,7 +189,7 @@ class WatchPlan:
         """Return `variable` with the name and the tags that it lost where a graph was frozen."""
         return self._as_built.get(variable, variable)
 
-    def learn(self, noisy, loud, flags_work=True):
+    def learn(self, noisy=(), loud=(), lossy=(), flags_work=True):
         """Change the plan after a call in which all was right.
 
         Parameters
@@ -194,10 +198,13 @@ class WatchPlan:
             That held bad values.
         loud : set of Apply
             That raised flags.
+        lossy : set of Apply
+            That gave an empty array.
         flags_work : bool
         """
-        self.noisy |= noisy
-        self.loud |= loud
+        self.noisy |= set(noisy)
+        self.loud |= set(loud)
+        self.lossy |= set(lossy)
         self.flags_work = self.flags_work and flags_work
         self.make()
 
@@ -247,6 +254,7 @@ class WatchPlan:
                 else:
                     self.dropped[variable] = "moved"
         points = self._watch_points(sources) if sources else set()
+        self._mind_empty_arrays(set(sources) - points)
         for variable in sources:
             if variable not in points and variable.owner is not None:
                 self.dropped[variable] = "carried"
@@ -332,24 +340,42 @@ class WatchPlan:
 
     # -- what shows where
 
+    def _carries(self, node, operand):
+        """As :func:`theanoguard._facts.carries`, as long as no output is empty."""
+        # (A bad output of a careful node is asked about, and one that is carried on is right.)
+        if self._may_be_skipped(node) or self.nodes[node].careful:
+            return {}
+        if isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
+            return {}
+        return {
+            o: kind
+            for o, kind in _facts.carries(node, operand).items()
+            if node.outputs[o] not in self.noisy | self.unwritten
+            and not (node in self.lossy and may_lose(node, operand, o))
+        }
+
+    def _may_be_skipped(self, node):
+        return self._is_lazy or node in self.inner
+
     def _watch_points(self, sources):
-        silent = self.noisy | self.unwritten
-
-        def carries(node, operand):
-            is_product = isinstance(node.op, (*PRODUCTS, Blockwise))
-            if is_product and not multiplies_zeros(node):
-                return {}
-            found = _facts.carries(node, operand)
-            return {o: kind for o, kind in found.items() if node.outputs[o] not in silent}
-
         found = watch_points(
             self.order,
             sources,
-            carries=carries,
-            runs=lambda node: not self._is_lazy and node not in self.inner,
+            carries=self._carries,
             infinite=() if self.policy.anywhere else expected_infinities(self.order),
         )
         return set(found)
+
+    def _mind_empty_arrays(self, sources):
+        """Note where what is carried on from `sources` is lost if an array is empty."""
+        reached = set(sources)
+        for node in self.order if sources else ():
+            for i, variable in enumerate(node.inputs):
+                for o in self._carries(node, i) if variable in reached else ():
+                    reached.add(node.outputs[o])
+                    sizes = self.nodes[node].sizes
+                    if o not in sizes and may_lose(node, i, o):
+                        sizes.append(o)
 
 
 # ---------------------------------------------------------------- products

@@ -2,12 +2,14 @@
 
 typedef struct {
   PyObject *value; /* the array that is overwritten, or what undoes (an object with `swap`) */
-  PyObject *copy;  /* its old contents, or NULL */
+  PyObject *index; /* which of its elements, or NULL for all */
+  PyObject *copy;  /* their old contents, or NULL */
 } Undo;
 
 typedef struct {
   Undo *entries;
   int n, size;
+  int undone; /* whether the old contents are back in their place */
   unsigned long long copied; /* bytes, in this call */
 } UndoLog;
 
@@ -15,8 +17,10 @@ static void undo_clear(UndoLog *log) {
   while (log->n > 0) {
     log->n--;
     Py_CLEAR(log->entries[log->n].value);
+    Py_CLEAR(log->entries[log->n].index);
     Py_CLEAR(log->entries[log->n].copy);
   }
+  log->undone = 0;
 }
 
 static void undo_free(UndoLog *log) {
@@ -26,13 +30,14 @@ static void undo_free(UndoLog *log) {
   log->size = 0;
 }
 
-/* Add an entry; steals both references.  -1 with a Python exception. */
-static int undo_push(UndoLog *log, PyObject *value, PyObject *copy) {
+/* Add an entry; steals the references.  -1 with a Python exception. */
+static int undo_push(UndoLog *log, PyObject *value, PyObject *index, PyObject *copy) {
   if (log->n == log->size) {
     const int size = log->size ? 2 * log->size : 8;
     Undo *bigger = (Undo *)realloc(log->entries, size * sizeof(Undo));
     if (bigger == NULL) {
       Py_XDECREF(value);
+      Py_XDECREF(index);
       Py_XDECREF(copy);
       PyErr_NoMemory();
       return -1;
@@ -41,6 +46,7 @@ static int undo_push(UndoLog *log, PyObject *value, PyObject *copy) {
     log->size = size;
   }
   log->entries[log->n].value = value;
+  log->entries[log->n].index = index;
   log->entries[log->n].copy = copy;
   log->n++;
   return 0;
@@ -48,7 +54,7 @@ static int undo_push(UndoLog *log, PyObject *value, PyObject *copy) {
 
 static int undo_holds(const UndoLog *log, PyObject *value) {
   for (int i = 0; i < log->n; i++)
-    if (log->entries[i].value == value && log->entries[i].copy != NULL) return 1;
+    if (log->entries[i].value == value && log->entries[i].index == NULL) return 1;
   return 0;
 }
 
@@ -73,5 +79,89 @@ static int undo_save(UndoLog *log, PyArrayObject *a, PyObject **buffer) {
   log->copied += (unsigned long long)PyArray_NBYTES(a);
   Py_INCREF(a);
   Py_INCREF(*buffer);
-  return undo_push(log, (PyObject *)a, *buffer);
+  return undo_push(log, (PyObject *)a, NULL, *buffer);
+}
+
+/* The elements at `index`, copied. */
+static PyObject *elements_at(PyObject *array, PyObject *index) {
+  PyObject *elements = PyObject_GetItem(array, index);
+  if (elements != NULL && PyArray_Check(elements))
+    Py_SETREF(elements, PyArray_NewCopy((PyArrayObject *)elements, NPY_KEEPORDER));
+  return elements;
+}
+
+/* Add the elements of an array that are about to be overwritten, or an object with `swap`. */
+static int undo_save_part(UndoLog *log, PyObject *saved) {
+  PyObject *array, *index;
+  if (saved == NULL) return -1;
+  if (!PyTuple_Check(saved)) return undo_push(log, saved, NULL, NULL);
+  int failed = !PyArg_ParseTuple(saved, "O!O", &PyArray_Type, &array, &index);
+  PyObject *copy = failed ? NULL : elements_at(array, index);
+  if (copy != NULL) {
+    if (PyArray_Check(copy))
+      log->copied += (unsigned long long)PyArray_NBYTES((PyArrayObject *)copy);
+    Py_INCREF(array);
+    Py_INCREF(index);
+    failed = undo_push(log, array, index, copy);
+  } else {
+    failed = -1;
+  }
+  Py_DECREF(saved);
+  return failed;
+}
+
+static int swap_bytes(char *a, char *b, npy_intp n) {
+  char held[1024];
+  while (n > 0) {
+    const npy_intp part = n < (npy_intp)sizeof held ? n : (npy_intp)sizeof held;
+    memcpy(held, a, part);
+    memcpy(a, b, part);
+    memcpy(b, held, part);
+    a += part;
+    b += part;
+    n -= part;
+  }
+  return 0;
+}
+
+static int swap_entry(Undo *u) {
+  if (u->copy == NULL) {
+    PyObject *r = PyObject_CallMethod(u->value, "swap", NULL);
+    Py_XDECREF(r);
+    return r == NULL ? -1 : 0;
+  }
+  if (u->index != NULL) {
+    PyObject *now = elements_at(u->value, u->index);
+    if (now == NULL || PyObject_SetItem(u->value, u->index, u->copy)) {
+      Py_XDECREF(now);
+      return -1;
+    }
+    Py_SETREF(u->copy, now);
+    return 0;
+  }
+  PyArrayObject *value = (PyArrayObject *)u->value, *copy = (PyArrayObject *)u->copy;
+  if (same_layout(value, copy)) /* (needs no memory, of which there may be none left) */
+    return swap_bytes(PyArray_BYTES(value), PyArray_BYTES(copy), PyArray_NBYTES(value));
+  PyObject *now = PyArray_NewCopy(value, NPY_KEEPORDER);
+  if (now == NULL) return -1;
+  const int failed = PyArray_CopyInto(value, copy) || PyArray_CopyInto(copy, (PyArrayObject *)now);
+  Py_DECREF(now);
+  return failed ? -1 : 0;
+}
+
+/* Exchange what is there with what was, the last first; or take that back.  No signal handler of
+ * Python's runs in between, but in an object's own `swap`.  An entry that fails does not keep the
+ * others from being put back; -1 with its exception. */
+static int undo_swap(UndoLog *log, int undo) {
+  PyObject *type = NULL, *value = NULL, *tb = NULL;
+  if (log->undone == undo) return 0;
+  log->undone = undo;
+  for (int i = 0; i < log->n; i++) {
+    if (swap_entry(&log->entries[undo ? log->n - 1 - i : i]) == 0) continue;
+    if (type == NULL) PyErr_Fetch(&type, &value, &tb);
+    else PyErr_Clear();
+  }
+  if (type == NULL) return 0;
+  PyErr_Restore(type, value, tb);
+  return -1;
 }
