@@ -53,7 +53,14 @@ class Kernels:
     ----------
     impl : {"c", "py", None}
         Which implementation to run; None takes C code where PyTensor has a compiler.
+
+    Attributes
+    ----------
+    raised : int
+        The exception flags of the node that ran last, for kernels that read them.
     """
+
+    raised = 0
 
     def __init__(self, impl=None):
         self.impl = impl or default_impl()

@@ -15,7 +15,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
-from theanoguard._pytensor import IfElse, LazyIfElse, is_lazy
+from theanoguard._pytensor import IfElse, LazyIfElse, inner_graph, is_lazy
 from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.policy import arrays_in
 from theanoguard.guard.reporting import Observation
@@ -38,12 +38,19 @@ class Findings:
         Nodes that raised an exception flag.
     error : Exception or None
         What has ended the run early.
+    failed : Apply or None
+        The node of the function's graph that raised it, where it is known.
     """
 
     observations: list = field(default_factory=list)
     noisy: set = field(default_factory=set)
     loud: set = field(default_factory=set)
     error: Exception | None = None
+    failed: object = None
+
+
+class Enough(Exception):
+    """A second run has found what it was asked for."""
 
 
 class WatchedKernels(Kernels):
@@ -84,14 +91,16 @@ class SecondRun:
     policy : Policy
     role : callable
         ``role(variable)`` of an input of the graph, for its observation.
-    module : module
-        That reads and clears the exception flags.
+    kernels : Kernels
+        With an attribute ``raised``: whether the last node has raised an exception flag.
     constants : collection of Variable
         Constants that are errors by themselves.
     live : mapping
         Outputs of nodes with side effects, as :class:`Replay` takes them.
     graphs : mapping of Apply to FunctionGraph
         Inner graphs as they were linked.
+    first_only : bool
+        Whether the run ends with the first bad value, before a node that it could harm.
     """
 
     def __init__(
@@ -101,19 +110,21 @@ class SecondRun:
         inputs,
         policy,
         role,
-        module,
+        kernels,
         constants=(),
         live=(),
         graphs=(),
+        first_only=False,
     ):
         self.fgraph = fgraph
         self.order = order
         self.policy = policy
         self.role = role
         self.constants = constants
-        self.kernels = WatchedKernels(module)
+        self.kernels = kernels
+        self.first_only = first_only
         self.replay = Replay(
-            fgraph, inputs, self.kernels, watch=self._look, live=dict(live), graphs=dict(graphs)
+            fgraph, inputs, self.kernels, watch=self._look, live=live, graphs=dict(graphs)
         )
         self.inputs = inputs
         self.found = Findings()
@@ -135,18 +146,19 @@ class SecondRun:
 
     def find(self):
         """Return the :class:`Findings`."""
-        self.what_enters()
-        self._settle_leaves()
+        node = None
         try:
+            self.what_enters()
+            self._settle_leaves()
             if any(is_lazy(node.op) for node in self.order):
                 self.replay.values(self.fgraph.outputs)
             else:
                 for node in self.order:
                     self.replay.values(node.outputs)
-        except NotRun:
+        except (NotRun, Enough):
             pass
         except Exception as error:  # the call itself raised it, or an operation of the user's
-            self.found.error = error
+            self.found.error, self.found.failed = error, node
         if self.policy.by_result and not self._spoils_the_result():
             self.found.observations.clear()
         return self.found
@@ -183,7 +195,8 @@ class SecondRun:
 
     def _look(self, replay, node, outputs):
         """Judge a node that has been run; the replay calls this."""
-        inner = isinstance(node.op, HAVE_INNER_GRAPHS)
+        whole = self.kernels.runs_whole(node)
+        inner = isinstance(node.op, HAVE_INNER_GRAPHS) and not whole
         if not inner and not isinstance(node.op, IfElse) and self.kernels.raised:
             self.found.loud.add(node)
         self.kernels.raised = 0
@@ -201,7 +214,10 @@ class SecondRun:
             for v in node.inputs
             if not isinstance(v, Constant) and not self._is_watched(replay, v)
         }
-        made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
+        if whole:
+            made = self._made_inside(replay, node, outputs, silent)
+        else:
+            made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
         for index, (variable, value, masks) in enumerate(
             zip(node.outputs, outputs, made, strict=True)
         ):
@@ -221,6 +237,46 @@ class SecondRun:
         if found.key not in self._seen:  # one of each place in a call
             self._seen.add(found.key)
             self.found.observations.append(found)
+            if self.first_only:
+                raise Enough
+
+    def _made_inside(self, replay, node, outputs, silent):
+        """Judge an inner graph that ran as one piece by the operations in it.
+
+        What one of them made bad counts where it reaches an output.
+        """
+        inner = replay.child(inner_graph(node.op), replay.values(node.inputs), node)
+        inner.watch = None
+        unseen = {
+            v
+            for v, source in zip(inner.fgraph.inputs, node.inputs, strict=True)
+            if source in silent
+            or (isinstance(source, Constant) and not self._is_watched(replay, source))
+        }
+        made = {}
+        for step in inner.fgraph.toposort():
+            operands, values = inner.values(step.inputs), inner.values(step.outputs)
+            if not any(map(self.policy.is_bad, values)):
+                continue
+            new = made_bad(step, operands, values, self.policy, unseen)
+            marks = [made.get(v) for v in step.inputs]
+            for index, (variable, value) in enumerate(zip(step.outputs, values, strict=True)):
+                [mask] = new[index] or [np.zeros(np.shape(value), bool)]
+                if any(m is not None for m in marks):
+                    bad = np.asarray(self.policy.mask(value))
+                    mask = mask | (bad & reached(step.op, step, operands, marks, index, bad))
+                if mask.any():
+                    made[variable] = mask
+        found = []
+        for variable, value in zip(inner.fgraph.outputs, outputs, strict=True):
+            mask = np.asarray(self.policy.mask(value))
+            if not mask.any():
+                found.append(None)
+            elif self.policy.is_bad(inner.value(variable)):
+                found.append([made[variable]] if variable in made else None)
+            else:  # as one piece it rounds otherwise
+                found.append([mask])
+        return found
 
     # -- whether it reaches the result
 

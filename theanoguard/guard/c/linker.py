@@ -30,7 +30,7 @@ from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.reporting import Reporter, Snapshot
-from theanoguard.guard.rerun import SecondRun
+from theanoguard.guard.rerun import SecondRun, WatchedKernels
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.verdict import made_bad
 
@@ -404,9 +404,9 @@ class GuardRuntime(Reporter):
             self.inputs_now(),
             self.policy,
             self.role,
-            self.module,
+            WatchedKernels(self.module),
             constants=self.plan.bad_constants,
-            live=self.live,
+            live=dict(self.live),
             graphs=graphs,
         )
 

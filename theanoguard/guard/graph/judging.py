@@ -38,6 +38,16 @@ class Part:
             for part in parts:
                 yield from part.plans()
 
+    def graphs(self) -> dict:
+        """Return the inner graphs as they are compiled, by node; not those of branches."""
+        found = {}
+        for node, parts in self.inner.items():
+            if len(parts) == 1:
+                found[node] = parts[0].plan.fgraph
+            for part in parts:
+                found |= part.graphs()
+        return found
+
 
 @dataclass(frozen=True)
 class Finding:

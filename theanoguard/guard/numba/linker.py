@@ -10,7 +10,6 @@ import importlib
 import logging
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
@@ -21,14 +20,14 @@ from pytensor.printing import Print
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
 from theanoguard.explain import explain_exception, render_failure
-from theanoguard.explain.replay import Kernels, Replay
+from theanoguard.explain.replay import Kernels, NotRun, has_effects
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
-from theanoguard.guard.graph.judging import findings
 from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording
 from theanoguard.guard.numba.program import Reliance, plan_of, program_of
 from theanoguard.guard.reporting import Observation, Reporter, Snapshot, Tripped
+from theanoguard.guard.rerun import SecondRun
 from theanoguard.ops.print import PrintBeside
 
 logger = logging.getLogger("theanoguard")
@@ -52,8 +51,8 @@ class NumbaKernels(Kernels):
 
     Attributes
     ----------
-    flagged : set of Apply
-        Nodes that have raised a flag.
+    raised : int
+        The exception flags of the last node.
     """
 
     def __init__(self, part):
@@ -61,7 +60,7 @@ class NumbaKernels(Kernels):
         self._stepped_into = set(_stepped_into(part))
         self._code, _ = numba_code()
         self._signals = np.zeros(N_SIGNALS, np.int64)
-        self.flagged = set()
+        self.raised = 0
 
     def runs_whole(self, node):
         return isinstance(node.op, OpFromGraph) and node not in self._stepped_into
@@ -71,10 +70,11 @@ class NumbaKernels(Kernels):
             return inputs[:1]  # it was printed when the call ran
         if isinstance(node.op, PrintBeside):
             return [np.array(True)]
+        if has_effects(node.op) and self._code.runs_in_python(node.op):
+            raise NotRun  # its outputs would have been kept
         self._signals[FLAGS] = 0
         values = super().run(node, inputs)
-        if self._signals[FLAGS]:
-            self.flagged.add(node)
+        self.raised = int(self._signals[FLAGS])
         return values
 
     def _make(self, node):
@@ -244,61 +244,73 @@ class NumbaRuntime(Reporter):
         ------
         GuardError
         """
-        policy = self.policy
-        judged_by_result = policy.by_result and results is not None
-        if judged_by_result and not policy.is_spoiled(results):
+        judged = results is not None
+        if judged and self.policy.by_result and not self.policy.is_spoiled(results):
             return
-        self.kernels.flagged = set()
-        replay = Replay(self.fgraph, values, self.kernels, live=self.reliance.recording)
-        observations = self.observations(values, replay, results)
-        if policy.action == "raise":
-            observations = list(islice(observations, 1))
-        else:
-            observations = without_repeats(observations)
-        try:
-            error = self.handle(observations, values, self.reliance.recording)
-        except BaseException as raised:
-            self.of_action = raised
-            raise
+        second = self.second_run(values, judged)
+        found = second.find()
+        if judged and found.error is not None:
+            logger.error(
+                "theanoguard: the call could not be judged; please report this",
+                exc_info=found.error,
+            )
+        observations = found.observations
+        if not observations:
+            observations = list(self.rounded_otherwise(second, results or ()))
+        error = self.act(observations, values)
         if error is not None:
             raise error
         if not observations:
-            self.learn()
+            self.learn(found)
 
-    def observations(self, values, replay, results=None):
-        """Yield an observation of each value that entered, or was made, bad.
+    def second_run(self, values, judged=True):
+        """Return a second run of a call from these values of its inputs.
 
-        If the replay has rounded otherwise than the call, results of the call may be bad all the
-        same.
+        A call that has not ended is judged up to the first bad value: what follows could be harmed.
         """
         policy = self.policy
-        for variable in self.constants:
-            yield Observation.of(variable, variable.data, policy, role="constant")
-        for variable in self.plan.inputs:
-            value = values[variable]
-            if policy.is_bad(value):
-                yield Observation.of(variable, value, policy, role=self.role(variable))
-        found = False
-        for finding in findings(self.part, replay, policy):
-            found = True
-            yield Observation.of(
-                finding.variable,
-                finding.value,
-                policy,
-                finding.masks,
-                output=finding.output,
-                frames=finding.frames,
-            )
-        if not found:
-            for variable, value in zip(self.fgraph.outputs, results or (), strict=False):
-                if policy.is_bad(value) and not policy.is_bad(replay.value(variable)):
-                    yield Observation.of(variable, value, policy)
+        by_result = policy.by_result and judged
+        return SecondRun(
+            self.fgraph,
+            self.plan.order,
+            values,
+            policy if by_result else replace(policy, judge="node"),
+            self.role,
+            self.kernels,
+            constants=self.plan.bad_constants,
+            live=self.reliance.recording,
+            graphs=self.part.graphs(),
+            first_only=policy.action == "raise" and not by_result,
+        )
 
-    def learn(self):
+    def rounded_otherwise(self, second, results):
+        """Yield an observation of each result that is bad, and that a second run gives otherwise.
+
+        What a second run gives as well was not made bad, or is left out.
+        """
+        for variable, value in zip(self.fgraph.outputs, results, strict=False):
+            if self.policy.is_bad(value) and not self.policy.is_bad(second.replay.value(variable)):
+                yield Observation.of(variable, value, self.policy)
+
+    def act(self, observations, values):
+        """Do what the policy says; return the error to be raised, or None."""
+        position = {node: i for i, node in enumerate(self.plan.order)}
+
+        def place(observation):  # where there are branches, the second run has an order of its own
+            frames = observation.frames
+            return position.get(frames[0].node if frames else observation.variable.owner, -1)
+
+        try:
+            return self.handle(sorted(observations, key=place), values, self.reliance.recording)
+        except BaseException as raised:
+            self.of_action = raised
+            raise
+
+    def learn(self, found):
         """Have the nodes whose flags meant nothing bracketed; rely on no flags if none is known."""
         if not self.counting:
             return
-        quiet = self.reliance.quiet | self.kernels.flagged
+        quiet = self.reliance.quiet | found.loud
         if quiet == self.reliance.quiet:
             self.reliance = replace(self.reliance, flags=False)
             self.counting = self.seen[COUNTING] = 0
@@ -371,45 +383,16 @@ class NumbaRuntime(Reporter):
         ------
         GuardError
         """
-        found, node = [], None
-        replay = WatchedReplay(self.fgraph, values, self.kernels, live=self.reliance.recording)
-        try:
-            for observation in self.observations(values, replay):
-                found.append(observation)
-                if self.policy.action == "raise":
-                    break
-        except Exception:
-            node = replay.running
-            if node is None:
-                logger.exception("theanoguard: the call could not be judged; please report this")
-        own = self.handle(found, values, self.reliance.recording)
+        second = self.second_run(values, judged=False)
+        found = second.find()
+        own = self.act(found.observations, values)
         if own is not None:
             raise own from None
+        node = found.failed
         if node is None:
             return None
-        operands = {v: replay.value(v) for v in node.inputs}
+        operands = {v: second.replay.value(v) for v in node.inputs}
         return render_failure(explain_exception(error, self.fgraph, node, operands))
-
-
-class WatchedReplay(Replay):
-    """A replay that remembers which node of the outermost graph it was running."""
-
-    running = None
-
-    def compute(self, node):
-        self.running = node
-        values = super().compute(node)
-        self.running = None
-        return values
-
-
-def without_repeats(observations):
-    """Return the first observation of each place, whatever the step of a loop."""
-    found = {}
-    for observation in observations:
-        places = tuple(frame.node for frame in observation.frames)
-        found.setdefault((observation.variable, places), observation)
-    return list(found.values())
 
 
 class NumbaVM:
