@@ -32,7 +32,7 @@ from theanoguard._pytensor import Mode, VMLinker
 from theanoguard.guard.c.linker import OuterVM
 from theanoguard.guard.every_function import NotingRun, Trips
 from theanoguard.guard.graph.runtime import JittedVM
-from theanoguard.guard.reporting import SteppedReporter
+from theanoguard.guard.reporting import Reporter
 
 SOURCE = Path(os.environ["PYTENSOR_SUITE_SOURCE"])
 GUARDED = os.environ["PYTENSOR_SUITE_GUARDED"] == "1"
@@ -121,7 +121,7 @@ class Judge(NotingRun):
 
     def watch(self):
         """Look at every trip and at what every call returns."""
-        act, jitted, outer = SteppedReporter.act, JittedVM.__call__, OuterVM.__call__
+        act, jitted, outer = Reporter.act_on, JittedVM.__call__, OuterVM.__call__
 
         def look(reporter, trip):
             self.look_at_trip(trip)
@@ -142,7 +142,7 @@ class Judge(NotingRun):
             self.look_at_result(guard.fgraph, vm.outputs, guard.calls, guard.own.events)
             return result
 
-        SteppedReporter.act, OuterVM.__call__, JittedVM.__call__ = look, call_outer, call_jitted
+        Reporter.act_on, OuterVM.__call__, JittedVM.__call__ = look, call_outer, call_jitted
         logging.getLogger("theanoguard").addHandler(Faults(self))
 
     def write(self, test):

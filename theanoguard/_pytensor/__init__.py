@@ -751,7 +751,7 @@ def _rewritten_for_jax_3_0(op):
     return fgraph
 
 
-def with_status(op, graphs, n=1):
+def with_flag(op, graphs, n=1):
     """Return a copy of `op` that JAX traces with other inner graphs.
 
     Parameters

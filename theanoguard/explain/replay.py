@@ -474,10 +474,9 @@ class ScanReplay:
         if not self._begun:
             self._begin()
         while self._going and len(self._steps) < n_steps:
-            inputs = self._inputs_of_next_step()
-            replay = self._outer.child(self.fgraph, inputs, self.node, len(self._steps))
+            replay = self.at(len(self._steps))
             self._write_step(replay.values(self.fgraph.outputs))
-            self._steps.append(inputs)
+            self._steps.append([replay[v] for v in self.fgraph.inputs])
             self._going = self._going and len(self._steps) < self.n_steps
 
     def runs(self, step):

@@ -28,10 +28,6 @@ from theanoguard.guard.policy import Counts
 logger = logging.getLogger("theanoguard")
 
 
-class Tripped(Exception):
-    """Stops a virtual machine; the outermost guard turns it into a :class:`GuardError`."""
-
-
 @dataclass
 class Observation:
     """A bad value, as a backend has seen it.
@@ -260,103 +256,6 @@ class Reporter:
         if self.recorder.log is not None and key not in self.logged:
             self.logged.add(key)
             self.explained(trip)
-
-
-class SteppedReporter(Reporter):
-    """Reports bad values one by one while a call runs, for the backends that compile checks in.
-
-    Its subclasses give ``values_before()``, the values of the inputs of the graph as they were
-    when the call began, by variable.
-
-    Parameters
-    ----------
-    policy, recorder
-        As for :class:`Reporter`.
-    plan : Plan
-    """
-
-    def __init__(self, policy, recorder, plan, is_inner=False):
-        super().__init__(policy, recorder, plan.fgraph, is_inner)
-        self.plan = plan
-        self.pending = None  # the trip, or the error of an action, on its way out
-        self.bad_nodes = set()  # in this call, for actions that go on
-
-    def follows_bad(self, node):
-        """Whether something that has been reported lies upstream of `node`."""
-        todo, seen = [node], set()
-        while todo:
-            current = todo.pop()
-            if current in self.bad_nodes:
-                return True
-            for variable in current.inputs:
-                if variable in self.bad_nodes:
-                    return True
-                if variable.owner is not None and variable.owner not in seen:
-                    seen.add(variable.owner)
-                    todo.append(variable.owner)
-        return False
-
-    def make_trip(self, counts, variable, value, dtype, shape, role, output, frames):
-        """Return the `Trip` of a bad value, of which `counts` tells, in the graph of a function."""
-        node = variable.owner
-        event = GuardEvent(
-            kind=counts.kind,
-            role=role,
-            node=None if node is None else str(node),
-            op=None if node is None else str(node.op),
-            variable=variable.name,
-            output=output,
-            dtype=dtype,
-            shape=shape,
-            size=counts.size,
-            n_nan=counts.n_nan,
-            n_posinf=counts.n_posinf,
-            n_neginf=counts.n_neginf,
-            n_big=counts.n_big,
-            first_index=counts.index,
-            first_value=counts.value,
-            path=tuple(PathStep(str(frame.node.op), frame.step) for frame in frames),
-            call=self.calls,
-            function=self.fgraph.name,
-        )
-        return Trip(
-            event=event,
-            fgraph=self.fgraph,
-            inputs=self.values_before(),
-            variable=variable,
-            value=value,
-            is_bad=self.policy.mask,
-            frames=list(frames),
-        )
-
-    def act(self, trip):
-        """Do what the policy says about a trip of the outermost graph."""
-        event = trip.event
-        self.own.add(event)
-        self.recorder.add(event)
-        action = self.policy.action
-        # One record per trip.  Only "warn" has no other way to the user: what is raised,
-        # kept or handed on is not told a second time unless INFO is asked for.
-        if action == "warn":
-            self.warn(trip)
-        else:
-            logger.info("%s", GuardError(event), extra={"event": event})
-            if action != "raise":
-                self.explain_once(trip)
-        if action == "raise":
-            self.pending = trip
-            raise Tripped
-        if callable(action):
-            try:
-                action(event)
-            except BaseException as error:
-                self.pending = error
-                raise
-        elif action == "pdb":
-            found = self.explained(trip)
-            color = wants_color(sys.stderr)
-            print(render_text(event, found.explanation, color=color), file=sys.stderr)
-            pdb.set_trace()
 
 
 # How the state of a random generator is read and set; to copy one takes much longer.

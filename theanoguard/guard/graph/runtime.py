@@ -1,99 +1,93 @@
-"""The guard of a function that is compiled as a whole: what Numba and JAX share."""
+"""The guard of a function that a backend compiles as a whole.
+
+The backend's program says in each call whether something may be wrong.  What follows is here: a
+suspicious call is computed again, node by node, with the backend's own code
+(:mod:`~theanoguard.guard.rerun`), and what was found is handed to the ``Reporter``.
+"""
 
 import logging
+from dataclasses import replace
 
+import numpy as np
 from pytensor.link.basic import Container
 from pytensor.link.utils import map_storage
 
 from theanoguard._pytensor import raise_with_op
 from theanoguard.explain import explain_exception, render_failure
-from theanoguard.explain.replay import Replay
-from theanoguard.guard.graph.checks import FOUND, Place, is_list
-from theanoguard.guard.reporting import Snapshot, SteppedReporter, Tripped
+from theanoguard.guard.reporting import Observation, Reporter
+from theanoguard.guard.rerun import SecondRun
 
 logger = logging.getLogger("theanoguard")
 
 
-class JittedRuntime(SteppedReporter):
+class JittedRuntime(Reporter):
     """The guard of one function that is compiled as a whole.
 
-    Its subclasses give ``settle()``, which reports what the checks have found in a call, in the
-    order of the run.
+    Its subclasses give `kernels`, the :class:`~theanoguard.explain.replay.Kernels` that compute
+    single nodes (with an attribute ``raised``: the exception flags of the last one, or 0), and
+    ``call(values)``, which runs the function on the values of its inputs and
+    returns its results and the error to be raised, or None.  It calls `look` where something may
+    be wrong.
 
     Parameters
     ----------
     policy : Policy
     recorder : Recorder
-    checks : Checks
+    part : Part
     storage_map : dict of Variable to list
+
+    Attributes
+    ----------
+    live : mapping
+        Outputs of nodes that must not run again, as ``Replay`` takes them.
+    kept : dict of Variable to (int or None)
+        Shared variables that are checked when they are set, not in every call; and which output
+        becomes their value.
     """
 
-    def __init__(self, policy, recorder, checks, storage_map):
-        super().__init__(policy, recorder, checks.plan)
-        self.places = checks.places
-        self._plans = checks.plans
-        self.ledger = checks.new_ledger()
+    live: dict = {}
+
+    def __init__(self, policy, recorder, part, storage_map):
+        super().__init__(policy, recorder, part.plan.fgraph)
+        self.part = part
+        self.plan = part.plan
         self.cells = {v: storage_map[v] for v in self.fgraph.inputs}
         nodes = self.plan.nodes.values()
         destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
         self.overwritten = {v: self.cells[v] for v in destroyed}
         self.snapshots = {}
-        self.stored = [(v, storage_map[v], output) for v, output in checks.stored.items()]
-        self.seen = {}  # the values of shared variables that have been checked
-        self.found = memoryview(self.ledger[0])  # NumPy takes longer to read one number
-        self.prepares = bool(self.overwritten or self.plan.bad_constants or self.stored)
+        self.constants = [
+            v for v in self.plan.bad_constants if policy.anywhere or np.isnan(v.data).any()
+        ]
+        self.every = policy.every
+        self.kept = self.plan.kept
+        self.checked = {}  # the values of these that are known to be clean
+        self.acting = False  # the user's action runs
+        self._graphs = part.graphs()
 
     def plans(self):
         """Return the plans of all graphs of the function."""
-        return self._plans
+        return list(self.part.plans())
 
     def counters(self):
         """Return nothing: what is compiled with the function is not counted."""
         return {}
 
-    def begin(self):
-        """Start a call of the function, where there is something to do for it."""
-        if self.overwritten:
-            self.snapshots = {v: Snapshot(cell) for v, cell in self.overwritten.items()}
-        if self.bad_nodes:
-            self.bad_nodes = set()
-        for variable in self.plan.bad_constants:
-            self.report_value(variable, variable.data, "constant")
-        seen = self.seen
-        for variable, cell, _ in self.stored:
-            value = cell[0]
-            if seen.get(variable) is not value:
-                if self.policy.is_bad(value):
-                    self.report_value(variable, value, "shared")
-                else:
-                    seen[variable] = value
+    # -- a call
+
+    def is_looked_at(self):
+        """Whether the call that begins is one that the policy wants looked at."""
+        return (self.calls - 1) % self.every == 0
+
+    def changed(self):
+        """Return the shared variables in `kept` that have been set since they were checked."""
+        return [v for v in self.kept if self.checked.get(v) is not self.cells[v][0]]
 
     def keep(self, results):
-        """Remember the values that shared variables get, which have been checked."""
-        for variable, _, output in self.stored:
-            if output is not None:
-                self.seen[variable] = results[output]
-
-    def report_value(self, variable, value, role):
-        """Act on a value that is bad before the call has begun."""
-        counts = self.policy.count(value)
-        self.report(Place(variable), counts, getattr(value, "shape", ()), (), role, value)
-
-    def report(self, place, counts, shape, steps, role, value=None):
-        """Act on a bad value, unless it follows from one that has been reported."""
-        variable = place.variable
-        if self.follows(place):
-            return
-        self.bad_nodes.add(place.node or variable)
-        dtype = "list" if is_list(variable) else variable.type.dtype
-        frames = place.frames_at(steps)
-        trip = self.make_trip(counts, variable, value, dtype, shape, role, place.output, frames)
-        self.act(trip)
-
-    def follows(self, place):
-        """Whether a bad value there follows from one that has been reported in this call."""
-        node = place.node
-        return self.policy.action != "raise" and node is not None and self.follows_bad(node)
+        """Remember the values of shared variables that are clean after a call."""
+        for variable, output in self.kept.items():
+            value = self.cells[variable][0] if output is None else results[output]
+            self.checked[variable] = value
 
     def values_before(self):
         """Return the values of the inputs as they were when the call began."""
@@ -101,6 +95,89 @@ class JittedRuntime(SteppedReporter):
             v: self.snapshots[v].old() if v in self.snapshots else cell[0]
             for v, cell in self.cells.items()
         }
+
+    def put_back(self):
+        """Give what the call has overwritten the values that it had when the call began."""
+        for snapshot in self.snapshots.values():
+            snapshot()
+
+    # -- a second look
+
+    def look(self, values, results):
+        """Run a suspicious call again; return the error to be raised, or None.
+
+        Parameters
+        ----------
+        values : dict of Variable to value
+            Of the inputs, when the call began.
+        results : sequence or None
+            Of the call; None where it has not ended.
+        """
+        ended = results is not None
+        if ended and self.policy.by_result and not self.policy.is_spoiled(results):
+            return None
+        second = self.second_run(values, ended)
+        found = second.find()
+        observations = found.observations
+        if found.error is not None:
+            if ended:
+                logger.error(
+                    "theanoguard: the call could not be judged; please report this",
+                    exc_info=found.error,
+                )
+        elif not observations:
+            observations = list(self.rounded_otherwise(second, results or ()))
+        error = self.report(observations, values)
+        if not observations:
+            self.learn(found)
+        return error
+
+    def second_run(self, values, ended=True):
+        """Return a second run of a call from these values of its inputs.
+
+        A call that has not ended is judged up to the first bad value: what follows could be harmed.
+        """
+        policy = self.policy
+        by_result = policy.by_result and ended
+        return SecondRun(
+            self.fgraph,
+            self.plan.order,
+            values,
+            policy if by_result else replace(policy, judge="node"),
+            self.role,
+            self.kernels,
+            constants=self.constants,
+            live=self.live,
+            graphs=self._graphs,
+            first_only=policy.action == "raise" and not by_result,
+        )
+
+    def rounded_otherwise(self, second, results):
+        """Yield an observation of each result that is bad, and that a second run gives otherwise.
+
+        What a second run gives as well was not made bad, or is left out.
+        """
+        for variable, value in zip(self.fgraph.outputs, results, strict=False):
+            if self.policy.is_bad(value) and not self.policy.is_bad(second.replay.value(variable)):
+                yield Observation.of(variable, value, self.policy)
+
+    def report(self, observations, values):
+        """Do what the policy says; return the error to be raised, or None."""
+        position = {node: i for i, node in enumerate(self.plan.order)}
+
+        def place(observation):  # where there are branches, the second run has an order of its own
+            frames = observation.frames
+            return position.get(frames[0].node if frames else observation.variable.owner, -1)
+
+        self.acting = True
+        error = self.handle(sorted(observations, key=place), values, self.live)
+        self.acting = False
+        return error
+
+    def learn(self, found):
+        """Nothing was wrong with a suspicious call: change the program by its :class:`Findings`."""
+
+    # -- a call that has failed
 
     def failed(self, error, raise_other):
         """Put everything back and raise the error that the user sees.
@@ -111,67 +188,51 @@ class JittedRuntime(SteppedReporter):
             What has ended the call.
         raise_other : callable
             Raises `error` if it is not the guard's.
+
+        Raises
+        ------
+        BaseException
+            `error`, or a :class:`GuardError` if it follows from a bad value.
         """
-        try:
-            if self.ledger[0, FOUND]:
-                self.settle()
-        except Tripped:
-            pass
-        finally:
-            for snapshot in self.snapshots.values():
-                snapshot()
-        pending, self.pending = self.pending, None
-        if isinstance(pending, BaseException):
-            raise pending
-        if pending is not None:
-            raise self.explained(pending) from None
+        values = self.values_before()
+        self.put_back()
+        acting, self.acting = self.acting, False
+        if acting:
+            raise error
+        compiling = type(error).__module__.startswith(("numba.", "jax."))
+        if not isinstance(error, Exception) or compiling:
+            raise_other(error)
+        ours, note = self.look_before(error, values)
+        if ours is not None:
+            raise ours from None
         try:
             raise_other(error)
         except Exception as final:  # another object, if PyTensor adds to the message
-            note = self.tell_of(error)
             if note is not None:
                 final.__notes__ = [note, *getattr(final, "__notes__", ())]
             raise
 
-    def tell_of(self, error):
-        """Return what is known of another error, as text; None if that cannot be found out.
+    def look_before(self, error, values):
+        """Judge what was computed before another error was raised.
 
-        A jitted function does not say where it failed: the call is replayed until it fails again.
+        Returns
+        -------
+        GuardError or None
+        str or None
+            A note on where the other error was raised.
         """
-        if type(error).__module__.startswith(("numba.", "jax.")):
-            return None  # it failed when it was compiled, or traced
+        second = self.second_run(values, ended=False)
+        found = second.find()
+        ours = self.report(found.observations, values)
+        if ours is not None or found.failed is None:
+            return ours, None
         try:
-            replay = FailingReplay(self.fgraph, self.values_before())
-            node = replay.first_to_fail()
-            if node is None:
-                return None
-            values = {v: replay.value(v) for v in node.inputs}
-            return render_failure(explain_exception(error, self.fgraph, node, values))
+            operands = {v: second.replay.value(v) for v in found.failed.inputs}
+            told = explain_exception(error, self.fgraph, found.failed, operands)
+            return None, render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
-            return None
-
-
-class FailingReplay(Replay):
-    """A replay of a call that raises."""
-
-    failed = None
-
-    def first_to_fail(self):
-        """Return the node that raises, in the graph of the function; None if none does."""
-        try:
-            self.values(self.fgraph.outputs)
-        except Exception:
-            if self.failed is None:
-                raise
-        return self.failed
-
-    def compute(self, node):
-        try:
-            return super().compute(node)
-        except Exception:
-            self.failed = self.failed or node
-            raise
+            return None, None
 
 
 class JittedVM:
@@ -180,8 +241,6 @@ class JittedVM:
     Parameters
     ----------
     guard : JittedRuntime
-    run : callable
-        Takes the values of the inputs and the ledger, and returns those of the outputs.
     inputs, outputs : list of list
         Storage cells.
     raise_other : callable
@@ -190,9 +249,8 @@ class JittedVM:
 
     lazy = False
 
-    def __init__(self, guard, run, inputs, outputs, raise_other):
+    def __init__(self, guard, inputs, outputs, raise_other):
         self.guard = guard
-        self.jit_fn = run
         self.inputs = inputs
         self.outputs = outputs
         self._raise_other = raise_other
@@ -201,25 +259,22 @@ class JittedVM:
         guard = self.guard
         try:
             guard.calls += 1
-            if guard.prepares or guard.bad_nodes:
-                guard.begin()
-            results = self.jit_fn(*[cell[0] for cell in self.inputs], guard.ledger)
-            if guard.found[FOUND]:
-                guard.settle()
-            elif guard.stored:
-                guard.keep(results)
-        except BaseException as error:
-            guard.failed(error, self._raise_other)
-        for cell, value in zip(self.outputs, results or (), strict=True):
+            results, error = guard.call([cell[0] for cell in self.inputs])
+        except BaseException as other:
+            guard.failed(other, self._raise_other)
+        if error is not None:
+            guard.put_back()
+            raise error from None
+        for cell, value in zip(self.outputs, results, strict=True):
             cell[0] = value
 
 
 class GuardedLinker:
     """What linkers have in common whose functions are compiled as a whole, with their checks.
 
-    A class of its own beside that of the backend's linker.  Backends give ``guarded_vm(...)``, or
-    ``compiled(order, input_storage, storage_map)``, which returns the `JittedRuntime` of the
-    function and what `JittedVM` runs.
+    A class of its own beside that of the backend's linker.  Backends give
+    ``runtime(order, input_storage, storage_map)``, which returns the `JittedRuntime` of the
+    function.
 
     Parameters
     ----------
@@ -239,22 +294,6 @@ class GuardedLinker:
             return fresh.accept(fgraph, no_recycling, profile)
         return super().accept(fgraph, no_recycling, profile)
 
-    def guarded_vm(self, order, input_storage, storage_map, outputs, raise_other):
-        """Return what runs the function under its guard.
-
-        Parameters
-        ----------
-        order : list of Apply
-        input_storage, outputs : list of list
-            Storage cells.
-        storage_map : dict of Variable to list
-        raise_other : callable
-            ``raise_other(error)`` raises an error of the function.
-        """
-        guard, run = self.compiled(order, input_storage, storage_map)
-        inputs = [storage_map[v] for v in self.fgraph.inputs]
-        return JittedVM(guard, run, inputs, outputs, raise_other)
-
     def make_all(self, input_storage=None, output_storage=None, storage_map=None):
         fgraph = self.fgraph
         order = self.schedule(fgraph)
@@ -268,13 +307,10 @@ class GuardedLinker:
                 raise_with_op(fgraph, owners[0], vm, (type(error), error, error.__traceback__))
             raise error
 
-        vm = self.guarded_vm(
-            order,
-            input_storage,
-            storage_map,
-            [storage_map[v] for v in fgraph.outputs],
-            raise_other,
-        )
+        guard = self.runtime(order, input_storage, storage_map)
+        inputs = [storage_map[v] for v in fgraph.inputs]
+        outputs = [storage_map[v] for v in fgraph.outputs]
+        vm = JittedVM(guard, inputs, outputs, raise_other)
         vm.allow_gc = self.allow_gc
         vm.storage_map = storage_map
         return (

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
@@ -17,6 +18,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.type import TensorType
 
 from theanoguard._facts import Kind
 from theanoguard._pytensor import (
@@ -25,21 +27,9 @@ from theanoguard._pytensor import (
     advanced_increment_ops,
     inner_graphs_for_jax,
 )
-from theanoguard.explain.replay import compute
+from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
-from theanoguard.guard.jax.ops import (
-    BAD,
-    FLAG,
-    LARGEST,
-    SHAPE,
-    CarryStatus,
-    Flag,
-    Gather,
-    NoMarks,
-    NoStatus,
-    Status,
-    Watched,
-)
+from theanoguard.guard.jax.ops import Flag, Gather, NoMarks, Watched
 
 # On a processor, values are first reduced to at most so many elements.
 SMALL = 256
@@ -356,11 +346,6 @@ def with_history(traced):
     return run
 
 
-def last_output(traced):
-    """Return a function that gives the last output alone."""
-    return lambda *values: traced(*values)[-1]
-
-
 def without_flag(traced):
     """Return a function that does not give the flag."""
     return lambda *values: traced(*values)[:-1]
@@ -371,140 +356,55 @@ def no_history():
     return jnp.zeros((), jnp.int32)
 
 
-# ---------------------------------------------------------------- where it was bad
-
-
-def words_of(value):
-    """Return the bits of a number of 32 or 64 bits as one or two integers along a last axis."""
-    words = lax.bitcast_convert_type(value, jnp.int32)
-    return words if words.ndim > value.ndim else words[..., None]
-
-
-def magnitude(v):
-    """Return the largest magnitude in a value, NaN being the largest."""
-    if not v.size:
-        return jnp.zeros((), real_type())
-    if jnp.issubdtype(v.dtype, jnp.complexfloating):  # |inf + nan i| is infinite
-        size = jnp.where(jnp.isnan(v), jnp.nan, jnp.abs(v))
-    else:
-        size = jnp.abs(v.astype(jnp.promote_types(v.dtype, jnp.float32)))
-    return jnp.max(size).astype(real_type())
-
-
-def describe(policy, watched, v, operands):
-    """Return the row with the details of a value."""
-    flat = v.ravel()
-    bad = bad_elements(policy, watched, v, operands).ravel()
-    isnan, isinf = jnp.isnan(flat), jnp.isinf(flat)
-    isinf &= ~isnan
-    big = bad & ~isnan & ~isinf
-    isnan &= bad
-    isinf &= bad
-    negative = isinf & (flat.real < 0)
-    at = jnp.argmax(bad)
-    numbers = [
-        bad.any(),
-        v.size,
-        isnan.sum(),
-        isinf.sum() - negative.sum(),
-        negative.sum(),
-        big.sum(),
-        at,
-    ]
-    if jnp.issubdtype(v.dtype, jnp.integer):
-        signed = jnp.issubdtype(v.dtype, jnp.signedinteger)
-        widest = jnp.zeros(0, int if signed else np.uint).dtype
-        parts = [words_of(flat[at].astype(widest))] * 2
-    else:
-        parts = [words_of(part.astype(real_type())) for part in (flat[at].real, flat[at].imag)]
-    n_words = parts[0].size
-    numbers.append(n_words)
-    words = [jnp.pad(part, (0, 2 - n_words)) for part in parts]
-    numbers = jnp.stack([jnp.asarray(n, jnp.int32) for n in numbers])
-    return jnp.concatenate([numbers, *words, np.array(v.shape, np.int32)])
-
-
-def row_of(policy, watched, v, operands):
-    """Return the row that says whether a value is bad, without steps."""
-    bad = jnp.any(bad_elements(policy, watched, v, operands)).astype(jnp.int32)
-    return jnp.concatenate([bad[None], words_of(magnitude(v))])
-
-
-def base(detail):
-    """Return how many columns come before the steps."""
-    return LARGEST + words_of(real_type().type(0)).size if detail is None else SHAPE + detail.ndim
-
-
-@jax_funcify.register(Status)
-def jax_funcify_status(op, detail=None, **kwargs):
-    width = base(detail) + op.depth
-    nothing = np.zeros(base(detail), np.int32)
-
-    def status(*inputs):
-        groups, inner = op.grouped(inputs)
-        rows = []
-        for number, (watched, v, operands) in zip(op.rows, groups, strict=True):
-            if detail is None:
-                rows.append(row_of(op.policy, watched, jnp.asarray(v), operands))
-            elif number == detail.row:
-                rows.append(describe(op.policy, watched, jnp.asarray(v), operands))
-            else:
-                rows.append(nothing)
-        parts = [*([jnp.stack(rows)] if rows else []), *inner]
-        parts = [jnp.pad(p, ((0, 0), (0, width - p.shape[1]))) for p in parts if p.shape[0]]
-        return jnp.concatenate(parts) if parts else jnp.zeros((0, width), jnp.int32)
-
-    return status
-
-
-@jax_funcify.register(NoStatus)
-def jax_funcify_no_status(op, detail=None, **kwargs):
-    return lambda: jnp.zeros((op.rows, base(detail) + op.depth), jnp.int32)
-
-
-@jax_funcify.register(CarryStatus)
-def jax_funcify_carry_status(op, detail=None, **kwargs):
-    at = base(detail)
-
-    def carry(carried, of_step):
-        step = carried[0, at]
-        steps = jnp.broadcast_to(step, (of_step.shape[0], 1))
-        found = jnp.concatenate([of_step[:, :at], steps, of_step[:, at:]], axis=1)
-        is_new = (carried[1:, BAD] == 0) & (found[:, BAD] != 0)
-        inside = jnp.where(is_new[:, None], found, carried[1:])
-        return jnp.concatenate([carried[:1].at[0, at].set(step + 1), inside])
-
-    return carry
-
-
 @jax_funcify.register(CheckedBody)
 def jax_funcify_checked_body(op, node=None, storage_map=None, **kwargs):
     return jax_funcify(op.fgraph, **kwargs)
 
 
 @jax_funcify.register(CheckedIfElse)
-def jax_funcify_checked_if_else(op, node=None, storage_map=None, detail=None, **kwargs):
-    graphs = [branch.fgraph for branch in (op.true_branch, op.false_branch)]
-    traced = [jax_funcify(graph, detail=detail, **kwargs) for graph in graphs]
-    if all(graph.outputs[-1].type == FLAG for graph in graphs):
-        return lambda condition, *inputs: lax.cond(condition, *traced, *inputs)
-    width = base(detail) + max(graph.depth for graph in graphs)
-    n_rows = [len(graph.rows) for graph in graphs]
-
-    def branch(run_branch, n_before, n_after):
-        def run(*inputs):
-            *outputs, status = run_branch(*inputs)
-            more = width - status.shape[1]
-            return (*outputs, jnp.pad(status, ((n_before, n_after), (0, more))))
-
-        return run
-
-    true_branch = branch(traced[0], 0, n_rows[1])
-    false_branch = branch(traced[1], n_rows[0], 0)
-    return lambda condition, *inputs: lax.cond(condition, true_branch, false_branch, *inputs)
+def jax_funcify_checked_if_else(op, node=None, storage_map=None, **kwargs):
+    branches = [jax_funcify(b.fgraph, **kwargs) for b in (op.true_branch, op.false_branch)]
+    return lambda condition, *inputs: lax.cond(condition, *branches, *inputs)
 
 
 # ---------------------------------------------------------------- replaying what JAX ran
+
+
+class JaxKernels(Kernels):
+    """Callables that compute the outputs of a node as JAX does."""
+
+    raised = 0
+
+    def runs_whole(self, node):
+        return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
+
+    def _make(self, node):
+        constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
+        traced = jax_funcify(node.op, node=node, storage_map=constants)
+        compiled = jax.jit(traced)
+
+        def kernel(values):
+            values = [as_jax(v) for v in values]
+            try:
+                results = compiled(*values)
+            except Exception:  # it needs to know a value, such as a shape; other errors come again
+                results = traced(*values)
+            results = [results] if len(node.outputs) == 1 else results
+            return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
+
+        return kernel
+
+
+def as_jax(value):
+    """Return an array as one of JAX's; any other value as it is."""
+    return jnp.asarray(value) if isinstance(value, np.ndarray) else value
+
+
+def as_numpy(variable, value):
+    """Return the value of a variable in the type that PyTensor gives it."""
+    return (
+        np.asarray(value, variable.type.dtype) if isinstance(variable.type, TensorType) else value
+    )
 
 
 @compute.register(JAXShapeTuple)

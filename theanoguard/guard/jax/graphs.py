@@ -1,15 +1,8 @@
-"""The two graphs that the guard makes of a function for JAX.
+"""The graph that the guard makes of a function for JAX.
 
-A JAX function changes nothing and has no order, so that no check can write into a ledger or stop
-the call.  Each graph, also that of a loop, gets one output more instead.
-
-:class:`FlagWriter`
-    runs in every call.  Its further output is one number that says whether the call is suspicious.
-    It reads as few values as possible (:mod:`theanoguard.guard.carry`).
-:class:`StatusChecks`
-    runs for a suspicious call, and is compiled when there is one.  Its further output is a
-    *status*, a matrix with one row per check: each value that the plan keeps is judged where it is
-    made.
+A JAX function changes nothing and has no order, so that no check can write anywhere or stop the
+call.  The graph, also that of a loop, gets one output more instead: a number that says whether the
+call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard.carry`).
 """
 
 from itertools import chain
@@ -21,80 +14,48 @@ from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._facts import Kind, carries, holds_nonfinite, makes
-from theanoguard._pytensor import Scan, advanced_increment_ops, is_numeric, with_status
+from theanoguard._pytensor import IfElse, Scan, advanced_increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.graph.checks import CheckedGraph, Checks, Place, Writer, has_elements
-from theanoguard.guard.jax.ops import (
-    FLAG,
-    STATUS,
-    CarryStatus,
-    Flag,
-    Gather,
-    NoMarks,
-    NoStatus,
-    Status,
-    Watched,
-    mark_of,
-)
+from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
+from theanoguard.guard.graph.parts import Part, plan_of
+from theanoguard.guard.jax.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 
-# ---------------------------------------------------------------- where it was bad
+# ---------------------------------------------------------------- the plan
 
 
-class StatusGraph(CheckedGraph):
-    """A graph whose last output is its status.
+def plan_for_jax(fgraph, order, policy, inner_graphs):
+    """Return the :class:`Part` of a function: its plan, and those of its inner graphs.
 
     Parameters
     ----------
-    inputs, outputs : list of Variable
+    fgraph : FunctionGraph
     order : list of Apply
-    rows : list of int
-        Which check each row of the status is of.
-    depth : int
-        As in :class:`Status`.
+    policy : Policy
+    inner_graphs : callable
+        As for :func:`~theanoguard.guard.graph.parts.plan_of`.
     """
+    part = plan_of(fgraph, order, policy, inner_graphs)
+    for plan in part.plans():
+        check_what_counts(plan)
+    part.plan.kept = kept_values(part.plan)
+    return part
 
-    def __init__(self, inputs, outputs, order, rows, depth):
-        super().__init__(inputs, outputs, order)
-        self.rows = rows
-        self.depth = depth
 
-
-class StatusChecks(Checks):
-    """The graph of a function that gives its status, and where each check stands.
-
-    Attributes
-    ----------
-    tree : (Plan, dict)
-        The plan of the graph, and of each node with inner graphs a list of the same.
-    """
-
-    def __init__(self, fgraph, order, policy, inner_graphs):
-        self.inside = {}  # of each rebuilt op: the rows of its status, and its depth
-        super().__init__(fgraph, order, policy, inner_graphs)
-
-    def new_writer(self, fgraph, ledger, frames, loops):
-        return StatusWriter(self, fgraph, ledger, frames, loops)
-
-    def rebuilt(self, op, graphs, loop):
-        new = with_status(op, graphs)
-        rows = [row for graph in graphs for row in graph.rows]
-        depth = max(graph.depth for graph in graphs)
-        self.inside[id(new)] = (rows, depth) if loop is None else ([loop, *rows], depth + 1)
-        return new
-
-    def _new_plan(self, fgraph, order, inner, is_inner, clean_inputs=True):
-        plan = super()._new_plan(fgraph, order, inner, is_inner, clean_inputs)
-        for variable in made_in(plan):  # whatever raises the flag is found
-            node_plan = plan.nodes[variable.owner]
-            index = variable.owner.outputs.index(variable)
-            node_plan.checks = sorted({*node_plan.checks, index})
-        return plan
-
-    def _checked(self, plan, inner, ledger, frames, loops):
-        if not frames:
-            self.tree = (plan, inner)
-            plan.kept = kept_values(plan)
-        return super()._checked(plan, inner, ledger, frames, loops)
+def check_what_counts(plan):
+    """Have all looked at that nodes make, but what an ``IfElse`` throws away."""
+    certain = certain_nodes(plan)
+    for node in plan.order:
+        node_plan = plan.nodes[node]
+        if node not in certain:
+            node_plan.checks = []
+        elif isinstance(node.op, IfElse):
+            node_plan.checks = [
+                i for i, v in enumerate(node.outputs) if plan.dropped.get(v) in (None, "branch")
+            ]
+    for variable in made_in(plan):
+        node_plan = plan.nodes[variable.owner]
+        index = variable.owner.outputs.index(variable)
+        node_plan.checks = sorted({*node_plan.checks, index})
 
 
 def kept_values(plan):
@@ -112,64 +73,6 @@ def kept_values(plan):
         and isinstance(plan.fgraph.inputs[i], SharedVariable)
         and plan.is_clean(plan.fgraph.outputs[output])
     }
-
-
-class StatusWriter(Writer):
-    """Writes a graph that gives its status."""
-
-    def __init__(self, checks, fgraph, ledger, frames, loops):
-        super().__init__(checks, fgraph, ledger, frames, loops)
-        rename_shared_random(fgraph, self._new)
-        self._inputs = [self._new[variable] for variable in fgraph.inputs]
-        self._watched, self._read, self._rows = [], [], []
-        self._statuses = []
-        self._inner_rows = []
-        self._depth = 0
-        self._body_of = None
-        if frames and isinstance(frames[-1].node.op, Scan):
-            self._body_of = frames[-1].node.op
-            self._carried = STATUS("carried")
-            self._inputs.insert(len(self._inputs) - self._body_of.info.n_non_seqs, self._carried)
-
-    def count_step(self, row, first):
-        """(The status of a loop counts its steps by itself.)"""
-
-    def write(self, node, op, with_ledger):
-        if not with_ledger:
-            super().write(node, op, with_ledger)
-            return
-        rows, depth = self._checks.inside.pop(id(op))
-        inputs = [self._get(v) for v in node.inputs]
-        if isinstance(op, Scan):
-            at = len(inputs) - op.info.n_non_seqs - op.info.n_nit_sot
-            inputs[at:at] = self._append(NoStatus(len(rows), depth).make_node())
-        outputs = [*(v.clone() for v in node.outputs), STATUS()]
-        *outputs, status = self._append(Apply(op, inputs, outputs))
-        self._new.update(zip(node.outputs, outputs, strict=True))
-        self._statuses.append(status)
-        self._inner_rows += rows
-        self._depth = max(self._depth, depth)
-
-    def check(self, variable, output=0):
-        if is_shape_alone(self._fgraph, variable):
-            return
-        self._rows.append(self._checks.add_row(Place(variable, self._frames, output, self._loops)))
-        policy = self._checks.policy
-        node = judged_node(self._fgraph, variable)
-        watched = Watched(kind_looked_for(policy), policy.big, node)
-        self._watched.append(watched)
-        self._read += map(self._get, watched.reads(variable))
-
-    def graph(self):
-        policy = self._checks.policy
-        op = Status(policy, tuple(self._watched), tuple(self._rows), self._depth)
-        [status] = self._append(op.make_node(*self._read, *self._statuses))
-        if self._body_of is not None:
-            carry = CarryStatus(self._depth + 1)
-            [status] = self._append(carry.make_node(self._carried, status))
-        outputs = [*(self._get(v) for v in self._fgraph.outputs), status]
-        rows = [*self._rows, *self._inner_rows]
-        return StatusGraph(self._inputs, outputs, self._order, rows, self._depth)
 
 
 def kind_looked_for(policy):
@@ -263,7 +166,8 @@ class FlagWriter:
 
     Parameters
     ----------
-    checks : StatusChecks
+    part : Part
+    policy : Policy
     on_purpose : collection of Variable
         Values that were bad in a call that turned out to be healthy.  There only what the node
         itself makes is looked for.  None reads nothing at all.
@@ -275,21 +179,21 @@ class FlagWriter:
         How many values are read, those of inner graphs included.
     """
 
-    def __init__(self, checks, on_purpose=frozenset()):
-        self.policy = checks.policy
+    def __init__(self, part, policy, on_purpose=frozenset()):
+        self.policy = policy
         self.on_purpose = on_purpose
         self.n_read = 0
-        plan, inner = checks.tree
+        plan = part.plan
         judged = self.policy.by_result
         if on_purpose is None:
-            self.graph = self._written(plan, {}, {})
+            self.graph = self._written(Part(plan, {}), {})
         elif judged and not on_purpose:
-            self.graph = self._written(plan, {}, {}, whole=True)
+            self.graph = self._written(Part(plan, {}), {}, whole=True)
         else:
-            entering = [v for v in plan.inputs if v not in checks.stored and has_elements(v)]
+            entering = [v for v in plan.inputs if v not in plan.kept and has_elements(v)]
             entering = [v for v in entering if not is_shape_alone(plan.fgraph, v)]
             points = self._points(plan, entering)
-            self.graph = self._written(plan, inner, points, whole=judged)
+            self.graph = self._written(part, points, whole=judged)
 
     def _points(self, plan, entering=()):
         """Return what to read in a graph: a dict of variables to :class:`Watched`."""
@@ -326,12 +230,13 @@ class FlagWriter:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points
 
-    def _written(self, plan, inner, points, whole=False, scan=None):
+    def _written(self, part, points, whole=False, scan=None):
         """Return a graph with its flag; the body of `scan` with its marks instead.
 
         With `whole`, the flag is raised only if an output is bad as well.
         """
-        fgraph, order, flags = plan.fgraph, [], []
+        plan, order, flags = part.plan, [], []
+        fgraph = plan.fgraph
         new = {variable: variable for variable in fgraph.inputs}
         rename_shared_random(fgraph, new)
         inputs = [new[v] for v in fgraph.inputs]
@@ -347,15 +252,16 @@ class FlagWriter:
             op, given, more = node.op, [get(v) for v in node.inputs], []
             loop = op if isinstance(op, Scan) else None
             bodies = [
-                self._written(p, i, self._points(p), scan=loop) for p, i in inner.get(node, ())
+                self._written(body, self._points(body.plan), scan=loop)
+                for body in part.inner.get(node, ())
             ]
             if any(body.is_flagged for body in bodies):
                 if loop is None:
-                    op, more = with_status(op, bodies), [FLAG()]
+                    op, more = with_flag(op, bodies), [FLAG()]
                 else:
                     [body] = bodies
                     marks = append(NoMarks(loop, body.marked).make_node(*given))
-                    op = with_status(op, bodies, len(marks))
+                    op = with_flag(op, bodies, len(marks))
                     at = len(given) - loop.info.n_non_seqs - loop.info.n_nit_sot
                     given[at:at] = marks
                     more = [v.type() for v in marks]

@@ -1,6 +1,6 @@
-"""The guard on the JAX backend: one flag in every call, and details where it is raised.
+"""The guard on the JAX backend: one flag in every call, and a second look where it is raised.
 
-``graphs.py`` writes the graphs, ``code.py`` has what JAX traces for them, and ``runtime.py`` reads
+``graphs.py`` writes the graph, ``code.py`` has what JAX traces for them, and ``runtime.py`` reads
 the flag.
 """
 
@@ -11,7 +11,7 @@ import warnings
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import JAXLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.jax.graphs import FlagWriter, StatusChecks, is_shared_random
+from theanoguard.guard.jax.graphs import FlagWriter, is_shared_random, plan_for_jax
 from theanoguard.guard.jax.runtime import JaxRuntime, Programs
 
 
@@ -35,7 +35,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             )
         super().__init__(policy, recorder, allow_gc)
 
-    def compiled(self, order, input_storage, storage_map):
+    def runtime(self, order, input_storage, storage_map):
         from theanoguard.guard.jax import code  # loads JAX
 
         random = [v for v in self.fgraph.inputs if is_shared_random(v)]
@@ -52,24 +52,24 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             storage_map[variable] = input_storage[at] = [copy.deepcopy(shared[0])]
         self.create_thunk_inputs(storage_map)  # (makes JAX's states of them)
         with watch_rewriting():
-            checks = StatusChecks(self.fgraph, order, self.policy, code.inner_graphs)
+            part = plan_for_jax(self.fgraph, order, self.policy, code.inner_graphs)
 
-        def compile_graph(graph, change=lambda traced: traced, **detail):
-            traced = self.fgraph_convert(graph, input_storage, {}, **detail)
-            return self.jit_compile(change(traced))
+        def compile_graph(graph, change):
+            return self.jit_compile(change(self.fgraph_convert(graph, input_storage, {})))
 
         def flagged(on_purpose):
-            writer = FlagWriter(checks, on_purpose)
+            writer = FlagWriter(part, self.policy, on_purpose)
             return compile_graph(writer.graph, code.with_history), writer.n_read
 
         programs = Programs(
             flagged=flagged,
-            plain=lambda: compile_graph(FlagWriter(checks, None).graph, code.without_flag),
-            status=lambda detail: compile_graph(checks.graph, code.last_output, detail=detail),
+            plain=lambda: compile_graph(
+                FlagWriter(part, self.policy, None).graph, code.without_flag
+            ),
+            kernels=code.JaxKernels,
             no_history=code.no_history,
             own_copy=code.own_copy,
             held_bytes=code.held_bytes,
             device=code.device(),
         )
-        guard = JaxRuntime(self.policy, self.recorder, checks, storage_map, programs)
-        return guard, guard.run
+        return JaxRuntime(self.policy, self.recorder, part, storage_map, programs)

@@ -10,22 +10,10 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.type import TensorType
 
 from theanoguard._facts import Kind
-from theanoguard.guard.graph.checks import INDEX, CompiledOp
+from theanoguard.guard.graph.checks import CompiledOp
 from theanoguard.guard.policy import Policy
 
 FLAG = TensorType("int32", ())
-STATUS = TensorType("int32", (None, None))
-
-# Columns of a status.  After them stand the steps of the loops, outermost first.
-BAD = 0
-# Of a call: the bits of the largest magnitude (NaN is the largest), in one or two words.
-LARGEST = 1
-# Of the details of one place, after the columns from SIZE to INDEX, which are those of a ledger.
-# The element that is the first bad one is held in two words for its real and two for its imaginary
-# part; after that stands the shape of the value.
-WORDS = INDEX + 1
-FIRST = WORDS + 1
-SHAPE = FIRST + 4
 
 
 @dataclass(frozen=True)
@@ -122,82 +110,3 @@ class NoMarks(CompiledOp):
 def mark_of(variable):
     """Return a variable for the marks of the elements of another one."""
     return TensorType("bool", (None,) * getattr(variable.type, "ndim", 0))()
-
-
-class Status(Reading):
-    """The status of a graph: of the values that it computes, and of the loops and bodies in it.
-
-    The further inputs are the statuses of nodes.
-
-    Parameters
-    ----------
-    policy : Policy
-    watched : tuple of Watched
-    rows : tuple of int
-        The checks of the watched values.
-    depth : int
-        How many loops within loops are in the graph.
-    """
-
-    __props__ = ("policy", "watched", "rows", "depth")
-
-    def __init__(self, policy, watched, rows, depth):
-        super().__init__(policy, watched)
-        self.rows = rows
-        self.depth = depth
-
-    def make_node(self, *inputs):
-        return Apply(self, list(inputs), [STATUS()])
-
-
-class NoStatus(CompiledOp):
-    """The status of a loop that has not begun: a row that counts its steps, and those inside.
-
-    Parameters
-    ----------
-    rows : int
-    depth : int
-        As in :class:`Status`, with the loop itself.
-    """
-
-    __props__ = ("rows", "depth")
-
-    def __init__(self, rows, depth):
-        self.rows = rows
-        self.depth = depth
-
-    def make_node(self):
-        return Apply(self, [], [STATUS()])
-
-
-class CarryStatus(CompiledOp):
-    """Takes over into the status of a loop what a step has been the first to find.
-
-    Parameters
-    ----------
-    depth : int
-        As in :class:`NoStatus`.
-    """
-
-    __props__ = ("depth",)
-
-    def __init__(self, depth):
-        self.depth = depth
-
-    def make_node(self, carried, of_step):
-        return Apply(self, [carried, of_step], [STATUS()])
-
-
-@dataclass(frozen=True)
-class Detail:
-    """What is asked of a function that gives the details of one place.
-
-    Parameters
-    ----------
-    row : int
-    ndim : int
-        Of the value.
-    """
-
-    row: int
-    ndim: int

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections import deque
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.link.basic import Container
 from pytensor.tensor.type import TensorType
 
-from theanoguard.explain.describe import kind_of
-from theanoguard.guard.graph.checks import counts_of
 from theanoguard.guard.graph.runtime import JittedRuntime
-from theanoguard.guard.jax.ops import BAD, FIRST, LARGEST, SHAPE, WORDS, Detail
-from theanoguard.guard.policy import Counts
-from theanoguard.guard.reporting import Tripped
 
 logger = logging.getLogger("theanoguard")
 
@@ -84,8 +79,8 @@ class Programs:
         and the history.
     plain : callable
         Returns the program without a flag.
-    status : callable
-        ``status(detail)`` returns what gives the status of a call, from the values of the inputs.
+    kernels : callable
+        Returns what computes single nodes.
     no_history : callable
         Returns the history of a function that has not been called.
     own_copy : callable
@@ -98,7 +93,7 @@ class Programs:
 
     flagged: Any
     plain: Any
-    status: Any
+    kernels: Any
     no_history: Any
     own_copy: Any
     held_bytes: Any
@@ -112,21 +107,17 @@ class JaxRuntime(JittedRuntime):
     ----------
     policy : Policy
     recorder : Recorder
-    checks : StatusChecks
+    part : Part
     storage_map : dict of Variable to list
     programs : Programs
     """
 
-    def __init__(self, policy, recorder, checks, storage_map, programs):
-        super().__init__(policy, recorder, checks, storage_map)
-        self.rows = checks.graph.rows
-        self.depth = checks.graph.depth
+    def __init__(self, policy, recorder, part, storage_map, programs):
+        super().__init__(policy, recorder, part, storage_map)
         self._programs = programs
-        self._status = lru_cache(maxsize=16)(programs.status)
         self._on_purpose = frozenset()
         self._refinements = 0
         self._run, self.n_read = programs.flagged(self._on_purpose)
-        self._plain = None
         self._history = programs.no_history()
         self.later = policy.when == "later" or (
             policy.when is None and programs.device.platform != "cpu"
@@ -134,7 +125,6 @@ class JaxRuntime(JittedRuntime):
         self._calls: deque[Call] = deque()
         self._suspects: list[Call] = []  # suspicious ones, and healthy ones after the first
         self._probe = None  # a history on its way, and how many of the calls it covers
-        self._examined = None  # the call that is looked at
         self._limit = held_limit(programs.device)
         self.held = 0  # bytes, when it was last looked at
         updates = getattr(self.fgraph, "update_mapping", None) or {}
@@ -142,46 +132,77 @@ class JaxRuntime(JittedRuntime):
         if self.later:
             watch_containers(self)
 
+    @cached_property
+    def kernels(self):
+        """What computes single nodes."""
+        return self._programs.kernels()
+
+    @cached_property
+    def plain(self):
+        """The function without a flag."""
+        return self._programs.plain()
+
     # -- calls
 
-    def begin(self):
-        if self._calls and any(
-            self.seen.get(variable) is not cell[0] for variable, cell, _ in self.stored
-        ):
-            self._in_a_call(self.read)  # what is bad there may come from an earlier call
-        super().begin()
-        if not self.policy.trusted:  # only arrays of JAX's cannot be changed by others
-            self.seen = {v: x for v, x in self.seen.items() if not isinstance(x, np.ndarray)}
+    def call(self, values):
+        """Run the function, and look at the flags that have to be read.
 
-    def run(self, *values):
-        """Run the function, and look at the flags that have to be read."""
-        if (self.calls - 1) % self.policy.every:
-            if self._plain is None:
-                self._plain = self._programs.plain()
-            return self._plain(*values[:-1])
-        values = values[:-1]  # (without a ledger)
-        if self.later:
-            if self._calls:
-                self._in_a_call(self._read_what_is_due)
+        Returns
+        -------
+        list
+            The results.
+        GuardError or None
+            To be raised: of this call, or of an earlier one, of another function perhaps.
+        """
+        if not self.is_looked_at():
+            return self.plain(*values), None
+        suspicious, error = self.begin()
+        if error is None and self.later:
+            error = self._read_what_is_due()
             values = tuple(map(self._programs.own_copy, values))
+        if error is not None:
+            return (), error
         *results, self._history = self._run(*values, self._history)
         if not self.later:
-            if np.asarray(self._history).item() & 1:
-                self._suspects.append(Call(self.calls, values, results, suspicious=True))
-                self._in_a_call(self.read)
-            return results
-        if not self._calls:
-            _in_flight[self] = None
-        self._calls.append(Call(self.calls, values, results))
-        return results
+            suspicious = suspicious or np.asarray(self._history).item() & 1
+        if suspicious or self.later:
+            call = Call(self.calls, values, results, suspicious=bool(suspicious))
+            if suspicious:
+                self._suspects.append(call)
+                error = self.read()
+            else:
+                if not self._calls:
+                    _in_flight[self] = None
+                self._calls.append(call)
+        if error is None:
+            self.keep(results)
+        return results, error
+
+    def begin(self):
+        """Return whether something bad enters the call, and the error of an earlier one."""
+        changed = self.changed()
+        if self._calls and changed:  # what is bad there may come from an earlier call
+            error = self.read()
+            if error is not None:
+                return False, error
+        return bool(self.constants) or any(
+            self.policy.is_bad(self.cells[v][0]) for v in changed
+        ), None
+
+    def keep(self, results):
+        super().keep(results)
+        if not self.policy.trusted:  # only arrays of JAX's cannot be changed by others
+            self.checked = {v: x for v, x in self.checked.items() if not isinstance(x, np.ndarray)}
 
     def _read_what_is_due(self):
-        """Read flags if it is time, those of the last calls excepted.
+        """Read flags if it is time, those of the last calls excepted; return the first error.
 
         A device that is a call or two behind has computed the others, so that it need not be
         waited for.  To read takes as long as to start a few calls: it is done as seldom as allowed.
         """
         calls, policy = self._calls, self.policy
+        if not calls:
+            return None
         is_due = (
             len(calls) >= policy.delay_calls
             or time.monotonic() - calls[0].began > 1e-3 * policy.delay_ms
@@ -193,7 +214,8 @@ class JaxRuntime(JittedRuntime):
         if is_due:
             self._sort_out(*self._probe)
             if self._suspects:
-                self.read()
+                return self.read()
+        return None
 
     def _sort_out(self, history, n):
         """Read the flags of the first `n` calls in flight, and keep what is suspicious."""
@@ -208,84 +230,54 @@ class JaxRuntime(JittedRuntime):
             _in_flight.pop(self, None)
 
     def read(self):
-        """Read the flags of all calls in flight, and report what was bad.
+        """Read the flags of all calls in flight; return the error of the first bad one, or None.
 
         If anything was, the calls of other functions are looked at as well: the first bad call of
         all is the one to report.
         """
         self._read_all()
         if not self._suspects:
-            return
+            return None
         guards = [self, *_in_flight]
         for guard in guards:
             guard._read_all()
         while found := [(c.order, g) for g in guards for c in g._suspects]:
             guard = min(found, key=lambda one: one[0])[1]
             call = guard._suspects.pop(0)
-            if call.suspicious:
-                guard.examine(call)
+            error = guard.examine(call) if call.suspicious else None
+            if error is not None:
+                return error
+        return None
 
     def _read_all(self):
         if self._calls:
             self._sort_out(self._history, len(self._calls))
 
-    def _in_a_call(self, step):
-        """Run a step that may raise the error of an earlier call, of another function perhaps."""
-        try:
-            step()
-        except BaseException as error:
-            self.pending = error
-            raise Tripped from None
-
     # -- a suspicious call
 
     def examine(self, call):
-        """Find out what was bad in a call, and report it."""
-        self._examined, number = call, self.calls
-        self.calls, self.bad_nodes = call.number, set()
+        """Look at a call again; return the error to be raised, or None."""
+        number, self.calls = self.calls, call.number
+        values = dict(zip(self.fgraph.inputs, call.values, strict=True))
         try:
-            if not self.policy.by_result or self.policy.is_spoiled(call.results):
-                self._judge(call)
-        except BaseException as error:
+            error = self.look(as_numpy(values), call.results)
+        except BaseException:
             self._put_back(call)
-            pending, self.pending = self.pending, None
-            if isinstance(error, Tripped):
-                raise self.explained(pending) from None
             raise
         finally:
             self.calls = number
-            self._examined = None
+        if error is not None:
+            self._put_back(call)
+        return error
 
-    def _judge(self, call):
-        status = np.asarray(self._status(None)(*call.values))
-        bad = np.flatnonzero(status[:, BAD])
-        if not bad.size:
-            self._refine(status)
-            return
-        found = [
-            (self.rows[i], status[i], [int(s) for s in status[i, status.shape[1] - self.depth :]])
-            for i in bad
-        ]
-        for row, record, steps in sorted(found, key=lambda one: self._when(one[0], one[2])):
-            place = self.places[row]
-            if self.follows(place):
-                continue
-            counts, shape = self._details(call, row, record)
-            role = "node" if place.variable.owner is not None else self.role(place.variable)
-            self.report(place, counts, shape, steps[: len(place.loops)], role)
-
-    def _refine(self, status):
+    def learn(self, found):
         """Read otherwise from now on where a healthy call had infinite values on purpose."""
         self._refinements += 1
-        largest = [float_of(row[LARGEST : len(row) - self.depth]) for row in status]
-        limit = self.policy.limit if self.policy.big else np.finfo("float64").max
-        found = {
-            self.places[row].variable
-            for row, value in zip(self.rows, largest, strict=True)
-            if self.places[row] is not None
-            and (not abs(value) <= limit or self._refinements == REFINEMENTS)
-        }
-        if found <= self._on_purpose:
+        bad = found.noisy
+        if self._refinements == REFINEMENTS:
+            nodes = (plan.nodes[node] for plan in self.plans() for node in plan.order)
+            bad = {*self.plan.inputs, *(v for node in nodes for _, v in node.checked())}
+        if bad <= self._on_purpose:
             logger.warning(
                 "theanoguard: call %d of %s was suspicious, but no bad value was found when it was "
                 "run again with a check behind every operation; please report this",
@@ -293,39 +285,11 @@ class JaxRuntime(JittedRuntime):
                 self.fgraph.name or "a function",
             )
             return
-        self._on_purpose |= found
+        self._on_purpose |= bad
         self._run, self.n_read = self._programs.flagged(self._on_purpose)
 
-    def _when(self, row, steps):
-        """Return a key that sorts checks as one thread would run them."""
-        key = []
-        for loop, step in zip(self.places[row].loops, steps, strict=False):
-            key += [loop, step]
-        return [*key, row]
-
-    def _details(self, call, row, record):
-        """Compute a place once more; return its `Counts` and its shape."""
-        variable = self.places[row].variable
-        ndim = getattr(variable.type, "ndim", 0)
-        status = self._status(Detail(row, ndim))(*call.values)
-        details = np.asarray(status)[self.rows.index(row)]
-        shape = tuple(int(n) for n in details[SHAPE : SHAPE + ndim])
-        if details[BAD]:
-            return counts_of(details, first_bad(details, variable.type.dtype), shape), shape
-        # Compiled for itself, the place was rounded to a value that is not bad.
-        largest = float_of(record[LARGEST : len(record) - self.depth])
-        size = int(np.prod(shape))
-        return Counts(kind_of(largest), (), largest, size, 0, 0, 0, 0), shape
-
     def values_before(self):
-        if self._examined is None:
-            values = super().values_before()
-        else:
-            values = dict(zip(self.fgraph.inputs, self._examined.values, strict=True))
-        return {
-            v: np.asarray(value, v.type.dtype) if isinstance(v.type, TensorType) else value
-            for v, value in values.items()
-        }
+        return as_numpy(super().values_before())
 
     def _put_back(self, call):
         """Give shared variables the values of before a call, and forget the calls after it."""
@@ -365,19 +329,12 @@ class JaxRuntime(JittedRuntime):
         return len(held), self._programs.held_bytes(held)
 
 
-def float_of(words):
-    """Return the floating number that is held in one or two words."""
-    return np.ascontiguousarray(words).view(f"float{32 * len(words)}").item()
-
-
-def first_bad(record, dtype):
-    """Return the first bad element of the place of which a row holds the details."""
-    n_words = int(record[WORDS])
-    real, imag = (record[at : at + n_words] for at in (FIRST, FIRST + 2))
-    kind = np.dtype(dtype).kind
-    if kind in "iu":
-        return np.ascontiguousarray(real).view(f"{kind}{4 * n_words}").item()
-    return float_of(real) if kind == "f" else complex(float_of(real), float_of(imag))
+def as_numpy(values):
+    """Return the values of variables in the types that PyTensor gives them."""
+    return {
+        v: np.asarray(value, v.type.dtype) if isinstance(v.type, TensorType) else value
+        for v, value in values.items()
+    }
 
 
 def held_limit(device):
@@ -404,8 +361,15 @@ def sync():
     >>> import theanoguard
     >>> theanoguard.sync()
     """
-    for guard in list(_in_flight):
-        guard.read()
+    raise_first(list(_in_flight))
+
+
+def raise_first(guards):
+    """Read the flags of all calls in flight, and raise the first error."""
+    for guard in guards:
+        error = guard.read()
+        if error is not None:
+            raise error
 
 
 @lru_cache(maxsize=1)
@@ -425,8 +389,7 @@ class WatchedContainer(Container):
     """
 
     def _read(self):
-        for guard in list(_watchers.get(self, ())):
-            guard.read()
+        raise_first(list(_watchers.get(self, ())))
         return self.storage[0]
 
     data = property(_read, Container.__set__)

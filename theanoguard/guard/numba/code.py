@@ -33,10 +33,10 @@ from theanoguard.guard.numba.ops import (
     Bracketed,
     InBlocks,
     Stop,
+    Stopped,
     Until,
     Watch,
 )
-from theanoguard.guard.reporting import Tripped
 
 # Part of the key of what Numba keeps on disk: another source is another check.
 SOURCE = "".join(
@@ -376,16 +376,16 @@ def is_suspect(signals):
     return read_flags() & signals[COUNTING] != 0
 
 
-@register_funcify_default_op_cache_key(Stop)
+@register_funcify_and_cache_key(Stop)
 def numba_funcify_stop(op, **kwargs):
     @numba_njit
     def stop(signals):
         if is_suspect(signals):
             signals[CUT] = 1
-            raise Tripped
+            raise Stopped
         return 0
 
-    return stop
+    return stop, sha256(str((SOURCE, "stop")).encode()).hexdigest()
 
 
 @register_funcify_default_op_cache_key(Until)

@@ -117,6 +117,10 @@ class Recording:
         return [copy_value(value) for value in known[number]]
 
 
+class Stopped(Exception):
+    """How compiled code leaves a call that :class:`Stop` ends; it has no other way."""
+
+
 class Stop(CompiledOp):
     """Ends the call where something may be wrong."""
 

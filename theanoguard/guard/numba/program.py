@@ -10,8 +10,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from theanoguard._facts import Kind, holds_nonfinite
 from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.graph.checks import CheckedGraph, has_elements
-from theanoguard.guard.graph.judging import Part
+from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
 from theanoguard.guard.numba import signs
 from theanoguard.guard.numba.ops import (
     SIGNALS,
@@ -23,36 +22,7 @@ from theanoguard.guard.numba.ops import (
     Until,
     Watch,
 )
-from theanoguard.guard.plan import Plan, first_readers, gives_clean, may_be_large, runs_in_blocks
-
-
-def plan_of(fgraph, order, policy, inner_graphs, is_inner=False):
-    """Return the plan of a graph and of those in it, as a :class:`Part`.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-    policy : Policy
-    inner_graphs : callable
-        ``inner_graphs(node)`` returns those that Numba compiles on their own.
-    is_inner : bool
-    """
-    inner = {
-        node: [plan_of(graph, graph.toposort(), policy, inner_graphs, True) for graph in graphs]
-        for node in order
-        if (graphs := inner_graphs(node))
-    }
-    plan = Plan(
-        fgraph,
-        order,
-        policy,
-        updated=() if is_inner else fgraph.inputs,
-        guarded_inner=inner,
-        whole_inner={n for n, parts in inner.items() if gives_clean(n, [p.plan for p in parts])},
-        is_inner=is_inner,
-    )
-    return Part(plan, inner)
+from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 
 
 @dataclass(frozen=True)
@@ -134,7 +104,7 @@ class Writer:
         self._signals = SIGNALS("signals")
         self._order = []
         self._new = {variable: variable for variable in fgraph.inputs}
-        self._certain = _certain(self.plan)
+        self._certain = certain_nodes(self.plan)
         # Values that are no numbers but may have come from one: perhaps a wild place in memory.
         self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
         self._harmless = {node: self._is_harmless(node) for node in self.plan.order}
@@ -341,22 +311,6 @@ class Writer:
             return node.op
         self.signals = True
         return with_inner_graphs(node.op, [writer.graph for writer in writers])
-
-
-def _certain(plan):
-    """Return the nodes whose results count in every call.
-
-    Where PyTensor computes both branches of an ``IfElse``, what only one of them needs may be
-    thrown away.
-    """
-    if not any(isinstance(node.op, IfElse) for node in plan.order):
-        return set(plan.order)
-    needed = {v.owner for v in plan.fgraph.outputs}
-    for node in reversed(plan.order):
-        if node in needed:
-            certain = node.inputs[:1] if isinstance(node.op, IfElse) else node.inputs
-            needed.update(v.owner for v in certain)
-    return {node for node in plan.order if node in needed}
 
 
 def is_one_piece(node, part):
