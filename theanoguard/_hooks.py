@@ -1,6 +1,8 @@
-"""When the recording hooks are installed: as soon as both PyTensor and theanoguard are loaded.
+"""When hooks are installed: as soon as theanoguard and what they are put into are loaded.
 
-This module loads without PyTensor.  ``THEANOGUARD_HOOKS=0`` in the environment keeps the hooks out.
+PyTensor gets those that record where a graph is built.  PyMC gets those that put a guard into its
+samplers where one is asked for.  This module loads without either.  ``THEANOGUARD_HOOKS=0`` in the
+environment keeps the hooks out.
 """
 
 import importlib
@@ -9,17 +11,22 @@ import importlib.util
 import os
 import sys
 
-_RECORDING = "theanoguard._pytensor.recording"
+# By the package: a module of it that is loaded when it can be hooked, and what does that.
+HOOKED = {
+    "pytensor": ("pytensor.graph.fg", "theanoguard._pytensor.recording"),
+    "pymc": ("pymc.sampling.mcmc", "theanoguard.pymc.running"),
+}
 
 
-def _install():
-    importlib.import_module(_RECORDING).install()
+def _install(name):
+    importlib.import_module(HOOKED[name][1]).install()
 
 
 class _Loader(importlib.abc.Loader):
-    """Loads PyTensor by its own loader, and installs the hooks."""
+    """Loads a package by its own loader, and installs its hooks."""
 
-    def __init__(self, loader):
+    def __init__(self, name, loader):
+        self.name = name
         self.loader = loader
 
     def create_module(self, spec):
@@ -28,32 +35,41 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self.loader
         self.loader.exec_module(module)
-        _install()
+        sys.meta_path[:] = [f for f in sys.meta_path if getattr(f, "hooks", None) != self.name]
+        _install(self.name)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Waits for the first import of PyTensor."""
+    """Waits for the first import of a package."""
+
+    def __init__(self, name):
+        self.hooks = name
+        self.is_asking = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "pytensor":
+        if name != self.hooks or self.is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self.is_asking = True  # of the other finders
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.is_asking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            spec.loader = _Loader(name, spec.loader)
         return spec
 
 
 def start():
-    """Install the hooks now, or when PyTensor is imported."""
+    """Install the hooks now, or when what they are for is imported."""
     if os.environ.get("THEANOGUARD_HOOKS") == "0":
         return
-    if "pytensor.graph.fg" in sys.modules and not _is_loading():
-        _install()
-    else:
-        sys.meta_path.insert(0, _Finder())
+    for name, (loaded, _) in HOOKED.items():
+        if loaded in sys.modules and not _is_loading(name):
+            _install(name)
+        else:
+            sys.meta_path.insert(0, _Finder(name))
 
 
-def _is_loading():
-    spec = sys.modules["pytensor"].__spec__ if "pytensor" in sys.modules else None
+def _is_loading(name):
+    spec = sys.modules[name].__spec__ if name in sys.modules else None
     return getattr(spec, "_initializing", False)

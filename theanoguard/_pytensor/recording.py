@@ -84,6 +84,19 @@ class _Recorder:
         self.skips = []
         self.skipped = {}
         self.users = {}
+        self.hidden = ((), ())  # codes, and parts of file names
+        self.is_hidden = {}  # by the identity of a code
+        self.kept = []  # these codes, so that their identities stay theirs
+
+    def hides(self, code):
+        """Whether what calls this code did not write what is built in it."""
+        found = self.is_hidden.get(id(code))
+        if found is None:
+            codes, files = self.hidden
+            found = code in codes or any(part in code.co_filename for part in files)
+            self.is_hidden[id(code)] = found
+            self.kept.append(code)
+        return found
 
     def entry(self, frame):
         """Return the entry of a frame."""
@@ -130,7 +143,11 @@ class _Recorder:
         trace, known = [], self.entries
         left = -1 if limit is None else max(limit, 0)
         own = 0
+        hides = self.hides if any(self.hidden) else None
         while frame is not None and left:
+            if hides is not None and hides(frame.f_code):
+                frame = None
+                break
             found = known.get((id(frame.f_code), frame.f_lasti)) or self.entry(frame)
             trace.append(found)
             own += self.is_users(found[0])
@@ -146,7 +163,7 @@ class _Recorder:
         """Return entries of the user's frames from `frame` outwards, outermost first."""
         users, found = self.users, []
         for _ in range(_MAX_DEPTH):
-            if frame is None:
+            if frame is None or (any(self.hidden) and self.hides(frame.f_code)):
                 break
             file = frame.f_code.co_filename
             is_users = users.get(file)
@@ -276,6 +293,21 @@ def _recording_vectorize(vectorize_node):
 
 
 _recorder = _Recorder()
+
+
+def hide_callers(codes, files):
+    """Let no trace hold who called these functions: they build what others have written.
+
+    Parameters
+    ----------
+    codes : iterable of code
+    files : iterable of str
+        Parts of names of files, all of whose functions are meant.
+    """
+    _recorder.hidden = tuple(codes), tuple(files)
+    _recorder.is_hidden.clear()
+    _recorder.kept.clear()
+
 
 #: What is replaced.
 HOOKS = [

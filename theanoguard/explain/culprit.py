@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Composite
+from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
@@ -34,6 +34,9 @@ from theanoguard.explain.scalars import (
 )
 
 MAX_STEPS = 100_000
+
+ELEMENTWISE = (Elemwise, ScalarOp)
+"""Kinds of operations that are scalar ones on each element; Numba's graphs have bare numbers."""
 """Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
 
 Mask = Callable[[np.ndarray], np.ndarray]
@@ -202,7 +205,7 @@ def bad_operand(place, mask):
     if inside is not None:
         return (inside, None) if mask_of(mask, inside.element) else (None, None)
     scope = place.scope
-    if isinstance(node.op, Elemwise):
+    if isinstance(node.op, ELEMENTWISE):
         final = scalar_final(place)
         if final is not None:
             found = first_bad(final, mask)
@@ -308,7 +311,7 @@ def _evaluated(place):
         for v, r in zip(node.inputs, regions_of(place), strict=True)
     ]
     types = [o.type for o in node.outputs]
-    scalar_op = node.op.scalar_op
+    scalar_op = getattr(node.op, "scalar_op", node.op)
     found = _or_none(steps_of, scalar_op, values, types, output)
     if found is None or not isinstance(scalar_op, Composite):
         return found
@@ -353,7 +356,7 @@ def fused_operands(place, made):
         None where they cannot be computed, or differ at the element from what it was given.
     """
     node = place.variable.owner
-    scalar_op = node.op.scalar_op
+    scalar_op = getattr(node.op, "scalar_op", node.op)
     arrays = [np.asarray(dense(place.scope.replay.value(v))) for v in node.inputs]
     kinds = [o.type for o in scalar_op.fgraph.outputs]
     if isinstance(node.op, CAReduce):  # the first operand is what has been gathered so far

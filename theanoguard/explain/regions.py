@@ -10,6 +10,7 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     Alloc,
     ExtractDiag,
@@ -150,6 +151,11 @@ def regions(op, node, inputs, output, index):
     [Region(operand=0, index=(1, slice(None, None, None)))]
     """
     return whole_operands(node, inputs)
+
+
+@regions.register
+def _(op: ScalarOp, node, inputs, output, index):
+    return [Region(i, ()) for i in range(len(inputs))]
 
 
 @regions.register

@@ -101,7 +101,8 @@ def _zero_from(start, made):
         if start is None:
             return None
         final = None
-        if start.variable.owner is not None and isinstance(start.variable.owner.op, Elemwise):
+        made_by = start.variable.owner
+        if made_by is not None and isinstance(made_by.op, culprit.ELEMENTWISE):
             final = culprit.scalar_final(start)
         if isinstance(final, ScalarStep):
             made, start = culprit.elementwise(start, final), final
@@ -214,7 +215,7 @@ def _producer(place):
     further = tuple(name for op in made for name in _names(op))
     user_op = lookup_in(place.scope, place.variable).op
     further += (user_op_name(user_op),) if user_op else ()
-    final = culprit.scalar_final(place) if isinstance(node.op, Elemwise) else None
+    final = culprit.scalar_final(place) if isinstance(node.op, culprit.ELEMENTWISE) else None
     if isinstance(final, ScalarStep):
         names, _ = _upstream(final)
         return Producer(op_name(final.op), final.operands, names + further)

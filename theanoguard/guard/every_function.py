@@ -1,9 +1,11 @@
 """Guarding every function that a program compiles: :class:`guarding`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import FunctionMaker, get_mode
@@ -81,6 +83,19 @@ class Trips:
         self.explanations.clear()
 
 
+_paused = ContextVar("theanoguard_paused", default=False)
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """Compile without a guard inside of a block, for who takes a function apart."""
+    token = _paused.set(True)
+    try:
+        yield
+    finally:
+        _paused.reset(token)
+
+
 class guarding:
     """Guard every function that is compiled, whatever mode it asks for.
 
@@ -122,6 +137,8 @@ class guarding:
     nan
     """
 
+    running: ClassVar[list["guarding"]] = []  # those that have started and not stopped
+
     def __init__(self, **settings: Any) -> None:
         if own := settings.keys() & {"backend", "linker", "optimizer", "db"}:
             raise TypeError(
@@ -152,9 +169,15 @@ class guarding:
             db=mode.optdb,
         )
 
+    def guard_for_sampler(self) -> GuardMode:
+        """Return a guard for a sampler that compiles by itself and takes no mode."""
+        return GuardMode(**self.settings)
+
     def _mode(self, mode):
         """Return the mode that takes the place of one that a function is compiled in."""
         mode = get_mode(mode)
+        if _paused.get():
+            return mode
         if isinstance(mode, WatchedMode) or is_guarded(mode.linker):
             self.guarded += isinstance(mode, GuardMode)
             return mode
@@ -179,6 +202,7 @@ class guarding:
                 return __init__
 
             self._undo = apply([Patch(FunctionMaker, "__init__", guarded)])
+            self.running.append(self)
         return self
 
     def stop(self) -> None:
@@ -186,8 +210,10 @@ class guarding:
         if self._undo is not None:
             self._undo()
             self._undo = None
+            self.running.remove(self)
 
-    __enter__ = start
+    def __enter__(self) -> "guarding":
+        return self.start()
 
     def __exit__(self, *error: object) -> None:
         self.stop()
@@ -207,5 +233,10 @@ class NotingRun(guarding):
 
     def guard(self, mode: Any) -> GuardMode:
         guard = super().guard(mode)
+        guard.recorder.log = self.trips
+        return guard
+
+    def guard_for_sampler(self) -> GuardMode:
+        guard = super().guard_for_sampler()
         guard.recorder.log = self.trips
         return guard

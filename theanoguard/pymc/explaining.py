@@ -1,13 +1,6 @@
-"""Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why.
+"""Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
-PyMC is an extra: ``pip install "theanoguard[pymc]"``.  Importing this module does not import it.
-"""
-
-import textwrap
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import pytensor
@@ -16,211 +9,18 @@ from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar.basic import LogicalComparison
 
 from theanoguard._event import GuardEvent, Trip
-from theanoguard._provenance import SourceLine, source_line, track_provenance
-from theanoguard._provenance.places import printable, source_text
+from theanoguard._provenance import source_line
 from theanoguard._pytensor import Mode, captured_inputs, config
-from theanoguard.explain import Explanation, render_text
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.naming import number_text
-from theanoguard.guard import GuardMode
-from theanoguard.guard.policy import arrays_in, make_policy
+from theanoguard.guard.every_function import unguarded
+from theanoguard.guard.policy import make_policy
+from theanoguard.pymc.modes import model_lines
+from theanoguard.pymc.records import BadTerm, ModelExplanation
+from theanoguard.pymc.support import NUMBERS, SUPPORTS
 from theanoguard.testvalue import eval_intermediate_values
 
 SUM = "the sum of all terms"
-
-
-@dataclass(frozen=True)
-class BadTerm:
-    """A term of the log-density, or the gradient of one, that is not finite.
-
-    Parameters
-    ----------
-    term : str
-        Name of the random variable or potential whose term it is.
-    by : str or None
-        Of a gradient: name of the value variable, such as ``sigma_log__``.
-    source : SourceLine or None
-        The line of the model that made the variable.
-    event : GuardEvent or None
-        What is bad in it: which element, how many; None if computing it raised.
-    explanation : Explanation or None
-        Where in the term the bad value was made, from which operands, and what to do.
-    error : str or None
-        What computing the term raised.
-    checks : tuple of str
-        The conditions of the distribution on its parameters that do not hold, as ``sigma > 0``, and
-        the value that fails; the log-density is -inf for that alone, and there is no explanation.
-    data : str or None
-        The observed value that lies outside of the distribution's support, and the support; or the
-        initial value that is not finite.  There is no explanation then.
-
-    Examples
-    --------
-    >>> import theanoguard
-    >>> print(theanoguard.pymc.BadTerm("y", None, None, error="LinAlgError: Singular matrix"))
-    y cannot be computed: LinAlgError: Singular matrix
-    """
-
-    term: str
-    by: str | None
-    source: SourceLine | None
-    event: GuardEvent | None = None
-    explanation: Explanation | None = None
-    error: str | None = None
-    checks: tuple[str, ...] = ()
-    data: str | None = None
-
-    @property
-    def title(self):
-        """What is bad, in a line."""
-        name = self.term if self.by is None else f"the gradient of {self.term} by {self.by}"
-        if self.event is None:
-            return f"{name} cannot be computed: {self.error}"
-        index = self.event.first_index
-        at = f" at element {list(index)}" if index else ""
-        return f"{name} is {number_text(self.event.first_value)}{at}"
-
-    @property
-    def heading(self):
-        """The title, with the model's line and the conditions that do not hold."""
-        lines = [self.title]
-        if self.source is not None:
-            lines.append(f"  {source_text(self.source)}")
-        if self.checks:
-            lines.append(f"  the parameters must satisfy: {'; '.join(self.checks)}")
-        if self.data:
-            lines += [f"  {line}" for line in self.data.splitlines()]
-        return "\n".join(map(printable, lines))
-
-    @property
-    def report(self):
-        """Where in the term the bad value was made; None where that is not explained."""
-        return None if self.explanation is None else render_text(self.event, self.explanation)
-
-    def __str__(self):
-        report = self.report
-        return "\n\n".join([self.heading, *([textwrap.indent(report, "    ")] if report else [])])
-
-
-@dataclass(frozen=True)
-class ModelExplanation:
-    """The terms of a log-density at a point.
-
-    Parameters
-    ----------
-    point : dict of str to ndarray
-        By the names of the value variables.
-    terms : dict of str to float
-        The sum of each term, by the name of its variable; NaN where computing it raised.
-    gradient : dict of str to ndarray
-        Of the log-density, by the names of the continuous value variables; empty where a term
-        could not be computed.
-    bad : tuple of BadTerm
-        Terms first, in the order of the model, then gradients.
-    """
-
-    point: dict[str, Any]
-    terms: dict[str, float]
-    gradient: dict[str, Any]
-    bad: tuple[BadTerm, ...]
-
-    @property
-    def ok(self):
-        """Whether every term and every gradient is finite."""
-        return not self.bad
-
-    def table(self):
-        """Return the value of each term, and the largest magnitude in each gradient.
-
-        Returns
-        -------
-        str
-        """
-        rows = [("term", "log-density")]
-        rows += [(name, f"{value:.6g}") for name, value in self.terms.items()]
-        rows += [("gradient by", "largest magnitude")]
-        rows += [
-            (name, f"{np.max(np.abs(value), initial=0):.6g}")
-            for name, value in self.gradient.items()
-        ]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(printable(f"{name:<{width}}  {value}") for name, value in rows)
-
-    def __str__(self):
-        if self.ok:
-            total = number_text(sum(self.terms.values()))
-            return f"The log-density is {total} here; it and its gradient are finite."
-        head = f"{len(self.bad)} bad at this point: {', '.join(b.title for b in self.bad)}."
-        head = "\n".join(textwrap.wrap(printable(head), 96))
-        blocks, told = [head], set()
-        for bad in self.bad:
-            # Many gradients go bad by the same value: once is enough.
-            first = (bad.report or "").partition("\n")[0]
-            blocks.append(f"{bad.heading}\n  as above: {first}" if first in told else str(bad))
-            told |= {first} if first else set()
-        return "\n\n".join(blocks)
-
-
-@dataclass(frozen=True)
-class Support:
-    """Where a distribution has a density.
-
-    Parameters
-    ----------
-    text : str
-    holds : callable
-        ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
-        of vectors, one truth value for each.
-    """
-
-    text: str
-    holds: Callable
-
-
-def _is_whole(values):
-    return np.equal(values, np.floor(values))
-
-
-_NUMBERS = Support("numbers, not NaN", lambda y, *_: ~np.isnan(y))
-_POSITIVE = Support("positive numbers", lambda y, *_: y > 0)
-_NONNEGATIVE = Support("numbers of at least 0", lambda y, *_: y >= 0)
-_COUNTS = Support("whole numbers of at least 0", lambda y, *_: (y >= 0) & _is_whole(y))
-_UP_TO_N = Support("whole numbers from 0 to n", lambda y, n, *_: (y >= 0) & (y <= n) & _is_whole(y))
-_UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
-
-# By the name of the random variable's operation.
-SUPPORTS = {
-    "bernoulli": Support("0 and 1", lambda y, *_: (y == 0) | (y == 1)),
-    "beta": _UNIT,
-    "beta_binomial": _UP_TO_N,
-    "binomial": _UP_TO_N,
-    "categorical": Support(
-        "whole numbers from 0 to k - 1",
-        lambda y, p: (y >= 0) & (y < np.shape(p)[-1]) & _is_whole(y),
-    ),
-    "dirichlet": Support(
-        "vectors of positive numbers whose sum is 1",
-        lambda y, a: np.all(y > 0, axis=-1) & np.isclose(np.sum(y, axis=-1), 1),
-    ),
-    "exponential": _NONNEGATIVE,
-    "gamma": _POSITIVE,
-    "geometric": Support("whole numbers of at least 1", lambda y, *_: (y >= 1) & _is_whole(y)),
-    "halfcauchy": _NONNEGATIVE,
-    "halfnormal": _NONNEGATIVE,
-    "invgamma": _POSITIVE,
-    "kumaraswamy": _UNIT,
-    "lognormal": _POSITIVE,
-    "multinomial": Support(
-        "vectors of whole numbers of at least 0 whose sum is n",
-        lambda y, n, p: np.all((y >= 0) & _is_whole(y), axis=-1) & (np.sum(y, axis=-1) == n),
-    ),
-    "nbinom": _COUNTS,
-    "negative_binomial": _COUNTS,
-    "poisson": _COUNTS,
-    "uniform": Support("lower <= y <= upper", lambda y, low, high: (y >= low) & (y <= high)),
-    "wald": _POSITIVE,
-    "weibull": _NONNEGATIVE,
-}
 
 
 def _comparisons(condition):
@@ -246,90 +46,6 @@ def _failing_text(comparisons, values):
                 value = number_text(np.broadcast_to(values[variable], failing.shape)[index])
                 shown.append(f"{value} at element {list(index)}" if index else value)
     return f" (it is {' and '.join(shown)})" if shown else ""
-
-
-@contextmanager
-def model_lines():
-    """Let the guard name the model's lines in functions that PyMC compiles inside.
-
-    PyMC rebuilds a model's graph for its log-density; what it makes on the way is, without this,
-    told as of no line, or as of the one that asked for the log-density.
-
-    Examples
-    --------
-    .. code-block:: python
-
-        with model, theanoguard.pymc.model_lines():
-            pymc.sample(compile_kwargs={"mode": theanoguard.GuardMode()})
-    """
-    # No trace on what is made now, so that the traces of what it is made from are looked at.
-    with track_provenance(), config.change_flags(traceback__limit=0):
-        yield
-
-
-def spoils_sampling(results: list[Any]) -> bool:
-    """Return whether the results of a function that PyMC has compiled are an error.
-
-    A log-density of -inf is none: the sampler rejects the point, whatever the gradient is there.
-
-    Parameters
-    ----------
-    results : list
-        Outputs of the function, such as the log-density and its gradient, and new values of its
-        shared variables.
-
-    Returns
-    -------
-    bool
-        True if the first one is a number and NaN or +inf, or if it is finite and another one is
-        not; where the first one is an array, as for draws, True if anything is NaN.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bad = np.array([np.nan, 1.0])
-    >>> spoils_sampling([np.array(-np.inf), bad]), spoils_sampling([np.array(-3.2), bad])
-    (False, True)
-    """
-    arrays = [a for result in results for a in arrays_in(result) if a.dtype.kind == "f"]
-    if not arrays:
-        return False
-    first = arrays[0]
-    if first.ndim:
-        return any(np.isnan(array).any() for array in arrays)
-    if np.isneginf(first):
-        return False
-    return not all(np.isfinite(array).all() for array in arrays)
-
-
-def mode(**settings: Any) -> GuardMode:
-    """Return the guard for PyMC: it raises only where sampling would go wrong.
-
-    That is where a log-density is NaN or +inf, or finite while its gradient is not, and where a
-    draw is NaN.  A NaN in a branch that a ``switch`` discards and a log-density of -inf are no
-    errors.  The report names the first operation that made a bad value.
-
-    Parameters
-    ----------
-    **settings
-        Other arguments of :class:`~theanoguard.GuardMode`, such as ``backend="numba"``.
-
-    Returns
-    -------
-    GuardMode
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :class:`~theanoguard.GuardMode`.
-
-    Examples
-    --------
-    >>> guard = mode()  # pm.sample(compile_kwargs={"mode": guard}, nuts_sampler="pymc")
-    >>> guard.policy.by_result, guard.policy.big
-    (True, False)
-    """
-    return GuardMode(**{"big_is_error": False, "judge": spoils_sampling, **settings})
 
 
 def explain(model, point=None):
@@ -425,7 +141,7 @@ class _Explaining:
         """
         inputs = list(self.model.value_vars)
         mode = Mode("cvm" if config.cxx else "vm", "fast_run")
-        with model_lines(), self.model:
+        with model_lines(), self.model, unguarded():
             fn = self.pymc.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
         arguments = [self.point[v.name] for v in inputs]
         given = captured_inputs(fn, arguments, {})
@@ -506,7 +222,7 @@ class _Explaining:
         variable = self.model[name]
         if variable not in self.model.observed_RVs or variable.owner is None:
             return None
-        support = SUPPORTS.get(getattr(variable.owner.op, "name", None), _NUMBERS)
+        support = SUPPORTS.get(getattr(variable.owner.op, "name", None), NUMBERS)
         if not hasattr(variable.owner.op, "dist_params"):
             return None
         parameters = variable.owner.op.dist_params(variable.owner)

@@ -1,0 +1,204 @@
+"""Whether the guard for PyMC raises where it must, and nowhere else, while models are sampled.
+
+::
+
+    python benchmarks/pymc_sampling.py [--sampler pymc] [--backend c] [--tasks sample] [MODEL ...]
+    python benchmarks/pymc_sampling.py --cost [--rounds 15] [MODEL ...]
+
+The models of ``tests/pymc_guard/healthy.py`` are sound: each guard error there is a false alarm.
+Those of ``tests/pymc_guard/planted.py`` have a mistake that a sampler meets: each has to end in a
+guard error.  The tasks are ``sample`` (``pm.sample``, 160 iterations), ``fit`` (ADVI, 200 steps),
+``map`` (``pm.find_MAP``) and ``predict`` (draws from the prior and posterior predictive
+distributions), each in a block of ``theanoguard.pymc.guarding()``.  Errors that are not the guard's
+are counted apart.
+
+With ``--cost`` the time of the processor that PyMC's sampler takes on C is measured, without a
+guard and with ``theanoguard.pymc.mode()``, by turns.  Both have to draw the same bits.
+"""
+
+import argparse
+import logging
+import statistics
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import xarray
+
+import theanoguard
+import theanoguard.pymc
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc_guard"))
+import healthy
+import planted
+
+MODES = {"c": "CVM", "numba": "NUMBA", "jax": "JAX"}
+QUIET = {"progressbar": False, "random_seed": 5}
+
+
+def sample(mode, sampler, draws=80, **more):
+    """Sample one chain, as many draws as tuning steps."""
+    return pm.sample(
+        draws=draws,
+        tune=draws,
+        chains=1,
+        cores=1,
+        nuts_sampler=sampler if exclusive() else "pymc",
+        compile_kwargs={"mode": mode},
+        compute_convergence_checks=False,
+        quiet=True,
+        **QUIET,
+        **more,
+    )
+
+
+def exclusive():
+    """Whether NUTS alone can sample the model that stands around."""
+    return not pm.modelcontext(None).discrete_value_vars
+
+
+def fit(mode, _sampler):
+    """Fit by ADVI."""
+    if exclusive():
+        pm.fit(200, compile_kwargs={"mode": mode}, **QUIET)
+
+
+def find_map(_mode, _sampler):
+    """Find the mode of the posterior."""
+    pm.find_MAP(progressbar=False)
+
+
+def predict(mode, _sampler):
+    """Draw from the prior and the posterior predictive distributions."""
+    kwargs = {"compile_kwargs": {"mode": mode}, "random_seed": 5}
+    prior = pm.sample_prior_predictive(20, **kwargs)
+    trace = xarray.DataTree.from_dict({"posterior": prior["prior"].dataset})
+    pm.sample_posterior_predictive(trace, progressbar=False, **kwargs)
+
+
+TASKS = {"sample": sample, "fit": fit, "map": find_map, "predict": predict}
+
+
+def outcome(make, task, mode, sampler, guarded=True):
+    """Return "" if a task ends well, or the first line of its error, with the error."""
+    guard = theanoguard.pymc.guarding()
+    try:
+        with make():
+            if guarded:
+                guard.start()
+            try:
+                TASKS[task](mode, sampler)
+            finally:
+                guard.stop()
+    except Exception as error:  # whatever PyMC raises is counted
+        return str(error).partition("\n")[0], error
+    return "", None
+
+
+def alarms(names, tasks, arguments):
+    """Print what was raised, and a table; return the number of false alarms and misses."""
+    rows, mode = [], MODES[arguments.backend]
+    for task in tasks:
+        wrong = other = 0
+        sound = [n for n in names if n in healthy.MODELS]
+        for name in sound:
+            line, error = outcome(healthy.MODELS[name], task, mode, arguments.sampler)
+            if isinstance(error, theanoguard.GuardError):
+                wrong += 1
+                print(f"false alarm: {name}, {task}: {line}", flush=True)
+            elif error is not None:
+                other += 1
+                print(f"{name}, {task}: {type(error).__name__}: {line}", flush=True)
+        rows.append((f"{task}, sound models", len(sound), wrong, other))
+    faulty = [n for n in names if n in planted.MODELS]
+    missed = other = 0
+    for name in faulty if "sample" in tasks else ():
+        line, error = outcome(planted.MODELS[name], "sample", mode, arguments.sampler)
+        if isinstance(error, theanoguard.GuardError):
+            print(f"found: {name}: {line}", flush=True)
+        elif error is not None:
+            other += 1
+            print(f"{name}: {type(error).__name__}: {line}", flush=True)
+        else:
+            missed += 1
+            print(f"missed: {name}", flush=True)
+    if faulty and "sample" in tasks:
+        rows.append(("sample, planted faults", len(faulty), len(faulty) - missed - other, other))
+    print(f"\n{arguments.sampler}, {arguments.backend}")
+    print(f"{'task':<28} {'models':>6} {'guard errors':>13} {'other errors':>13}")
+    for task, n, raised, others in rows:
+        print(f"{task:<28} {n:>6} {raised:>13} {others:>13}")
+
+
+def cost(names, rounds):
+    """Print the time of sampling under the guard, divided by that without."""
+    ratios = []
+    for name in names:
+        with healthy.MODELS[name]() as model:
+            if not exclusive():
+                continue
+            steps = {
+                "plain": pm.NUTS(compile_kwargs={"mode": "CVM"}),
+                "guarded": pm.NUTS(compile_kwargs={"mode": theanoguard.pymc.mode()}),
+            }
+            seconds = {key: [] for key in steps}
+            for number in range(rounds + 1):
+                drawn = {}
+                for key in list(steps)[:: 1 if number % 2 else -1]:
+                    start = time.process_time()
+                    trace = sample_with(steps[key], model)
+                    if number:
+                        seconds[key].append(time.process_time() - start)
+                    drawn[key] = trace
+                for variable in drawn["plain"]:
+                    np.testing.assert_array_equal(
+                        drawn["plain"][variable], drawn["guarded"][variable]
+                    )
+        paired = zip(seconds["guarded"], seconds["plain"], strict=True)
+        ratio = statistics.median(g / p for g, p in paired)
+        ratios.append(ratio)
+        print(f"{name:<28} {statistics.median(seconds['plain']):8.3f} s {ratio:6.3f}", flush=True)
+    print(f"geometric mean {statistics.geometric_mean(ratios):.3f} of {len(ratios)} models")
+
+
+def sample_with(step, model):
+    """Sample with a compiled step; return the draws."""
+    trace = pm.sample(
+        draws=150,
+        tune=150,
+        chains=1,
+        cores=1,
+        step=step,
+        nuts_sampler="pymc",
+        compute_convergence_checks=False,
+        quiet=True,
+        model=model,
+        **QUIET,
+    )
+    return {name: np.asarray(values) for name, values in trace.posterior.data_vars.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    known = [*healthy.MODELS, *planted.MODELS]
+    parser.add_argument("models", nargs="*", choices=[*known, []], metavar="MODEL")
+    parser.add_argument("--backend", default="c", choices=MODES)
+    parser.add_argument("--sampler", default="pymc")
+    parser.add_argument("--tasks", default="sample")
+    parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--rounds", type=int, default=15)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.getLogger("pymc").setLevel(logging.ERROR)
+    names = arguments.models or known
+    if arguments.cost:
+        cost([n for n in names if n in healthy.MODELS], arguments.rounds)
+    else:
+        alarms(names, arguments.tasks.split(","), arguments)
+
+
+if __name__ == "__main__":
+    main()

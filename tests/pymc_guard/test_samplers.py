@@ -1,0 +1,178 @@
+"""The guard inside of the samplers that compile a model by themselves."""
+
+import importlib.util
+import inspect
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+import theanoguard
+import theanoguard.pymc
+from theanoguard import GuardMode, read_log
+from theanoguard.pymc import SamplingError, Where
+
+if importlib.util.find_spec("pymc") is None:
+    pytest.skip("PyMC is not installed (tox -e samplers)", allow_module_level=True)
+import pymc as pm
+
+PACKAGES = {
+    "nutpie": ("nutpie",),
+    "numpyro": ("jax", "numpyro"),
+    "blackjax": ("jax", "blackjax"),
+    "pymc": (),
+}
+
+
+def needing(sampler, *more):
+    missing = [n for n in PACKAGES[sampler] if importlib.util.find_spec(n) is None]
+    reason = f"{', '.join(missing)} is not installed (tox -e samplers)"
+    return pytest.param(sampler, *more, marks=pytest.mark.skipif(bool(missing), reason=reason))
+
+
+SAMPLERS = [
+    needing("pymc", {"cores": 1}),
+    needing("nutpie", {}),
+    needing("nutpie", {"compile_kwargs": {"mode": "JAX"}}),
+    needing("numpyro", {}),
+    needing("numpyro", {"nuts": {"chain_method": "vectorized"}}),
+    needing("blackjax", {"nuts": {"chain_method": "vectorized"}}),
+]
+DRAWS = {
+    "draws": 30,
+    "tune": 40,
+    "chains": 2,
+    "random_seed": 1,
+    "progressbar": False,
+    "compute_convergence_checks": False,
+    "quiet": True,
+}
+
+
+def model_of(shift):
+    """With a shift that is small the potential is NaN where the sampler comes by."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, initval=0.5)
+        s = pm.HalfNormal("s")
+        pm.Potential("pot", pt.log(a + shift))
+        pm.Normal("y", a, s, observed=[1.0, 2.0])
+    model.line = inspect.currentframe().f_lineno - 2
+    return model
+
+
+@pytest.mark.parametrize(("sampler", "settings"), SAMPLERS)
+def test_a_bad_log_density_is_found_and_explained(sampler, settings):
+    guard = theanoguard.pymc.guarding()
+    with model_of(1.2) as model, guard, pytest.raises(SamplingError) as caught:
+        pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
+    error = caught.value
+    text = str(error)
+    assert error.event.kind == "nan"
+    assert f"  while sampling with {error.where}" in text.splitlines()
+    assert f"test_samplers.py:{model.line}" in text
+    if sampler == "pymc":
+        assert error.where.chain in (0, 1)
+        assert error.where.draw < 40
+        assert "log(" in text.splitlines()[0]
+        return
+    assert error.where.sampler == sampler
+    assert [term.term for term in error.terms.bad] == ["pot"]
+    assert text.startswith("1 bad at this point: pot is nan.")
+    assert error.terms.point["a"] < -1.2
+    assert "s_log__ = " in text
+    if sampler == "nutpie":
+        assert error.where.chain in (0, 1)
+        assert error.where.draw < 40
+        assert error.where.tuning
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == text
+
+
+@pytest.mark.parametrize(("sampler", "settings"), [*SAMPLERS[:4], SAMPLERS[5]])
+def test_the_draws_of_a_sound_model_stay_as_they_are(sampler, settings):
+    def draws():
+        with model_of(200.0):
+            return pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler).posterior
+
+    plain = draws()
+    with theanoguard.pymc.guarding():
+        guarded = draws()
+    for name in ("a", "s"):
+        if sampler == "pymc":  # Numba may round otherwise where checks are compiled in
+            np.testing.assert_allclose(guarded[name], plain[name], rtol=1e-3)
+        else:
+            np.testing.assert_array_equal(guarded[name], plain[name])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "mode"),
+    [
+        needing("nutpie", GuardMode(backend="numba", big_is_error=False)),
+        needing("nutpie", theanoguard.pymc.mode(backend="numba")),
+        needing("nutpie", theanoguard.pymc.mode()),
+        needing("numpyro", theanoguard.pymc.mode()),
+    ],
+)
+def test_a_mode_guards_other_samplers_too(sampler, mode):
+    with model_of(1.2), pytest.raises(SamplingError, match=r"pot is nan"):
+        pm.sample(**DRAWS, nuts_sampler=sampler, compile_kwargs={"mode": mode})
+    assert [event.kind for event in mode.recorder.events] == ["nan"]
+
+
+@pytest.mark.skipif(bool(needing("nutpie").marks[0].args[0]), reason="nutpie is not installed")
+def test_the_mode_is_not_dropped_where_pymc_chooses_nutpie(tmp_path):
+    mode = GuardMode(backend="numba", big_is_error=False, log=tmp_path / "log")
+    with model_of(1.2), pytest.raises(SamplingError) as caught:
+        pm.sample(**DRAWS, compile_kwargs={"mode": mode})
+    assert caught.value.where.sampler == "nutpie"
+    assert read_log(tmp_path / "log").events[0].kind == "nan"
+
+
+@pytest.mark.parametrize(("sampler", "settings"), SAMPLERS[1:4])
+def test_recording_goes_on(sampler, settings):
+    with model_of(1.2), theanoguard.pymc.guarding(action="record") as run:
+        trace = pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
+    assert trace.posterior.sizes == {"chain": 2, "draw": 30}
+    assert run.guarded > 0
+
+
+@pytest.mark.parametrize("sampler", [needing("nutpie"), needing("numpyro")])
+def test_a_rejection_is_no_error(sampler):
+    with pm.Model(), theanoguard.pymc.guarding():
+        x = pm.Normal("x", initval=1.0)
+        pm.Potential("positive", pt.switch(x > 0, 0.0, -np.inf))
+        trace = pm.sample(**DRAWS, nuts_sampler=sampler)
+    assert (trace.posterior["x"] > 0).all()
+
+
+@pytest.mark.parametrize("sampler", [needing("nutpie")])
+def test_guarding_the_whole_program_guards_a_sampler(sampler):
+    with model_of(1.2), theanoguard.guarding(), pytest.raises(SamplingError, match="pot is nan"):
+        pm.sample(**DRAWS, nuts_sampler=sampler)
+
+
+PLAIN = """
+import sys
+import theanoguard, pymc, nutpie
+from theanoguard._patching import _patched
+print(sorted(name for _, name in _patched if "sample" in name or "mp_" in name))
+with theanoguard.pymc.guarding():
+    pass
+print(nutpie.sample.__module__, "numba" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(bool(needing("nutpie").marks[0].args[0]), reason="nutpie is not installed")
+def test_nothing_stays_patched_but_for_what_looks_for_a_guard():
+    result = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
+    patched, after = result.stdout.splitlines()
+    assert patched == "['_iter_sample', '_mp_sample', '_sample_external_nuts']", result.stderr
+    assert after.startswith("nutpie.sample ")
+
+
+def test_where_is_read_as_a_place():
+    assert str(Where("nutpie", 1, 17, True)) == "nutpie, chain 1, draw 17 of the tuning"
+    assert str(Where("numpyro")) == "numpyro"

@@ -1,0 +1,117 @@
+"""The guard for PyMC, and the lines of a model in what PyMC makes of it."""
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from theanoguard._provenance import track_provenance
+from theanoguard._pytensor import recording
+from theanoguard.guard import GuardMode
+from theanoguard.guard.policy import arrays_in
+
+# Methods of a model, and files of PyMC, that build graphs from what the model is made of: who calls
+# them has not written what they build.
+BUILDING = ("logp", "dlogp", "d2logp", "logp_dlogp_function", "compile_fn", "initial_point")
+FILES = tuple(f"/pymc/{part}/" for part in ("sampling", "step_methods", "tuning", "variational"))
+
+
+@contextmanager
+def model_lines() -> Iterator[None]:
+    """Follow the model's lines through what PyMC builds of it.
+
+    PyMC rebuilds a model's graph for its log-density.  As long as theanoguard's hooks are installed
+    this is done for every model; with ``THEANOGUARD_HOOKS=0`` in the environment it is done in a
+    block of this.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with model, theanoguard.pymc.model_lines():
+            pymc.sample(compile_kwargs={"mode": theanoguard.pymc.mode()})
+    """
+    _hide_callers()
+    with track_provenance():
+        yield
+
+
+@cache
+def _hide_callers():
+    core = importlib.import_module("pymc.model.core")
+    methods = [inspect.unwrap(getattr(core.Model, name)) for name in BUILDING]
+    recording.hide_callers([method.__code__ for method in methods], FILES)
+
+
+def spoils_sampling(results: list[Any]) -> bool:
+    """Return whether the results of a function that PyMC has compiled are an error.
+
+    A log-density of -inf is none: the sampler rejects the point, whatever the gradient is there.
+
+    Parameters
+    ----------
+    results : list
+        Outputs of the function, such as the log-density and its gradient, and new values of its
+        shared variables.
+
+    Returns
+    -------
+    bool
+        True if the first one is a number and NaN or +inf, or if it is finite and another one is
+        not; where the first one is an array, as for draws, True if anything is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> bad = np.array([np.nan, 1.0])
+    >>> spoils_sampling([np.array(-np.inf), bad]), spoils_sampling([np.array(-3.2), bad])
+    (False, True)
+    """
+    arrays = [a for result in results for a in arrays_in(result) if a.dtype.kind == "f"]
+    if not arrays:
+        return False
+    first = arrays[0]
+    if first.ndim:
+        return any(np.isnan(array).any() for array in arrays)
+    if np.isneginf(first):
+        return False
+    return not all(np.isfinite(array).all() for array in arrays)
+
+
+def mode(**settings: Any) -> GuardMode:
+    """Return the guard for PyMC: it raises only where sampling would go wrong.
+
+    That is where a log-density is NaN or +inf, or finite while its gradient is not, and where a
+    draw is NaN.  A NaN in a branch that a ``switch`` discards and a log-density of -inf are no
+    errors.  The report names the first operation that made a bad value.
+
+    Parameters
+    ----------
+    **settings
+        Other arguments of :class:`~theanoguard.GuardMode`, such as ``backend="numba"``.
+
+    Returns
+    -------
+    GuardMode
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`~theanoguard.GuardMode`.
+
+    Examples
+    --------
+    >>> guard = mode()  # pm.sample(compile_kwargs={"mode": guard}, nuts_sampler="pymc")
+    >>> guard.policy.by_result, guard.policy.big
+    (True, False)
+    """
+    return GuardMode(**settings_for_pymc(settings))
+
+
+def settings_for_pymc(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings on top of those of the guard for PyMC."""
+    return {"big_is_error": False, "judge": spoils_sampling, **settings}

@@ -1,0 +1,208 @@
+"""What an explanation of a model at a point consists of."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from theanoguard._event import GuardEvent
+from theanoguard._provenance import SourceLine
+from theanoguard._provenance.places import printable, source_text
+from theanoguard.explain import Explanation, render_text
+from theanoguard.explain.naming import number_text
+from theanoguard.guard import GuardError
+
+
+@dataclass(frozen=True)
+class BadTerm:
+    """A term of the log-density, or the gradient of one, that is not finite.
+
+    Parameters
+    ----------
+    term : str
+        Name of the random variable or potential whose term it is.
+    by : str or None
+        Of a gradient: name of the value variable, such as ``sigma_log__``.
+    source : SourceLine or None
+        The line of the model that made the variable.
+    event : GuardEvent or None
+        What is bad in it: which element, how many; None if computing it raised.
+    explanation : Explanation or None
+        Where in the term the bad value was made, from which operands, and what to do.
+    error : str or None
+        What computing the term raised.
+    checks : tuple of str
+        The conditions of the distribution on its parameters that do not hold, as ``sigma > 0``, and
+        the value that fails; the log-density is -inf for that alone, and there is no explanation.
+    data : str or None
+        The observed value that lies outside of the distribution's support, and the support; or the
+        initial value that is not finite.  There is no explanation then.
+
+    Examples
+    --------
+    >>> import theanoguard
+    >>> print(theanoguard.pymc.BadTerm("y", None, None, error="LinAlgError: Singular matrix"))
+    y cannot be computed: LinAlgError: Singular matrix
+    """
+
+    term: str
+    by: str | None
+    source: SourceLine | None
+    event: GuardEvent | None = None
+    explanation: Explanation | None = None
+    error: str | None = None
+    checks: tuple[str, ...] = ()
+    data: str | None = None
+
+    @property
+    def title(self):
+        """What is bad, in a line."""
+        name = self.term if self.by is None else f"the gradient of {self.term} by {self.by}"
+        if self.event is None:
+            return f"{name} cannot be computed: {self.error}"
+        index = self.event.first_index
+        at = f" at element {list(index)}" if index else ""
+        return f"{name} is {number_text(self.event.first_value)}{at}"
+
+    @property
+    def heading(self):
+        """The title, with the model's line and the conditions that do not hold."""
+        lines = [self.title]
+        if self.source is not None:
+            lines.append(f"  {source_text(self.source)}")
+        if self.checks:
+            lines.append(f"  the parameters must satisfy: {'; '.join(self.checks)}")
+        if self.data:
+            lines += [f"  {line}" for line in self.data.splitlines()]
+        return "\n".join(map(printable, lines))
+
+    @property
+    def report(self):
+        """Where in the term the bad value was made; None where that is not explained."""
+        return None if self.explanation is None else render_text(self.event, self.explanation)
+
+    def __str__(self):
+        report = self.report
+        return "\n\n".join([self.heading, *([textwrap.indent(report, "    ")] if report else [])])
+
+
+@dataclass(frozen=True)
+class ModelExplanation:
+    """The terms of a log-density at a point.
+
+    Parameters
+    ----------
+    point : dict of str to ndarray
+        By the names of the value variables.
+    terms : dict of str to float
+        The sum of each term, by the name of its variable; NaN where computing it raised.
+    gradient : dict of str to ndarray
+        Of the log-density, by the names of the continuous value variables; empty where a term
+        could not be computed.
+    bad : tuple of BadTerm
+        Terms first, in the order of the model, then gradients.
+    """
+
+    point: dict[str, Any]
+    terms: dict[str, float]
+    gradient: dict[str, Any]
+    bad: tuple[BadTerm, ...]
+
+    @property
+    def ok(self):
+        """Whether every term and every gradient is finite."""
+        return not self.bad
+
+    def table(self):
+        """Return the value of each term, and the largest magnitude in each gradient.
+
+        Returns
+        -------
+        str
+        """
+        rows = [("term", "log-density")]
+        rows += [(name, f"{value:.6g}") for name, value in self.terms.items()]
+        rows += [("gradient by", "largest magnitude")]
+        rows += [
+            (name, f"{np.max(np.abs(value), initial=0):.6g}")
+            for name, value in self.gradient.items()
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(printable(f"{name:<{width}}  {value}") for name, value in rows)
+
+    def __str__(self):
+        if self.ok:
+            total = number_text(sum(self.terms.values()))
+            return f"The log-density is {total} here; it and its gradient are finite."
+        head = f"{len(self.bad)} bad at this point: {', '.join(b.title for b in self.bad)}."
+        head = "\n".join(textwrap.wrap(printable(head), 96))
+        blocks, told = [head], set()
+        for bad in self.bad:
+            # Many gradients go bad by the same value: once is enough.
+            first = (bad.report or "").partition("\n")[0]
+            blocks.append(f"{bad.heading}\n  as above: {first}" if first in told else str(bad))
+            told |= {first} if first else set()
+        return "\n\n".join(blocks)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where in a run a sampler was.
+
+    Parameters
+    ----------
+    sampler : str
+    chain, draw : int or None
+        Counted from 0; None where the sampler does not tell.  Draws of the tuning phase are
+        counted apart.
+    tuning : bool
+        Whether it was in the tuning phase.
+    """
+
+    sampler: str
+    chain: int | None = None
+    draw: int | None = None
+    tuning: bool = False
+
+    def __str__(self):
+        place = [] if self.chain is None else [f"chain {self.chain}"]
+        if self.draw is not None:
+            place.append(f"draw {self.draw}{' of the tuning' if self.tuning else ''}")
+        return ", ".join([self.sampler, *place])
+
+
+class SamplingError(GuardError):
+    """A sampler came to a point where the log-density or its gradient is bad.
+
+    Parameters
+    ----------
+    event : GuardEvent
+    explanation : Explanation or None
+        Of the first operation that made a bad value.
+    where : Where
+    terms : ModelExplanation or None
+        Of the point, where the sampler hands it out.
+    """
+
+    __module__ = "theanoguard.pymc"
+
+    def __init__(self, event, explanation=None, where=None, terms=None):
+        super().__init__(event, explanation)
+        self.where = where
+        self.terms = terms
+
+    def __str__(self):
+        unknown = self.terms is None or self.terms.ok
+        report = super().__str__() if unknown else str(self.terms)
+        head, _, rest = report.partition("\n")
+        lines = [head, f"  while sampling with {self.where}", *([rest] if rest else [])]
+        if self.terms is not None:
+            lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
+        return "\n".join(lines)
+
+
+def point_text(point):
+    """Return the values of a point; the first ones of a long array."""
+    with np.printoptions(threshold=6, edgeitems=2, precision=6):
+        return ", ".join(f"{name} = {np.asarray(value)}" for name, value in point.items())

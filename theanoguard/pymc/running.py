@@ -1,0 +1,207 @@
+"""Guarding a run of a sampler: :class:`guarding`, and what PyMC is patched with.
+
+PyMC hands a model to other samplers, which compile it by themselves and take no mode.  A guard that
+is asked for, by the mode or by a block, is put into them.
+"""
+
+import importlib
+import inspect
+import sys
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any
+
+from theanoguard._patching import Patch, applied, apply
+from theanoguard.guard import GuardError, GuardMode, every_function
+from theanoguard.pymc import with_jax, with_nutpie
+from theanoguard.pymc.modes import BUILDING, model_lines, settings_for_pymc
+from theanoguard.pymc.records import SamplingError, Where
+
+_asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
+
+
+def guard_of() -> GuardMode | None:
+    """Return the guard that holds for a sampler that is started here, or None."""
+    if (guard := _asked.get()) is not None:
+        return guard
+    for run in reversed(every_function.guarding.running):
+        return run.guard_for_sampler()
+    return None
+
+
+@contextmanager
+def _samplers_patched(*names):
+    """Put the guard into the samplers of these names, as far as their modules are loaded."""
+    with ExitStack() as stack:
+        if "nutpie" in names and (compiling := sys.modules.get("nutpie.compile_pymc")):
+            patches = with_nutpie.patches(compiling, sys.modules["nutpie"], guard_of)
+            stack.enter_context(applied(patches))
+        if names != ("nutpie",) and (module := sys.modules.get("pymc.sampling.jax")):
+            stack.enter_context(applied(with_jax.patches(module, guard_of)))
+        yield
+
+
+MODULES = {
+    "nutpie": ("nutpie", "nutpie.compile_pymc"),
+    "numpyro": ("pymc.sampling.jax",),
+    "blackjax": ("pymc.sampling.jax",),
+}
+"""By the name of a sampler, what is patched for it."""
+
+
+def _external(original):
+    signature = inspect.signature(original)
+
+    @wraps(original)
+    def _sample_external_nuts(*args, **kwargs):
+        given = signature.bind(*args, **kwargs).arguments
+        mode = (given.get("compile_kwargs") or {}).get("mode")
+        token = _asked.set(mode) if isinstance(mode, GuardMode) else None
+        try:
+            sampler = given.get("sampler")
+            if guard_of() is None or sampler not in MODULES:
+                return original(*args, **kwargs)
+            for name in MODULES[sampler]:
+                importlib.import_module(name)
+            with _samplers_patched(sampler):
+                return original(*args, **kwargs)
+        finally:
+            if token is not None:
+                _asked.reset(token)
+
+    return _sample_external_nuts
+
+
+def _one_chain(original):
+    """Name the chain and the draw in an error of PyMC's own sampler."""
+
+    @wraps(original)
+    def _iter_sample(*args, **kwargs):
+        tune, draw = kwargs.get("tune", 0), 0
+        try:
+            for stats in original(*args, **kwargs):
+                draw += 1
+                yield stats
+        except GuardError as error:
+            raise _placed(error, kwargs.get("chain"), draw, tune) from error
+
+    return _iter_sample
+
+
+def _chains(original):
+    """Raise the guard's own error where PyMC raises that a process has failed."""
+
+    @wraps(original)
+    def _mp_sample(*args, **kwargs):
+        drawn = {}
+
+        def counted(recv):
+            receive = recv.__func__
+
+            @staticmethod
+            def recv_draw(*args, **kwargs):
+                result = receive(*args, **kwargs)
+                drawn[result[0].chain] = drawn.get(result[0].chain, 0) + 1
+                return result
+
+            return recv_draw
+
+        parallel = importlib.import_module("pymc.sampling.parallel")
+        try:
+            with applied([Patch(parallel.ProcessAdapter, "recv_draw", counted)]):
+                return original(*args, **kwargs)
+        except parallel.ParallelSamplingError as error:
+            if not isinstance(error.__cause__, GuardError):
+                raise
+            chain = getattr(error, "_chain", None)
+            draw = drawn.get(chain, 0)
+            raise _placed(error.__cause__, chain, draw, kwargs.get("tune", 0)) from error
+
+    return _mp_sample
+
+
+def _placed(error, chain, draw, tune):
+    tuning = draw < tune
+    where = Where("PyMC", chain, draw if tuning else draw - tune, tuning)
+    return SamplingError(error.event, error.explanation, where)
+
+
+def _with_lines(original):
+    @wraps(original)
+    def building(*args, **kwargs):
+        with model_lines():
+            return original(*args, **kwargs)
+
+    return building
+
+
+def patches() -> list[Patch]:
+    """Return what PyMC is patched with as long as it and theanoguard are loaded.
+
+    It changes no result, and does nothing for a sampler where no guard is asked for.
+    """
+    mcmc = importlib.import_module("pymc.sampling.mcmc")
+    model = importlib.import_module("pymc.model.core").Model
+    return [
+        *(Patch(model, name, _with_lines) for name in BUILDING),
+        Patch(mcmc, "_sample_external_nuts", _external),
+        Patch(mcmc, "_iter_sample", _one_chain),
+        Patch(mcmc, "_mp_sample", _chains),
+    ]
+
+
+_installed = []
+
+
+def install() -> None:
+    """Patch PyMC, if that has not been done."""
+    if not _installed:
+        _installed.append(apply(patches()))
+
+
+class guarding(every_function.guarding):
+    """Guard what PyMC compiles and samples, whatever the sampler is.
+
+    Functions of PyTensor are guarded on the backend that they have anyway.  nutpie, NumPyro and
+    BlackJAX compile the log-density by themselves: they are stopped where it, or its gradient, is
+    bad, and the point is explained.
+
+    Parameters
+    ----------
+    **settings
+        Arguments of :class:`~theanoguard.GuardMode`, on top of those of :func:`mode`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :class:`~theanoguard.guarding`.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        with model, theanoguard.pymc.guarding():
+            trace = pymc.sample()
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings_for_pymc(settings))
+        self._stack: ExitStack | None = None
+
+    def start(self) -> "guarding":
+        """Guard from now on, until :meth:`stop`."""
+        super().start()
+        if self._stack is None:
+            self._stack = ExitStack()
+            self._stack.callback(apply(patches()))
+            self._stack.enter_context(_samplers_patched(*MODULES))
+            self._stack.enter_context(model_lines())
+        return self
+
+    def stop(self) -> None:
+        """Compile and sample as before."""
+        super().stop()
+        if self._stack is not None:
+            self._stack.close()
+            self._stack = None

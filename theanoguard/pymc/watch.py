@@ -1,0 +1,146 @@
+"""Judging the points at which a sampler's own log-density came out bad.
+
+A sampler that compiles the log-density by itself is not guarded node by node.  Its log-density is
+made to tell the points where it, or its gradient, is NaN or infinite.  The model's guarded
+log-density is then called there, and that decides: a rejection goes on, an error is explained.
+"""
+
+import logging
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from theanoguard._event import GuardEvent
+from theanoguard._pytensor import predefined_linkers
+from theanoguard.guard import GuardError, GuardMode
+from theanoguard.guard.mode import BACKENDS
+from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.modes import model_lines, spoils_sampling
+from theanoguard.pymc.records import SamplingError, Where
+
+logger = logging.getLogger("theanoguard")
+
+
+def on_backend(guard: GuardMode, backend: str) -> GuardMode:
+    """Return a guard with the same settings and records, for another backend."""
+    made = GuardMode.__new__(GuardMode)
+    linker = predefined_linkers[BACKENDS[backend].linkers[0]]
+    made._set_up(guard.policy, guard.recorder, linker, guard.provided_optimizer, None)
+    return made
+
+
+@dataclass
+class Watch:
+    """The guard of one model in one sampler.
+
+    Parameters
+    ----------
+    sampler : str
+    model : pymc.Model
+    guard : GuardMode
+        Whose settings hold, and which keeps the events.
+    backend : str
+        On which a point is judged.
+
+    Attributes
+    ----------
+    error : SamplingError or None
+        What ends the run.
+    n_rejected : int
+        How many points were told that are no errors.
+    """
+
+    sampler: str
+    model: Any
+    guard: GuardMode
+    backend: str
+    error: SamplingError | None = None
+    n_rejected: int = 0
+    _function: Any = field(default=None, repr=False)
+    # (Chains that run in threads come here at the same time.)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def judge(self, point, logp, gradient, where=None):
+        """Decide about a point where the sampler's log-density or its gradient is not finite.
+
+        Parameters
+        ----------
+        point : dict of str to ndarray
+            By the names of the value variables.
+        logp : float
+        gradient : dict of str to ndarray
+            Of the sampler.
+        where : Where or None
+
+        Returns
+        -------
+        SamplingError or None
+            None where sampling can go on.
+        """
+        where = where or Where(self.sampler)
+        with self._lock:
+            return self.error or self._judge(point, logp, gradient, where)
+
+    def _judge(self, point, logp, gradient, where):
+        try:
+            results = self.function()(point)
+        except GuardError as found:
+            return self.end(found.event, found.explanation, point, where)
+        if self.guard.policy.action != "raise" and spoils_sampling(results):
+            return None  # it is recorded
+        if np.isneginf(results[0]):
+            self.n_rejected += 1
+            return None
+        return self.only_there(point, logp, gradient, where)
+
+    def function(self):
+        """Return the model's log-density and its gradient, guarded."""
+        if self._function is None:
+            with model_lines(), self.model:
+                self._function = self.model.compile_fn(
+                    [self.model.logp(), self.model.dlogp()],
+                    mode=on_backend(self.guard, self.backend),
+                    point_fn=True,
+                    on_unused_input="ignore",
+                )
+        return self._function
+
+    def end(self, event, explanation, point, where):
+        """Return the error that ends the run."""
+        self.error = SamplingError(event, explanation, where, explain(self.model, point))
+        return self.error
+
+    def only_there(self, point, logp, gradient, where):
+        """Report a value that is bad in the sampler's function, and not in PyTensor's."""
+        arrays = [("the log-density", np.asarray(logp))]
+        arrays += [(f"the gradient by {name}", np.asarray(g)) for name, g in gradient.items()]
+        policy = self.guard.policy
+        name, value = next((n, a) for n, a in arrays if not np.isfinite(a).all())
+        counts = policy.count(value, [~np.isfinite(value)])
+        event = GuardEvent(
+            kind=counts.kind,
+            role="node",
+            node=None,
+            op=f"{self.sampler}'s own function",
+            variable=name,
+            output=0,
+            dtype=str(value.dtype),
+            shape=value.shape,
+            size=counts.size,
+            n_nan=counts.n_nan,
+            n_posinf=counts.n_posinf,
+            n_neginf=counts.n_neginf,
+            n_big=counts.n_big,
+            first_index=counts.index,
+            first_value=counts.value,
+        )
+        self.guard.recorder.add(event)
+        if policy.action == "raise":
+            return self.end(event, None, point, where)
+        if policy.action == "warn":
+            logger.warning("%s", SamplingError(event, None, where), extra={"event": event})
+        elif callable(policy.action):
+            policy.action(event)
+        return None

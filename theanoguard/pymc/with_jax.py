@@ -1,0 +1,195 @@
+"""The guard in the samplers of PyMC that run inside of JAX: NumPyro's and BlackJAX's.
+
+The whole run is one compiled program.  In it the log-density computes its gradient right away, and
+where one of the two is bad it calls Python, which judges the point and stops the program by an
+error.
+"""
+
+import logging
+import warnings
+from contextlib import contextmanager
+from functools import wraps
+
+import numpy as np
+
+from theanoguard._patching import Patch
+from theanoguard.pymc.records import Where
+from theanoguard.pymc.watch import Watch
+
+
+class _Stop(Exception):
+    """Ends a program of JAX."""
+
+
+def telling(logp_fn, sign, report):
+    """Return a log-density for JAX that calls `report` where it or its gradient is bad.
+
+    Parameters
+    ----------
+    logp_fn : callable
+        ``logp_fn(point)``, with a list of arrays.
+    sign : {1, -1}
+        What makes its value the log-density.
+    report : callable
+        ``report(is_bad, value, gradient, point)`` on NumPy arrays; inside of ``vmap`` each of them
+        has one more dimension.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    def is_bad(value, gradient):
+        good = jnp.isfinite(value)
+        for one in jax.tree.leaves(gradient):
+            good &= jnp.isfinite(one).all()
+        return ~good & ~jnp.isneginf(sign * value)
+
+    def call(*values):
+        jax.debug.callback(report, *values)
+
+    @jax.custom_batching.custom_vmap
+    def tell(bad, value, gradient, point):
+        jax.lax.cond(bad, call, lambda *_: None, bad, value, gradient, point)
+        return value
+
+    @tell.def_vmap
+    def tell_batch(size, batched, *values):
+        # A condition inside of vmap would be a choice, and Python called every time.
+        values = jax.tree.map(
+            lambda is_batched, v: v if is_batched else jnp.broadcast_to(v, (size, *jnp.shape(v))),
+            tuple(batched),
+            values,
+        )
+        jax.lax.cond(jnp.any(values[0]), call, lambda *_: None, *values)
+        return values[1], True
+
+    @jax.custom_vjp
+    def logp(point):
+        return logp_fn(point)
+
+    def forward(point):
+        value, gradient = jax.value_and_grad(logp_fn)(point)
+        bad = is_bad(value, gradient)
+        return tell(bad, value, list(gradient), list(point)), gradient
+
+    def backward(gradient, scale):
+        return (jax.tree.map(lambda one: one * scale, gradient),)
+
+    logp.defvjp(forward, backward)
+    return logp
+
+
+class _Quiet(logging.Filter):
+    """Keeps JAX from logging the traceback of what has stopped it."""
+
+    def filter(self, record):
+        return not (record.exc_info and isinstance(record.exc_info[1], _Stop))
+
+
+@contextmanager
+def _quiet():
+    loggers = [logging.getLogger(f"jax._src.{name}") for name in ("debugging", "callback")]
+    quiet = _Quiet()
+    for logger in loggers:
+        logger.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(quiet)
+
+
+def patches(pymc_jax, guard_of):
+    """Return what guards the runs of PyMC's module for JAX.
+
+    Parameters
+    ----------
+    pymc_jax : module
+    guard_of : callable
+        ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
+    """
+    running = []  # names of samplers
+    watches = []
+    unwatched = []
+
+    def get_jaxified_logp(original):
+        @wraps(original)
+        def guarded(model, negative_logp=True):
+            logp_fn, guard = original(model, negative_logp), guard_of()
+            if guard is None or unwatched:
+                return logp_fn
+            # Only one of them judges: JAX cannot be called from what it calls.
+            watch = Watch(running[-1] if running else "JAX", model, guard, "c")
+            watches.append(watch)
+            # (PyMC's argument says the opposite of what it does.)
+            return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch))
+
+        return guarded
+
+    def sample_jax_nuts(original):
+        @wraps(original)
+        def guarded(*args, **kwargs):
+            if guard_of() is None:
+                return original(*args, **kwargs)
+            if (kwargs.get("nuts_kwargs") or {}).get("forward_mode_differentiation"):
+                warnings.warn(
+                    "the run is not guarded: JAX differentiates it forwards.\n"
+                    "Leave forward_mode_differentiation out, or use nuts_sampler='pymc'.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                unwatched.append(True)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    unwatched.pop()
+            import jax
+
+            running.append(kwargs.get("nuts_sampler", "JAX"))
+            before = len(watches)
+            try:
+                with _quiet():
+                    result = original(*args, **kwargs)
+                    jax.effects_barrier()
+            except Exception:
+                found = next((w.error for w in watches[before:] if w.error is not None), None)
+                if found is None:
+                    raise
+                with _quiet():
+                    _forget_effects(jax)
+                raise found from None
+            finally:
+                running.pop()
+                del watches[before:]
+            return result
+
+        return guarded
+
+    return [
+        Patch(pymc_jax, "get_jaxified_logp", get_jaxified_logp),
+        Patch(pymc_jax, "sample_jax_nuts", sample_jax_nuts),
+    ]
+
+
+def _forget_effects(jax):
+    """Wait for what still runs, whose error would otherwise be shown at exit."""
+    try:
+        jax.effects_barrier()
+    except Exception as error:
+        logging.getLogger("theanoguard").debug("theanoguard: JAX was stopped: %s", error)
+
+
+def _reporter(watch):
+    names = [v.name for v in watch.model.value_vars]
+
+    def report(is_bad, value, gradient, point):
+        is_bad = np.asarray(is_bad)
+        chains = np.flatnonzero(is_bad) if is_bad.ndim else [None]
+        for chain in chains:
+            at = () if chain is None else int(chain)
+            where = Where(watch.sampler, None if chain is None else int(chain))
+            values = {n: np.asarray(v)[at] for n, v in zip(names, point, strict=True)}
+            slopes = {n: np.asarray(v)[at] for n, v in zip(names, gradient, strict=True)}
+            if watch.judge(values, np.asarray(value)[at], slopes, where) is not None:
+                raise _Stop
+
+    return report
