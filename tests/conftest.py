@@ -35,6 +35,8 @@ def pytest_configure(config):
     theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = backend
     if backend == "jax":
         trace_identity()
+    if backend == "pytorch":
+        run_uncompiled()
 
 
 def pytest_runtest_setup(item):
@@ -46,12 +48,29 @@ def pytest_runtest_setup(item):
 
 def trace_identity():
     """Tell JAX how to trace the operation that the tests have written in Python."""
+    import jax.numpy as jnp
     from guarding import CountedIdentity
     from pytensor.link.jax.dispatch import jax_funcify
 
     @jax_funcify.register(CountedIdentity)
     def jax_funcify_identity(op, **kwargs):
-        return lambda x: x * 1
+        return jnp.copy
+
+
+def run_uncompiled():
+    """Have PyTorch run the functions without its compiler, which takes seconds for each.
+
+    ``tests/guard/test_pytorch.py`` compiles some.
+    """
+    import torch
+    from guarding import CountedIdentity
+    from pytensor.link.pytorch.dispatch import pytorch_funcify
+
+    torch.compiler.set_stance("force_eager")
+
+    @pytorch_funcify.register(CountedIdentity)
+    def pytorch_funcify_identity(op, **kwargs):
+        return lambda x: x.clone()
 
 
 @pytest.fixture(scope="session")

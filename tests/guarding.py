@@ -12,6 +12,9 @@ from theanoguard import GuardError, GuardMode
 ALL = {"nan_is_error": True, "inf_is_error": True, "big_is_error": True}
 
 
+NO_LOOPS = "PyTensor converts no loops to PyTorch"
+
+
 def backend():
     """Return the backend that GuardMode takes when a test does not say it."""
     return GuardMode.__init__.__kwdefaults__["backend"]
@@ -30,7 +33,9 @@ def left_out(names, reasons):
 def plain_mode():
     """Return the mode that compiles without a guard what GuardMode compiles with one."""
     c_linker = "cvm" if pytensor.config.cxx else "vm"
-    return Mode({"c": c_linker}.get(backend(), backend()), "fast_run")
+    mode = Mode({"c": c_linker}.get(backend(), backend()), "fast_run")
+    # PyTensor's own mode for JAX fuses nothing.
+    return mode.excluding("fusion") if backend() == "jax" else mode
 
 
 def guarded(inputs, outputs, updates=None, givens=None, mode=None, **settings):

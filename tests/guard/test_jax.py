@@ -102,9 +102,9 @@ def test_one_number_and_no_way_back_to_python():
     x = pt.dmatrix("x")
     fn = pytensor.function([x], pt.exp(pt.log(x).sum(axis=0)), mode=jax_guard())
     history = np.int32(0)
-    lowered = jax.jit(fn.vm.guard._run).lower(np.ones((5, 4)), history)
+    lowered = jax.jit(fn.vm.guard.run).lower(np.ones((5, 4)), history)
     assert "callback" not in lowered.as_text()
-    result, history = jax.eval_shape(fn.vm.guard._run, np.ones((5, 4)), history)
+    result, history = jax.eval_shape(fn.vm.guard.run, np.ones((5, 4)), history)
     assert result.shape == (4,)
     assert history.shape == ()
 

@@ -7,6 +7,7 @@ suspicious call is computed again, node by node, with the backend's own code
 
 import logging
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from pytensor.link.basic import Container
@@ -18,6 +19,10 @@ from theanoguard.guard.reporting import Observation, Reporter
 from theanoguard.guard.rerun import SecondRun
 
 logger = logging.getLogger("theanoguard")
+
+# A function is compiled again for what turned out to be bad on purpose at most so often; then
+# every value is judged in every call.
+REFINEMENTS = 3
 
 
 class JittedRuntime(Reporter):
@@ -74,6 +79,11 @@ class JittedRuntime(Reporter):
         return {}
 
     # -- a call
+
+    def enters_bad(self):
+        """Whether a constant is bad, or a shared variable that has been set since the last call."""
+        changed = (self.cells[v][0] for v in self.changed())
+        return bool(self.constants) or any(map(self.policy.is_bad, changed))
 
     def is_looked_at(self):
         """Whether the call that begins is one that the policy wants looked at."""
@@ -233,6 +243,57 @@ class JittedRuntime(Reporter):
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
             return None, None
+
+
+class FlaggedRuntime(JittedRuntime):
+    """The guard of one function whose program has one result more, its flag.
+
+    Parameters
+    ----------
+    policy, recorder, part, storage_map
+        As for :class:`JittedRuntime`.
+    compile : callable
+        ``compile(on_purpose)`` returns the program of every call, and how many values it reads, as
+        :class:`~theanoguard.guard.graph.flagged.FlagWriter` has it; for None, one that reads
+        nothing.
+
+    Attributes
+    ----------
+    run : callable
+        The program.
+    n_read : int
+        How many values it reads.
+    """
+
+    def __init__(self, policy, recorder, part, storage_map, compile):
+        super().__init__(policy, recorder, part, storage_map)
+        self._compile = compile
+        self._on_purpose = frozenset()
+        self._refinements = 0
+        self.run, self.n_read = compile(self._on_purpose)
+
+    @cached_property
+    def plain(self):
+        """The program that reads nothing."""
+        return self._compile(None)[0]
+
+    def learn(self, found):
+        """Read otherwise from now on where a healthy call had infinite values on purpose."""
+        self._refinements += 1
+        bad = found.noisy
+        if self._refinements == REFINEMENTS:
+            nodes = (plan.nodes[node] for plan in self.plans() for node in plan.order)
+            bad = {*self.plan.inputs, *(v for node in nodes for _, v in node.checked())}
+        if bad <= self._on_purpose:
+            logger.warning(
+                "theanoguard: call %d of %s was suspicious, but no bad value was found when it was "
+                "run again with a check behind every operation; please report this",
+                self.calls,
+                self.fgraph.name or "a function",
+            )
+            return
+        self._on_purpose |= bad
+        self.run, self.n_read = self._compile(self._on_purpose)
 
 
 class JittedVM:

@@ -1,17 +1,19 @@
 """The guard on the JAX backend: one flag in every call, and a second look where it is raised.
 
-``graphs.py`` writes the graph, ``code.py`` has what JAX traces for them, and ``runtime.py`` reads
-the flag.
+``guard/graph/flagged.py`` writes the graph, ``code.py`` has what JAX traces for it, and
+``runtime.py`` reads the flag.
 """
 
 import copy
 import importlib.util
 import warnings
 
+from pytensor.compile.sharedvalue import SharedVariable
+
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import JAXLinker
+from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random, plan_with_flag
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.jax.graphs import FlagWriter, is_shared_random, plan_for_jax
 from theanoguard.guard.jax.runtime import JaxRuntime, Programs
 
 
@@ -52,20 +54,17 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             storage_map[variable] = input_storage[at] = [copy.deepcopy(shared[0])]
         self.create_thunk_inputs(storage_map)  # (makes JAX's states of them)
         with watch_rewriting():
-            part = plan_for_jax(self.fgraph, order, self.policy, code.inner_graphs)
+            part = plan_with_flag(self.fgraph, order, self.policy, code.inner_graphs)
+        part.plan.kept = kept_values(part.plan)
 
-        def compile_graph(graph, change):
-            return self.jit_compile(change(self.fgraph_convert(graph, input_storage, {})))
-
-        def flagged(on_purpose):
+        def compiled(on_purpose):
             writer = FlagWriter(part, self.policy, on_purpose)
-            return compile_graph(writer.graph, code.with_history), writer.n_read
+            traced = self.fgraph_convert(writer.graph, input_storage, {})
+            change = code.without_flag if on_purpose is None else code.with_history
+            return self.jit_compile(change(traced)), writer.n_read
 
         programs = Programs(
-            flagged=flagged,
-            plain=lambda: compile_graph(
-                FlagWriter(part, self.policy, None).graph, code.without_flag
-            ),
+            flagged=compiled,
             kernels=code.JaxKernels,
             no_history=code.no_history,
             own_copy=code.own_copy,
@@ -73,3 +72,20 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             device=code.device(),
         )
         return JaxRuntime(self.policy, self.recorder, part, storage_map, programs)
+
+
+def kept_values(plan):
+    """Return the shared inputs that need not be read again, and which output they become.
+
+    An array of JAX's that an update has left cannot have changed since.
+    """
+    if plan.policy.trusted:
+        return plan.kept
+    updates = getattr(plan.fgraph, "update_mapping", None) or {}
+    return {
+        plan.fgraph.inputs[i]: output
+        for output, i in updates.items()
+        if plan.fgraph.inputs[i] in plan.inputs
+        and isinstance(plan.fgraph.inputs[i], SharedVariable)
+        and plan.is_clean(plan.fgraph.outputs[output])
+    }

@@ -21,13 +21,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.link.basic import Container
 from pytensor.tensor.type import TensorType
 
-from theanoguard.guard.graph.runtime import JittedRuntime
+from theanoguard.guard.graph.runtime import FlaggedRuntime
 
 logger = logging.getLogger("theanoguard")
 
-# A function is compiled again for what turned out to be bad on purpose at most so often; then
-# every value is judged in every call.
-REFINEMENTS = 3
 # How much of a device's memory the inputs of calls in flight may take, and how many bytes where
 # its size is not known.
 SHARE, UNKNOWN = 0.1, 1 << 30
@@ -39,7 +36,7 @@ _order = itertools.count()
 _in_flight: dict["JaxRuntime", None] = {}  # what has calls in flight is kept alive
 
 
-@dataclass
+@dataclass(slots=True)
 class Call:
     """A call whose flag has not been read.
 
@@ -76,9 +73,7 @@ class Programs:
     flagged : callable
         ``flagged(on_purpose)`` returns the program of every call and how many values it reads.
         The program takes the values of the inputs and the history; it returns those of the outputs
-        and the history.
-    plain : callable
-        Returns the program without a flag.
+        and the history.  For None, it is without a flag and a history.
     kernels : callable
         Returns what computes single nodes.
     no_history : callable
@@ -92,7 +87,6 @@ class Programs:
     """
 
     flagged: Any
-    plain: Any
     kernels: Any
     no_history: Any
     own_copy: Any
@@ -100,7 +94,7 @@ class Programs:
     device: Any
 
 
-class JaxRuntime(JittedRuntime):
+class JaxRuntime(FlaggedRuntime):
     """The guard of one function that JAX compiles.
 
     Parameters
@@ -113,15 +107,11 @@ class JaxRuntime(JittedRuntime):
     """
 
     def __init__(self, policy, recorder, part, storage_map, programs):
-        super().__init__(policy, recorder, part, storage_map)
+        super().__init__(policy, recorder, part, storage_map, programs.flagged)
         self._programs = programs
-        self._on_purpose = frozenset()
-        self._refinements = 0
-        self._run, self.n_read = programs.flagged(self._on_purpose)
         self._history = programs.no_history()
-        self.later = policy.when == "later" or (
-            policy.when is None and programs.device.platform != "cpu"
-        )
+        self._is_far = programs.device.platform != "cpu"
+        self.later = policy.when == "later" or (policy.when is None and self._is_far)
         self._calls: deque[Call] = deque()
         self._suspects: list[Call] = []  # suspicious ones, and healthy ones after the first
         self._probe = None  # a history on its way, and how many of the calls it covers
@@ -136,11 +126,6 @@ class JaxRuntime(JittedRuntime):
     def kernels(self):
         """What computes single nodes."""
         return self._programs.kernels()
-
-    @cached_property
-    def plain(self):
-        """The function without a flag."""
-        return self._programs.plain()
 
     # -- calls
 
@@ -162,8 +147,10 @@ class JaxRuntime(JittedRuntime):
             values = tuple(map(self._programs.own_copy, values))
         if error is not None:
             return (), error
-        *results, self._history = self._run(*values, self._history)
+        *results, self._history = self.run(*values, self._history)
         if not self.later:
+            if self._is_far:
+                self._history.copy_to_host_async()
             suspicious = suspicious or np.asarray(self._history).item() & 1
         if suspicious or self.later:
             call = Call(self.calls, values, results, suspicious=bool(suspicious))
@@ -189,11 +176,6 @@ class JaxRuntime(JittedRuntime):
             self.policy.is_bad(self.cells[v][0]) for v in changed
         ), None
 
-    def keep(self, results):
-        super().keep(results)
-        if not self.policy.trusted:  # only arrays of JAX's cannot be changed by others
-            self.checked = {v: x for v, x in self.checked.items() if not isinstance(x, np.ndarray)}
-
     def _read_what_is_due(self):
         """Read flags if it is time, those of the last calls excepted; return the first error.
 
@@ -208,14 +190,21 @@ class JaxRuntime(JittedRuntime):
             or time.monotonic() - calls[0].began > 1e-3 * policy.delay_ms
         )
         if self._probe is None and (is_due or len(calls) == policy.delay_calls - AHEAD):
-            self.held = self._programs.held_bytes([(c.values, c.results) for c in calls])
-            is_due = is_due or self.held > self._limit
+            self._history.copy_to_host_async()  # until it is read, it will have arrived
             self._probe = self._history, len(calls)
+            self.held = self._held_about()
+            is_due = is_due or self.held > self._limit
         if is_due:
             self._sort_out(*self._probe)
             if self._suspects:
                 return self.read()
         return None
+
+    def _held_about(self):
+        """Return about how many bytes are kept; to count those of each call would take too long."""
+        last = [(call.values, call.results) for call in itertools.islice(reversed(self._calls), 2)]
+        one, both = map(self._programs.held_bytes, (last[:1], last))
+        return one + (len(self._calls) - 1) * (both - one)
 
     def _sort_out(self, history, n):
         """Read the flags of the first `n` calls in flight, and keep what is suspicious."""
@@ -269,24 +258,6 @@ class JaxRuntime(JittedRuntime):
         if error is not None:
             self._put_back(call)
         return error
-
-    def learn(self, found):
-        """Read otherwise from now on where a healthy call had infinite values on purpose."""
-        self._refinements += 1
-        bad = found.noisy
-        if self._refinements == REFINEMENTS:
-            nodes = (plan.nodes[node] for plan in self.plans() for node in plan.order)
-            bad = {*self.plan.inputs, *(v for node in nodes for _, v in node.checked())}
-        if bad <= self._on_purpose:
-            logger.warning(
-                "theanoguard: call %d of %s was suspicious, but no bad value was found when it was "
-                "run again with a check behind every operation; please report this",
-                self.calls,
-                self.fgraph.name or "a function",
-            )
-            return
-        self._on_purpose |= bad
-        self._run, self.n_read = self._programs.flagged(self._on_purpose)
 
     def values_before(self):
         return as_numpy(super().values_before())

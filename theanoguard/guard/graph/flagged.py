@@ -1,6 +1,6 @@
-"""The graph that the guard makes of a function for JAX.
+"""The graph that the guard makes of a function for JAX and PyTorch.
 
-A JAX function changes nothing and has no order, so that no check can write anywhere or stop the
+Their functions change nothing and have no order, so that no check can write anywhere or stop the
 call.  The graph, also that of a loop, gets one output more instead: a number that says whether the
 call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard.carry`).
 """
@@ -17,13 +17,13 @@ from theanoguard._facts import Kind, carries, holds_nonfinite, makes
 from theanoguard._pytensor import IfElse, Scan, advanced_increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
+from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 from theanoguard.guard.graph.parts import Part, plan_of
-from theanoguard.guard.jax.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 
 # ---------------------------------------------------------------- the plan
 
 
-def plan_for_jax(fgraph, order, policy, inner_graphs):
+def plan_with_flag(fgraph, order, policy, inner_graphs):
     """Return the :class:`Part` of a function: its plan, and those of its inner graphs.
 
     Parameters
@@ -37,7 +37,6 @@ def plan_for_jax(fgraph, order, policy, inner_graphs):
     part = plan_of(fgraph, order, policy, inner_graphs)
     for plan in part.plans():
         check_what_counts(plan)
-    part.plan.kept = kept_values(part.plan)
     return part
 
 
@@ -56,23 +55,6 @@ def check_what_counts(plan):
         node_plan = plan.nodes[variable.owner]
         index = variable.owner.outputs.index(variable)
         node_plan.checks = sorted({*node_plan.checks, index})
-
-
-def kept_values(plan):
-    """Return the shared inputs that need not be read again, and which output they become.
-
-    An array of JAX's that an update has left cannot have changed since.
-    """
-    if plan.policy.trusted:
-        return plan.kept
-    updates = getattr(plan.fgraph, "update_mapping", None) or {}
-    return {
-        plan.fgraph.inputs[i]: output
-        for output, i in updates.items()
-        if plan.fgraph.inputs[i] in plan.inputs
-        and isinstance(plan.fgraph.inputs[i], SharedVariable)
-        and plan.is_clean(plan.fgraph.outputs[output])
-    }
 
 
 def kind_looked_for(policy):

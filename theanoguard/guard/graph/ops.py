@@ -1,6 +1,6 @@
-"""Operations that exist only in the graphs that the guard hands to JAX.
+"""Operations that exist only in the graphs with a flag that the guard hands to JAX and PyTorch.
 
-``code.py`` has what JAX traces for them.
+The ``code.py`` of each backend has what is computed for them.
 """
 
 from dataclasses import dataclass
