@@ -44,6 +44,7 @@ OPTIONAL = {
     "parameterized",
     "pydot",
     "pymc",
+    "torch",
     "traitlets",
 }
 # Modules of Python's library that take long to import, and that few programs need.
@@ -52,16 +53,19 @@ SLOW = {"importlib", "pdb"}
 ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
     "theanoguard.guard.jax.code": {"jax"},
+    "theanoguard.guard.pytorch.code": {"torch"},
     "theanoguard.training.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},
 }
 
-# These import parts of the package inside a function: they must start without PyTensor, or JAX.
+# These import parts of the package inside a function: they must start without PyTensor, JAX or
+# PyTorch.
 MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     "theanoguard.guard.jax.linker": {"theanoguard"},
+    "theanoguard.guard.pytorch.linker": {"theanoguard"},
     "theanoguard.training.watch": {"theanoguard"},
 }
 

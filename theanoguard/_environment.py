@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from theanoguard._pytensor import c_compiler, config
 
-PACKAGES = ("theanoguard", "pytensor", "numpy", "scipy", "numba", "jax")
+PACKAGES = ("theanoguard", "pytensor", "numpy", "scipy", "numba", "jax", "torch")
 
 SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "optimizer_excluding")
 

@@ -49,8 +49,8 @@ def test_this_machine(has_cxx, tmp_path):
     assert found["compiler"].status == (OK if has_cxx else WARNING)
     assert "flaotX" in found["unknown flag"].value
     assert found[str(settings)].value == "[global]; openmp = False"
-    expected = "python theanoguard pytensor numpy scipy numba jax platform BLAS compiledir floatX"
-    assert set(expected.split()) <= found.keys()
+    expected = "python theanoguard pytensor numpy scipy numba jax torch platform BLAS compiledir"
+    assert {*expected.split(), "floatX"} <= found.keys()
     assert "flaotX=float32" in found["PYTENSOR_FLAGS"].value
     assert all(f.advice for f in found.values() if f.status != OK)
 

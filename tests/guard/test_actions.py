@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from guarding import CountedIdentity, guarded, trip
+from guarding import NO_LOOPS, CountedIdentity, guarded, trip
 from pytensor import shared
 
 from theanoguard import GuardError, GuardEvent, GuardMode, events_of
@@ -46,7 +46,10 @@ GOOD, ZERO, NEG = np.ones(3), np.array([1.0, 0.0, 1.0]), -np.ones(3)
 # ---------------------------------------------------------------- raise
 
 
-@pytest.mark.not_on(jax="JAX ends the call before anything is known")
+@pytest.mark.not_on(
+    jax="JAX ends the call before anything is known",
+    pytorch="PyTorch ends the call before anything is known",
+)
 def test_raise_stops_at_the_first_bad_node(chain):
     fn, first, second, _ = chain("raise")
     fn(GOOD, GOOD)
@@ -105,7 +108,10 @@ def test_the_function_can_be_used_after_any_number_of_trips(chain):
 
 
 @pytest.mark.parametrize("action", GOING_ON)
-@pytest.mark.not_on(jax="JAX does not run the operation that counts")
+@pytest.mark.not_on(
+    jax="JAX does not run the operation that counts",
+    pytorch="PyTorch does not run the operation that counts",
+)
 def test_the_call_goes_on(action, chain, capsys, caplog):
     fn, first, second, told = chain(action)
     runs = first.runs, second.runs
@@ -237,6 +243,7 @@ def test_a_callable_that_raises(c_backend):
     assert later.runs == 2
 
 
+@pytest.mark.not_on(pytorch=NO_LOOPS)
 def test_a_callable_that_raises_from_inside_a_loop():
     import pytensor
 
@@ -313,7 +320,10 @@ def test_only_warn_is_seen_by_default(chain, caplog):
     assert not caplog.records
 
 
-@pytest.mark.not_on(jax="JAX raises other exceptions for wrong shapes")
+@pytest.mark.not_on(
+    jax="JAX raises other exceptions for wrong shapes",
+    pytorch="PyTorch raises other exceptions for wrong shapes",
+)
 def test_any_other_error_tells_where_it_happened(needs_cxx):
     x, y = pt.dvector("x"), pt.dvector("y")
     fn = guarded([x, y], pt.dot(x, y))

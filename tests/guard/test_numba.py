@@ -113,8 +113,8 @@ def test_backends_to_choose_from():
     with pytest.raises(ValueError, match="cannot guard the backend 'mlx' yet"):
         GuardMode(backend="mlx")
     with (
-        pytensor.config.change_flags(mode="PYTORCH"),
-        pytest.raises(ValueError, match="'pytorch' yet .mode='PYTORCH'"),
+        pytensor.config.change_flags(mode="MLX"),
+        pytest.raises(ValueError, match="'mlx' yet .mode='MLX'"),
     ):
         GuardMode(backend="auto")
     with pytest.raises(ValueError, match="choose backend='numba'"):

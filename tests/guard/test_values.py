@@ -215,6 +215,7 @@ def _unaligned(a):
 
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX)
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.not_on(pytorch="PyTorch takes no arrays with negative or odd strides")
 def test_every_memory_layout(dtype, layout, functions):
     fn = functions(dtype, 3)
     good = np.arange(60).reshape(3, 4, 5).astype(dtype)
@@ -229,6 +230,7 @@ def test_every_memory_layout(dtype, layout, functions):
 
 @pytest.mark.parametrize("dtype", ["int16", "int64"])
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.not_on(pytorch="PyTorch takes no arrays with negative or odd strides")
 def test_every_memory_layout_of_integers(dtype, layout, functions):
     fn = functions(dtype, 3, check_integers=True, big_threshold=100.0)
     good = np.arange(60).reshape(3, 4, 5).astype(dtype)
@@ -239,6 +241,7 @@ def test_every_memory_layout_of_integers(dtype, layout, functions):
 
 
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX)
+@pytest.mark.not_on(pytorch="PyTorch takes no arrays with negative or odd strides")
 def test_broadcast_and_empty_arrays(dtype, functions):
     row = np.array([1, 2, np.nan], dtype)
     fn = functions(dtype, 2)
@@ -251,6 +254,7 @@ def test_broadcast_and_empty_arrays(dtype, functions):
 
 
 @pytest.mark.parametrize("dtype", FLOATS + COMPLEX)
+@pytest.mark.not_on(pytorch="PyTorch takes no arrays with negative or odd strides")
 def test_what_a_view_leaves_out_is_not_looked_at(dtype, functions):
     array = np.ones((6, 6), dtype)
     array[1::2] = np.nan
@@ -320,7 +324,10 @@ def test_counts_of_all_kinds(functions):
 
 @pytest.mark.parametrize("format", ["csr", "csc"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.not_on(jax="PyTensor has no sparse variables with JAX")
+@pytest.mark.not_on(
+    jax="PyTensor has no sparse variables with JAX",
+    pytorch="PyTensor has no sparse variables with PyTorch",
+)
 def test_sparse_matrices(format, dtype):
     s = pytensor.sparse.matrix(format, "s", dtype=dtype)
     fn = guarded([s], s + s)
@@ -336,7 +343,10 @@ def test_sparse_matrices(format, dtype):
     fn(make((0, 0), dtype=dtype))
 
 
-@pytest.mark.not_on(jax="PyTensor has no sparse variables with JAX")
+@pytest.mark.not_on(
+    jax="PyTensor has no sparse variables with JAX",
+    pytorch="PyTensor has no sparse variables with PyTorch",
+)
 def test_what_a_sparse_matrix_makes_of_a_dense_one():
     s = pytensor.sparse.csr_matrix("s", dtype="float64")
     d = pt.dmatrix("d")
@@ -347,7 +357,10 @@ def test_what_a_sparse_matrix_makes_of_a_dense_one():
     assert (event.kind, event.role) == ("big", "node")
 
 
-@pytest.mark.not_on(jax="PyTensor compiles no typed lists through JAX")
+@pytest.mark.not_on(
+    jax="PyTensor compiles no typed lists through JAX",
+    pytorch="PyTensor compiles no typed lists through PyTorch",
+)
 def test_typed_lists():
     kind = pytensor.typed_list.TypedListType(pt.dvector)
     items = kind("items")
@@ -392,6 +405,7 @@ def test_a_python_number_from_a_tensor():
     assert trip(fn, -1.0).kind == "nan"
 
 
+@pytest.mark.not_on(pytorch="PyTensor draws nothing through PyTorch")
 def test_a_random_value_is_checked():
     rng = pytensor.shared(np.random.default_rng(3))
     scale = pt.dscalar("scale")

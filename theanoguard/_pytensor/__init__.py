@@ -22,6 +22,7 @@ from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import (
     JAX,
     NUMBA,
+    PYTORCH,
     Mode,
     fast_run_linkers_to_mode,
     get_mode,
@@ -42,6 +43,7 @@ from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
 from pytensor.link.c.cmodule import get_lib_extension as library_extension
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.linker import NumbaLinker
+from pytensor.link.pytorch.linker import PytorchLinker
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, ScalarType
@@ -91,6 +93,7 @@ __all__ = [
     "Mode",
     "NumbaLinker",
     "OpFromGraph",
+    "PytorchLinker",
     "Scan",
     "VMLinker",
     "Variable",
@@ -739,6 +742,32 @@ def inner_graphs_for_jax(node, compiled_by):
         As they will be traced; none for other ops.
     """
     return _inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
+
+
+def inner_graphs_for_pytorch(node, compiled_by):
+    """Return the graphs that PyTorch compiles for a node, within the function that it is in.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for PyTorch.
+    compiled_by : callable
+        As for :func:`inner_graphs_for_numba`.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be compiled; none for other ops.
+    """
+
+    def rewritten_3_0():  # what ``pytorch_funcify`` does to the graph of the op itself
+        fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
+        PYTORCH.optimizer(fgraph)
+        return fgraph
+
+    if isinstance(node.op, Scan):
+        return []  # PyTensor cannot convert it
+    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
 
 
 def _rewritten_for_jax_3_0(op):

@@ -234,6 +234,16 @@ def _jax():
     yield Finding("JAX", value)
 
 
+def _pytorch():
+    """Name the device that GuardMode(backend="pytorch") guards, where PyTorch is installed."""
+    if importlib.util.find_spec("torch") is None:
+        return
+    import torch
+
+    device = torch.get_default_device()
+    yield Finding("PyTorch", f"{torch.__version__}: backend='pytorch' guards {device}")
+
+
 def _blas():
     if not config.cxx:
         yield Finding("BLAS", "NumPy's: nothing is linked without a compiler")
@@ -333,6 +343,7 @@ CHECKS = (
     _kernel,
     _guard,
     _jax,
+    _pytorch,
     _blas,
     _numpy_blas,
     _compiledir,

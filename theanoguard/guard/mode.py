@@ -9,15 +9,18 @@ from theanoguard._pytensor import (
     JAXLinker,
     JITLinker,
     NumbaLinker,
+    PytorchLinker,
     VMLinker,
     config,
     get_mode,
     predefined_linkers,
 )
 from theanoguard.guard.c.linker import GuardLinker
+from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.jax.linker import JaxGuardLinker
 from theanoguard.guard.numba.linker import NumbaGuardLinker
 from theanoguard.guard.policy import make_policy
+from theanoguard.guard.pytorch.linker import PytorchGuardLinker
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import summarize
@@ -65,6 +68,12 @@ BACKENDS = {
         lambda linker, policy, recorder: JaxGuardLinker(policy, recorder, linker.allow_gc),
         ("allow_gc",),
     ),
+    "pytorch": Backend(
+        ("pytorch",),
+        PytorchLinker,
+        lambda linker, policy, recorder: PytorchGuardLinker(policy, recorder, linker.allow_gc),
+        ("allow_gc",),
+    ),
 }
 
 
@@ -75,7 +84,7 @@ def backend_of(linker):
 
 def is_guarded(linker):
     """Return whether a linker puts checks into what it links."""
-    return isinstance(linker, GuardLinker | NumbaGuardLinker | JaxGuardLinker)
+    return isinstance(linker, GuardLinker | GuardedLinker)
 
 
 def _backend_of_mode(linker):
@@ -209,16 +218,16 @@ class GuardMode(WatchedMode):
     delay_ms : float
         With ``when="later"``: after how many calls (31 at most), and in a call after how many
         milliseconds, the error comes at the latest.  The inputs of so many calls are kept.
-    backend : {"c", "numba", "jax", "auto"}
+    backend : {"c", "numba", "jax", "pytorch", "auto"}
         What compiles the function, checks included; "auto" takes the one that PyTensor's
-        configuration would have taken without a mode.  "jax" needs JAX.
+        configuration would have taken without a mode.  "jax" needs JAX, "pytorch" PyTorch.
 
     Raises
     ------
     ValueError, TypeError
         For arguments that make no sense, naming the argument and what is allowed.
     ImportError
-        If the backend is JAX and JAX is not installed.
+        If the backend is JAX or PyTorch, and that is not installed.
 
     Examples
     --------

@@ -1,0 +1,1 @@
+"""The guard on the PyTorch backend."""

@@ -1,0 +1,82 @@
+"""The guard on the PyTorch backend: one flag in every call, and a second look where it is raised.
+
+PyTensor hands a function to ``torch.compile``, and copies its results to the host before it
+returns.  The flag is one result more, so that to read it costs nothing.  ``code.py`` has what
+PyTorch computes for it.
+"""
+
+import importlib.util
+
+from theanoguard._provenance import watch_rewriting
+from theanoguard._pytensor import PytorchLinker
+from theanoguard.guard.graph.flagged import FlagWriter, plan_with_flag
+from theanoguard.guard.graph.runtime import FlaggedRuntime, GuardedLinker
+
+
+class PytorchRuntime(FlaggedRuntime):
+    """The guard of one function that PyTorch compiles.
+
+    Parameters
+    ----------
+    policy, recorder, part, storage_map, compile
+        As for :class:`FlaggedRuntime`.
+    kernels : Kernels
+        Of the backend.
+    """
+
+    def __init__(self, policy, recorder, part, storage_map, compile, kernels):
+        super().__init__(policy, recorder, part, storage_map, compile)
+        self.kernels = kernels
+
+    def call(self, values):
+        """Run the function, and read its flag.
+
+        Returns
+        -------
+        list
+            The results.
+        GuardError or None
+            To be raised.
+        """
+        if not self.is_looked_at():
+            return self.plain(*values)[:-1], None
+        *results, flag = self.run(*values)
+        if flag or self.enters_bad():
+            error = self.look(self.values_before(), results)
+            if error is not None:
+                return results, error
+        self.keep(results)
+        return results, None
+
+
+class PytorchGuardLinker(GuardedLinker, PytorchLinker):
+    """A ``PytorchLinker`` whose functions are guarded.
+
+    Raises
+    ------
+    ImportError
+        If PyTorch is not installed.
+    """
+
+    def __init__(self, policy, recorder, allow_gc=None):
+        if importlib.util.find_spec("torch") is None:
+            raise ImportError(
+                "backend='pytorch' needs PyTorch, which is not installed.\n"
+                "Install it with: pip install 'theanoguard[pytorch]'"
+            )
+        super().__init__(policy, recorder, allow_gc)
+
+    def runtime(self, order, input_storage, storage_map):
+        from theanoguard.guard.pytorch import code  # loads PyTorch
+
+        with watch_rewriting():
+            part = plan_with_flag(self.fgraph, order, self.policy, code.inner_graphs)
+
+        def compiled(on_purpose):
+            writer = FlagWriter(part, self.policy, on_purpose)
+            graph = self.fgraph_convert(writer.graph, input_storage, {})
+            return self.jit_compile(graph), writer.n_read
+
+        return PytorchRuntime(
+            self.policy, self.recorder, part, storage_map, compiled, code.TorchKernels()
+        )
