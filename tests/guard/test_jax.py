@@ -48,6 +48,16 @@ def step():
 
 
 @needs_jax
+def test_a_number_that_is_too_small_for_xla():
+    x = pt.fvector("x")
+    fn = pytensor.function([x], pt.log(x * np.float32(1e-30)), mode=jax_guard())
+    with pytest.raises(GuardError, match="Inf in log") as caught:
+        fn(np.array([1.0, 1e-12], "float32"))
+    report = " ".join(str(caught.value).split())
+    assert "1e-30 * x is 1e-42 there, a subnormal number of float32 (below 1.2e-38)" in report
+
+
+@needs_jax
 class TestTheStep:
     def test_results_are_those_of_the_same_graph_without_a_guard(self, step):
         (guarded, w), (plain, v) = step

@@ -69,7 +69,9 @@ def test_a_compiled_training_step():
     start = rng.normal(size=4)
     w = pytensor.shared(start.copy(), name="w")
     loss = pt.exp(x @ w).mean()
-    fn = pytensor.function([x], loss, updates={w: w - 0.01 * pt.grad(loss, w)}, mode=pytorch_guard())
+    fn = pytensor.function(
+        [x], loss, updates={w: w - 0.01 * pt.grad(loss, w)}, mode=pytorch_guard()
+    )
     data = rng.normal(size=(10, 4))
     losses = [float(fn(data)) for _ in range(3)]
     assert losses == sorted(losses, reverse=True)

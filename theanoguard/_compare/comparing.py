@@ -8,8 +8,10 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Constant
 from pytensor.graph.rewriting.basic import SequentialGraphRewriter
 
+from theanoguard._compare.devices import ON_DEVICE, default_device, on_device, split
 from theanoguard._compare.difference import Tolerance, difference, is_comparable
 from theanoguard._compare.problem import PAIR, as_value, copy_of, make_problem, without_damage
+from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
@@ -80,8 +82,9 @@ def compare(graph_or_function, inputs=None, modes=MODES, *, rtol=None, ulp=4, at
     modes : sequence of str or Mode
         "c" (CVM), "numba", "jax", "fast_compile" and PyTensor's other names; "float32" and
         "float64", which run the graph with every floating-point variable in this precision, node
-        by node in Python; "py" for the reference itself; or compile modes.  What is not installed
-        is left out, and the table says so.
+        by node in Python; "py" for the reference itself; or compile modes.  "jax:cpu", "jax:cuda",
+        "pytorch:cpu" and "pytorch:cuda" say on which device the backend computes.  What is not
+        installed, or not there, is left out, and the table says so.
     rtol, atol : float or None
         Differences that rounding may make, relative and absolute; None chooses by the type of
         the elements (see :class:`~theanoguard.records.Tolerance`).
@@ -138,20 +141,31 @@ def _chosen(modes):
             name = f"{name} {len(chosen) + 1}" if name in chosen else name
         else:
             name = mode
-            if not isinstance(name, str) or not (
-                name in (*PRECISIONS, *MODES) or name.upper() in (*predefined_modes, "FAST_RUN")
-            ):
+            if not isinstance(name, str) or not _is_known(name):
                 known = ", ".join([*MODES, *map(str.lower, predefined_modes)])
                 raise ValueError(f"no mode {mode!r}.\nUse a compile mode, or one of {known}.")
         chosen[name] = mode
     return chosen
 
 
+def _is_known(name):
+    backend, device = split(name)
+    if device is not None:
+        return backend in ON_DEVICE
+    return name in (*PRECISIONS, *MODES) or name.upper() in (*predefined_modes, "FAST_RUN")
+
+
 def _why_not(name):
     """Return why a mode cannot be had here, None if it can."""
+    name, device = split(name)
     package, advice = PACKAGES.get(name.lower(), (None, None))
     if package is not None and importlib.util.find_spec(package) is None:
         return f"left out, {package} is not installed ({advice})"
+    if device is not None:
+        try:
+            on_device(name, device)
+        except (RuntimeError, AssertionError) as error:  # what JAX and PyTorch raise
+            return f"left out, no device {device!r}: {_first_line(error)}"
     if name.lower() in ("c", "cvm") and not config.cxx:
         return "left out, PyTensor has no C++ compiler here"
     return None
@@ -171,6 +185,7 @@ class _Comparing:
         self.values = values
         self.tolerance = tolerance
         self.graph = problem.fgraph
+        self.device = None  # that the mode computes on, where it has a choice
 
     def run(self, name, mode):
         """Return the :class:`ModeResult` of one mode."""
@@ -181,8 +196,12 @@ class _Comparing:
         why_not = _why_not(name) if isinstance(mode, str) else None
         if why_not is not None:
             return ModeResult(name, not_run=why_not)
-        mode = get_mode(ALIASES.get(mode, mode) if isinstance(mode, str) else mode)
-        return self._compiled(name, mode)
+        if not isinstance(mode, str):
+            return self._compiled(name, get_mode(mode))
+        backend, device = split(mode)
+        self.device = device or default_device(backend)
+        with on_device(backend, device):
+            return self._compiled(name, get_mode(ALIASES.get(backend, backend)))
 
     def _result(self, name, names, expected, found, **more):
         differences = {
@@ -285,6 +304,10 @@ class _Comparing:
         expected = self.reference.value(variable)
         return difference(expected, found, self.tolerance) if is_comparable(expected) else None
 
+    def _expected(self, variable):
+        value = self.reference.value(variable)
+        return value if is_comparable(value) else None
+
     def _parted(self, variable, found):
         apart = self._difference(variable, found)
         return apart is not None and apart.parted
@@ -302,10 +325,19 @@ class _Comparing:
     def _parting(self, variable, apart, value):
         node = variable.owner
         provenance = lookup(self.graph, variable)
+        operated = dict.fromkeys(node.inputs if node is not None else ())
+        near = [variable, *(v for v in operated if not isinstance(v, Constant))]
         operands = []
-        for operand in dict.fromkeys(node.inputs if node is not None else ()):
-            if not isinstance(operand, Constant):
-                operands.append((name_of(operand), self._difference(operand, value(operand))))
+        for operand in near[1:]:
+            operands.append((name_of(operand), self._difference(operand, value(operand))))
+        case = Case(
+            None if node is None else node.op,
+            tuple(map(name_of, near)),
+            tuple(map(self._expected, near)),
+            tuple(map(value, near)),
+            apart.max_relative,
+            self.device,
+        )
         return Parting(
             variable=name_of(variable, depth=3),
             op=None if node is None else op_name(node.op),
@@ -313,6 +345,7 @@ class _Comparing:
             provenance=provenance,
             difference=apart,
             operands=tuple((name, d) for name, d in operands if d is not None),
+            reason=reason_of(case),
         )
 
 

@@ -32,6 +32,8 @@ class Parting:
         The rewrites that made that node, latest first.
     how : str
         In which form of the compiled graph it was looked for.
+    reason : str
+        Why the device may give another number, where that is known.
     """
 
     variable: str
@@ -43,6 +45,7 @@ class Parting:
     compiled: str | None = None
     rewrites: tuple[str, ...] = ()
     how: str = ""
+    reason: str = ""
 
     def __str__(self):
         what = self.variable if self.op is None else f"{self.op}: {self.variable}"
@@ -58,6 +61,10 @@ class Parting:
         if self.compiled is not None:
             by = f", by {', '.join(self.rewrites[:4])}" if self.rewrites else ""
             lines.append(f"  compiled to {self.compiled}{by}")
+        if self.reason:
+            lines += textwrap.wrap(
+                self.reason, USUAL_WIDTH - 2, initial_indent="  ", subsequent_indent="  "
+            )
         if self.how:
             lines += textwrap.wrap(f"({self.how})", USUAL_WIDTH - 2, initial_indent="  ")
         return "\n".join(map(printable, lines))

@@ -1,0 +1,93 @@
+"""Why a device may give another number than NumPy, where that is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.math import Dot
+
+from theanoguard._pytensor import advanced_increment_ops
+from theanoguard.explain.subnormal import is_subnormal, smallest_normal
+
+# A float32 product of which the factors were rounded to tf32 has an error of this size at most.
+TF32 = 1e-2
+
+
+@dataclass(frozen=True)
+class Case:
+    """A variable that differs, with what it was computed from.
+
+    Parameters
+    ----------
+    op : Op or None
+    names : tuple of str
+        Of the variable, and of its operands.
+    expected, found : tuple
+        Their values; None for one that is not known.
+    relative : float
+        The largest relative difference of the variable.
+    device : str or None
+    """
+
+    op: Any
+    names: tuple[str, ...]
+    expected: tuple[Any, ...]
+    found: tuple[Any, ...]
+    relative: float
+    device: str | None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the mode computed on a device of its own."""
+        return self.device not in (None, "cpu")
+
+
+def flushed(case: Case) -> str | None:
+    """Name a number that is too small for the device."""
+    for name, expected, found in zip(case.names, case.expected, case.found, strict=True):
+        if expected is None or found is None:
+            continue
+        expected, found = np.asarray(expected), np.asarray(found)
+        lost = is_subnormal(expected) & (found == 0)
+        if lost.any():
+            value = expected[lost].flat[0]
+            return (
+                f"{name} is {value:.3g} in NumPy, a subnormal number of {expected.dtype} (below "
+                f"{smallest_normal(expected.dtype):.2g}). The mode takes such numbers for 0, as "
+                "XLA does on a CPU."
+            )
+    return None
+
+
+def rounded_factors(case: Case) -> str | None:
+    """Say that a GPU may round the factors of a product."""
+    op = getattr(case.op, "core_op", case.op)
+    single = np.asarray(case.expected[0]).dtype == np.float32
+    if not (case.on_gpu and single and isinstance(op, Dot | BatchedDot) and case.relative < TF32):
+        return None
+    return (
+        "GPUs may round the factors of float32 products to tf32 (10 bits). To keep all bits, set "
+        'jax.config.update("jax_default_matmul_precision", "float32"), or '
+        'torch.set_float32_matmul_precision("highest").'
+    )
+
+
+def order_of_sums(case: Case) -> str | None:
+    """Say that a GPU adds in another order."""
+    if not (case.on_gpu and isinstance(case.op, (CAReduce, *advanced_increment_ops))):
+        return None
+    return (
+        "A GPU adds in another order than NumPy; with atomic operations the order changes from "
+        "run to run."
+    )
+
+
+REASONS: tuple[Callable[[Case], str | None], ...] = (flushed, rounded_factors, order_of_sums)
+
+
+def reason_of(case: Case) -> str:
+    """Return why a variable differs, as text; empty if that is not known."""
+    return next((text for reason in REASONS if (text := reason(case))), "")
