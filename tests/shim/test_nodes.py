@@ -124,3 +124,10 @@ def test_gradient_of_one_node(expression, shim):
         return eval(expression, {"T": T, "v": v, "m": m})
 
     unittest_tools.verify_grad(function, values)
+
+
+def test_formulas_as_theano_prints_them(shim):
+    T = shim.tensor
+    x, w = T.matrix("x"), T.vector("w")
+    assert shim.pp(T.nnet.sigmoid(T.dot(x, w))) == r"sigmoid((x \dot w))"
+    assert shim.pp(T.dot(x, x) + T.dot(w, w)) == r"((x \dot x) + (w \dot w))"

@@ -21,6 +21,7 @@ from theanoguard._pytensor import Scan
 from theanoguard.ops.print import print_attributes
 
 from .gof._graphs import clients_of
+from .tensor._one_node import Dot
 
 _logger = logging.getLogger("theano.printing")
 VALID_ASSOC = {"left", "right", "either"}
@@ -215,13 +216,18 @@ class ElemwisePrinter(pytensor.printing.Printer):
     """Prints an element-wise operation as a call: ``exp(x)``."""
 
     def process(self, r, pstate):
-        name = str(r.owner.op).partition("{")[2].partition(",")[0].rstrip("}")
+        text = str(r.owner.op)
+        name = text.partition("{")[2].partition(",")[0].rstrip("}") or text  # "sigmoid" has none
         inputs = ", ".join(pstate.pprinter.process(i, pstate) for i in r.owner.inputs)
         return f"{name}({inputs})"
 
 
 pprint.assign(
     lambda pstate, r: r.owner is not None and isinstance(r.owner.op, Elemwise), ElemwisePrinter()
+)
+pprint.assign(
+    Dot(),
+    pytensor.printing.OperatorPrinter(pytensor.printing.special["middle_dot"], -1, "left"),
 )
 pp = pprint
 
