@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import unittest
+import warnings
 
 import numpy as np
 import pytest
@@ -50,6 +51,11 @@ def test_advice(source, words):
         pytest.skip("Python 3.11 has it still")
     error = error_of(source)
     assert words in advice(error), error
+
+
+def test_advice_on_a_library_that_is_not_installed():
+    error = RuntimeError("Compilation failed:\n/usr/bin/ld: cannot find -lopenblas: No such file")
+    assert "blas.ldflags" in advice(error)
 
 
 @pytest.mark.parametrize("error", [ValueError("of the user's own"), KeyError("print")])
@@ -212,3 +218,16 @@ def test_modules_that_theano_loads_by_the_way(shim):
     assert shim.tensor.signal.pool.pool_2d
     assert shim.tensor.nnet.neighbours.images2neibs
     assert shim.sandbox.rng_mrg.MRG_RandomStreams
+
+
+def test_what_to_install_where_there_is_no_blas(shim, monkeypatch):
+    from theano._patches import messages
+
+    def nothing_found():
+        warnings.warn("PyTensor could not link to a BLAS installation.", stacklevel=1)
+        return ""
+
+    monkeypatch.setattr(messages, "_find_blas", nothing_found)
+    with pytest.warns(UserWarning, match="THEANO_FLAGS=blas.ldflags=-lopenblas") as caught:
+        assert messages.find_blas() == ""
+    assert "PyTensor" not in str(caught[0].message)

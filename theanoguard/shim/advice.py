@@ -133,6 +133,13 @@ RULES = [
         'A pickle is read and written as bytes: open(..., "rb") and open(..., "wb").',
     ),
     Rule(
+        (Exception,),
+        r"cannot find -l\w+|library \S+ (is )?not found",
+        "Install the library that the linker does not find (on Debian, openblas is in "
+        "libopenblas-dev), or take it out of blas.ldflags in THEANO_FLAGS and .theanorc: without "
+        "the flag, PyTensor looks for a BLAS itself.",
+    ),
+    Rule(
         (ImportError, AttributeError),
         r"scipy\.misc",
         "scipy.misc has no images any more: read and write them with imageio or PIL.",

@@ -2,10 +2,12 @@
 
 import logging
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytensor
 from pytensor.graph import utils
 from pytensor.graph.op import Op
 from pytensor.tensor import _as_tensor_variable
@@ -48,6 +50,27 @@ class Level:
         return lambda: logger.setLevel(before)
 
 
+_ldflags = pytensor.config._config_var_dict["blas__ldflags"]
+_find_blas = _ldflags._default
+
+
+def find_blas():
+    """Return the linker's flags for a BLAS; where there is none, say what to install."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = _find_blas()
+    for warning in caught:
+        text = str(warning.message)
+        if "could not link to a BLAS" in text:
+            text = (
+                "There is no BLAS to link with, and products of matrices are slow.\nInstall one "
+                "(on Debian: apt-get install libopenblas-dev), or name yours: "
+                "THEANO_FLAGS=blas.ldflags=-lopenblas"
+            )
+        warnings.warn(text, warning.category, stacklevel=2)
+    return found
+
+
 _call = Op.__call__
 
 
@@ -88,6 +111,7 @@ class Conversion:
 
 
 PATCHES = [
+    Patch(_ldflags, "_default", find_blas),
     Patch(Op, "__call__", call),
     Patch(_tensor_py_operators, "__setitem__", refuse_assignment),
     Conversion(str, refuse_text),
