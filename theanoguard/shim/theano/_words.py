@@ -16,6 +16,8 @@ WORDS = [
     (r"\b(tensor\.)?specify_broadcastable\b", "theano.tensor.addbroadcast"),
     (r"\bPyTensor is not able\b", "Theano is not able"),
     (r"\bpytensor (function|Variable)\b", r"theano \1"),
+    (r"\bmost PyTensor optimizations disabled\b", "most Theano optimization disabled"),
+    (r"\bPyTensor optimizations\b", "Theano optimizations"),
     (r"\bPYTENSOR_FLAGS\b", "THEANO_FLAGS"),
     (r"\.pytensorrc\b", ".theanorc"),
     (r"\bScalarType\(", "Scalar("),
