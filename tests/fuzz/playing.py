@@ -4,6 +4,7 @@
 """
 
 import random
+import time
 import traceback
 from collections import Counter
 from contextlib import nullcontext
@@ -89,7 +90,7 @@ def plain_mode(backend):
     return Mode({"c": "cvm" if pytensor.config.cxx else "vm"}.get(backend, backend), "fast_run")
 
 
-def play(seed, backend, n_calls, settings=None):
+def play(seed, backend, n_calls, settings=None, seconds=float("inf")):
     """Play the program of a seed.
 
     Parameters
@@ -99,6 +100,8 @@ def play(seed, backend, n_calls, settings=None):
     n_calls : int
     settings : dict, optional
         Of :class:`GuardMode`, instead of those that the seed chooses.
+    seconds : float, optional
+        After which no further call is made: some operations have no C code, and take minutes.
 
     Returns
     -------
@@ -113,7 +116,7 @@ def play(seed, backend, n_calls, settings=None):
         pytensor.config.change_flags(mode=mode),
         nullcontext() if seed % 10 == 0 else unexplained,
     ):
-        return Play(program, backend, settings).run(n_calls)
+        return Play(program, backend, settings).run(n_calls, seconds)
 
 
 class Play:
@@ -184,10 +187,11 @@ class Play:
 
     # -- playing
 
-    def run(self, n_calls):
+    def run(self, n_calls, seconds=float("inf")):
         """Call the functions; return the :class:`Tally`."""
         if not self.compile():
             return self.tally
+        end = time.monotonic() + seconds
         self.tally.counts["programs"] += 1
         self.good = {name: get(v) for name, v in self.shared.items()}
         self.growth = self.rng.choice([1.0] * 4 + [1.3, 3.0, 30.0])
@@ -207,7 +211,7 @@ class Play:
                     raise
                 self.fail("crash", f"in the fuzzer: {traceback.format_exc(limit=-6)}", error)
                 break
-            if len(self.tally.failures) >= 3:
+            if len(self.tally.failures) >= 3 or time.monotonic() > end:
                 break
         return self.tally
 

@@ -27,6 +27,7 @@ def main(arguments=None):
     parser.add_argument("--backend", choices=("c", "numba", "jax"), default="c")
     parser.add_argument("--seed", type=int, default=0, help="programs are drawn from it")
     parser.add_argument("--calls", type=int, default=120, help="of each program")
+    parser.add_argument("--at-most", type=float, default=60.0, help="seconds for one program")
     parser.add_argument("--program", type=int, help="play the program with this seed only")
     parser.add_argument(
         "--set",
@@ -55,7 +56,7 @@ def main(arguments=None):
             break
         if chosen.text:
             print(playing.write_program(seed, chosen.backend).text, flush=True)
-        tally = playing.play(seed, chosen.backend, chosen.calls, settings)
+        tally = playing.play(seed, chosen.backend, chosen.calls, settings, chosen.at_most)
         total.add(tally)
         for failure in tally.failures:
             show(failure, chosen, seen)

@@ -205,3 +205,15 @@ def test_an_embedding_update_copies_rows_only():
 def test_same_as_without_a_guard():
     plain = pytensor.function([x], pt.log(x).sum(), mode=Mode("cvm", "fast_run"))
     assert compiled(pt.log(x).sum())(np.ones(3) * 2) == plain(np.ones(3) * 2)
+
+
+def test_second_runs_share_what_runs_the_nodes():
+    fn = pytensor.function(
+        [x], pt.log(x) + pt.sqrt(x) * 2, mode=GuardMode(**NAN_AND_INF, action="record")
+    )
+    sizes = []
+    for _ in range(3):
+        fn(np.array([-1.0, 2.0]))
+        sizes.append(len(fn.vm.guard.rerun_kernels))
+    assert sizes[0] > 0
+    assert len(set(sizes)) == 1

@@ -65,6 +65,10 @@ class Kernels:
     def __init__(self, impl=None):
         self.impl = impl or default_impl()
         self._made = {}
+        self._unhashed = {}
+
+    def __len__(self):
+        return len(self._made)
 
     def run(self, node, inputs):
         """Return the values of the outputs of `node` for `inputs`, which it may destroy."""
@@ -81,6 +85,7 @@ class Kernels:
             kernel = self._made.get(key)
         except TypeError:  # an op of the user's own that cannot be hashed
             key = id(node)
+            self._unhashed[key] = node  # kept alive, as its id stands for it
             kernel = self._made.get(key)
         if kernel is None:
             kernel = self._made[key] = self._make(node)
@@ -171,7 +176,7 @@ class Replay:
         self.live = live or {}
         self.graphs = graphs or {}
         self.place = place
-        self.kernels = kernels or Kernels()
+        self.kernels = Kernels() if kernels is None else kernels
         self._given = dict(inputs)
         self._computed = {}
         self._inner = {}

@@ -199,6 +199,7 @@ class GuardRuntime(Reporter):
         self.looking = True
         self.acting = False  # the user's action runs
         self.unexplained = 0  # calls with a raised flag that no node raises when it runs alone
+        self.rerun_kernels = WatchedKernels(self.module)  # of all second runs
         self.live = {}  # outputs of nodes with side effects, by node and steps
         self.looked = False  # before the call has ended
         self.early = None  # the error that this look has found
@@ -404,7 +405,7 @@ class GuardRuntime(Reporter):
             self.inputs_now(),
             self.policy,
             self.role,
-            WatchedKernels(self.module),
+            self.rerun_kernels,
             constants=self.plan.bad_constants,
             live=dict(self.live),
             graphs=graphs,
