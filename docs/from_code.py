@@ -8,6 +8,7 @@ from pathlib import Path
 from sphinx.util.docutils import SphinxDirective
 
 import theanoguard
+from theanoguard._faults import GROUPS, IMPORTS, faults
 from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.plan import RULES
 
@@ -106,6 +107,53 @@ class PublicEntries(FromCode):
         return [line for name in left for line in entry(name)]
 
 
+class Faults(FromCode):
+    """The tables of all faults, with a link to the page of each."""
+
+    def lines(self):
+        lines = []
+        for prefix, group in GROUPS.items():
+            rows = (
+                (f":doc:`errors/{fault.code}`", f"``{fault.key}``: {fault.title}")
+                for fault in faults().values()
+                if fault.code.startswith(prefix)
+            )
+            lines += [f".. rubric:: {group}", "", *list_table(("code", "fault"), *rows)]
+        return lines
+
+
+def fault_page(fault):
+    """Return the page of a fault."""
+    title = f"{fault.code} {fault.title}"
+    lines = [title, "=" * len(title), "", as_text(fault.cause), "", "A program that raises it:", ""]
+    lines += python_block(fault.before)
+    lines += [f".. literalinclude:: ../../tests/golden/fault_{fault.code}.txt"]
+    lines += ["   :language: none", "", as_text(fault.remedy), "", "The repaired program:", ""]
+    return "\n".join([*lines, *python_block(fault.after)])
+
+
+def python_block(code):
+    """Return a program with its imports as the lines of a block."""
+    program = f"{IMPORTS}\n{code.strip()}".split("\n")
+    return [".. code-block:: python", "", *(f"   {line}".rstrip() for line in program), ""]
+
+
+def as_text(sentence):
+    """Return plain text with the characters escaped that reStructuredText would read."""
+    return re.sub(r"([*`_|\\])", r"\\\1", sentence)
+
+
+def write_fault_pages(app):
+    """Write the pages of the faults, which git ignores."""
+    folder = DOCS / "errors"
+    folder.mkdir(exist_ok=True)
+    for fault in faults().values():
+        path = folder / f"{fault.code}.rst"
+        text = fault_page(fault)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
 class PlanRules(FromCode):
     """The rules by which the guard on C does not read an output, with their reasons."""
 
@@ -139,4 +187,6 @@ def setup(app):
     app.add_directive("plan-rules", PlanRules)
     app.add_directive("graph-plan-rules", GraphPlanRules)
     app.add_directive("rooms", Rooms)
+    app.add_directive("faults", Faults)
+    app.connect("builder-inited", write_fault_pages)
     return {"parallel_read_safe": True}

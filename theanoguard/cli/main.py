@@ -40,6 +40,10 @@ COMMANDS = {
         "theanoguard.cli.doctor",
         "what a bug report needs, and what would go wrong on this machine",
     ),
+    "explain": Command(
+        "theanoguard.cli.explain",
+        "show the cause and the remedy of an error, by the code at the end of its report",
+    ),
     "lint": Command(
         "theanoguard.cli.lint",
         "find risky patterns in the graphs that a script builds, without running the model",

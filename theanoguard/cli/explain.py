@@ -1,0 +1,32 @@
+"""``theanoguard explain``: the page of a fault in the index of errors."""
+
+from theanoguard._faults import GROUPS, faults, find, page
+
+
+def add_arguments(parser):
+    """Add the command's arguments."""
+    parser.add_argument(
+        "code",
+        nargs="?",
+        metavar="CODE",
+        help="last line of a report, such as TG101 or log-zero; without it, all codes are listed",
+    )
+
+
+def run(arguments):
+    """Print the page, or the list of all faults."""
+    print(page(find(arguments.code)) if arguments.code else index())
+    return 0
+
+
+def index():
+    """Return the list of all faults as text."""
+    lines = []
+    for prefix, title in GROUPS.items():
+        lines += ["", title]
+        lines += [
+            f"  {fault.code}  {fault.key:32}{fault.title}"
+            for fault in faults().values()
+            if fault.code.startswith(prefix)
+        ]
+    return "\n".join(lines[1:])
