@@ -49,6 +49,10 @@ def step():
 
 @needs_jax
 def test_a_number_that_is_too_small_for_xla():
+    import jax
+
+    if jax.devices()[0].platform != "cpu":
+        pytest.skip("only on a CPU XLA takes subnormal numbers for 0")
     x = pt.fvector("x")
     fn = pytensor.function([x], pt.log(x * np.float32(1e-30)), mode=jax_guard())
     with pytest.raises(GuardError, match="Inf in log") as caught:

@@ -335,7 +335,6 @@ class _Comparing:
             tuple(map(name_of, near)),
             tuple(map(self._expected, near)),
             tuple(map(value, near)),
-            apart.max_relative,
             self.device,
         )
         return Parting(

@@ -27,8 +27,6 @@ class Case:
         Of the variable, and of its operands.
     expected, found : tuple
         Their values; None for one that is not known.
-    relative : float
-        The largest relative difference of the variable.
     device : str or None
     """
 
@@ -36,8 +34,13 @@ class Case:
     names: tuple[str, ...]
     expected: tuple[Any, ...]
     found: tuple[Any, ...]
-    relative: float
     device: str | None
+
+    @property
+    def relative(self) -> float:
+        """The largest difference of the variable, relative to its largest element."""
+        expected, found = (np.asarray(v[0]) for v in (self.expected, self.found))
+        return float(np.abs(found - expected).max() / np.abs(expected).max())
 
     @property
     def on_gpu(self) -> bool:
