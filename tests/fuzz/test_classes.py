@@ -13,16 +13,7 @@ from theanoguard import GuardError, GuardMode, events_of
 
 CASES = {}
 # (case, backend): what is still to be mended
-OPEN = {
-    ("big_integers_that_become_floats", "numba"): "integers count as clean",
-    ("small_integers_above_a_small_threshold", "numba"): "integers count as clean",
-    (
-        "complex_functions_that_are_bounded_for_real_numbers",
-        "numba",
-    ): "bounds for real numbers are used for complex ones",
-    ("deliberate_infinities_are_no_error", "numba"): "a constant infinity is an error",
-    ("an_update_from_an_unchecked_input", "numba"): "an argument left out excuses its reader",
-}
+OPEN = {}
 
 
 ONLY_C = ("scalars_in_the_python_virtual_machine", "storage_that_variables_of_a_python_loop_share")

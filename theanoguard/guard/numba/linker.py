@@ -20,9 +20,9 @@ from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
 from theanoguard.explain.replay import Kernels, NotRun, has_effects
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
-from theanoguard.guard.graph.parts import plan_of
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
+from theanoguard.guard.numba.plan import plan_of
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.ops.print import PrintBeside
@@ -114,7 +114,7 @@ class NumbaRuntime(JittedRuntime):
         super().__init__(policy, recorder, part, storage_map)
         self._compile = compile
         code, flags = numba_code()
-        self.may_use_flags = not policy.big and not policy.by_result and not policy.audit
+        self.may_use_flags = not policy.by_result and not policy.audit
         self.live = Recording()
         self.reliance = Reliance(
             flags=self.may_use_flags and flags.are_reliable(),
@@ -127,8 +127,9 @@ class NumbaRuntime(JittedRuntime):
         self.counting = 0
         if self.reliance.flags:
             self.counting |= flags.INVALID if policy.nan else 0
-            self.counting |= flags.DIVIDED | flags.OVERFLOWED if policy.inf else 0
+            self.counting |= flags.DIVIDED | flags.OVERFLOWED if policy.inf or policy.big else 0
         self.signals[COUNTING] = self.counting
+        self.only_flags = False  # whether flags alone have led to the last second look
         self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
         self.lists = [v for v in self.plan.inputs if is_list(v)]
         records = any(code.runs_in_python(n.op) for plan in part.plans() for n in plan.order)
@@ -193,6 +194,7 @@ class NumbaRuntime(JittedRuntime):
 
     def settle(self, results):
         """Look at a suspicious call again; return its results, and the error to be raised."""
+        self.only_flags = not self.seen[FOUND]
         cut = self.forget()
         error = self.look(self.values_before(), results)
         if cut and error is None:  # it was stopped for a sign that meant nothing
@@ -211,6 +213,8 @@ class NumbaRuntime(JittedRuntime):
         """Have the nodes whose flags meant nothing bracketed; rely on no flags if none is known."""
         if not self.counting:
             return
+        if not self.only_flags and not found.loud - self.reliance.quiet:
+            return  # what was read is bad on purpose, and so it will be read again
         quiet = self.reliance.quiet | found.loud
         if quiet == self.reliance.quiet:
             self.reliance = replace(self.reliance, flags=False)

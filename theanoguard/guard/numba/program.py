@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.shape import Shape, Shape_i
 
-from theanoguard._facts import Kind, holds_nonfinite
-from theanoguard._pytensor import IfElse, Scan, with_inner_graphs
-from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
+from theanoguard._facts import Kind
+from theanoguard._pytensor import Scan, with_inner_graphs
+from theanoguard.guard.carry import expected_infinities
+from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.numba import signs
 from theanoguard.guard.numba.ops import (
     SIGNALS,
@@ -104,7 +103,6 @@ class Writer:
         self._signals = SIGNALS("signals")
         self._order = []
         self._new = {variable: variable for variable in fgraph.inputs}
-        self._certain = certain_nodes(self.plan)
         # Values that are no numbers but may have come from one: perhaps a wild place in memory.
         self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
         self._harmless = {node: self._is_harmless(node) for node in self.plan.order}
@@ -114,7 +112,13 @@ class Writer:
             for node in self.plan.order
             if self.uses_flags and node not in part.inner and self._is_bracketed(node)
         }
-        self._watches = {v: self._watch(kinds) for v, kinds in self._points().items() if kinds}
+        points = self.plan.decide(
+            reliance,
+            self._bracketed,
+            all(self._harmless.values()),
+            fgraph.inputs if infinite else (),
+        )
+        self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
         self.signals = bool(self._watches or self._bracketed)
@@ -124,88 +128,25 @@ class Writer:
     @property
     def uses_flags(self):
         """Whether flags are signs of what this policy looks for."""
-        return self._reliance.flags and not self._policy.big and not self._policy.by_result
+        return self._reliance.flags and not self._policy.by_result
 
     # -- what signals
 
     def _is_bracketed(self, node):
         return (
             node in self._reliance.quiet
-            or node not in self._certain
+            or node not in self.plan.certain
             or not signs.keeps_flags(node.op)
-            or any(self._is_exempt(v) for v in node.outputs)
+            or any(v in self.plan.silent for v in node.outputs)
         )
 
-    def _is_exempt(self, variable):
-        return self._policy.exempts(self.plan.as_built(variable))
-
-    def _watch(self, kinds):
-        policy = self._policy
-        if policy.big:
-            return Watch(policy.nan, policy.inf, True, policy.limit)
-        return Watch(policy.nan and Kind.NAN in kinds, policy.inf and Kind.INF in kinds, False, 0.0)
-
-    def _points(self):
-        """Return which variables are read, and for what."""
-        policy, plan = self._policy, self.plan
-        wanted = (Kind.NAN if policy.nan else Kind.NONE) | (Kind.INF if policy.inf else Kind.NONE)
-        entering = []
-        if self._around is None:  # those in `kept` are read when they were set
-            entering = [v for v in plan.inputs if has_elements(v) and v not in plan.kept]
-        if policy.by_result:
-            ends = () if self._around else plan.fgraph.outputs
-            return {v: Kind.BOTH for v in ends if has_elements(v) and not self._is_constant(v)}
-        if policy.big:
-            points = dict.fromkeys(entering, Kind.BOTH)
-            for node in plan.order:
-                if node in self._certain:
-                    points |= {v: Kind.BOTH for _, v in plan.nodes[node].checked()}
-                if isinstance(node.op, IfElse):
-                    points |= dict.fromkeys(node.outputs, Kind.BOTH)
-            return {v: kinds for v, kinds in points.items() if has_elements(v)}
-        sources = dict.fromkeys((v for v in entering if holds_nonfinite(v)), wanted)
-        constants = signs.from_constants(plan.order)
-        for node in plan.order:
-            if node in self._part.inner or node not in self._certain:
-                continue
-            if self.uses_flags and node not in self._bracketed:
-                kinds = signs.unsignalled(node, policy.anywhere, constants) & wanted
-            elif isinstance(node.op, IfElse):
-                kinds = wanted
-            else:
-                kinds = signs.may_make(node, policy.anywhere) & wanted
-            if not kinds:
-                continue
-            for variable in node.outputs:
-                if (
-                    holds_nonfinite(variable)
-                    and has_elements(variable)
-                    and variable not in plan.unwritten
-                    and not self._is_exempt(variable)
-                ):
-                    sources[variable] = kinds
-        if not all(self._harmless.values()):
-            return sources  # read before something may be done with them
-        return watch_points(
-            plan.order,
-            sources,
-            carries=self._carries,
-            infinite=() if policy.anywhere else self._infinite,
-        )
-
-    def _carries(self, node, operand):
-        if node in self._part.inner or node not in self._certain:
-            return {}
-        carried = signs.carried(node, operand, self._reliance.products)
-        return {
-            i: kinds
-            for i, kinds in carried.items()
-            if node.outputs[i] not in self.plan.unwritten and not self._is_exempt(node.outputs[i])
-        }
-
-    @staticmethod
-    def _is_constant(variable):
-        return isinstance(variable, Constant)
+    def _watch(self, sign):
+        policy, kinds = self._policy, sign.kinds
+        nan, inf = policy.nan and Kind.NAN in kinds, policy.inf and Kind.INF in kinds
+        if sign.big:
+            return Watch(nan, inf, True, policy.limit)
+        # Where infinite elements are not looked for by themselves, they count as big.
+        return Watch(nan, inf or (policy.big and Kind.INF in kinds), False, 0.0)
 
     def _is_harmless(self, node):
         """Whether a node can be run on whatever has been computed."""
@@ -311,8 +252,3 @@ class Writer:
             return node.op
         self.signals = True
         return with_inner_graphs(node.op, [writer.graph for writer in writers])
-
-
-def is_one_piece(node, part):
-    """Whether an op with an inner graph is compiled as one piece."""
-    return isinstance(node.op, OpFromGraph) and node not in part.inner
