@@ -36,6 +36,7 @@ from theanoguard.guard.numba.ops import (
     Stopped,
     Until,
     Watch,
+    WatchTrue,
 )
 
 # Part of the key of what Numba keeps on disk: another source is another check.
@@ -348,6 +349,17 @@ def signalling(op, value_type):
 def numba_funcify_watch(op, node, **kwargs):
     """One compiled function for each kind of array."""
     return signalling(op, node.inputs[0].type)
+
+
+@register_funcify_default_op_cache_key(WatchTrue)
+def numba_funcify_watch_true(op, **kwargs):
+    @numba_njit
+    def watch_true(value, signals):
+        if np.any(value):
+            signals[FOUND] = 1
+        return 0
+
+    return watch_true
 
 
 @register_funcify_and_cache_key(Bracketed)

@@ -15,6 +15,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
@@ -210,18 +211,30 @@ class NumbaRuntime(JittedRuntime):
         return cut
 
     def learn(self, found):
-        """Have the nodes whose flags meant nothing bracketed; rely on no flags if none is known."""
+        """Have no call look suspicious again for the same reason.
+
+        Nodes whose flags meant nothing are bracketed.  If none is known, no flag counts any more.
+        """
         if not self.counting:
             return
-        if not self.only_flags and not found.loud - self.reliance.quiet:
-            return  # what was read is bad on purpose, and so it will be read again
-        quiet = self.reliance.quiet | found.loud
-        if quiet == self.reliance.quiet:
-            self.reliance = replace(self.reliance, flags=False)
+        known = self.reliance
+        quiet, noisy = known.quiet | found.loud, known.noisy | found.noisy & self._readable()
+        if quiet != known.quiet or noisy != known.noisy:
+            self.reliance = replace(known, quiet=quiet, noisy=noisy)
+        elif self.only_flags:
+            self.reliance = replace(known, flags=False)
             self.counting = self.seen[COUNTING] = 0
         else:
-            self.reliance = replace(self.reliance, quiet=frozenset(quiet))
+            return
         self.run, self.n_read = self._compile(self.reliance)
+
+    def _readable(self):
+        """Return the variables that are read for big values and need not be."""
+        if not self.policy.big:
+            return frozenset()
+        treatments = [t for plan in self.part.plans() for t in plan.nodes.values()]
+        elementwise = [t for t in treatments if isinstance(t.node.op, Elemwise)]
+        return frozenset(t.node.outputs[i] for t in elementwise for i in t.checks)
 
     def failed(self, error, raise_other):
         self.forget()

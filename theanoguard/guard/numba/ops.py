@@ -42,6 +42,15 @@ class Watch(CompiledOp):
         return Apply(self, [value, signals], [ps.int64()])
 
 
+class WatchTrue(CompiledOp):
+    """Signals if an element of an array of booleans is true."""
+
+    __props__ = ()
+
+    def make_node(self, value, signals):
+        return Apply(self, [value, signals], [ps.int64()])
+
+
 class Bracketed(CompiledOp):
     """An operation whose flags do not count; those raised before it are kept.
 

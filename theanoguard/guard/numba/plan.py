@@ -94,10 +94,13 @@ class Sign:
     ----------
     kinds : Kind
     big : bool
+    made : Kind
+        Of these kinds, the ones that no other sign would show.
     """
 
     kinds: Kind
     big: bool
+    made: Kind = Kind.NONE
 
 
 class SignPlan:
@@ -279,7 +282,9 @@ class SignPlan:
                 infinite=() if policy.anywhere else expected_infinities(self.order, infinite),
             )
         return {
-            v: Sign(self._kinds if v in read else points[v], v in read and policy.big)
+            v: Sign(self._kinds, policy.big, points.get(v, Kind.NONE))
+            if v in read
+            else Sign(points[v], False)
             for v in {**points, **dict.fromkeys(read)}
         }
 

@@ -1,7 +1,7 @@
 """The program that runs in every call: the user's, and what signals that something may be wrong."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.shape import Shape, Shape_i
@@ -11,6 +11,7 @@ from theanoguard._pytensor import Scan, with_inner_graphs
 from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.numba import signs
+from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import (
     SIGNALS,
     Bracketed,
@@ -20,6 +21,7 @@ from theanoguard.guard.numba.ops import (
     Stop,
     Until,
     Watch,
+    WatchTrue,
 )
 from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 
@@ -40,6 +42,8 @@ class Reliance:
         Whether an operation does.
     quiet : frozenset of Apply
         Nodes that raise flags in healthy calls, for lanes that are thrown away.
+    noisy : frozenset of Variable
+        Variables that hold bad values in healthy calls, on purpose.
     """
 
     flags: bool
@@ -47,6 +51,7 @@ class Reliance:
     recording: Recording
     runs_in_python: Callable
     quiet: frozenset = frozenset()
+    noisy: frozenset = frozenset()
 
 
 def program_of(part, policy, reliance):
@@ -118,10 +123,11 @@ class Writer:
             all(self._harmless.values()),
             fgraph.inputs if infinite else (),
         )
+        self._made = self._asked_what_they_made(points)
         self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
-        self.signals = bool(self._watches or self._bracketed)
+        self.signals = bool(self._watches or self._bracketed or self._made)
         self.records = any(map(reliance.runs_in_python, (n.op for n in self.plan.order)))
         self.graph = self._written()
 
@@ -139,6 +145,21 @@ class Writer:
             or not signs.keeps_flags(node.op)
             or any(v in self.plan.silent for v in node.outputs)
         )
+
+    def _asked_what_they_made(self, points):
+        """Return for variables that are big on purpose what tells whether they were made so."""
+        found = {}
+        for variable in [v for v in points if v in self._reliance.noisy and v.owner is not None]:
+            node, sign = variable.owner, points[variable]
+            index = node.outputs.index(variable)
+            made = sign.big and made_big(node, index, self._policy, self.plan.silent)
+            if made:
+                found[variable] = made
+                if sign.made:
+                    points[variable] = replace(sign, kinds=sign.made, big=False)
+                else:
+                    del points[variable]
+        return found
 
     def _watch(self, sign):
         policy, kinds = self._policy, sign.kinds
@@ -196,6 +217,14 @@ class Writer:
         outputs = [self._get(v) for v in fgraph.outputs]
         return CheckedGraph([*fgraph.inputs, self._signals], outputs, self._order)
 
+    def _ask(self, node, inputs):
+        for made in (self._made[v] for v in node.outputs if v in self._made):
+            op, given = made.op, inputs
+            if node in self._bracketed:
+                op, given = Bracketed(op), [*inputs, self._signals]
+            [flags] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
+            self._append(WatchTrue().make_node(flags, self._signals))
+
     def _read(self, variable):
         watch = self._watches.get(variable)
         if watch is not None:
@@ -207,6 +236,7 @@ class Writer:
             self._append(Stop().make_node(self._signals))
         inputs = [self._get(v) for v in node.inputs]
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
+        self._ask(node, inputs)
         if entering:
             self._write_in_blocks(node, inputs, entering)
             return
