@@ -14,6 +14,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
 from theanoguard import GuardMode
+from theanoguard.guard.rerun import SecondRun
 
 ONES = np.ones(3)
 
@@ -340,3 +341,65 @@ def test_a_fused_reduction_that_gives_a_number():
     x = pt.dvector("x")
     f = pytensor.function([x], (pt.log(x).sum() - np.array([1.0, 2.0])), mode=numba_guard())
     assert trip(f, np.array([1.0, -1.0, 2.0])).kind == "nan"
+
+
+# ---------------------------------------------------------------- what is bad on purpose
+
+
+@pytest.fixture
+def second_runs(monkeypatch):
+    """A list that grows with every second run."""
+    runs, find = [], SecondRun.find
+    monkeypatch.setattr(SecondRun, "find", lambda run: runs.append(run) or find(run))
+    return runs
+
+
+def test_a_mask_is_looked_at_once(second_runs):
+    """Scores that a mask makes big are asked in each call what else has made them big."""
+    s, mask = pt.dmatrix("s"), pt.bmatrix("mask")
+    weights = pt.special.softmax(s * 3 + (1 - mask) * -1e30, axis=1)
+    fn = pytensor.function([s, mask], weights, mode=numba_guard())
+    scores, kept = np.ones((4, 5)), np.ones((4, 5), "int8")
+    kept[1, 2] = 0
+    for _ in range(3):
+        fn(scores, kept)
+    assert len(second_runs) == 1
+    scores[2, 3] = 5e9
+    event = trip(fn, scores, kept)
+    assert (event.kind, event.first_index) == ("big", (2, 3))
+
+
+@pytest.mark.parametrize("optimizer", ["fast_run", "fast_compile"])
+def test_a_big_value_beside_one_that_is_meant(optimizer, second_runs):
+    x, k = pt.dvector("x"), pt.dvector("k")
+    y = x * k + np.array([-1e30, 0.0, 0.0])
+    fn = pytensor.function([x, k], y, mode=numba_guard().clone(optimizer=optimizer))
+    for _ in range(3):
+        fn(ONES, ONES)
+    assert len(second_runs) <= 2
+    event = trip(fn, np.array([1.0, 1.0, 1e6]), np.full(3, 1e6))
+    assert (event.kind, event.first_index) == ("big", (2,))
+
+
+def test_what_is_left_out_excuses_nothing():
+    x = pt.dvector("x")
+    root = pt.sqrt(x)
+    root.name = "root"
+    guard = numba_guard(exempt="root").excluding("fusion")
+    fn = pytensor.function([x], pt.cumsum(root), mode=guard)
+    fn(ONES)
+    assert trip(fn, -ONES).op.startswith("Cumsum")
+    fn = pytensor.function([x], x[::-1] * 2.0, mode=numba_guard(check_inputs=False))
+    fn(ONES)
+    assert trip(fn, np.array([1.0, np.nan, 1.0])).role == "node"
+
+
+def test_one_piece_is_judged_by_the_element():
+    """An Inf that is chosen in a fused operation does not make what another element made right."""
+    x, mask = pt.dmatrix("x"), pt.bmatrix("mask")
+    best = pt.switch(mask, pt.log(x), -np.inf).max(axis=1)
+    fn = pytensor.function([x, mask], best, mode=numba_guard(big_is_error=False))
+    kept = np.array([[1, 1], [0, 0]], "int8")
+    np.testing.assert_array_equal(fn(np.ones((2, 2)), kept), [0.0, -np.inf])
+    event = trip(fn, np.array([[-1.0, 1.0], [1.0, 1.0]]), kept)
+    assert (event.kind, event.first_index, event.n_bad) == ("nan", (0,), 1)

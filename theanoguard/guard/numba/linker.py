@@ -15,13 +15,13 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
-from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
 from theanoguard.explain.replay import Kernels, NotRun, has_effects
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
+from theanoguard.guard.numba.made import elementwise_part
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
 from theanoguard.guard.numba.plan import plan_of
 from theanoguard.guard.numba.program import Reliance, program_of
@@ -232,9 +232,13 @@ class NumbaRuntime(JittedRuntime):
         """Return the variables that are read for big values and need not be."""
         if not self.policy.big:
             return frozenset()
-        treatments = [t for plan in self.part.plans() for t in plan.nodes.values()]
-        elementwise = [t for t in treatments if isinstance(t.node.op, Elemwise)]
-        return frozenset(t.node.outputs[i] for t in elementwise for i in t.checks)
+        return frozenset(
+            treatment.node.outputs[i]
+            for plan in self.part.plans()
+            for treatment in plan.nodes.values()
+            for i in treatment.checks
+            if elementwise_part(treatment.node, i) is not None
+        )
 
     def failed(self, error, raise_other):
         self.forget()

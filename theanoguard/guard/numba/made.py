@@ -9,9 +9,11 @@ from functools import reduce
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import inner_graph
 from theanoguard.guard.graph.checks import floor_to
 
 
@@ -30,21 +32,23 @@ def made_big(node, index, policy, silent):
     Returns
     -------
     Apply or None
-        An elementwise operation on the inputs of `node`; None where none can be written.
+        An elementwise operation on inputs of `node`; None where none can be written.
     """
-    if not isinstance(node.op, Elemwise) or policy.anywhere or policy.integers:
+    elementwise = elementwise_part(node, index)
+    if elementwise is None or policy.anywhere or policy.integers:
         return None
-    inputs = [ps.get_scalar_type(v.type.dtype)() for v in node.inputs]
-    steps, outputs = _steps(node.op.scalar_op, inputs)
+    scalar_op, index, operands = elementwise
+    inputs = [ps.get_scalar_type(v.type.dtype)() for v in operands]
+    steps, outputs = _steps(scalar_op, inputs)
     if steps is None or any(
         v.type.dtype.startswith("complex") for step in steps for v in step.outputs
     ):
         return None
-    excuses_nothing = {v for v, outer in zip(inputs, node.inputs, strict=True) if outer in silent}
+    excuses_nothing = {v for v, outer in zip(inputs, operands, strict=True) if outer in silent}
     made = {}
     for step in steps:
-        operands = [v for v in step.inputs if v not in excuses_nothing]
-        given = [flag for v in operands if (flag := _is_big(v, policy.limit)) is not None]
+        excusing = [v for v in step.inputs if v not in excuses_nothing]
+        given = [flag for v in excusing if (flag := _is_big(v, policy.limit)) is not None]
         from_made = [made[v] for v in step.inputs if v in made]
         for variable in step.outputs:
             flag = _is_big(variable, policy.limit)
@@ -56,7 +60,28 @@ def made_big(node, index, policy, silent):
             made[variable] = flag
     if outputs[index] not in made:
         return None
-    return Elemwise(ps.Composite(inputs, [made[outputs[index]]])).make_node(*node.inputs)
+    return Elemwise(ps.Composite(inputs, [made[outputs[index]]])).make_node(*operands)
+
+
+def elementwise_part(node, index):
+    """Return the scalar operation that gives an output, which of its outputs, and its operands.
+
+    None where the output is not computed element by element from inputs of the node.
+    """
+    if isinstance(node.op, Elemwise):
+        return node.op.scalar_op, index, node.inputs
+    if not isinstance(node.op, OpFromGraph):
+        return None
+    fgraph = inner_graph(node.op)
+    variable = fgraph.outputs[index]
+    inner = variable.owner
+    if inner is None or not isinstance(inner.op, Elemwise):
+        return None
+    outer = dict(zip(fgraph.inputs, node.inputs, strict=True))
+    if not all(v in outer or isinstance(v, Constant) for v in inner.inputs):
+        return None
+    operands = [outer.get(v, v) for v in inner.inputs]
+    return inner.op.scalar_op, inner.outputs.index(variable), operands
 
 
 def _steps(op, inputs):

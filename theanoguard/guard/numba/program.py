@@ -217,11 +217,11 @@ class Writer:
         outputs = [self._get(v) for v in fgraph.outputs]
         return CheckedGraph([*fgraph.inputs, self._signals], outputs, self._order)
 
-    def _ask(self, node, inputs):
+    def _ask(self, node):
         for made in (self._made[v] for v in node.outputs if v in self._made):
-            op, given = made.op, inputs
+            op, given = made.op, [self._get(v) for v in made.inputs]
             if node in self._bracketed:
-                op, given = Bracketed(op), [*inputs, self._signals]
+                op, given = Bracketed(op), [*given, self._signals]
             [flags] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
             self._append(WatchTrue().make_node(flags, self._signals))
 
@@ -236,7 +236,7 @@ class Writer:
             self._append(Stop().make_node(self._signals))
         inputs = [self._get(v) for v in node.inputs]
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
-        self._ask(node, inputs)
+        self._ask(node)
         if entering:
             self._write_in_blocks(node, inputs, entering)
             return
