@@ -245,6 +245,37 @@ def loaded_modules():
     return json.dumps(["pytensor", *modules])
 
 
+# Loaded when there is something for them to do, so that a program under a guard starts fast.
+ON_USE = {
+    "IPython",
+    "jax",
+    "matplotlib",
+    "theanoguard._compare",
+    "theanoguard._lint",
+    "theanoguard.explain.culprit",
+    "theanoguard.explain.explanation",
+    "theanoguard.explain.remedies",
+    "theanoguard.explain.report",
+    "theanoguard.guard.jax.code",
+    "theanoguard.guard.numba.code",
+    "theanoguard.monitor",
+    "theanoguard.pymc",
+    "theanoguard.shim",
+    "theanoguard.stable.rewriting",
+    "theanoguard.training",
+    "theanoguard.view",
+}
+
+
+def test_a_mode_loads_what_it_needs_and_no_more():
+    code = """if True:
+        import json, sys
+        from theanoguard import GuardMode
+        print(json.dumps(sorted(sys.modules)))
+    """
+    assert ON_USE.isdisjoint(run_python(code))
+
+
 # The methods that the recording hooks replace.
 HOOKS = (".simple_extract_stack", "._vectorize_node", "._freeze", ".bind", ".unfreeze")
 

@@ -3,6 +3,8 @@
 import sys
 from typing import Any
 
+import numpy as np
+
 
 def is_sparse(value: Any) -> bool:
     """Return whether a value is a SciPy sparse matrix or array.
@@ -26,3 +28,16 @@ def is_sparse(value: Any) -> bool:
     """
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and sparse.issparse(value)
+
+
+def kind_of(value: Any) -> str:
+    """Return what is wrong with a number: "nan", "inf", or "big".
+
+    Examples
+    --------
+    >>> kind_of(float("-inf"))
+    'inf'
+    """
+    if np.isnan(value):
+        return "nan"
+    return "inf" if np.isinf(value) else "big"

@@ -178,7 +178,7 @@ def test_a_warning_is_told_in_full_once_and_then_counted(caplog):
 
 
 def test_without_a_log_nothing_is_explained_that_nobody_reads(monkeypatch):
-    monkeypatch.setattr("theanoguard.guard.reporting.explain", pytest.fail)
+    monkeypatch.setattr("theanoguard.explain.explain", pytest.fail)
     x = pt.dvector("x")
     fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
     fn(np.array([-1.0]))

@@ -1,24 +1,6 @@
 """From a trip to an explanation."""
 
-from theanoguard.explain.explanation import explain
-from theanoguard.explain.failure import Failure, explain_exception
-from theanoguard.explain.hints import Hint, Situation, register_hint
-from theanoguard.explain.masked import find_masked
-from theanoguard.explain.records import Cause, Explanation, Operand, Waypoint
-from theanoguard.explain.report import render_failure, render_text
+import lazy_loader
 
-__all__ = [
-    "Cause",
-    "Explanation",
-    "Failure",
-    "Hint",
-    "Operand",
-    "Situation",
-    "Waypoint",
-    "explain",
-    "explain_exception",
-    "find_masked",
-    "register_hint",
-    "render_failure",
-    "render_text",
-]
+# Loaded when first used: a program in which nothing goes wrong has nothing to explain.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,6 +3,7 @@
 import numpy as np
 from pytensor.graph.basic import Constant
 
+from theanoguard._values import kind_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import came_in, hint_for
@@ -80,13 +81,6 @@ def describe(origin, mask, event=None):
 
 def _only(values):
     return next((v for v in values if not np.isfinite(v)), values[0])
-
-
-def kind_of(value):
-    """Return what is wrong with a number: "nan", "inf", or "big"."""
-    if np.isnan(value):
-        return "nan"
-    return "inf" if np.isinf(value) else "big"
 
 
 def finite_range(array):

@@ -3,11 +3,15 @@
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import theanoguard.explain as explaining
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
-from theanoguard.explain import Explanation, render_text
 from theanoguard.explain.color import is_uncaught, wants_color
+
+if TYPE_CHECKING:
+    from theanoguard.explain import Explanation
 
 
 class GuardError(TheanoguardError, AssertionError):
@@ -28,7 +32,7 @@ class GuardError(TheanoguardError, AssertionError):
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name
 
-    def __init__(self, event: GuardEvent, explanation: Explanation | None = None) -> None:
+    def __init__(self, event: GuardEvent, explanation: "Explanation | None" = None) -> None:
         super().__init__(event, explanation)
         self.event = event
         self.explanation = explanation
@@ -55,4 +59,4 @@ class GuardError(TheanoguardError, AssertionError):
 
     def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
-        return render_text(self.event, self.explanation, color=color, links=color)
+        return explaining.render_text(self.event, self.explanation, color=color, links=color)

@@ -13,8 +13,7 @@ from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._pytensor import Variable, config, scalar_ops_of
-from theanoguard._values import is_sparse
-from theanoguard.explain.describe import kind_of
+from theanoguard._values import is_sparse, kind_of
 
 logger = logging.getLogger("theanoguard")
 

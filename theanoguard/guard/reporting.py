@@ -9,7 +9,6 @@ back, or None if the call goes on.  Nothing is raised on the way, but what a use
 
 import copy
 import logging
-import pdb
 import sys
 from collections import deque
 from dataclasses import dataclass
@@ -18,8 +17,8 @@ from typing import Any
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 
+import theanoguard.explain as explaining
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
-from theanoguard.explain import explain, render_text
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.repeats import Repeats, beside_progress_bars, cause_of, count_text
 from theanoguard.guard.errors import GuardError
@@ -217,8 +216,10 @@ class Reporter:
             action(event)
         elif action == "pdb":
             found = self.explained(trip)
+            import pdb
+
             color = wants_color(sys.stderr)
-            print(render_text(event, found.explanation, color=color), file=sys.stderr)
+            print(explaining.render_text(event, found.explanation, color=color), file=sys.stderr)
             pdb.set_trace()
         return None
 
@@ -243,7 +244,8 @@ class Reporter:
         """
         error = GuardError(trip.event)
         try:
-            error = GuardError(trip.event, explain(trip, masked=self.policy.fate))
+            explanation = explaining.explain(trip, masked=self.policy.fate)
+            error = GuardError(trip.event, explanation)
             self.recorder.explain(error.explanation)
         except Exception:
             logger.exception("theanoguard: the trip could not be explained; please report this")

@@ -23,12 +23,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import theanoguard.explain as explaining
 from theanoguard._environment import environment
 from theanoguard._event import GuardEvent
-from theanoguard.explain import Explanation
 from theanoguard.log.worker import whereabouts
+
+if TYPE_CHECKING:
+    from theanoguard.explain import Explanation
 
 try:
     import fcntl
@@ -182,7 +185,7 @@ class EventLog:
         """
         self._write(lambda header: line_of(header, event))
 
-    def explain(self, explanation: Explanation) -> None:
+    def explain(self, explanation: "Explanation") -> None:
         """Append the explanation of an event that has been added.
 
         One that takes more than :data:`MAX_EXPLANATION` bytes loses the way from the inputs, and
@@ -310,7 +313,7 @@ def header_json(key: str, content: Mapping[str, Any]) -> str:
 
 
 def line_of(
-    header: str, event: GuardEvent | None = None, explanation: Explanation | None = None
+    header: str, event: GuardEvent | None = None, explanation: "Explanation | None" = None
 ) -> bytes:
     """Return the line of what happens now, under the header with this id."""
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -318,7 +321,7 @@ def line_of(
     return f"{_entry_json(record, event, explanation)}\n".encode()
 
 
-def bounded_line(header: str, explanation: Explanation) -> bytes:
+def bounded_line(header: str, explanation: "Explanation") -> bytes:
     """Return the line of an explanation; what is too long loses the way, or is left out."""
     left_out = explanation.left_out + len(explanation.waypoints)
     for shorter in (explanation, replace(explanation, waypoints=(), left_out=left_out)):
@@ -329,7 +332,7 @@ def bounded_line(header: str, explanation: Explanation) -> bytes:
 
 
 def _entry_json(
-    record: dict[str, Any], event: GuardEvent | None, explanation: Explanation | None
+    record: dict[str, Any], event: GuardEvent | None, explanation: "Explanation | None"
 ) -> str:
     if event is not None:
         record["event"] = event.to_plain()
@@ -364,7 +367,7 @@ class LogEntry:
     time: str
     process: int
     header: str
-    explanation: Explanation | None = None
+    explanation: "Explanation | None" = None
     worker: str | None = None
     task: str | None = None
 
@@ -456,7 +459,7 @@ def _take(record: Any, log: Log) -> None:
     if "event" in record or "explanation" in record:
         explanation = None
         if record.get("explanation") is not None:
-            explanation = Explanation.from_plain(record["explanation"])
+            explanation = explaining.Explanation.from_plain(record["explanation"])
         if explanation is None or "event" in record:
             event = GuardEvent.from_plain(record["event"])
         else:

@@ -12,6 +12,7 @@ from pytensor.graph.basic import Constant
 from pytensor.link.vm import VM
 from pytensor.tensor.subtensor import indices_from_subtensor
 
+import theanoguard.explain as explaining
 from theanoguard._event import Frame
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import (
@@ -24,7 +25,6 @@ from theanoguard._pytensor import (
     link_inner,
     raise_with_op,
 )
-from theanoguard.explain import explain_exception, render_failure
 from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
@@ -572,7 +572,8 @@ class GuardRuntime(Reporter):
             frames.insert(0, runtime.frame())
             runtime = runtime.parent.runtime
         try:
-            return render_failure(explain_exception(error, runtime.fgraph, node, values, frames))
+            told = explaining.explain_exception(error, runtime.fgraph, node, values, frames)
+            return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
 

@@ -13,8 +13,8 @@ import numpy as np
 from pytensor.link.basic import Container
 from pytensor.link.utils import map_storage
 
+import theanoguard.explain as explaining
 from theanoguard._pytensor import raise_with_op
-from theanoguard.explain import explain_exception, render_failure
 from theanoguard.guard.reporting import Observation, Reporter
 from theanoguard.guard.rerun import SecondRun
 
@@ -238,8 +238,8 @@ class JittedRuntime(Reporter):
             return ours, None
         try:
             operands = {v: second.replay.value(v) for v in found.failed.inputs}
-            told = explain_exception(error, self.fgraph, found.failed, operands)
-            return None, render_failure(told)
+            told = explaining.explain_exception(error, self.fgraph, found.failed, operands)
+            return None, explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
             return None, None

@@ -1,0 +1,22 @@
+from .explanation import explain
+from .failure import Failure, explain_exception
+from .hints import Hint, Situation, register_hint
+from .masked import find_masked
+from .records import Cause, Explanation, Operand, Waypoint
+from .report import render_failure, render_text
+
+__all__ = [
+    "Cause",
+    "Explanation",
+    "Failure",
+    "Hint",
+    "Operand",
+    "Situation",
+    "Waypoint",
+    "explain",
+    "explain_exception",
+    "find_masked",
+    "register_hint",
+    "render_failure",
+    "render_text",
+]
