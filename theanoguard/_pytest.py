@@ -8,6 +8,8 @@ pytest imports this module wherever theanoguard is installed, and without the op
 import PyTensor.
 """
 
+import sys
+
 import pytest
 
 DEFAULT = "nan,inf,big"
@@ -40,6 +42,19 @@ def pytest_configure(config):
     run = NotingRun(**settings)
     config.add_cleanup(run.start().stop)
     config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item, call):
+    """Let the traceback of a guard error end at the user's call; ``--full-trace`` shows it all."""
+    errors, raised = sys.modules.get("theanoguard.guard.errors"), call.excinfo
+    is_guards = errors is not None and raised is not None
+    is_guards = is_guards and isinstance(raised.value, errors.GuardError)
+    if is_guards and not item.config.getoption("fulltrace"):
+        shown = errors.users_part(raised.tb)
+        raised.value.__traceback__ = shown
+        call.excinfo = pytest.ExceptionInfo.from_exception(raised.value)
+    return (yield)
 
 
 class Plugin:

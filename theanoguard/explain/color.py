@@ -6,6 +6,7 @@ import threading
 import traceback
 
 from theanoguard._pytensor import excepthook_file
+from theanoguard.explain import tracebacks
 
 # (variable, what it must be or None for anything, whether colours are then used); the first
 # that fits decides, as in Python's own tracebacks from 3.13 on.
@@ -47,14 +48,15 @@ def wants_color(stream):
         return False
 
 
-_PRINTING = {traceback.__file__, threading.__file__, excepthook_file}
+_PRINTING = {traceback.__file__, threading.__file__, excepthook_file, tracebacks.__file__}
 
 
 def is_uncaught():
     """Whether the caller was called by the interpreter, to print an uncaught exception.
 
-    There is then no code above the caller, but for PyTensor's ``sys.excepthook`` and that of
-    the standard library which prints exceptions (from Python 3.13 on) and starts threads.
+    There is then no code above the caller, but for ``sys.excepthook``, PyTensor's and that of this
+    package, and that of the standard library which prints exceptions (from Python 3.13 on) and
+    starts threads.
     """
     frame = sys._getframe(1).f_back
     while frame is not None and frame.f_code.co_filename in _PRINTING:

@@ -9,6 +9,7 @@ import theanoguard.explain as explaining
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard.explain.color import is_uncaught, wants_color
+from theanoguard.explain.tracebacks import users_part
 
 if TYPE_CHECKING:
     from theanoguard.explain import Explanation
@@ -60,3 +61,12 @@ class GuardError(TheanoguardError, AssertionError):
     def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
         return explaining.render_text(self.event, self.explanation, color=color, links=color)
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows of an uncaught error: the user's frames, and the report."""
+        from IPython import get_ipython
+
+        shown = users_part(self.__traceback__)
+        return get_ipython().InteractiveTB.structured_traceback(
+            type(self), self, shown, tb_offset=1
+        )

@@ -19,6 +19,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 import theanoguard.explain as explaining
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
+from theanoguard.explain import tracebacks
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.repeats import Repeats, beside_progress_bars, cause_of, count_text
 from theanoguard.guard.errors import GuardError
@@ -120,6 +121,7 @@ class Reporter:
         self.recorder = recorder
         self.fgraph = fgraph
         self.own = Recorder(recorder.events.maxlen)
+        tracebacks.install()
         if not is_inner:
             recorder.start()
         self.calls = 0
