@@ -483,7 +483,7 @@ def test_pull_back_that_cannot_be_repeated():
     fgraph.attach_feature(ProvenanceTracker())
     found = lookup(fgraph, fgraph.outputs[0])
     assert found.backward.cost == "cost"
-    assert found.backward.forward is None
+    assert found.backward.forward == "OnlyOnce"  # (which was recorded)
     # It is the user who wrote this op, and this line of it made the node.
     assert found.source.text == "return [cotangents[0] * 2.0]"
 

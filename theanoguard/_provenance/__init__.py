@@ -8,6 +8,7 @@ from theanoguard._provenance.asking import (
     provenance,
 )
 from theanoguard._provenance.context import track_provenance, watch_rewriting
+from theanoguard._provenance.designating import given_name
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import (
     SourceLine,
@@ -36,6 +37,7 @@ __all__ = [
     "SourceLine",
     "TrackProvenance",
     "attach",
+    "given_name",
     "inner_input",
     "is_user_file",
     "leave_origins",

@@ -7,8 +7,10 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
+from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.expressions import binding_of, expression_at, loop_of
 from theanoguard._provenance.source import (
+    MAX_FRAMES,
     direct_entries,
     source_place,
     stack_traces,
@@ -86,11 +88,33 @@ class Designation:
     expression : str or None
         The expression that gives its value.
     operands : tuple of str
+    ndim : int or None
+        How many dimensions the variable has.
     """
 
     name: str | None = None
     expression: str | None = None
     operands: tuple[str, ...] = ()
+    ndim: int | None = None
+
+
+_BY_PYTENSOR = re.compile(r"mean|var|std|\(d.*/d.*\)")
+"""Names that PyTensor's own functions, and its ``grad``, give to what they return."""
+
+
+def given_name(variable):
+    """Return the name that the user has given to a variable, or None.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.dvector("x")
+    >>> x.mean().name, given_name(x.mean()), given_name(x)
+    ('mean', None, 'x')
+    """
+    name = variable.name
+    is_users = variable.owner is None or not name or not _BY_PYTENSOR.fullmatch(name)
+    return name if is_users else None
 
 
 class Designations:
@@ -120,7 +144,8 @@ class Designations:
         found = self._found.get(variable)
         if found is None:
             work_out = self._of_leaf if variable.owner is None else self._of_node
-            found = self._found[variable] = work_out(variable)
+            ndim = getattr(variable.type, "ndim", None)
+            found = self._found[variable] = replace(work_out(variable), ndim=ndim)
         return found
 
     def _of_leaf(self, variable):
@@ -168,15 +193,15 @@ class Designations:
         return None
 
     def _of_node(self, variable):
-        entries = direct_entries(variable)
+        entries, given = direct_entries(variable), given_name(variable)
         found = expression_at(entries[0]) if entries else None
         if found is None or not self.is_result(variable, found, entries[0]):
-            return Designation(variable.name)
+            return Designation(given)
         bound = binding_of(entries, variable.index, len(variable.owner.outputs))
         if bound is not None and bound.targets:
-            return Designation(variable.name)
+            return Designation(given)
         name = bound.name if bound is not None else None
-        return Designation(variable.name or name, found.text, found.operands)
+        return Designation(given or name, found.text, found.operands)
 
     def is_result(self, variable, found, entry):
         """Return whether a variable is the value of an expression, and no step on the way."""
@@ -203,9 +228,12 @@ class Designations:
     def place(self, variable):
         """Return the line that built a variable, with its pass of the loop around it."""
         line = source_place(variable)
-        entries = user_entries(variable)[:3]
+        if line is None or variable.owner is None or gradient_frame(stack_traces(variable)):
+            return line
+        # (the loop is told by its line alone, so it is one of the same file)
+        entries = [e for e in user_entries(variable)[:MAX_FRAMES] if e[0] == line.file]
         loop = next((at for e in entries if (at := loop_of(e)) is not None), None)
-        if line is None or loop is None or variable.owner is None:
+        if loop is None:
             return line
         if self._groups is None:
             self._groups = {}

@@ -1,6 +1,6 @@
 """What is known of where one variable came from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from theanoguard._provenance.source import SourceLine
 
@@ -92,6 +92,9 @@ class Provenance:
         inner graph, in the order of the graph's ``toposort()``.
     backward : Backward or None
         None for a node of the forward graph.
+    ndim : int or None
+        How many dimensions has that which `name` or `expression` stands for: rewrites add some of
+        length 1.
     """
 
     source: SourceLine | None
@@ -106,3 +109,4 @@ class Provenance:
     merged: tuple[SourceLine, ...] = ()
     inner: tuple["Provenance", ...] = ()
     backward: Backward | None = None
+    ndim: int | None = field(default=None, compare=False, repr=False, metadata={"json": False})

@@ -97,6 +97,21 @@ def stack_traces(variable):
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
 
 
+def forward_of(variable):
+    """What was recorded of the forward node that a variable made by ``grad`` differentiates.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    Forward or None
+        None where nothing was recorded, and for what only adds gradients up.
+    """
+    return next((f for t in stack_traces(variable) if (f := getattr(t, "forward", None))), None)
+
+
 def user_entries(variable):
     """The user's entries of the stack traces of a variable.
 

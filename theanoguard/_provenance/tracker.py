@@ -13,10 +13,10 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from theanoguard._provenance.backward import Gradients, copy_of, gradient_frame
-from theanoguard._provenance.designating import Designation, Designations, operation_of
+from theanoguard._provenance.designating import Designation, Designations, given_name, operation_of
 from theanoguard._provenance.fused import fused_graph, mirror
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
-from theanoguard._provenance.source import source_line, stack_traces
+from theanoguard._provenance.source import forward_of, source_line, source_place, stack_traces
 from theanoguard._pytensor.recording import thawed_variables
 
 # The tag under which a variable of a compiled graph carries its way back to its tracker.  Tags
@@ -240,6 +240,7 @@ class ProvenanceTracker(Feature):
                 own_name=known.name is not None,
                 expression=known.expression,
                 operands=known.operands,
+                ndim=known.ndim,
                 candidates=candidates,
                 op=str(user.owner.op) if user.owner else None,
                 backward=backward,
@@ -283,12 +284,14 @@ class ProvenanceTracker(Feature):
                 known.append(self._designations().of(v))
             else:
                 name = earlier.name if earlier.own_name else None
-                known.append(Designation(name, earlier.expression, earlier.operands))
-        if variable.name is not None:
-            known.insert(0, Designation(variable.name))
-        name = next((k.name for k in known if k.name), None)
+                known.append(Designation(name, earlier.expression, earlier.operands, earlier.ndim))
+        given = given_name(variable)
+        if given is not None:
+            known.insert(0, Designation(given, ndim=getattr(variable.type, "ndim", None)))
+        named = next((k for k in known if k.name), Designation())
         written = next((k for k in known if k.expression), Designation())
-        return Designation(name, written.expression, written.operands)
+        ndim = named.ndim if named.name else written.ndim
+        return Designation(named.name, written.expression, written.operands, ndim)
 
     def _place(self, variable, equals, chain):
         """The line of a value and, where it is not certain, all lines that it may be."""
@@ -499,18 +502,25 @@ class ProvenanceTracker(Feature):
             return None
         known = user.owner in self.original and isinstance(user.owner, Apply)
         found = self._known_gradients().owner_of(user.owner) if known else None
+        recorded = forward_of(user)
         if found is None:
-            # Begun from given gradients, as by `Lop`, not from a cost.
+            # Begun from given gradients, as by `Lop` or in the gradient of a loop.
             line = source or self._nearest(user, _gradient_line)
-            return Backward(None, None, None, None, line) if made_by_grad else None
+            if not made_by_grad:
+                return None
+            nothing = Backward(None, None, None, None, line)
+            return nothing if recorded is None else _recorded(nothing, recorded)
         cost, seed, forward = found
-        return Backward(
+        backward = Backward(
             cost=self._designations().of(cost).name or _describe(cost),
             forward=str(forward.owner.op) if forward is not None and forward.owner else None,
             forward_name=self._designations().of(forward).name if forward is not None else None,
             forward_source=self._designations().place(forward) if forward is not None else None,
             grad_source=source_line(seed),
         )
+        # (equal nodes of several forward nodes are one in the search above)
+        differs = recorded is not None and source_line(recorded) != backward.forward_source
+        return _recorded(backward, recorded) if differs else backward
 
     def _inner(self, node, steps):
         """Provenance of each node of the inner graph of a fused node."""
@@ -596,12 +606,22 @@ def _made_by_grad(variable):
     return gradient_frame(stack_traces(variable)) is not None
 
 
+def _recorded(backward, forward):
+    """A :class:`Backward` with the forward node that was recorded when the gradient was built."""
+    place = source_place(forward)
+    if place is None:
+        return backward
+    return replace(
+        backward, forward=str(forward.op), forward_name=forward.name, forward_source=place
+    )
+
+
 def _gradient_line(variable):
     return source_line(variable) if _made_by_grad(variable) else None
 
 
 def _given_name(variable):
-    return None if isinstance(variable, Constant) else variable.name
+    return None if isinstance(variable, Constant) else given_name(variable)
 
 
 def _describe(variable):

@@ -6,7 +6,8 @@ thaw inner graphs:
 
 - an entry of a trace is equal to PyTensor's, and also knows the instruction that was running, from
   which the column and the expression are found when they are asked for;
-- a trace knows the user's frames beyond the eight, and how many were taken before it;
+- a trace knows the user's frames beyond the eight, how many were taken before it, and, of a node
+  that ``grad`` builds, which forward node it asks for its pull-back;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from.
 
 This module can be loaded while the package that it belongs to is still being loaded.
@@ -20,7 +21,9 @@ import sys
 from collections.abc import Callable
 from copy import copy
 from functools import wraps
+from types import SimpleNamespace
 
+from pytensor import gradient
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
 
@@ -33,6 +36,9 @@ MAX_CALLERS = 3
 _MAX_DEPTH = 64  # frames beyond PyTensor's limit that are looked at for them
 
 
+_GRADIENT_FILE = gradient.__file__
+
+
 class Entry(tuple):
     """An entry of a stack trace, ``(file, line, function, text)``, that knows its instruction.
 
@@ -43,6 +49,7 @@ class Entry(tuple):
         self = super().__new__(cls, (code.co_filename, line, code.co_name, text))
         self.code = code
         self.lasti = lasti
+        self.is_gradients = code.co_filename == _GRADIENT_FILE
         return self
 
     def __reduce__(self):
@@ -50,6 +57,23 @@ class Entry(tuple):
 
     def __deepcopy__(self, memo):
         return self
+
+
+class Forward:
+    """What is known of the forward node that ``grad`` was asking for its pull-back.
+
+    Like a variable it has a ``name`` and a ``tag`` with a trace, but it does not keep the graph.
+
+    Parameters
+    ----------
+    node : Apply
+    """
+
+    def __init__(self, node):
+        output = node.outputs[0]
+        self.op = node.op
+        self.name = output.name
+        self.tag = SimpleNamespace(trace=getattr(output.tag, "trace", None))
 
 
 class Trace(list):
@@ -62,10 +86,12 @@ class Trace(list):
         How many traces were taken before it.
     callers : tuple of Entry
         The user's frames outside of `entries`, outermost first.
+    forward : Forward or None
     """
 
-    def __init__(self, entries, serial, callers):
+    def __init__(self, entries, serial, callers, forward=None):
         super().__init__(entries)
+        self.forward = forward
         self.serial = serial
         self.callers = callers
 
@@ -144,12 +170,15 @@ class _Recorder:
         left = -1 if limit is None else max(limit, 0)
         own = 0
         hides = self.hides if any(self.hidden) else None
+        gradients = None  # the innermost frame of `grad`
         while frame is not None and left:
             if hides is not None and hides(frame.f_code):
                 frame = None
                 break
             found = known.get((id(frame.f_code), frame.f_lasti)) or self.entry(frame)
             trace.append(found)
+            if found.is_gradients and gradients is None:
+                gradients = frame
             own += self.is_users(found[0])
             frame = frame.f_back
             left -= 1
@@ -157,7 +186,11 @@ class _Recorder:
         callers = ()
         if own < MAX_CALLERS and trace:
             callers = self.callers(frame, MAX_CALLERS - own)
-        return Trace(trace, next(self.count), callers)
+        forward = None
+        if gradients is not None and gradients.f_code.co_name == "access_term_cache":
+            node = gradients.f_locals.get("node")
+            forward = None if node is None else Forward(node)
+        return Trace(trace, next(self.count), callers, forward)
 
     def callers(self, frame, wanted):
         """Return entries of the user's frames from `frame` outwards, outermost first."""

@@ -1,6 +1,9 @@
 """Describe where a bad value comes from."""
 
+from dataclasses import replace
+
 import numpy as np
+from pytensor import scalar as ps
 from pytensor.graph.basic import Constant
 
 from theanoguard._values import kind_of
@@ -8,18 +11,23 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import came_in, hint_for
 from theanoguard.explain.labels import (
+    MAX_NAME,
     display_name,
+    element_name,
+    in_users_dimensions,
     line_around,
     lookup_in,
     name_in,
     provenance_of,
     role_of,
     step_name,
+    user_op_name,
 )
 from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
 from theanoguard.explain.records import Cause, Operand
+from theanoguard.explain.scalars import ScalarStep
 from theanoguard.explain.situation import situation_of
-from theanoguard.explain.telling import telling_elements
+from theanoguard.explain.telling import DECOMPOSITIONS, telling_elements
 
 
 def describe(origin, mask, event=None):
@@ -31,6 +39,8 @@ def describe(origin, mask, event=None):
     made = origin.made
     step = None if made is None else made.step
     provenance = provenance_of(place, step)
+    made = as_written(made, provenance)
+    step = None if made is None else made.step
     value = place.element if step is None else _only(step.results)
     name, own_name = name_in(scope, place.variable, provenance)
     if node is None:
@@ -41,7 +51,8 @@ def describe(origin, mask, event=None):
     else:
         role = "node"
         if step is not None:
-            operands = _scalar_operands(made, node, lookup_in(scope, place.variable))
+            whole = lookup_in(scope, place.variable)
+            operands = _scalar_operands(made, node, whole, provenance)
             op = op_name(step.op)
             expression = apply_text(step.op, number_texts(step.operands))
         else:
@@ -54,6 +65,9 @@ def describe(origin, mask, event=None):
     in_term = made is not None and made.bad is not None
     bad = made.bad if in_term else mask(array)
     low, high = (None, None) if in_term else finite_range(array)
+    index, shape = place.index if made is None else made.index, bad.shape
+    if role == "node" and not in_term:
+        index, shape = in_users_dimensions(provenance, index, shape)
     return Cause(
         kind=kind_of(value),
         role=role,
@@ -64,9 +78,9 @@ def describe(origin, mask, event=None):
         own_name=own_name,
         expression=expression,
         operands=operands,
-        index=place.index if made is None else made.index,
+        index=index,
         value=value,
-        shape=bad.shape,
+        shape=shape,
         dtype=str(array.dtype),
         n_bad=int(np.count_nonzero(bad)),
         size=int(bad.size),
@@ -77,6 +91,33 @@ def describe(origin, mask, event=None):
         hint=hint,
         around=line_around(scope),
     )
+
+
+# (operation, what the user's operation is called) -> the user's, and what its operand is made of
+_REWRITTEN = {
+    ("log1p", "log"): (ps.log, lambda x: ScalarStep(ps.add, None, (1.0, x), (None, 0), (1.0 + x,))),
+    ("log1mexp", "log"): (
+        ps.log,
+        lambda x: ScalarStep(ps.sub, None, (1.0, np.exp(x)), (None, None), (-np.expm1(x),)),
+    ),
+}
+
+
+def as_written(made, provenance):
+    """Return the user's operation, where a rewrite has put one of several operations in its place.
+
+    ``log(1 - p)`` is computed as ``log1p(-p)``: the user's operation is ``log``, of ``1 - p``.
+    """
+    users = user_op_name(provenance.op) if provenance.op else None
+    known = None if made is None else _REWRITTEN.get((op_name(made.step.op), users))
+    if known is None:
+        return made
+    op, operand_of = known
+    step = made.step
+    operand = operand_of(step.operands[0])
+    origins = tuple(o if o is None else step.origins[0] for o in operand.origins)
+    operand = replace(operand, origins=origins)
+    return replace(made, step=replace(step, op=op, operands=operand.results, origins=(operand,)))
 
 
 def _only(values):
@@ -92,8 +133,8 @@ def finite_range(array):
     return (finite.min(), finite.max()) if finite.size else (None, None)
 
 
-def _scalar_operands(made, node, provenance):
-    """Return the operands of a scalar operation at one element."""
+def _scalar_operands(made, node, provenance, own):
+    """Return the operands of a scalar operation at one element; `own` is its own provenance."""
     operands = []
     for value, origin in zip(made.step.operands, made.step.origins, strict=True):
         if isinstance(origin, int):
@@ -105,17 +146,27 @@ def _scalar_operands(made, node, provenance):
             continue
         given = apply_text(origin.op, number_texts(origin.operands))
         name = step_name(made, node, provenance, origin)
+        if not name.isidentifier():
+            name = _as_operand(made.step.op, own) or name
         operands.append(Operand(name, value, None, (), dtype, computed=True, given=given))
     return tuple(operands)
+
+
+def _as_operand(op, own):
+    """Return what the user's expression calls the operand of an operation that has only one."""
+    text = own.expression or ""
+    is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")
+    return own.operands[0] if is_it and len(own.operands[0]) <= MAX_NAME else None
 
 
 def _element_operand(place, value):
     array = np.asarray(place.array)
     low, high = finite_range(array)
+    name, index = element_name(place)
     return Operand(
-        display_name(place.scope, place.variable),
+        name,
         value,
-        place.index,
+        index,
         array.shape,
         str(array.dtype),
         low,
@@ -138,7 +189,10 @@ def _region_operands(place):
 
 def _telling(place, found, arrays):
     """Return the index in each region of the element that weighs most, or None."""
-    indices = telling_elements(op_name(place.variable.owner.op), found, arrays, place.element)
+    name = op_name(place.variable.owner.op)
+    if name in DECOMPOSITIONS:
+        return [None] * len(found)
+    indices = telling_elements(name, found, arrays, place.element)
     return [None if r.is_element else index for r, index in zip(found, indices, strict=True)]
 
 

@@ -52,7 +52,7 @@ def explain(trip, masked=False, impl=None):
     deeper = None
     if origin.made_here and np.isnan(cause.value):
         further = find_origin(origin.place, culprit.not_finite)
-        if further.place != origin.place or not _same_step(further, origin):
+        if further.place != origin.place or _is_before(further, origin):
             other = describe(further, culprit.not_finite)
             if other.kind != "nan":
                 deeper = other
@@ -161,8 +161,8 @@ NOT_REPRODUCED = (
 )
 
 
-def _same_step(one, other):
-    """Whether two origins at the same place are the same scalar operation."""
+def _is_before(one, other):
+    """Whether two origins at the same place are different steps to the same element."""
 
     def step_of(origin):
         if origin.made is None:
@@ -170,7 +170,9 @@ def _same_step(one, other):
         step = origin.made.step  # (all steps of a Composite in a Composite have one node)
         return step.node, step.op, repr(step.operands)
 
-    return step_of(one) == step_of(other)
+    # (of a fused reduction, the terms are different elements)
+    same_element = (one.made and one.made.index) == (other.made and other.made.index)
+    return same_element and step_of(one) != step_of(other)
 
 
 def _live_cause(trip):

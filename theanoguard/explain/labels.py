@@ -10,11 +10,12 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from theanoguard._provenance import inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
+from theanoguard.explain.culprit import operand_place, regions_of
 from theanoguard.explain.naming import (
     ALIASES,
     INDEXING,
     apply_text,
-    index_text,
+    element_text,
     name_of,
     number_text,
     number_texts,
@@ -55,16 +56,21 @@ def provenance_of(place, step=None):
 
 
 def _of_step(found, node, step):
-    if step is None or step.node is None or not found.inner:
-        return found
-    inner_nodes = list(getattr(node.op, "scalar_op", node.op).fgraph.toposort())
-    inner = found.inner[inner_nodes.index(step.node)]
-    if step.node.op == step.op or not inner.inner:
-        return inner
-    # Fused once more: the one with this operation, if there is only one.
-    further = zip(step.node.op.fgraph.toposort(), inner.inner, strict=True)
-    same = [found for node, found in further if node.op == step.op]
-    return same[0] if len(same) == 1 else inner
+    """Return the provenance of a scalar operation of a node, or of the node around it."""
+    return _exactly(found, node, step)[0]
+
+
+def _exactly(found, node, step):
+    """Return the provenance that is known nearest to a scalar operation, and whether it is its."""
+    if step is None or step.node is None:
+        return found, step is None
+    op = getattr(node.op, "scalar_op", node.op)
+    for inner_node in (step.node, *step.inside):
+        if not found.inner:
+            return found, False
+        found = found.inner[list(op.fgraph.toposort()).index(inner_node)]
+        op = inner_node.op
+    return found, True
 
 
 def line_around(scope):
@@ -139,11 +145,40 @@ def display_name(scope, variable):
     return name_in(scope, variable, lookup_in(scope, variable))[0]
 
 
+def element_name(place):
+    """Return the name of what a place is an element of, and the element as the user counts it."""
+    found = lookup_in(place.scope, place.variable)
+    while isinstance(getattr(place.variable.owner, "op", None), DimShuffle):
+        if found.own_name or written(found):
+            break
+        place = operand_place(place, regions_of(place)[0])
+        found = lookup_in(place.scope, place.variable)
+    return display_name(place.scope, place.variable), index_in(place, found)
+
+
+def index_in(place, provenance):
+    """Return the index of a place without the dimensions of length 1 that rewrites have added."""
+    return in_users_dimensions(provenance, place.index, np.shape(place.array))[0]
+
+
+def in_users_dimensions(provenance, index, shape):
+    """Return an index and a shape without the dimensions of length 1 that rewrites have added."""
+    known = provenance.own_name or written(provenance)
+    if not known or provenance.ndim is None:  # of one element, no index is needed
+        return ((), ()) if all(length == 1 for length in shape) else (index, shape)
+    excess = len(shape) - provenance.ndim
+    ones = [axis for axis, length in enumerate(shape) if length == 1]
+    if not 0 < excess <= len(ones):
+        return index, shape
+    kept = [axis for axis in range(len(shape)) if axis not in ones[:excess]]
+    return tuple(index[axis] for axis in kept), tuple(shape[axis] for axis in kept)
+
+
 def fused_name(place, step):
     """Return what the user calls the result of a fused operation, None where it is not known."""
     whole = lookup_in(place.scope, place.variable)
-    found = _of_step(whole, place.variable.owner, step)
-    if found is whole:
+    found, is_exact = _exactly(whole, place.variable.owner, step)
+    if not is_exact:
         return None
     return found.name if found.own_name else written(found)
 
@@ -163,9 +198,9 @@ def step_name(made, node, provenance, origin):
     """
     if not isinstance(origin, ScalarStep):
         source = made.sources[origin]
-        return display_name(source.scope, source.variable) + index_text(source.index)
-    found = _of_step(provenance, node, origin)
-    if found is not provenance and (found.own_name or written(found)):
+        return element_text(*element_name(source))
+    found, is_exact = _exactly(provenance, node, origin)
+    if is_exact and (found.own_name or written(found)):
         return found.name if found.own_name else written(found)
     names = [
         number_text(value) if part is None else step_name(made, node, provenance, part)

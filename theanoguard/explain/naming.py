@@ -1,17 +1,21 @@
 """Names of operations and values, as an explanation shows them."""
 
+import ast
+from functools import lru_cache
+
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.scalar.basic import Cast, Composite, ScalarOp
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
+from theanoguard._provenance import given_name
 from theanoguard._pytensor import advanced_subtensor_ops
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
@@ -26,11 +30,12 @@ SHOWN = {
     "true_div": "division", "int_div": "floor division", "mul": "product", "add": "sum",
     "sub": "difference", "pow": "power", "sqr": "square", "mod": "remainder", "neg": "negation",
     "eq": "==", "neq": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "invert": "~",
-    "psi": "digamma", "tri_gamma": "polygamma",
+    "psi": "digamma", "tri_gamma": "polygamma", "reciprocal": "division",
     "getitem": "indexing", "inc_subtensor": "indexed update",
     "matrixInverse": "inv", "solveTriangular": "solve_triangular", "logSoftmax": "log_softmax",
     "join": "concatenate", "makeVector": "stack", "alloc": "full", "allocDiag": "diag",
     "extractDiag": "diag", "specifyShape": "specify_shape", "composite": "elementwise formula",
+    "setSubtensor": "indexed update", "incSubtensor": "indexed update", "sLogDet": "slogdet",
 }  # fmt: skip
 """What a message calls an operation whose own name is no word of the user's."""
 
@@ -51,6 +56,14 @@ ALIASES = {
     "AdvancedIncSubtensor": "inc_subtensor",
     "AdvancedIncSubtensor1": "inc_subtensor",
     "MatrixTranspose": "transpose",
+    "EQ": "eq",
+    "NEQ": "neq",
+    "LT": "lt",
+    "LE": "le",
+    "GT": "gt",
+    "GE": "ge",
+    "IsNan": "isnan",
+    "IsInf": "isinf",
 }
 """What the user writes for an operation that PyTensor calls otherwise."""
 
@@ -110,37 +123,75 @@ def apply_text(op, arguments):
     if sign and len(arguments) > 1:
         return _infix_text(name, sign, arguments)
     if name in ("sqr", "reciprocal"):
-        inside = _inside(arguments[0], 4)
+        inside = _inside(arguments[0], _UNARY + 2)
         return f"{inside} ** 2" if name == "sqr" else f"1 / {inside}"
     if name in ("neg", "invert"):
-        plain = arguments[0][:1].isalpha() and not _is_sum(arguments[0])
+        plain = arguments[0][:1] != "-" and _level(arguments[0]) >= _UNARY
         sign = "-" if name == "neg" else "~"
         return f"{sign}{arguments[0]}" if plain else f"{sign}({arguments[0]})"
     if name == "dot" and len(arguments) == 2:
-        return " @ ".join(f"({a})" if _is_sum(a) else a for a in arguments)
+        return f"{_inside(arguments[0], _PRODUCT)} @ {_inside(arguments[1], _UNARY)}"
     return f"{_function(name)}({', '.join(arguments)})"
 
 
 def _infix_text(name, sign, arguments):
     if name == "add":  # a sum in which something is subtracted, as the user writes it
         first, *others = arguments
-        if first[:1] == "-" and not _is_sum(first) and others and others[0][:1] != "-":
+        if first[:1] == "-" and others and others[0][:1] != "-":
             first, others[0] = others[0], first
-        text = first
+        text = _inside(first, _SUM)
         for other in others:
-            negative = other[:1] == "-" and not _is_sum(other)
-            text += f" - {other[1:]}" if negative else f" + {_inside(other, 1)}"
+            negative = other[:1] == "-" and _level(other) >= _PRODUCT
+            text += f" - {other[1:]}" if negative else f" + {_inside(other, _PRODUCT)}"
         return text
-    level = 3 if name in ("mul", "true_div", "int_div", "mod", "pow") else 1
-    first, *others = (_inside(a, level) for a in arguments)
-    if name == "pow" and first[:1] == "-":
-        first = f"({first})"
-    return f" {sign} ".join([first, *(f"({a})" if a[:1] == "-" else a for a in others)])
+    level = _LEVELS[_OPERATORS.get(sign, ast.Compare)]
+    first, *others = arguments
+    first = _inside(first, level + (name == "pow") * 2)
+    others = [f"({a})" if a[:1] == "-" else _inside(a, level + 1) for a in others]
+    return f" {sign} ".join([first, *others])
+
+
+_LEVELS = {
+    ast.Compare: 1, ast.BitOr: 2, ast.BitXor: 3, ast.BitAnd: 4, ast.Add: 5, ast.Sub: 5,
+    ast.Mult: 6, ast.Div: 6, ast.FloorDiv: 6, ast.Mod: 6, ast.MatMult: 6, ast.UnaryOp: 7,
+    ast.Pow: 8,
+}  # fmt: skip
+"""How tightly an operator binds; what is none binds tightest."""
+
+_SUM, _PRODUCT, _UNARY, _TIGHTEST = 5, 6, 7, 10
+
+_OPERATORS = {
+    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "**": ast.Pow,
+    "%": ast.Mod, "&": ast.BitAnd, "|": ast.BitOr, "^": ast.BitXor,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=4096)
+def _level(text):
+    """How tightly the outermost operator of an expression binds."""
+    try:
+        body = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):  # words, or what is not Python
+        return 0 if _is_sum(text) else _TIGHTEST
+    kind = type(body.op) if isinstance(body, ast.BinOp) else type(body)
+    return _LEVELS.get(kind, 0 if kind in (ast.IfExp, ast.Lambda, ast.BoolOp) else _TIGHTEST)
 
 
 def _inside(text, level):
-    """Return an operand in the parentheses that it needs; a higher level binds tighter."""
-    return f"({text})" if _is_sum(text) or (level > 3 and text[:1] == "-") else text
+    """Return an operand, in parentheses if its operator binds less tightly than `level`."""
+    return text if _level(text) >= level else f"({text})"
+
+
+def element_text(name, index):
+    """Return an element of what has a name, as it is written.
+
+    Examples
+    --------
+    >>> element_text("p", (1,)), element_text("1 - p", (1,)), element_text("1 - p", ())
+    ('p[1]', '(1 - p)[1]', '1 - p')
+    """
+    subscript = index_text(index)
+    return _inside(name, _TIGHTEST) + subscript if subscript else name
 
 
 def _function(name):
@@ -190,7 +241,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     >>> name_of(pt.exp(h) / 2), name_of(h[0, 1:] - 2.0)
     ('exp(h) / 2', 'h[0, 1:] - 2.0')
     """
-    known = variable.name or (own(variable) if own is not None else None)
+    known = given_name(variable) or (own(variable) if own is not None else None)
     if known:
         return known
     if isinstance(variable, Constant):
@@ -198,21 +249,40 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     node = variable.owner
     if node is None:
         return "an unnamed input"
-    if isinstance(node.op, _SAME_VALUE):
+    if isinstance(node.op, _SAME_VALUE) or _is_cast(node.op):
         return name_of(node.inputs[0], depth, own)
     if depth <= 0:
         return shown_op(op_name(node.op))
+    if isinstance(node.op, Shape | Shape_i):
+        shape = f"{_inside(name_of(node.inputs[0], depth - 1, own), _TIGHTEST)}.shape"
+        return f"{shape}[{node.op.i}]" if isinstance(node.op, Shape_i) else shape
     scalar_op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
     if isinstance(scalar_op, Composite):
         names = [name_of(v, depth - 1, own) for v in node.inputs]
         return scalar_name(scalar_op.fgraph, node.outputs.index(variable), names, depth)
     operands = node.inputs
     if op_name(node.op) == "dot" and len(operands) == 5:
-        operands = operands[2:4]  # Gemm and Gemv: alpha * x @ y + beta * z
+        return _sum_with_product([name_of(v, depth - 1, own) for v in operands])
     if isinstance(node.op, INDEXING):
         return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
     arguments = [name_of(v, depth - 1, own) for v in operands if not _is_setting(v, operands)]
     return apply_text(node.op, arguments)
+
+
+def _sum_with_product(names):
+    """Return ``beta * z + alpha * x @ y``, which Gemm and Gemv compute, in its shortest form."""
+    added, alpha, left, right, beta = names
+    terms = [(beta, added), (alpha, f"{_inside(left, _PRODUCT)} @ {_inside(right, _UNARY)}")]
+    texts = [
+        text if factor == "1.0" else f"{_inside(factor, _PRODUCT)} * {_inside(text, _PRODUCT)}"
+        for factor, text in terms
+        if factor != "0.0"
+    ]
+    return " + ".join(texts)
+
+
+def _is_cast(op):
+    return isinstance(getattr(op, "scalar_op", op), Cast)
 
 
 def _is_setting(variable, operands):
@@ -223,7 +293,7 @@ def _is_setting(variable, operands):
 def _subscript_text(node, names):
     """Return an indexing as the user writes it, from the names of a node's operands."""
     taken, *indices = names
-    inner = f"({taken})" if _is_sum(taken) else taken
+    inner = _inside(taken, _TIGHTEST)
     entries = getattr(node.op, "idx_list", None)
     if entries is None:  # 3.0's advanced indexing has no list
         return f"{inner}[{', '.join(indices)}]"
@@ -250,6 +320,8 @@ def scalar_name(fgraph, output, names, depth):
             return constant_text(variable)
         if depth <= 0:
             return shown_op(op_name(variable.owner.op))
+        if _is_cast(variable.owner.op):
+            return text(variable.owner.inputs[0], depth)
         return apply_text(variable.owner.op, [text(v, depth - 1) for v in variable.owner.inputs])
 
     return text(fgraph.outputs[output], depth + 1)

@@ -10,7 +10,7 @@ from theanoguard._event import GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.explain.hints import Hint
-from theanoguard.explain.naming import index_text, number_text
+from theanoguard.explain.naming import element_text, number_text
 from theanoguard.explain.repro import Repro, save_repro
 
 SCHEMA = "theanoguard.explanation/1"
@@ -60,7 +60,7 @@ class Operand:
         """The value if it is one, else the name with what was read of it."""
         if self.value is not None:
             return number_text(self.value)
-        return self.name + index_text(self.index)
+        return element_text(self.name, self.index)
 
 
 @dataclass(frozen=True)

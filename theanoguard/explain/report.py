@@ -18,7 +18,7 @@ from theanoguard._provenance.places import (
     text_width,
 )
 from theanoguard.explain.labels import user_op_name
-from theanoguard.explain.naming import index_text, number_text, shown_op
+from theanoguard.explain.naming import element_text, index_text, number_text, shown_op
 from theanoguard.explain.records import user_line
 from theanoguard.explain.way import FAR
 
@@ -274,7 +274,7 @@ def _shape(shape):
 
 
 def _operand_line(operand):
-    name = printable(operand.name) + index_text(operand.index)
+    name = element_text(printable(operand.name), operand.index)
     if operand.computed:
         value = number_text(operand.value)
         given = "" if operand.given in (name, value) else f", from {operand.given}"
@@ -310,8 +310,8 @@ def _deeper(explanation, paint):
         return []
     value = number_text(deeper.value)
     if deeper.role == "node":
-        where = _element(deeper.index, deeper.shape)
-        lines = [f"The {value} came from {_shorten(deeper.expression, 60)} at element {where}:"]
+        where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.shape else ""
+        lines = [f"The {value} came from {_shorten(deeper.expression, 60)}{where}:"]
     else:
         name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"
         lines = [f"The {value} came in with the {_ROLES[deeper.role]}{name}:"]
@@ -355,7 +355,7 @@ def _way(explanation, paint, room):
 
 def _point_row(point):
     value = number_text(point.value)
-    name = f"{printable(point.name)}{index_text(point.index)}"
+    name = element_text(printable(point.name), point.index)
     left = value if point.name == value else f"{name} = {value}"
     if point.kind == "loop":
         return f"{name}: {steps_text(point.steps)}", ""

@@ -28,6 +28,8 @@ class ScalarStep:
         Values of its outputs.
     by_numpy : tuple or None
         What NumPy gives for the same operands, where the compiled code gives something else.
+    inside : tuple of Apply
+        In a Composite inside a Composite: the nodes from there on, the last one applies `op`.
     """
 
     op: Any
@@ -36,6 +38,7 @@ class ScalarStep:
     origins: tuple
     results: tuple
     by_numpy: tuple | None = None
+    inside: tuple = ()
 
 
 def _cast(value, type_):
@@ -104,11 +107,11 @@ def steps_of(scalar_op, values, output_types, output=0):
     return found[output][0], steps
 
 
-def _run(fgraph, inputs, steps, outermost=None):
+def _run(fgraph, inputs, steps, around=()):
     """Evaluate a Composite's graph, appending to `steps`; return (origin, value) per output.
 
-    A Composite inside a Composite is run through in the same way; its steps carry the node of
-    the outermost one.
+    A Composite inside a Composite is run through in the same way; its steps carry the nodes
+    `around` them, the outermost first.
     """
     known = dict(zip(fgraph.inputs, inputs, strict=True))
 
@@ -120,12 +123,14 @@ def _run(fgraph, inputs, steps, outermost=None):
     for node in fgraph.toposort():
         found = [find(v) for v in node.inputs]
         if isinstance(node.op, Composite):
-            made = _run(node.op.fgraph, found, steps, outermost or node)
+            made = _run(node.op.fgraph, found, steps, (*around, node))
         else:
             operands = tuple(value for _, value in found)
             results = _apply(node.op, operands, [o.type for o in node.outputs])
             origins = tuple(origin for origin, _ in found)
-            steps.append(ScalarStep(node.op, outermost or node, operands, origins, results))
+            first, *inside = (*around, node)
+            step = ScalarStep(node.op, first, operands, origins, results, inside=tuple(inside))
+            steps.append(step)
             made = [(steps[-1], value) for value in results]
         known.update(zip(node.outputs, made, strict=True))
     return [find(v) for v in fgraph.outputs]

@@ -15,6 +15,7 @@ from theanoguard.explain.naming import number_text, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.explain.regions import extreme_element
 from theanoguard.explain.scalars import ScalarStep
+from theanoguard.explain.telling import DECOMPOSITIONS
 from theanoguard.explain.way import followed, most_telling
 
 
@@ -115,13 +116,6 @@ def _zero_from(start, made):
             return None if node is None else op_name(node.op)
         start = upstream
     return None
-
-
-DECOMPOSITIONS = (
-    *("cholesky", "solve", "solveTriangular", "matrixInverse", "matrixPinv"),
-    *("sLogDet", "slogdet", "det", "eigh"),
-)
-"""Operations of which the operand is a matrix whose properties are worth a word."""
 
 
 def matrix_text(matrix):

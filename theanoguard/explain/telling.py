@@ -11,6 +11,11 @@ from theanoguard.explain.regions import extreme_element, locate
 
 QUOTIENTS = ("true_div", "int_div", "mod")
 MATRIX_PRODUCTS = ("dot", "batched_dot", "outer")
+DECOMPOSITIONS = (
+    *("cholesky", "solve", "solveTriangular", "matrixInverse", "matrixPinv"),
+    *("sLogDet", "slogdet", "det", "eigh"),
+)
+"""Operations whose operand is a matrix: no element of it tells why they fail."""
 
 _MOVES = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 _COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)

@@ -4,25 +4,31 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._pytensor import IfElse
 from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place, dense, is_numeric, not_finite
+from theanoguard.explain.culprit import Made, Place, dense, is_numeric, not_finite
 from theanoguard.explain.labels import (
     VIEWS,
     fused_name,
+    index_in,
     lookup_in,
     name_in,
     provenance_of,
     role_of,
+    step_name,
     user_op,
     user_op_name,
+    written,
 )
-from theanoguard.explain.naming import apply_text, number_texts, op_name
+from theanoguard.explain.naming import number_text, op_name, shown_op
 from theanoguard.explain.records import Waypoint, user_line
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.explain.telling import (
+    DECOMPOSITIONS,
     MATRIX_PRODUCTS,
     QUOTIENTS,
     decisive,
@@ -36,6 +42,10 @@ MAX_STEPS = 2_000
 
 MAX_WAYPOINTS = 60
 """How many of them are described."""
+
+
+MAX_FORMULA = 40
+"""How long a formula may be that stands for a name; a longer one gives way to its operation."""
 
 
 FAR = 3
@@ -59,8 +69,8 @@ def way_from_inputs(origin):
     stops = []
     place, made = origin.place, origin.made
     while not place.is_leaf or place.scope.parent is not None:
-        fused, following = _upstream(place, made)
-        stops += [_FusedStop(place, step) for step in fused]
+        fused, sources, following = _upstream(place, made)
+        stops += [_FusedStop(place, step, sources) for step in fused]
         place, made = following, None
         if place is None or len(stops) >= MAX_STEPS:
             break
@@ -70,16 +80,19 @@ def way_from_inputs(origin):
     if len(stops) == 1:  # the operands of the culprit, which are shown, say as much
         return (), 0
     left_out = max(len(stops) - MAX_WAYPOINTS, 0)
-    shown = stops[:FAR] + stops[FAR + left_out :]
-    return merge_rewritten([_waypoint(stop) for stop in shown]), left_out
+    points = [_waypoint(stop) for stop in stops[:FAR] + stops[FAR + left_out :]]
+    # (of `-(1.0)` there is nothing to say but its value)
+    said = [p for p in points if p.kind != "node" or p.name != number_text(p.value)]
+    return merge_rewritten(said), left_out
 
 
 @dataclass(frozen=True)
 class _FusedStop:
-    """A scalar operation fused into the node at `place`."""
+    """A scalar operation fused into the node at `place`, and what the node was given."""
 
     place: Place
     step: ScalarStep
+    sources: dict[int, Place]
 
 
 @dataclass(frozen=True)
@@ -107,8 +120,15 @@ def _folded(stops):
 def _is_stop(place):
     """Whether a place is worth a line: views are not, nor what is merely handed inside."""
     if not place.is_leaf:
-        return not isinstance(place.variable.owner.op, VIEWS)
+        return not isinstance(place.variable.owner.op, VIEWS) and not is_buffer(place.variable)
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
+
+
+def is_buffer(variable):
+    """Return whether a variable is the memory of a loop's states, which begins with a value."""
+    node = variable.owner
+    is_set = isinstance(node.op, IncSubtensor) and node.op.set_instead_of_inc
+    return is_set and isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty)
 
 
 def _is_state(place):
@@ -127,15 +147,15 @@ def _upstream(place, made):
         final = culprit.scalar_final(place)
         made = culprit.elementwise(place, final) if isinstance(final, ScalarStep) else None
     if made is None:
-        return [], most_telling(place)
+        return [], {}, most_telling(place)
     fused, step = [], made.step
     while True:
         position = followed(step, made.sources)
         if position is None:
-            return fused, None
+            return fused, made.sources, None
         step = step.origins[position]
         if not isinstance(step, ScalarStep):
-            return fused, made.sources[step]
+            return fused, made.sources, made.sources[step]
         fused.append(step)
 
 
@@ -188,17 +208,30 @@ def most_telling(place):
         if index is None or not is_numeric(value) or is_fixed(variable):
             continue
         # A softmax reads a whole row: the element itself is the one to show.
-        bad = region_is_bad(region, value)
-        same = not region.is_element and not bad and np.shape(value) == np.shape(place.array)
+        sound = not region.is_element and not region_is_bad(region, value)
+        same = sound and np.shape(value) == np.shape(place.array)
+        if sound and not same and region.index == (...,) or sound and is_matrix_operation(node.op):
+            continue  # no element of it is known to matter
         candidates[i] = Place(place.scope, variable, place.index if same else index)
     if not candidates:
         return None
     if op_name(node.op) in MATRIX_PRODUCTS:
+        added = next((c for i, c in candidates.items() if found[i].operand == 0), None)
+        if len(node.inputs) == 5 and added is not None:  # Gemm, Gemv: beta * z + alpha * x @ y
+            share = operands[4].element * added.element
+            if not abs(share) <= abs(place.element - share):
+                return added
+            candidates = {i: c for i, c in candidates.items() if c is not added}
         values = {i: c.element for i, c in candidates.items()}
         return candidates[decisive("mul", values, place.element)]
     bad = [c for c in candidates.values() if not np.isfinite(c.element)]
     computed = [c for c in candidates.values() if not c.is_leaf]
     return next(iter(bad or computed or candidates.values()))
+
+
+def is_matrix_operation(op):
+    """Return whether an operation decomposes a matrix, or solves with it."""
+    return op_name(op) in DECOMPOSITIONS
 
 
 def region_is_bad(region, value):
@@ -208,7 +241,7 @@ def region_is_bad(region, value):
 
 def _waypoint(stop):
     if isinstance(stop, _FusedStop):
-        return _fused_waypoint(stop.place, stop.step)
+        return _fused_waypoint(stop)
     if isinstance(stop, _LoopStop):
         steps = tuple((place.scope.step, place.element) for place in stop.places)
         return replace(_waypoint(stop.places[-1]), kind="loop", steps=steps)
@@ -218,13 +251,11 @@ def _waypoint(stop):
     leaf = place.is_leaf
     op = None if leaf else user_op(provenance, place.variable.owner)
     name, own_name = name_in(place.scope, place.variable, provenance)
-    rewritten = not leaf and op != op_name(place.variable.owner.op)
-    nested = name.count("(") > 1 or "..." in name
-    if not own_name and not leaf and (rewritten or nested) and op != "composite":
-        name = op
+    if not (own_name or leaf or written(provenance)) and len(name) > MAX_FORMULA:
+        name = shown_op(op)
     return Waypoint(
         name=name,
-        index=place.index,
+        index=index_in(place, provenance),
         value=place.element,
         shape=array.shape,
         kind=_leaf_kind(place) if leaf else "node",
@@ -234,11 +265,16 @@ def _waypoint(stop):
     )
 
 
-def _fused_waypoint(place, step):
+def _fused_waypoint(stop):
+    place, step = stop.place, stop.step
     provenance = provenance_of(place, step)
+    name = fused_name(place, step)
+    if name is None:
+        whole = lookup_in(place.scope, place.variable)
+        name = step_name(Made(step, stop.sources, ()), place.variable.owner, whole, step)
     # Only elementwise operations are stepped into: all have the shape of the node's terms.
     return Waypoint(
-        name=fused_name(place, step) or apply_text(step.op, number_texts(step.operands)),
+        name=name,
         index=(),
         value=step.results[0],
         shape=np.shape(place.array),
