@@ -222,7 +222,11 @@ class Designations:
             found = expression_at(entries[0]) if entries else None
             if found is None or not _is_implicit(node, found):
                 break
-            variable = self.original.get(node, node.inputs)[0]
+            read = self.original.get(node, node.inputs)[0]
+            own = user_entries(read)
+            if own and own[0] is entries[0]:  # made by the same call, as by `sum(keepdims=True)`
+                break
+            variable = read
         return variable
 
     def place(self, variable):
