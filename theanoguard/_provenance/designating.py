@@ -16,6 +16,7 @@ from theanoguard._provenance.source import (
     stack_traces,
     user_entries,
 )
+from theanoguard._pytensor.files import is_between
 
 # What the user writes for an operation whose class or name is another.
 _WRITTEN = {
@@ -207,13 +208,11 @@ class Designations:
         """Return whether a variable is the value of an expression, and no step on the way."""
         if applies(found.op, variable.owner.op):
             return True
-        if not self._clients:
-            return False
-        return not any(
-            own[0] is entry
-            for node, _ in self.clients(variable)
-            if (own := user_entries(node.outputs[0]))
-        )
+        if not self._clients or any(is_between(e[0]) for t in stack_traces(variable) for e in t):
+            return False  # (of a function of PyMC, the line of its call says nothing of the steps)
+        # (what reads it without a trace may be a part of the same call)
+        readers = [user_entries(node.outputs[0]) for node, _ in self.clients(variable)]
+        return all(own and own[0] is not entry for own in readers)
 
     def behind(self, variable):
         """Return what a variable was made from to fit its partner in a broadcast."""

@@ -21,6 +21,11 @@ _SITE = ("site-packages/", "dist-packages/")
 _BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
 
 
+def is_between(file):
+    """Whether `file` belongs to a library whose functions build graphs for the lines of a model."""
+    return any(package in file.replace("\\", "/") for package in _BETWEEN)
+
+
 def is_user_file(file):
     """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
 
@@ -41,7 +46,7 @@ def is_user_file(file):
     file = file.replace("\\", "/")
     if file.startswith(_LIBRARY) or file.startswith("<frozen "):
         return False
-    if any(package in file for package in _BETWEEN):
+    if is_between(file):
         return False
     for prefix in _STDLIB:
         if file.startswith(prefix):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from theanoguard._provenance import lookup, source_place
+from theanoguard._provenance import lookup
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
@@ -103,8 +103,10 @@ def _with_remedies(trip, cause, deeper, mask):
 
 def _placed(cause, node):
     """Return the provenance of a cause, with the line that the graph as built shows to be it."""
-    provenance, line = cause.provenance, source_place(node.outputs[0])
-    if line is None or line == provenance.source:
+    # (a graph that was rewritten before, as PyMC's, has left more than stack traces)
+    provenance, built = cause.provenance, lookup(None, node.outputs[0])
+    line = built.source
+    if line is None or not built.own_source or line == provenance.source:
         return provenance
     backward = provenance.backward
     if backward is None:
