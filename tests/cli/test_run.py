@@ -197,3 +197,13 @@ def test_environment_of_a_child(folder):
     ours, theirs = run("-c", code, cwd=folder), python("-c", code, cwd=folder)
     assert ours.stdout == theirs.stdout
     assert os.environ["PATH"] in ours.stdout
+
+
+def test_a_program_without_theano_runs_as_pytensor_would_run_it(tmp_path):
+    """The shim changes PyTensor's settings when the program imports Theano, and not before."""
+    asked = "import pytensor, sys; print(pytensor.config.linker, 'theano' in sys.modules)"
+    without = python("-c", asked, cwd=tmp_path).stdout
+    for guard in [(), ("--guard", "nan,inf")]:
+        assert run(*guard, "-c", asked, cwd=tmp_path).stdout == without
+    done = run("-c", f"import theano; {asked}", cwd=tmp_path)
+    assert done.stdout == "cvm True\n"

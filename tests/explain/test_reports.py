@@ -138,7 +138,9 @@ def test_when_colours_are_wanted(settings, expected, monkeypatch):
 # ---------------------------------------------------------------- the log
 
 
-@pytest.mark.parametrize("action", ["raise", "warn", "record", lambda event: None], ids=str)
+@pytest.mark.parametrize(
+    "action", ["raise", "warn", "record", pytest.param(lambda event: None, id="callable")]
+)
 def test_the_log_explains_what_trips(action, tmp_path):
     """With actions that explain nothing themselves, the first trip of each operation."""
     path = tmp_path / "events.jsonl"

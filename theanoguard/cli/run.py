@@ -15,7 +15,7 @@ from types import ModuleType
 from theanoguard.guard.every_function import guarding, kinds
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.advice import add_advice
-from theanoguard.shim.install import install_theano
+from theanoguard.shim.install import offer_theano
 
 
 def kinds_argument(text):
@@ -189,7 +189,7 @@ def run(arguments):
         python_compat.install()
     if arguments.guard is not None:
         run = guarding(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
-    install_theano()
+    offer_theano()
     if arguments.guard is not None:
         run.start()
     ((start, argv),) = starts

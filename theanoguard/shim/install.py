@@ -15,6 +15,15 @@ from . import names
 TREE = Path(__file__).parent / "theano"
 
 
+class TheanoLoader(names.FilledLoader):
+    """Loads the package ``theano``, and then changes of PyTensor what Theano has otherwise."""
+
+    def exec_module(self, module):
+        """Run the package, and apply its patches."""
+        super().exec_module(module)
+        importlib.import_module("theano._patches").apply()
+
+
 class TheanoFinder(MetaPathFinder):
     """Finds the package ``theano`` in the tree of the shim, and its modules there or in the tables.
 
@@ -33,7 +42,7 @@ class TheanoFinder(MetaPathFinder):
         return spec_from_file_location(
             "theano",
             top,
-            loader=names.FilledLoader("theano", top),
+            loader=TheanoLoader("theano", top),
             submodule_search_locations=[str(TREE)],
         )
 
@@ -84,14 +93,18 @@ def install_theano():
             "Call theanoguard.install_theano() before anything imports theano, or uninstall it.",
             name="theano",
         )
-    sys.meta_path.insert(0, FINDER)
+    offer_theano()
     try:
-        theano = importlib.import_module("theano")
-        importlib.import_module("theano._patches").apply()
+        return importlib.import_module("theano")
     except BaseException:
         uninstall_theano()
         raise
-    return theano
+
+
+def offer_theano():
+    """Have ``import theano`` find the shim; nothing of PyTensor changes before that import."""
+    if not is_installed():
+        sys.meta_path.insert(0, FINDER)
 
 
 def uninstall_theano():
