@@ -8,7 +8,7 @@ machine can resolve.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
 
-JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
+PyTorch cannot compile the workload with a loop.  JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
 inputs, without which it cannot compile the loop, and to run matrix products on one thread; what
 other threads it uses is counted, as processor time.
 """
@@ -34,7 +34,7 @@ import theanoguard
 # ---------------------------------------------------------------- measuring
 
 
-LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax"}
+LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax", "pytorch": "pytorch"}
 
 
 def modes(backend):
