@@ -8,9 +8,9 @@ machine can resolve.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
 
-PyTorch cannot compile the workload with a loop.  JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
+JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
 inputs, without which it cannot compile the loop, and to run matrix products on one thread; what
-other threads it uses is counted, as processor time.
+other threads it uses is counted, as processor time.  PyTorch cannot compile the loop at all.
 """
 
 import argparse
