@@ -484,6 +484,22 @@ def makes(node, literals=Kind.BOTH):
     return Kind.NONE if isinstance(op, Softmax) else Kind.BOTH
 
 
+def makes_nan_of_inf(node):
+    """Return whether a node may make a NaN from operands that are infinite, or finite.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.dvector("x")
+    >>> makes_nan_of_inf((x - 1.0).owner), makes_nan_of_inf(pt.neg(x).owner)
+    (True, False)
+    """
+    op = node.op
+    if not any(map(holds_nonfinite, node.outputs)):
+        return False
+    return not isinstance(op, _MOVING) and getattr(op, "scalar_op", None).__class__ not in SELECTING
+
+
 def signals(node, on_c=True, literals=Kind.BOTH):
     """Return whether the processor raises a flag whenever a node makes a NaN or an Inf.
 

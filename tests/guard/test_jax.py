@@ -48,6 +48,23 @@ def step():
 
 
 @needs_jax
+@pytest.mark.parametrize("inf", [True, False])
+@pytest.mark.parametrize(
+    "lost",
+    [lambda v: pt.special.softmax(v, axis=1), lambda v: pt.tanh(v - pt.max(v))],
+    ids=["softmax", "difference"],
+)
+def test_a_nan_that_is_made_of_infinities_on_purpose(inf, lost):
+    score, keep = pt.dmatrix("score"), pt.bmatrix("keep")
+    masked = pt.switch(keep, score, -np.inf)
+    mode = jax_guard(inf_is_error=inf, big_is_error=False)
+    fn = pytensor.function([score, keep], lost(masked), mode=mode)
+    for _ in range(4):
+        fn(np.ones((2, 2)), np.array([[1, 0], [0, 1]], "int8"))
+    assert trip(fn, np.ones((2, 2)), np.array([[0, 0], [0, 0]], "int8")).kind == "nan"
+
+
+@needs_jax
 def test_a_number_that_is_too_small_for_xla():
     import jax
 

@@ -138,6 +138,16 @@ class TestUncompiled:
         assert len(caplog.records) == (action == "warn")
         np.testing.assert_array_equal(w.get_value(), 2 * ONES)
 
+    @pytest.mark.parametrize("inf", [True, False])
+    def test_a_nan_that_is_made_of_infinities_on_purpose(self, inf):
+        x = pt.dmatrix("x")
+        weights = pt.special.softmax(pt.switch(x > 0, x, -np.inf), axis=1)
+        mode = pytorch_guard(inf_is_error=inf, big_is_error=False)
+        fn = pytensor.function([x], weights, mode=mode)
+        for _ in range(4):
+            fn(np.array([[1.0, -1.0]]))
+        assert trip(fn, np.array([[-1.0, -1.0]])).kind == "nan"
+
     def test_an_infinity_on_purpose(self):
         x = pt.dvector("x")
         masked = pt.switch(x > 0, x, -np.inf)

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._facts import Kind, carries, holds_nonfinite, makes
+from theanoguard._facts import Kind, carries, holds_nonfinite, makes, makes_nan_of_inf
 from theanoguard._pytensor import IfElse, Scan, advanced_increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
@@ -103,15 +103,27 @@ LEFT_OUT = (
 )
 
 
-def made_in(plan):
-    """Return the outputs of nodes that may make a NaN or an Inf, and which of them."""
+def made_in(plan, infinite=()):
+    """Return the outputs of nodes that may make a NaN or an Inf, and which of them.
+
+    Parameters
+    ----------
+    plan : Plan
+    infinite : collection of Variable
+        What may hold an Inf that is not looked for.
+    """
+
+    def kinds(node):
+        of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)
+        return makes(node) | (Kind.NAN if of_inf else Kind.NONE)
+
     return {
         v: kind
         for node in plan.order
         for i, v in enumerate(node.outputs)
         if (plan.dropped[v] not in LEFT_OUT if v in plan.dropped else i in plan.nodes[node].checks)
         and has_elements(v)
-        and (kind := makes(node))
+        and (kind := kinds(node))
     }
 
 
@@ -174,14 +186,23 @@ class FlagWriter:
         else:
             entering = [v for v in plan.inputs if v not in plan.kept and has_elements(v)]
             entering = [v for v in entering if not is_shape_alone(plan.fgraph, v)]
-            points = self._points(plan, entering)
-            self.graph = self._written(part, points, whole=judged)
+            infinite = self._infinite(plan)
+            points = self._points(plan, infinite, entering)
+            self.graph = self._written(part, points, infinite, whole=judged)
 
-    def _points(self, plan, entering=()):
+    def _infinite(self, plan, entering=()):
+        """Return which variables of a graph may hold an Inf that is not looked for."""
+        if Kind.INF not in kind_looked_for(self.policy):
+            return {*plan.fgraph.inputs, *(v for node in plan.order for v in node.outputs)}
+        found = expected_infinities(plan.order, entering)
+        return found | following(plan, self.on_purpose) | set(entering)
+
+    def _points(self, plan, infinite, entering=()):
         """Return what to read in a graph: a dict of variables to :class:`Watched`."""
         policy, asked = self.policy, kind_looked_for(self.policy)
         sources = dict.fromkeys(entering, asked)
-        sources.update((v, kind & asked) for v, kind in made_in(plan).items() if kind & asked)
+        made = made_in(plan, infinite)
+        sources.update((v, kind & asked) for v, kind in made.items() if kind & asked)
         checked = [v for node in plan.order for _, v in plan.nodes[node].checked()]
         checked = list(filter(has_elements, checked))
         if policy.anywhere:
@@ -199,7 +220,7 @@ class FlagWriter:
             plan.order,
             {v: kind for v, kind in sources.items() if v not in own},
             carries=carried,
-            infinite=expected_infinities(plan.order) | tainted,
+            infinite=infinite | tainted if Kind.INF in asked else (),
         )
         points = {v: Watched(kind) for v, kind in found.items()}
         if policy.big:
@@ -212,7 +233,14 @@ class FlagWriter:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points
 
-    def _written(self, part, points, whole=False, scan=None):
+    def _written_inside(self, part, around, infinite):
+        """Return the inner graph of a node with its flag or marks."""
+        may_enter = any(v in infinite for v in around.inputs)
+        inside = self._infinite(part.plan, part.plan.fgraph.inputs if may_enter else ())
+        loop = around.op if isinstance(around.op, Scan) else None
+        return self._written(part, self._points(part.plan, inside), inside, scan=loop)
+
+    def _written(self, part, points, infinite=(), whole=False, scan=None):
         """Return a graph with its flag; the body of `scan` with its marks instead.
 
         With `whole`, the flag is raised only if an output is bad as well.
@@ -234,8 +262,7 @@ class FlagWriter:
             op, given, more = node.op, [get(v) for v in node.inputs], []
             loop = op if isinstance(op, Scan) else None
             bodies = [
-                self._written(body, self._points(body.plan), scan=loop)
-                for body in part.inner.get(node, ())
+                self._written_inside(body, node, infinite) for body in part.inner.get(node, ())
             ]
             if any(body.is_flagged for body in bodies):
                 if loop is None:
