@@ -1,6 +1,7 @@
 import difflib
 from pathlib import Path
 
+import auditing
 import hypothesis
 import pytensor
 import pytest
@@ -28,15 +29,27 @@ def pytest_addoption(parser):
         default="c",
         help="what GuardMode takes when a test does not say it: one suite for all backends",
     )
+    parser.addoption(
+        "--audit",
+        action="store_true",
+        help="scan on C what the guard does not, and fail where that finds more",
+    )
 
 
 def pytest_configure(config):
     backend = config.getoption("--backend")
     theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = backend
+    if config.getoption("--audit"):
+        auditing.install()
     if backend == "jax":
         trace_identity()
     if backend == "pytorch":
         run_uncompiled()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.getoption("--audit"):
+        terminalreporter.write_line(auditing.summary())
 
 
 def pytest_runtest_setup(item):

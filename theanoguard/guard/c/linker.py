@@ -416,7 +416,7 @@ class GuardRuntime(Reporter):
         if not self.looking:
             return None
         self.kernel.suspect()
-        if self.policy.action != "raise" or self.policy.by_result:
+        if self.policy.action != "raise" or self.policy.by_result or self.policy.audit:
             return None  # reported when the call ends, with all that comes of it
         return self.report(self.second_run().what_enters())
 
@@ -468,18 +468,18 @@ class GuardRuntime(Reporter):
         for runtime in self.runtimes():
             plan = runtime.plan.without_audit()
             reasons |= plan.dropped
-            if any(treatment.checks and node in fired for node, treatment in plan.nodes.items()):
+            if any(node in fired and (t.checks or t.sizes) for node, t in plan.nodes.items()):
                 return None
             if runtime is self and any(self.policy.is_bad(inputs[v]) for v in plan.scanned):
                 return None
-        if first.variable.owner is None:
+        if first.role == "constant":
             return None
-        reason = reasons.get(first.variable)
-        rule = f"{reason!r} ({REASONS[reason]})" if reason else "another value shows it"
+        reason = reasons.get(first.variable, "carried")
+        place = first.variable.owner or first.variable
         return RuntimeError(
             f"without the audit, {first.counts.value} at {first.counts.index} of"
-            f" {first.variable.owner} would be missed: no flag was raised, and it is left out by"
-            f" the rule {rule}.\n"
+            f" {place} would be missed: no flag was raised, and it is left out by the rule"
+            f" {reason!r} ({REASONS[reason]}).\n"
             "This is a fault of theanoguard: please report it with the output of"
             " pytensor.dprint(function)."
         )

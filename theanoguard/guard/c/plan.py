@@ -244,7 +244,10 @@ class WatchPlan:
                 reason = self._reason_to_leave_out(node, i)
                 if reason is not None:
                     self.dropped[variable] = reason
-                elif policy.audit or treatment.careful or self._may_be_big(node, i):
+                    continue
+                if policy.audit:
+                    read.add(variable)
+                if treatment.careful or self._may_be_big(node, i):
                     read.add(variable)
                 elif kinds := _facts.makes(node, self._literals) & self._kinds:
                     if self._signals(node):
@@ -253,6 +256,8 @@ class WatchPlan:
                         sources[variable] = kinds
                 else:
                     self.dropped[variable] = "moved"
+        if policy.audit:
+            read.update(v for v in self.inputs if v not in silent and v not in self.scanned)
         points = self._watch_points(sources) if sources else set()
         self._mind_empty_arrays(set(sources) - points)
         for variable in sources:
