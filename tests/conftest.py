@@ -110,7 +110,7 @@ def golden(request, monkeypatch):
     def compare(name, text):
         path = Path(__file__).parent / "golden" / f"{name}.txt"
         if request.config.getoption("--update-golden"):
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
             return
         if not path.exists():

@@ -250,6 +250,11 @@ class Trip:
         Inner graphs entered, outermost first.
     live : mapping
         Outputs of nodes that must not be run a second time, as ``Replay`` takes them.
+    guarded : callable or None
+        ``guarded(array)`` gives the mask of everything that the policy reports, of any kind.
+    kernels : callable or None
+        ``kernels()`` gives what computes single nodes as the backend does, where that is not C
+        code.
     """
 
     event: GuardEvent
@@ -260,3 +265,5 @@ class Trip:
     is_bad: Callable[[np.ndarray], np.ndarray]
     frames: list[Frame] = field(default_factory=list)
     live: Mapping[Any, Any] = field(default_factory=dict)
+    guarded: Callable[[np.ndarray], np.ndarray] | None = None
+    kernels: Callable[[], Any] | None = None

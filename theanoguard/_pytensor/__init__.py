@@ -288,6 +288,11 @@ def inner_graph(op):
     return op.fgraph if linked is None else linked.maker.fgraph
 
 
+def thawed_graph(op):
+    """Return the inner graph of `op` as one whose variables have their names and stack traces."""
+    return op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph
+
+
 # The tags of the rewrites that make one loop of several nodes: without them, and without those that
 # work in place, a compiled graph keeps the values between.  (The last one is 3.3's, for Numba.)
 FUSING = ("fusion", "fuse_indexed_into_elemwise")

@@ -8,7 +8,7 @@ upstream goes from an element to the elements of the operands that decide it
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
 
@@ -313,11 +313,14 @@ def _evaluated(place):
     types = [o.type for o in node.outputs]
     scalar_op = getattr(node.op, "scalar_op", node.op)
     found = _or_none(steps_of, scalar_op, values, types, output)
-    if found is None or not isinstance(scalar_op, Composite):
+    if found is None:
         return found
     final, steps = found
     if not isinstance(final, ScalarStep) or agrees(final.results[0], place.element):
         return found
+    if not isinstance(scalar_op, Composite):
+        shown = replace(final, results=(place.element,), by_numpy=final.results)
+        return shown, [shown]
     if any(isinstance(inner.op, Composite) for inner in scalar_op.fgraph.apply_nodes):
         return found
     run = place.scope.replay.kernels.run

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import lookup
 from theanoguard.explain import culprit
@@ -15,7 +16,7 @@ from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import repro_of
-from theanoguard.explain.scalars import ScalarStep
+from theanoguard.explain.scalars import ScalarStep, agrees
 from theanoguard.explain.subnormal import is_subnormal, smallest_normal
 from theanoguard.explain.way import way_from_inputs
 
@@ -36,8 +37,11 @@ def explain(trip, masked=False, impl=None):
     Explanation
     """
     mask = culprit.numeric_mask(trip.is_bad)
-    outermost = Scope(Replay(trip.fgraph, trip.inputs, Kernels(impl), live=trip.live))
+    outermost = _scope_of(trip, impl)
     place, note = _tripped_place(trip, outermost, mask)
+    if place is None and trip.kernels is not None and (kernels := trip.kernels()) is not None:
+        outermost = _scope_of(trip, impl, kernels)
+        place, note = _tripped_place(trip, outermost, mask)
     if place is None:
         return Explanation(
             trip.event,
@@ -72,24 +76,58 @@ def explain(trip, masked=False, impl=None):
     )
 
 
+def _scope_of(trip, impl, kernels=None):
+    kernels = kernels or Kernels(impl)
+    return Scope(Replay(trip.fgraph, trip.inputs, kernels, live=trip.live))
+
+
 def _rounding_notes(origin):
-    """Return a sentence for what compiled code rounds otherwise than NumPy."""
+    """Return a sentence for each number that compiled code computes otherwise than NumPy."""
     if origin.made is None:
         return ()
     step = origin.made.step
     near = [step, *(o for o in step.origins if isinstance(o, ScalarStep))]
+    sources = [origin.made.sources[o] for o in step.origins if isinstance(o, int)]
+    finals = (culprit.scalar_final(p) for p in sources if _is_elementwise(p.variable))
+    near += [final for final in finals if isinstance(final, ScalarStep)]
     return tuple(
         f"Compiled, {apply_text(s.op, number_texts(s.operands))} is {number_text(s.results[0])};"
-        f" NumPy gives {number_text(s.by_numpy[0])}. The compiler joins a product and a sum into"
-        " one operation, which rounds once."
+        f" NumPy gives {number_text(s.by_numpy[0])}.{_why_otherwise(s)}"
         for s in near
         if s.by_numpy is not None
     )
 
 
+def _is_elementwise(variable):
+    return variable.owner is not None and isinstance(variable.owner.op, Elemwise)
+
+
+def _flushed(number, tiny):
+    """Return 0 for a number that is smaller than the smallest normal one."""
+    return number * 0 if abs(number) < tiny else number
+
+
+def _why_otherwise(step):
+    """Return why compiled code gives another number than NumPy, where that is known."""
+    result = np.asarray(step.results[0])
+    if result.dtype.kind == "f":
+        tiny = np.finfo(result.dtype).tiny
+        with np.errstate(all="ignore"):
+            plain = step.op.impl(*(_flushed(v, tiny) for v in step.operands))
+        if agrees(_flushed(plain, tiny), result):
+            return f" The backend takes what is smaller than {number_text(tiny)} for 0."
+    products = [o for o in step.origins if isinstance(o, ScalarStep) and op_name(o.op) == "mul"]
+    if op_name(step.op) in ("add", "sub") and (products or step.node is not None):
+        return " The compiler joins a product and a sum into one operation, which rounds once."
+    return ""
+
+
 def _with_remedies(trip, cause, deeper, mask):
     """Return the causes, with what helps the failing call in the hint of the one to repair."""
-    blamed = deeper if deeper is not None and deeper.role == "node" else cause
+    if deeper is not None and deeper.hint and deeper.hint.key == "switch-chose-infinity":
+        deeper = replace(deeper, hint=None)  # (chosen on purpose: what reads it is to be repaired)
+    is_made = deeper is not None and deeper.role == "node" and deeper.hint is not None
+    blamed = deeper if is_made else cause
     if blamed.role != "node" or blamed.hint is None or blamed.hint.key in WITHOUT_TRIAL:
         return cause, deeper
     outcome = try_remedies(trip, blamed, mask)

@@ -345,7 +345,7 @@ def hint_for_error(error, node, values):
             continue
         known = ""
         if kind is np.linalg.LinAlgError and values and values[0] is not None:
-            known = matrix_text(values[0])
+            known = matrix_text(values[0], op)
         return Hint(key, f"{known}. {text.partition('. ')[2]}" if known else text)
     return None
 

@@ -175,6 +175,9 @@ def hint_for(situation):
         "exp_limit": situation.exp_limit,
         "matrix": situation.matrix or "The matrix has no such decomposition",
         "wrapped": situation.wrapped,
+        "wide_enough": "float64"
+        if abs(int(situation.wrapped or 0)) >= 2**63
+        else "float64 or int64",
         "wider": "" if situation.dtype == "float64" else " or compute in float64",
         "above": f"{10.0 ** (np.floor(np.log10(abs(situation.result))) + 1):.0e}"
         if np.isfinite(situation.result) and situation.result
@@ -252,6 +255,10 @@ def _of_softmax(s, position):
     return s.made_by(position, "softmax") or "softmax" in s.source
 
 
+def _of_exp(s):
+    return s.made_by(0, "exp") or s.made_by(1, "exp")
+
+
 def _has_switch(s):
     """Whether a switch masks what is divided, or stands in the line."""
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
@@ -300,8 +307,8 @@ _TABLE = [
         "log log2 log10 sqrt",
         "integer-wrapped",
         lambda s: bool(s.wrapped),
-        "The integers have wrapped around: exactly it would be {wrapped}. Compute in float64 or"
-        " int64: cast before the product or sum.",
+        "The integers have wrapped around: exactly it would be {wrapped}. Compute in"
+        " {wide_enough}: cast before the product or sum.",
     ),
     (
         "log log2 log10",
@@ -335,7 +342,7 @@ _TABLE = [
     (
         "true_div",
         "softmax-overflow",
-        lambda s: np.isinf(_second(s)) and s.made_by(1, "exp", "sum"),
+        lambda s: np.isinf(_second(s)) and s.made_by(1, "sum") and _of_exp(s),
         "exp has overflowed in a hand-written softmax. Use pytensor.tensor.special.softmax(h,"
         " axis=...), or subtract the maximum first: exp(h - h.max(axis=..., keepdims=True)).",
     ),
@@ -381,10 +388,16 @@ _TABLE = [
     ),
     (
         "true_div",
+        "gradient-near-zero",
+        lambda s: s.backward and _tiny(_second(s)),
+        "The derivative divides by {1} here. Keep the argument of the forward operation away from"
+        " the value where its derivative is infinite (clip, or add eps).",
+    ),
+    (
+        "true_div",
         "tiny-divisor",
         lambda s: _tiny(_second(s)),
-        "The divisor is all but 0 ({1}). Guard it: x / (n + eps), or x / maximum(n, eps); the"
-        " gradient of log(x) divides by x, too.",
+        "The divisor is all but 0 ({1}). Guard it: x / (n + eps), or x / maximum(n, eps).",
     ),
     (
         "reciprocal",
@@ -408,6 +421,13 @@ _TABLE = [
         " log(1 + exp(x)) use pt.softplus; else subtract the maximum or clip the exponent.",
     ),
     (
+        "exp exp2 expm1 sinh cosh",
+        "exp-big",
+        lambda s: np.isfinite(s.result) and abs(s.result) > 1e3,
+        "The value is finite and above big_threshold, which GuardMode(big_threshold={above}) would"
+        " allow. Else keep the exponent smaller: scale the inputs, or clip it.",
+    ),
+    (
         "sqrt",
         "sqrt-negative",
         lambda s: _first(s) < 0,
@@ -415,7 +435,7 @@ _TABLE = [
         " eps instead of 0 if it is differentiated.",
     ),
     (
-        "dot mul sqr pow add sub sum",
+        "dot mul sqr pow",
         "exploding-state",
         lambda s: s.in_scan and not s.in_gradient_scan and _overflow(s) and "dot" in s.body,
         "The state grows from step to step. Scale down the recurrent weights (spectral radius"
@@ -429,11 +449,11 @@ _TABLE = [
         " (clip_grad_norm), use fewer steps (truncate_gradient), or make the factor smaller.",
     ),
     (
-        "mul sqr pow add sub sum",
+        "mul sqr pow add sub sum dot",
         "growing-state",
         lambda s: s.in_scan and _overflow(s),
-        "The state grows from step to step. Look at the factor by which it grows, make the step"
-        " size smaller, or use fewer steps.",
+        "The state grows from step to step. Look at the factor by which it grows: smaller weights,"
+        " a smaller step or fewer steps keep it bounded.",
     ),
     (
         "pow",
@@ -634,15 +654,15 @@ def came_in(role, array, bad):
     shown = [str(row) for row in rows[:5]]
     last = f"{len(rows) - 5} more" if len(rows) > 5 else shown.pop()
     listed = " and ".join([", ".join(shown), last] if shown else [last])
-    what = "row" if len(rows) == 1 else "rows"
+    one = len(rows) == 1
     if bad.ndim == 1:
-        what = what.replace("row", "element")
-    holds = "is one" if bad.ndim == 1 and len(rows) == 1 else "hold one"
-    holds = "are NaN" if bad.ndim == 1 and len(rows) > 1 else holds
-    holds = "holds one" if bad.ndim > 1 and len(rows) == 1 else holds
+        subject, verb = ("element", "is NaN") if one else ("elements", "are NaN")
+    else:
+        subject, verb = ("row", "holds one") if one else ("rows", "hold one")
+    these = f"this {subject}" if one else f"these {subject}"
     return Hint(
         "missing-data",
-        f"NaN often stands for what is missing: {what} {listed} of {len(bad)} {holds}. Leave"
-        f" these {what if what.endswith('s') else what + 's'} out, or fill the entries in before"
-        " the call.",
+        f"NaN often stands for what is missing: {subject} {listed} of {len(bad)} {verb}. Leave"
+        f" {these} out, or fill {'it' if one and bad.ndim == 1 else 'the entries'} in before the"
+        " call.",
     )

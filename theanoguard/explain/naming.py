@@ -95,6 +95,8 @@ def op_name(op):
     own = getattr(op, "name", None)
     if isinstance(op, ScalarOp) and isinstance(own, str) and name not in ("Cast", "Composite"):
         return own.lower()
+    if name.lower() in INFIX:  # comparisons: GE, LT
+        return name.lower()
     return ALIASES.get(name, name[0].lower() + name[1:])
 
 

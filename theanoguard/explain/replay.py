@@ -13,6 +13,7 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
 
@@ -29,10 +30,14 @@ class NotRun(Exception):
 def has_effects(op):
     """Return whether running an operation again may be seen from outside.
 
-    It may unless the operation is one of PyTensor's own: what an operation of the user's does in
-    Python is not known.
+    It may unless the operation is one of PyTensor's own, or a check: what an operation of the
+    user's does in Python is not known.  PyMC's checks of parameters derive from PyTensor's.
     """
+    if isinstance(op, CheckAndRaise) and type(op).perform is CheckAndRaise.perform:
+        return False
     module = type(op).__module__
+    if module == "theanoguard.ops.asserts":
+        return False
     return not module.startswith("pytensor.") or module == "pytensor.printing"
 
 
@@ -188,13 +193,13 @@ class Replay:
         pending = [variable]
         while pending:
             current = pending[-1]
-            if self._known(current):
+            if self.knows(current):
                 pending.pop()
                 continue
             node = current.owner
             if node is None:
                 raise KeyError(f"no value was given for the input {current}")
-            missing = [v for v in needed_now(node.op, node, self) if not self._known(v)]
+            missing = [v for v in needed_now(node.op, node, self) if not self.knows(v)]
             if missing:
                 pending.extend(missing)
                 continue
@@ -255,7 +260,12 @@ class Replay:
         outside, _node, step = self.place
         return outside.steps if step is None else (*outside.steps, step)
 
-    def _known(self, variable):
+    def known_values(self):
+        """Return the values that are at hand: those given, and those computed and kept."""
+        return {**self._given, **self._computed}
+
+    def knows(self, variable):
+        """Return whether the value of a variable is at hand."""
         return (
             isinstance(variable, Constant) or variable in self._computed or variable in self._given
         )
@@ -286,7 +296,7 @@ def needed_now(op, node, replay):
 @needed_now.register
 def _(op: IfElse, node, replay):
     condition = node.inputs[0]
-    return (condition,) if not replay._known(condition) else branch_taken(node, replay)
+    return (condition,) if not replay.knows(condition) else branch_taken(node, replay)
 
 
 def branch_taken(node, replay):

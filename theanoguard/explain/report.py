@@ -338,12 +338,12 @@ def _way(explanation, paint, room):
     if len(points) < 2:  # a path of one step says what the operands have said
         return []
     deeper = explanation.deeper
-    if deeper is not None and room - 1 < MIN_PATH_LINES:  # it has said where the value came from
+    if room - 1 < MIN_PATH_LINES:
         return []
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point) for point in points]
     rows.append((f"{_shorten(cause.expression, 60)} = {number_text(cause.value)}", "<- here"))
-    most = max(min(MAX_PATH_LINES, room - 1), MIN_PATH_LINES)
+    most = min(MAX_PATH_LINES, room - 1)
     cut = len(rows) - most + 1 if len(rows) > most else 0
     if cut or explanation.left_out:
         far = min(FAR, most - 2)

@@ -54,11 +54,17 @@ def situation_of(place, made, op, value, provenance):
         in_gradient_scan=any(s.forward is not None for s in place.scope.path),
         source=line.text if line is not None else "",
         zero_from=_zeros_from(place, made, operands),
-        in_update=bool(getattr(outermost, "update_mapping", None)),
+        in_update=_updates_numbers(outermost),
         body=_body(place.scope),
-        matrix=matrix_text(operands[0]) if op in DECOMPOSITIONS and operands else "",
+        matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
         wrapped=_wrapped(producers[0], operands[0]) if operands else "",
     )
+
+
+def _updates_numbers(fgraph):
+    """Return whether a function updates a shared variable other than a random state."""
+    updated = getattr(fgraph, "update_mapping", None) or {}
+    return any(hasattr(fgraph.inputs[i].type, "dtype") for i in updated.values())
 
 
 def _outermost(scope):
@@ -118,8 +124,14 @@ def _zero_from(start, made):
     return None
 
 
-def matrix_text(matrix):
+def matrix_text(matrix, op="cholesky"):
     """Return what keeps a matrix from being decomposed, as the beginning of a sentence.
+
+    Parameters
+    ----------
+    matrix : ndarray
+    op : str
+        Name of the operation; only some of them need a symmetric matrix.
 
     Examples
     --------
@@ -127,18 +139,19 @@ def matrix_text(matrix):
     'The matrix is not positive definite: the minor of order 2 is -3.0, ...'
     >>> matrix_text(np.array([[1.0, 2.0], [0.0, 1.0]]))
     'The matrix is not symmetric: [0, 1] is 2.0 and [1, 0] is 0.0'
+    >>> matrix_text(np.array([[1.0, 2.0], [0.0, 0.0]]), "solve")
+    'The matrix is singular: its rank is 1, and it has 2 rows'
     """
     matrix = np.asarray(matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         return ""
     if not np.isfinite(matrix).all():
         return "The matrix holds values that are not finite"
+    if op not in ("cholesky", "eigh"):
+        return _singular_text(matrix)
     skew = np.abs(matrix - matrix.T)
     scale = np.abs(matrix).max()
     if skew.max() > 1e-8 * scale:
-        if abs(np.linalg.det(matrix)) <= 1e-14 * scale ** len(matrix):
-            rank = np.linalg.matrix_rank(matrix)
-            return f"The matrix is singular: its rank is {rank}, and it has {len(matrix)} rows"
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         one, other = number_text(matrix[i, j]), number_text(matrix[j, i])
         return f"The matrix is not symmetric: [{i}, {j}] is {one} and [{j}, {i}] is {other}"
@@ -151,6 +164,19 @@ def matrix_text(matrix):
                 f" {number_text(minor)}, the smallest eigenvalue {number_text(smallest)}"
             )
     return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
+
+
+def _singular_text(matrix):
+    rank = int(np.linalg.matrix_rank(matrix))
+    if rank < len(matrix):
+        return f"The matrix is singular: its rank is {rank}, and it has {len(matrix)} rows"
+    smallest, largest = (
+        float(f"{v:.5g}") for v in np.linalg.svd(matrix, compute_uv=False)[[-1, 0]]
+    )
+    return (
+        "The matrix is nearly singular: its smallest singular value is"
+        f" {number_text(smallest)}, the largest {number_text(largest)}"
+    )
 
 
 _EXACTLY = {"mul": math.prod, "add": sum, "sub": lambda v: v[0] - sum(v[1:])}

@@ -2,7 +2,7 @@
 
 import ast
 
-from theanoguard.explain.naming import INFIX
+from theanoguard.explain.naming import INFIX, shown_op
 
 _SIGNS = {sign: name for name, sign in INFIX.items()}
 _BINARY = {
@@ -15,19 +15,22 @@ _BINARY = {
 }
 
 
-def edited(text, op, operand, template):
+def edited(text, op, operand, template, marked=()):
     """Return the operand and the line after a change, or None where the line does not allow it.
 
     Parameters
     ----------
     text : str
-        The line; it must hold the operation exactly once.
+        The line.
     op : str
         Name of the operation.
     operand : int
         Which of its operands is written otherwise.
     template : str
         What to write, with ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
+    marked : sequence of (int, int)
+        Where the expressions begin and end that are to be changed.  Without it the line must hold
+        the operation exactly once.
 
     Returns
     -------
@@ -37,29 +40,80 @@ def edited(text, op, operand, template):
     --------
     >>> edited("y = pt.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)")
     ('pt.maximum(p, 1e-12)', 'y = pt.log(pt.maximum(p, 1e-12))')
-    >>> edited("return a / b", "true_div", 1, "{pt}.maximum({x}, 1e-12)")
-    ('pt.maximum(b, 1e-12)', 'return a / pt.maximum(b, 1e-12)')
+    >>> edited("return a / b - c / d", "true_div", 1, "{pt}.maximum({x}, 1e-12)", [(15, 20)])
+    ('pt.maximum(d, 1e-12)', 'return a / b - c / pt.maximum(d, 1e-12)')
     """
     code, _, comment = text.partition("  #")
     tree = _parsed(code)
     if tree is None:
         return None
-    found = [operands for node in ast.walk(tree) if (operands := _operands(node, op))]
-    if len(found) != 1 or operand >= len(found[0]):
+    found = [(node, operands) for node in ast.walk(tree) if (operands := _operands(node, op))]
+    spans = {tuple(len(code[:i].encode()) for i in span) for span in marked if span}
+    if spans:
+        found = [(node, operands) for node, operands in found if _span(node) in spans]
+    if not found or (len(found) > 1 and not spans):
         return None
-    node = found[0][operand]
-    if node.lineno != 1 or node.end_lineno != 1:
+    if any(operand >= len(operands) for _, operands in found):
         return None
-    # (columns count bytes)
-    line = code.encode()
-    old = line[node.col_offset : node.end_col_offset].decode()
+    arguments = sorted((operands[operand] for _, operands in found), key=_span, reverse=True)
+    line, new = code.encode(), None
+    for node in arguments:
+        if node.lineno != 1 or node.end_lineno != 1:
+            return None
+        new, line = _with_change(line, node, template, _module(tree))
+    return new, line.decode().rstrip()
+
+
+def _with_change(line, node, template, module):
+    """Return what replaces an operand, and the line with that; columns count bytes."""
+    start, end = _span(node)
+    old = line[start:end].decode()
     inner = f"({old})" if "{x}." in template or "{x} " in template else old
-    new = template.format(pt=_module(tree), x=inner if _compound(node) else old)
-    before, after = line[: node.col_offset], line[node.end_col_offset :]
-    if template.startswith("{pt}") and isinstance(node, ast.BinOp) and before.endswith(b" ("):
-        before, after = before[:-1], after.removeprefix(b")")
-    changed = before + new.encode() + after
-    return new, changed.decode().rstrip()
+    new = template.format(pt=module, x=inner if _compound(node) else old)
+    before, after = line[:start], line[end:]
+    is_call = before[-2:-1].isalnum() or before[-2:-1] in (b"_", b")", b"]")
+    if template.endswith(")") and before.endswith(b"(") and after[:1] == b")" and not is_call:
+        before, after = before[:-1], after[1:]
+    return new, before + new.encode() + after
+
+
+def replaced(text, marked, template):
+    """Return a new expression, and the line with it in the place of the one that is marked.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    marked : tuple of int or None
+        Where the expression begins and ends.
+    template : str
+        What to write, with ``{pt}`` for PyTensor's module.
+
+    Returns
+    -------
+    tuple of (str, str) or None
+        None where the expression is not a whole one, or what it is computed from has no name.
+
+    Examples
+    --------
+    >>> replaced("y = pt.log(p.prod())", (4, 20), "{pt}.log(p).sum()")
+    ('pt.log(p).sum()', 'y = pt.log(p).sum()')
+    """
+    code = text.partition("  #")[0]
+    tree = _parsed(code)
+    if tree is None or not marked or "{x}" in template:
+        return None
+    span = tuple(len(code[:i].encode()) for i in marked)
+    same = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _span(node) == span]
+    if not same:
+        return None
+    new = template.format(pt=_module(tree))
+    line = code.encode()
+    return new, (line[: span[0]] + new.encode() + line[span[1] :]).decode().rstrip()
+
+
+def _span(node):
+    return getattr(node, "col_offset", None), getattr(node, "end_col_offset", None)
 
 
 def _parsed(code):
@@ -81,7 +135,8 @@ def _operands(node, op):
         return [node.left, node.right] if _SIGNS.get(_BINARY.get(type(node.op))) == op else None
     if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
-        return node.args if name == op else None
+        own = [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
+        return own + node.args if name in (op, shown_op(op)) else None
     return None
 
 

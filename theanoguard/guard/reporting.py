@@ -116,6 +116,8 @@ class Reporter:
         Whether another reporter stands outside.
     """
 
+    kernels = None  # what computes single nodes as the backend does, if not PyTensor's own
+
     def __init__(self, policy, recorder, fgraph, is_inner=False):
         self.policy = policy
         self.recorder = recorder
@@ -197,6 +199,8 @@ class Reporter:
             is_bad=is_bad,
             frames=list(observation.frames),
             live=live or {},
+            guarded=self.policy.mask,
+            kernels=lambda: self.kernels,
         )
 
     def act_on(self, trip):

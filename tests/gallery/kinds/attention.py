@@ -26,7 +26,8 @@ def temperature_of_zero(repaired=False):
 def entropy_of_hard_attention(repaired=False):
     """The entropy of weights of which one is exactly 0."""
     p = pt.dmatrix("p")
-    logs = pt.log(pt.maximum(p, 1e-30)) if repaired else pt.log(p)  # culprit
+    known = pt.maximum(p, 1e-30) if repaired else p
+    logs = pt.log(known)  # culprit
     entropy = -(p * logs).sum(axis=1)
     return [p], [entropy.mean()], []
 
@@ -35,7 +36,9 @@ def no_query(repaired=False):
     """Weights are normalised by their sum, and a padded query has none."""
     weights = pt.dmatrix("weights")
     total = weights.sum(axis=1, keepdims=True)
-    normed = weights / (total + 1e-9 * repaired)  # culprit
+    if repaired:
+        total = total + 1e-9
+    normed = weights / total  # culprit
     loss = (normed**2).sum()
     return [weights], [loss, pytensor.grad(loss, weights)], []
 
@@ -51,6 +54,7 @@ TRUTH = {
         ),
         "start": "allowed",
         "hint": "softmax-of-infinity",
+        "tried": True,
         "deeper": {"constant", "switch"},  # (PyTensor 3.0 does not fold the switch)
         "arguments": (np.eye(2, 3), np.ones((2, 3)), np.array([[1.0, 1.0], [0.0, 0.0]])),
         "watch": "nan",

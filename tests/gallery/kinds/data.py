@@ -30,7 +30,9 @@ def sum_of_squares_in_float32(repaired=False):
 def variance_by_moments(repaired=False):
     """E[x^2] - E[x]^2 of data with a large mean."""
     x = pt.dvector("x")
-    var = x.var() if repaired else (x**2).mean() - x.mean() ** 2
+    var = (x**2).mean() - x.mean() ** 2
+    if repaired:
+        var = x.var()
     std = pt.sqrt(var)  # culprit
     return [x], [std], []
 
@@ -38,7 +40,8 @@ def variance_by_moments(repaired=False):
 def half_precision(repaired=False):
     """Activations do not fit into float16."""
     x = pt.fvector("x")
-    y = x if repaired else pt.cast(x * 100, "float16")  # culprit
+    scaled = x if repaired else x * 100
+    y = pt.cast(scaled, "float16")  # culprit
     return [x], [y.max()], []
 
 
@@ -46,21 +49,25 @@ def rates_of_dangling_nodes(repaired=False):
     """A node without links: its column of a transition matrix is divided by 0."""
     links = pt.dmatrix("links")
     degree = links.sum(axis=0)
-    transition = links / (pt.maximum(degree, 1) if repaired else degree)  # culprit
+    if repaired:
+        degree = pt.maximum(degree, 1)
+    transition = links / degree  # culprit
     return [links], [transition.sum()], []
 
 
 def large_but_right(repaired=False):
     """Energies are large on purpose: the threshold is too low."""
     charge = pt.dvector("charge")
-    energy = charge.sum() if repaired else charge[0] * charge[1]  # culprit
+    charge_in = charge * 1e-6 if repaired else charge
+    energy = charge_in[0] * charge_in[1]  # culprit
     return [charge], [energy], []
 
 
 def cumulated_growth(repaired=False):
     """Growth factors that are multiplied up over the years."""
     rates = pt.dvector("rates")
-    growth = pt.cumsum(pt.log(rates)) if repaired else pt.cumprod(rates)  # culprit
+    factors = rates[:2] if repaired else rates
+    growth = pt.cumprod(factors)  # culprit
     return [rates], [growth[-1]], []
 
 

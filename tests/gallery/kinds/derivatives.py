@@ -8,7 +8,8 @@ import pytensor.tensor as pt
 def arcsin_at_one(repaired=False):
     """The derivative of arcsin at 1 is infinite."""
     x = pt.dvector("x")
-    angle = pt.arcsin(pt.clip(x, -1 + 1e-6, 1 - 1e-6) if repaired else x)  # culprit
+    sine = pt.clip(x, -1 + 1e-6, 1 - 1e-6) if repaired else x
+    angle = pt.arcsin(sine)  # culprit
     return [x], [pytensor.grad(angle.sum(), x)], []
 
 
@@ -18,21 +19,25 @@ def arccos_of_dot(repaired=False):
     un = u / pt.sqrt((u**2).sum())
     vn = v / pt.sqrt((v**2).sum())
     cosine = (un * vn).sum() * (1 + 1e-12)
-    angle = pt.arccos(pt.clip(cosine, -1, 1) if repaired else cosine)  # culprit
+    if repaired:
+        cosine = pt.clip(cosine, -1, 1)
+    angle = pt.arccos(cosine)  # culprit
     return [u, v], [angle], []
 
 
 def root_of_abs(repaired=False):
     """The derivative of abs(x) ** 0.5 at 0."""
     x = pt.dvector("x")
-    y = (abs(x) + 1e-6 * repaired) ** 0.5  # culprit
+    size = abs(x) + 1e-6 if repaired else abs(x)
+    y = size**0.5  # culprit
     return [x], [pytensor.grad(y.sum(), x)], []
 
 
 def direction_of_nothing(repaired=False):
     """The derivative of arctan2 at the origin."""
     y, x = pt.dvectors("y", "x")
-    angle = pt.arctan2(y, x + 1e-9 * repaired)  # culprit
+    ahead = x + 1e-9 if repaired else x
+    angle = pt.arctan2(y, ahead)  # culprit
     return [y, x], [pytensor.grad(angle.sum(), y)], []
 
 
@@ -56,14 +61,18 @@ def derivative_by_exponent(repaired=False):
 def standard_deviation_of_equals(repaired=False):
     """The derivative of a standard deviation of equal numbers."""
     x = pt.dmatrix("x")
-    spread = pt.sqrt(x.var(axis=1) + 1e-9 * repaired)  # culprit
+    var = x.var(axis=1)
+    if repaired:
+        var = var + 1e-9
+    spread = pt.sqrt(var)  # culprit
     return [x], [pytensor.grad(spread.sum(), x)], []
 
 
 def focal_loss(repaired=False):
     """The focal loss of a sure prediction: (1 - p) ** gamma with gamma below 1."""
     p = pt.dvector("p")
-    weight = (1 - p + 1e-6 * repaired) ** 0.5  # culprit
+    miss = 1 - p + 1e-6 if repaired else 1 - p
+    weight = miss**0.5  # culprit
     loss = -(weight * pt.log(p)).sum()
     return [p], [pytensor.grad(loss, p)], []
 
@@ -71,7 +80,8 @@ def focal_loss(repaired=False):
 def product_of_many(repaired=False):
     """The derivative of a geometric mean in which one factor is 0."""
     x = pt.dvector("x")
-    mean = pt.exp(pt.log(pt.maximum(x, 1e-6) if repaired else x).mean())  # culprit
+    factors = pt.maximum(x, 1e-6) if repaired else x
+    mean = pt.exp(pt.log(factors).mean())  # culprit
     return [x], [pytensor.grad(mean, x)], []
 
 
@@ -139,6 +149,7 @@ TRUTH = {
         "operands": (-3.0,),
         "start": None,
         "hint": "log-negative",
+        "tried": True,
         "arguments": (np.array([2.0, -3.0]), 2.0),
     },
     "standard_deviation_of_equals": {

@@ -20,16 +20,18 @@ def reparametrised_scale(repaired=False):
     rng = pytensor.shared(np.random.default_rng(2), name="rng")
     mu, var = pt.dvectors("mu", "var")
     z = pt.random.normal(0, 1, size=2, rng=rng)
-    scale = pt.sqrt(pt.softplus(var) if repaired else var)  # culprit
+    variance = pt.softplus(var) if repaired else var
+    scale = pt.sqrt(variance)  # culprit
     return [mu, var], [(mu + scale * z).sum()], []
 
 
 def gumbel_of_a_bound(repaired=False):
-    """Gumbel noise from a uniform number that was rounded to 1."""
+    """Gumbel noise from a uniform number that was rounded down to 0."""
     rng = pytensor.shared(np.random.default_rng(3), name="rng")
     logits = pt.dvector("logits")
-    u = pt.round(pt.random.uniform(0, 1, size=3, rng=rng))
-    u = pt.clip(u, 1e-6, 1 - 1e-6) if repaired else u
+    u = pt.floor(4 * pt.random.uniform(0, 1, size=3, rng=rng)) / 4
+    if repaired:
+        u = pt.clip(u, 1e-6, 1 - 1e-6)
     inner = -pt.log(u)  # culprit
     gumbel = -pt.log(inner)
     return [logits], [(logits + gumbel).max()], []
@@ -42,7 +44,8 @@ TRUTH = {
         "element": (0,),
         "operands": (311.026,),
         "start": "sigma",
-        "hint": "big-value",
+        "hint": "exp-big",
+        "tried": True,
         "arguments": (900.0,),
     },
     "reparametrised_scale": {
@@ -51,7 +54,8 @@ TRUTH = {
         "element": (1,),
         "operands": (-0.5,),
         "start": None,
-        "hint": "sqrt-negative",  # (nothing is tried where numbers are drawn)
+        "hint": "sqrt-negative",
+        "tried": True,
         "arguments": (np.zeros(2), np.array([1.0, -0.5])),
     },
     "gumbel_of_a_bound": {
@@ -59,8 +63,9 @@ TRUTH = {
         "kind": "inf",
         "element": (0,),
         "operands": (0.0,),
-        "start": "uniform_rv",
+        "start": "uniform(0, 1, size=3, rng=rng)",
         "hint": "log-zero",
+        "tried": True,
         "arguments": (np.zeros(3),),
     },
 }

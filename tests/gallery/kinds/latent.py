@@ -52,7 +52,9 @@ def responsibilities(repaired=False):
     """Responsibilities of a point that no component explains: 0 / 0."""
     x, mu = pt.dvectors("x", "mu")
     logs = -0.5 * (x[:, None] - mu[None, :]) ** 2
-    density = 0.3 * pt.exp(logs - logs.max(axis=1, keepdims=True) if repaired else logs)
+    if repaired:
+        logs = logs - logs.max(axis=1, keepdims=True)
+    density = 0.3 * pt.exp(logs)
     r = density / density.sum(axis=1, keepdims=True)  # culprit
     return [x, mu], [r.sum(axis=0)], []
 
@@ -61,7 +63,9 @@ def collapsed_component(repaired=False):
     """A component of a mixture sits on one point: its variance is 0."""
     x, r = pt.dvectors("x", "r")
     mu = (r * x).sum() / r.sum()
-    var = (r * (x - mu) ** 2).sum() / r.sum() + 1e-3 * repaired
+    var = (r * (x - mu) ** 2).sum() / r.sum()
+    if repaired:
+        var = var + 1e-3
     ll = -0.5 * (x - mu) ** 2 / var  # culprit
     return [x, r], [ll.sum()], []
 
@@ -73,7 +77,8 @@ TRUTH = {
         "element": (1, 0),
         "operands": (600.0,),
         "start": "h",
-        "hint": "big-value",
+        "hint": "exp-big",
+        "tried": True,
         "arguments": (np.array([[1.0, 2.0], [300.0, 300.0]]), np.ones((2, 2))),
     },
     "likelihood_of_decoder": {
@@ -95,7 +100,7 @@ TRUTH = {
             np.inf,
         ),
         "start": None,
-        "hint": "softmax-overflow",
+        "hint": "inf-by-inf",
         "deeper": "exp",
         "arguments": (np.array([1.0, 800.0]), np.array([0.0, 1.0])),
         "watch": "nan",

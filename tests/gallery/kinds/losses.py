@@ -8,14 +8,17 @@ import pytensor.tensor as pt
 def kl_with_empty_bin(repaired=False):
     """A bin of the second histogram is empty in the data."""
     p, q = pt.dvectors("p", "q")
-    ratio = p / pt.maximum(q, 1e-12) if repaired else p / q  # culprit
+    other = pt.maximum(q, 1e-12) if repaired else q
+    ratio = p / other  # culprit
     return [p, q], [(p * pt.log(ratio)).sum()], []
 
 
 def poisson_of_zero_rate(repaired=False):
     """A Poisson likelihood whose rate is 0 because the exposure is."""
     k, exposure, rate = pt.dvectors("k", "exposure", "rate")
-    mu = exposure * rate + 1e-9 * repaired
+    mu = exposure * rate
+    if repaired:
+        mu = mu + 1e-9
     ll = k * pt.log(mu) - mu  # culprit
     return [k, exposure, rate], [ll.sum()], []
 
@@ -83,7 +86,9 @@ def log_softmax_by_hand(repaired=False):
     h = pt.dmatrix("h")
     e = pt.exp(h - h.max(axis=1, keepdims=True))
     p = e / (e.sum(axis=1, keepdims=True) + 1e-30)
-    logs = pt.special.log_softmax(h, axis=1) if repaired else pt.log(p)  # culprit
+    if repaired:
+        p = pt.maximum(p, 1e-30)
+    logs = pt.log(p)  # culprit
     loss = -logs[:, 0].mean()
     return [h], [loss, pytensor.grad(loss, h)], []
 
@@ -91,7 +96,8 @@ def log_softmax_by_hand(repaired=False):
 def harmonic_mean(repaired=False):
     """The harmonic mean of numbers of which one is 0."""
     x = pt.dvector("x")
-    inverse = 1 / (x + 1e-9 * repaired)  # culprit
+    known = x + 1e-9 if repaired else x
+    inverse = 1 / known  # culprit
     return [x], [1 / inverse.mean()], []
 
 
@@ -208,7 +214,7 @@ TRUTH = {
         "element": (0,),
         "operands": (0.0,),
         "start": "h",
-        "hint": "softmax-then-log",
+        "hint": "probability-underflow",
         "tried": True,
         "arguments": (np.array([[0.0, 800.0], [0.0, 1.0]]),),
     },

@@ -12,7 +12,9 @@ def exponential_gate(repaired=False):
 
     def step(x_t, c):
         z = w * x_t + c
-        gate = pt.exp(pt.minimum(z, 5.0)) if repaired else pt.exp(z)  # culprit
+        if repaired:
+            z = pt.minimum(z, 5.0)
+        gate = pt.exp(z)  # culprit
         return 0.5 * c + gate * pt.tanh(x_t)
 
     cells = pytensor.scan(step, sequences=[x], outputs_info=[c0], return_updates=False)
@@ -28,7 +30,9 @@ def normalised_gru_state(repaired=False):
         new = (1 - z) * h + z * pt.tanh(x_t * 0)
         new = new * (x_t.sum() > 0)
         norm = pt.sqrt((new**2).sum())
-        return new / (norm + 1e-6 * repaired)  # culprit
+        if repaired:
+            norm = norm + 1e-6
+        return new / norm  # culprit
 
     states = pytensor.scan(step, sequences=[x], outputs_info=[h0], return_updates=False)
     return [x, h0], [states[-1].sum()], []
@@ -52,7 +56,8 @@ def exploding_gradient(repaired=False):
     h0, w = pt.dvector("h0"), pt.dscalar("w")
 
     def step(h):
-        return pt.tanh(w * h) if repaired else w * h  # culprit
+        factor = 0.1 * w if repaired else w
+        return factor * h  # culprit
 
     states = pytensor.scan(step, outputs_info=[h0], n_steps=12, return_updates=False)
     loss = pt.tanh(states[-1] / 1e9).sum() * 1e9
@@ -64,7 +69,8 @@ def gradient_of_root_in_a_loop(repaired=False):
     x, total = pt.dvector("x"), pt.dscalar("total")
 
     def step(x_t, total):
-        return total + pt.sqrt(pt.maximum(x_t, 0) + 1e-6 * repaired)  # culprit
+        rectified = pt.maximum(x_t, 1e-6 if repaired else 0)
+        return total + pt.sqrt(rectified)  # culprit
 
     totals = pytensor.scan(step, sequences=[x], outputs_info=[total], return_updates=False)
     return [x, total], [pytensor.grad(totals[-1], x)], []
@@ -78,6 +84,7 @@ TRUTH = {
         "operands": (111590.0,),
         "start": "x",
         "hint": "exp-overflow",
+        "tried": True,
         "arguments": (
             np.array([[0.1, 1.0], [1.0, 3.0], [2.0, 3.0], [1.0, 3.0]]),
             np.zeros(2),
@@ -94,16 +101,17 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "zero-by-zero",
+        "tried": True,
         "arguments": (np.array([[1.0, 0.5], [-1.0, 0.5]]), np.ones(2)),
     },
     "log_of_gate": {
-        "line": "of the loop",
         "op": "log",
         "kind": "inf",
         "element": (2,),
         "operands": (0.0,),
         "start": "x",
         "hint": "log-zero",
+        "tried": True,
         "arguments": (np.array([0.5, -2.0, -800.0, 1.0]), 0.0),
     },
     "exploding_gradient": {
@@ -120,7 +128,6 @@ TRUTH = {
         "arguments": (np.array([1e-3, 1e-3]), 9.0),
     },
     "gradient_of_root_in_a_loop": {
-        "line": "of the loop",
         "op": "true_div",
         "kind": "nan",
         "element": (),
@@ -130,6 +137,7 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "gradient-at-zero",
+        "tried": True,
         "arguments": (np.array([4.0, 1.0, -1.0, 2.0]), 0.0),
     },
 }

@@ -11,7 +11,9 @@ def degree_of_an_isolated_node(repaired=False):
     adjacency = ps.csr_matrix("adjacency", dtype="float64")
     h = pt.dmatrix("h")
     degree = ps.sp_sum(adjacency, axis=1)
-    scale = 1 / pt.sqrt(degree + 1.0 * repaired)  # culprit
+    if repaired:
+        degree = degree + 1.0
+    scale = 1 / pt.sqrt(degree)  # culprit
     out = ps.structured_dot(adjacency, h) * scale[:, None]
     return [adjacency, h], [out.sum()], []
 
@@ -20,7 +22,9 @@ def tf_idf(repaired=False):
     """The inverse document frequency of a word that no document has."""
     counts = ps.csr_matrix("counts", dtype="float64")
     n = ps.sp_sum(counts, axis=0)
-    idf = pt.log(3.0 / (n + 1.0 * repaired))  # culprit
+    if repaired:
+        n = n + 1.0
+    idf = pt.log(3.0 / n)  # culprit
     return [counts], [idf.sum()], []
 
 
@@ -33,7 +37,7 @@ TRUTH = {
             0.0,
             0.0,
         ),
-        "start": "adjacency",
+        "start": "degree",
         "hint": "zero-by-zero",
         "tried": True,
         "arguments": (
@@ -46,7 +50,7 @@ TRUTH = {
         "kind": "inf",
         "element": (1,),
         "operands": (0.0,),
-        "start": "counts",
+        "start": None,
         "hint": "log-zero",
         "tried": True,
         "arguments": (scipy.sparse.csr_matrix(np.array([[1.0, 0.0], [2.0, 0.0]])),),

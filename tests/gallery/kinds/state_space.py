@@ -21,7 +21,9 @@ def hmm_in_probabilities(repaired=False):
         step, sequences=[emission], outputs_info=[start, zero], return_updates=False
     )
     likelihood = alphas[-1].sum()
-    loss = -totals[-1] if repaired else -pt.log(likelihood)  # culprit
+    if repaired:
+        return [emission, start], [-totals[-1]], []
+    loss = -pt.log(likelihood)  # culprit
     return [emission, start], [loss], []
 
 
@@ -52,7 +54,9 @@ def innovation_without_variance(repaired=False):
     def step(y_t, m, p):
         p_pred = p + q
         s = p_pred + r
-        gain = p_pred / (s + 1e-9 * repaired)  # culprit
+        if repaired:
+            s = s + 1e-9
+        gain = p_pred / s  # culprit
         return m + gain * (y_t - m), (1 - gain) * p_pred
 
     (means, _) = pytensor.scan(
@@ -65,11 +69,12 @@ def innovation_without_variance(repaired=False):
 
 
 def negative_variance_of_a_filter(repaired=False):
-    """A covariance is updated by subtraction, loses its sign by rounding, and its root is taken."""
+    """A filter forgets a fixed amount of variance in each step, which is more than there is."""
     p, h = pt.dvector("p"), pt.dscalar("h")
     gain = p * h / (p * h * h + 1e-12)
     posterior = p - gain * h * p - 1e-8
-    posterior = pt.maximum(posterior, 1e-12) if repaired else posterior
+    if repaired:
+        posterior = pt.maximum(posterior, 1e-12)
     deviation = pt.sqrt(posterior)  # culprit
     return [p, h], [deviation.sum()], []
 
@@ -80,7 +85,9 @@ def stiff_equation(repaired=False):
 
     def step(y):
         slope = -rate * y
-        return y / (1 + dt * rate) if repaired else y + dt * slope  # culprit
+        if repaired:
+            return y / (1 + dt * rate)
+        return y + dt * slope  # culprit
 
     path = pytensor.scan(step, outputs_info=[y0], n_steps=40, return_updates=False)
     return [y0, rate, dt], [path[-1]], []
@@ -90,7 +97,9 @@ def colliding_bodies(repaired=False):
     """The force between two bodies that are at the same place."""
     positions = pt.dmatrix("positions")
     delta = positions[0] - positions[1]
-    r2 = (delta**2).sum() + 1e-6 * repaired
+    r2 = (delta**2).sum()
+    if repaired:
+        r2 = r2 + 1e-6
     force = delta / r2**1.5  # culprit
     return [positions], [force], []
 
@@ -103,7 +112,6 @@ TRUTH = {
         "operands": (0.0,),
         "start": "emission",
         "hint": "probability-underflow",
-        "tried": True,
         "arguments": (np.full((6, 2), 1e-70), np.array([0.5, 0.5])),
     },
     "hmm_in_logs": {
@@ -116,6 +124,7 @@ TRUTH = {
         ),
         "start": "log_emission",
         "hint": "inf-minus-inf",
+        "tried": True,
         "deeper": "input",
         "arguments": (np.array([[-1.0, -2.0], [-np.inf, -np.inf], [-1.0, -1.0]]), np.zeros(2)),
         "watch": "nan",
@@ -128,8 +137,9 @@ TRUTH = {
             0.0,
             0.0,
         ),
-        "start": "getitem",
+        "start": "p",
         "hint": "zero-by-zero",
+        "tried": True,
         "arguments": (np.array([1.0, 2.0, 3.0]), 0.0, 0.0),
     },
     "negative_variance_of_a_filter": {

@@ -12,7 +12,10 @@ def adam_without_eps(repaired=False):
     x = pt.dvector("x")
     g = pytensor.grad(((w * x) ** 2).sum(), w)
     v_new = 0.9 * v + 0.1 * g**2
-    step = g / (pt.sqrt(v_new) + 1e-8 * repaired)  # culprit
+    root = pt.sqrt(v_new)
+    if repaired:
+        root = root + 1e-8
+    step = g / root  # culprit
     return [x], [], [(v, v_new), (w, w - 0.01 * step)]
 
 
@@ -22,7 +25,9 @@ def normalised_gradient(repaired=False):
     x = pt.dvector("x")
     g = pytensor.grad(((w * x) ** 2).sum(), w)
     norm = pt.sqrt((g**2).sum())
-    direction = g / (norm + 1e-8 * repaired)  # culprit
+    if repaired:
+        norm = norm + 1e-8
+    direction = g / norm  # culprit
     return [x], [], [(w, w - 0.1 * direction)]
 
 
@@ -41,7 +46,8 @@ def moment_of_one_sample(repaired=False):
     x = pt.dmatrix("x")
     n = x.shape[0]
     mean = x.mean(axis=0)
-    var = ((x - mean) ** 2).sum(axis=0) / (n - (0 if repaired else 1))  # culprit
+    freedom = n if repaired else n - 1
+    var = ((x - mean) ** 2).sum(axis=0) / freedom  # culprit
     return [x], [var.sum()], []
 
 
@@ -49,7 +55,9 @@ def batch_norm_of_constant(repaired=False):
     """A feature that is the same in the whole batch has no deviation."""
     x = pt.dmatrix("x")
     std = x.std(axis=0)
-    normed = (x - x.mean(axis=0)) / (std + 1e-5 * repaired)  # culprit
+    if repaired:
+        std = std + 1e-5
+    normed = (x - x.mean(axis=0)) / std  # culprit
     return [x], [normed.sum()], []
 
 
@@ -60,7 +68,9 @@ def newton_step(repaired=False):
     loss = a * w**3 - 3 * w**2 + w
     slope = pytensor.grad(loss, w)
     curvature = pytensor.grad(slope, w)
-    step = slope / (pt.maximum(curvature, 1e-3) if repaired else curvature)  # culprit
+    if repaired:
+        curvature = pt.maximum(curvature, 1e-3)
+    step = slope / curvature  # culprit
     return [a], [], [(w, w - step)]
 
 
@@ -70,7 +80,10 @@ def cosine_similarity(repaired=False):
     dots = (a * b).sum(axis=1)
     na = pt.sqrt((a**2).sum(axis=1))
     nb = pt.sqrt((b**2).sum(axis=1))
-    similarity = dots / (na * nb + 1e-9 * repaired)  # culprit
+    norms = na * nb
+    if repaired:
+        norms = norms + 1e-9
+    similarity = dots / norms  # culprit
     return [a, b], [similarity.mean()], []
 
 
@@ -78,7 +91,10 @@ def correlation_of_constant(repaired=False):
     """The correlation with a column that does not vary."""
     x, y = pt.dvectors("x", "y")
     xc, yc = x - x.mean(), y - y.mean()
-    r = (xc * yc).sum() / (pt.sqrt((xc**2).sum() * (yc**2).sum()) + 1e-9 * repaired)  # culprit
+    norm = pt.sqrt((xc**2).sum() * (yc**2).sum())
+    if repaired:
+        norm = norm + 1e-9
+    r = (xc * yc).sum() / norm  # culprit
     return [x, y], [r], []
 
 

@@ -1,0 +1,104 @@
+"""What the derivative of an operation is where it is infinite, as the user would write it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from theanoguard.explain.naming import number_text, op_name
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """The derivative of an operation.
+
+    Parameters
+    ----------
+    where : str
+        The operation with its operands, which take the places of ``{0}`` and ``{1}``.
+    formula : str
+    edge : callable
+        From the operands to how far they are from where the derivative is infinite.
+    """
+
+    where: str
+    formula: str
+    edge: Callable = lambda x, *_: np.abs(x)
+
+
+def _below_one(x, *_):
+    return 1 - np.abs(x)
+
+
+def _of_power(x, p):
+    return np.where(p >= 1, np.inf, np.abs(x))
+
+
+DERIVATIVES = {
+    "sqrt": Derivative("sqrt at {0}", "1 / (2 * sqrt({0}))"),
+    "log": Derivative("log at {0}", "1 / {0}"),
+    "log2": Derivative("log2 at {0}", "1 / ({0} * log(2))"),
+    "log10": Derivative("log10 at {0}", "1 / ({0} * log(10))"),
+    "log1p": Derivative("log1p at {0}", "1 / (1 + {0})", lambda x: np.abs(1 + x)),
+    "arcsin": Derivative("arcsin at {0}", "1 / sqrt(1 - {0}**2)", _below_one),
+    "arccos": Derivative("arccos at {0}", "-1 / sqrt(1 - {0}**2)", _below_one),
+    "arctanh": Derivative("arctanh at {0}", "1 / (1 - {0}**2)", _below_one),
+    "arccosh": Derivative("arccosh at {0}", "1 / sqrt({0}**2 - 1)", lambda x: np.abs(x - 1)),
+    "pow": Derivative("x ** {1} at x = {0}", "{1} * {0} ** ({1} - 1)", _of_power),
+    "true_div": Derivative(
+        "x / y at y = {1}", "1 / {1} by x, and -x / {1}**2 by y", lambda x, y: np.abs(y)
+    ),
+    "reciprocal": Derivative("1 / x at {0}", "-1 / {0}**2"),
+    "arctan2": Derivative("arctan2(y, x) at y = {0}, x = {1}", "x / (x**2 + y**2) by y", np.hypot),
+    "exp": Derivative("exp at {0}", "exp({0})", lambda x: 709 - x),
+}
+"""By the name of the operation."""
+
+
+def derivative_text(op, values):
+    """Return a sentence on the derivative of an operation where it is worst, or an empty text.
+
+    Examples
+    --------
+    >>> derivative_text("sqrt", [np.array([4.0, 0.0])])
+    'The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0)), which is not finite'
+    """
+    if op == "eigh":
+        gaps = np.diff(np.linalg.eigvalsh(values[0]))
+        gap = number_text(gaps.min()) if gaps.size else "0.0"
+        return (
+            "The derivative of eigh divides by the differences of the eigenvalues, and the"
+            f" smallest is {gap}"
+        )
+    known = DERIVATIVES.get(op)
+    if known is None:
+        return ""
+    arrays = np.broadcast_arrays(*values)
+    if op == "pow" and np.any(arrays[0] < 0):
+        base = number_text(arrays[0].min())
+        return f"The derivative of x ** p by p is x ** p * log(x), which is NaN at x = {base}"
+    edge = np.ravel(known.edge(*arrays))
+    at = int(np.argmin(edge))
+    if not np.isfinite(edge[at]):
+        return ""
+    texts = [number_text(np.ravel(a)[at]) for a in arrays]
+    size = "very large" if edge[at] > 0 else "not finite"
+    where, formula = (part.format(*texts) for part in (known.where, known.formula))
+    return f"The derivative of {where} is {formula}, which is {size}"
+
+
+def has_no_derivative(node, replay):
+    """Return whether the derivative of an operation is infinite at an operand of a replay.
+
+    Parameters
+    ----------
+    node : Apply
+    replay : Replay
+        Of its graph.
+    """
+    known = DERIVATIVES.get(op_name(node.op))
+    if known is None or op_name(node.op) == "exp":
+        return False
+    with np.errstate(all="ignore"):
+        edge = known.edge(*map(np.asarray, replay.values(node.inputs)))
+    return bool(np.any(edge == 0))

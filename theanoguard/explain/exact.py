@@ -1,0 +1,278 @@
+"""Forms that compute the same as what the user has written, without overflow or underflow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.special import Softmax
+
+from theanoguard._graph import constant_number, scalar_class, viewed
+from theanoguard.explain.naming import op_name
+from theanoguard.stable.forms import logsumexp
+from theanoguard.stable.patterns import PATTERNS, squared_base
+
+
+@dataclass(frozen=True)
+class Form:
+    """Another way to write a variable.
+
+    Parameters
+    ----------
+    template : str
+        What to write, with ``{x}`` for the name of `x` and ``{pt}`` for PyTensor's module.
+    x : Variable
+        What it is computed from.
+    build : callable
+        ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
+    """
+
+    template: str
+    x: object
+    build: Callable
+
+
+def exact_forms(variable):
+    """Yield the forms that compute the same as a variable of the graph as built.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Yields
+    ------
+    Form
+    """
+    kind = scalar_class(variable)
+    for matcher in (_MATCHERS.get(kind), _of_stable):
+        form = matcher and matcher(variable)
+        if form is not None:
+            yield form
+
+
+class _NoBounds:
+    """What a pattern of :mod:`theanoguard.stable` learns about the values of a graph: nothing."""
+
+    positive, zero, hi = False, True, np.inf
+
+    def __getitem__(self, variable):
+        return self
+
+
+_STABLE = {
+    "log_softmax": "theanoguard.stable.log_softmax({x}, axis={axis})",
+    "logsumexp": "theanoguard.stable.logsumexp({x}, axis={axis}{keepdims})",
+    "softmax": "{pt}.special.softmax({x}, axis={axis})",
+    "norm": "theanoguard.stable.norm({x}, axis={axis}{keepdims})",
+    "softplus": "{pt}.softplus({x})",
+    "-softplus": "-{pt}.softplus({sign}{x})",
+}
+"""What to write for a form of :mod:`theanoguard.stable`; its other forms change values."""
+
+
+def _of_stable(variable):
+    match = PATTERNS.get(scalar_class(variable))
+    found = match and match(variable, _NoBounds())
+    if not found or found[0] not in _STABLE:
+        return None
+    name, build = found
+    asked = []
+    build(lambda v: asked.append(v) or v)
+    x = asked[0]
+    sign = "" if scalar_class(variable) is ps.Log1p or _is_difference(variable) else "-"
+    reduced = variable.type.ndim == x.type.ndim and x.type.ndim > 0
+    axis = _axis(variable, x)
+    template = _STABLE[name].replace(", axis={axis}", "" if axis is None else f", axis={axis}")
+    template = template.replace("{keepdims}", ", keepdims=True" if reduced else "")
+    return Form(template.replace("{sign}", sign), x, build)
+
+
+def _is_difference(variable):
+    return scalar_class(viewed(variable.owner.inputs[0])) is ps.Sub
+
+
+def _axis(variable, x):
+    """Return the axis of the first reduction of something shaped as `x` upstream."""
+    level = [variable]
+    for _ in range(8):
+        level = [v for u in level if u.owner is not None for v in u.owner.inputs]
+        for v in level:
+            op = getattr(v.owner, "op", None)
+            if isinstance(op, CAReduce | Softmax) and v.owner.inputs[0].type.ndim == x.type.ndim:
+                return op.axis[0] if isinstance(op.axis, tuple) and len(op.axis) == 1 else op.axis
+    return None
+
+
+def _logarithm(variable):
+    """log(prod(x)), log(c + exp(x)), and the logarithm of a softmax with an eps."""
+    inner = viewed(variable.owner.inputs[0])
+    node = inner.owner
+    if node is None:
+        return None
+    if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Mul):
+        x, axes = node.inputs[0], node.op.axis
+        template = f"{{pt}}.log({{x}}).sum({_axis_argument(axes)})"
+        return _reduced(variable, template, x, lambda new: pt.log(new(x)).sum(axis=axes))
+    if scalar_class(inner) is ps.Add and len(node.inputs) == 2:
+        constant, term = sorted(node.inputs, key=lambda v: constant_number(v) is None)
+        c, x = constant_number(constant), _exponent(viewed(term))
+        if c is not None and c > 0 and c != 1 and x is not None and x.type.ndim == inner.type.ndim:
+            log = np.asarray(np.log(c), x.type.dtype)
+            return Form(
+                f"{{pt}}.softplus({{x}} - np.log({c:g})) + np.log({c:g})",
+                x,
+                lambda new: pt.softplus(new(x) - log) + log,
+            )
+    matched = _as_softmax(inner)
+    if matched is not None and inner.type.ndim == variable.type.ndim:
+        x, axis = matched
+        return Form(
+            f"{{pt}}.special.log_softmax({{x}}, axis={axis})",
+            x,
+            lambda new: pt.special.log_softmax(new(x), axis=axis),
+        )
+    return None
+
+
+def _reduced(variable, template, x, build):
+    """Return a form that gives what a reduction gives; none where its shape was changed since."""
+    fits = build(lambda v: v).type.ndim == variable.type.ndim
+    return Form(template, x, build) if fits else None
+
+
+def _quotient(variable):
+    """c exp(x) / sum(c exp(x)), and exp(x) / (c + exp(x))."""
+    matched = _as_softmax(variable)
+    if matched is not None:
+        x, axis = matched
+        return Form(
+            f"{{pt}}.special.softmax({{x}}, axis={axis})",
+            x,
+            lambda new: pt.special.softmax(new(x), axis=axis),
+        )
+    terms, total = map(viewed, variable.owner.inputs)
+    x = _exponent(terms)
+    if x is None or scalar_class(total) is not ps.Add or len(total.owner.inputs) != 2:
+        return None
+    constant, term = sorted(total.owner.inputs, key=lambda v: constant_number(v) is None)
+    c = constant_number(constant)
+    if c is None or c <= 0 or not same(viewed(term), terms):
+        return None
+    log = np.asarray(np.log(c), x.type.dtype)
+    shift = "" if c == 1 else f" - np.log({c:g})"
+    return Form(f"{{pt}}.sigmoid({{x}}{shift})", x, lambda new: pt.sigmoid(new(x) - log))
+
+
+def _as_softmax(variable):
+    """Return ``x`` and the axis where a variable is a softmax, or one with a small eps added."""
+    if scalar_class(variable) is not ps.TrueDiv:
+        return None
+    terms, total = variable.owner.inputs
+    kept = total.type.broadcastable
+    total = viewed(total)
+    if scalar_class(total) is ps.Add and len(total.owner.inputs) == 2:
+        constant, rest = sorted(total.owner.inputs, key=lambda v: constant_number(v) is None)
+        eps = constant_number(constant)
+        if eps is None or not 0 <= eps <= 1e-6:
+            return None
+        total = viewed(rest)
+    node = total.owner
+    is_sum = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) == "sum"
+    if not is_sum or not same(node.inputs[0], terms):
+        return None
+    x = _exponent(terms)
+    axes = node.op.axis
+    if x is None or axes is None or len(axes) != 1 or not kept[axes[0]]:
+        return None
+    return x, axes[0]
+
+
+def _exponent(variable):
+    """Return ``x`` where a variable is ``exp(x)``, or a positive number times that."""
+    if scalar_class(variable) is ps.Mul and len(variable.owner.inputs) == 2:
+        constant, rest = sorted(variable.owner.inputs, key=lambda v: constant_number(v) is None)
+        c = constant_number(constant)
+        return _exponent(rest) if c is not None and c > 0 else None
+    if scalar_class(variable) is not ps.Exp:
+        return None
+    x = variable.owner.inputs[0]
+    shifted = x.owner.inputs if scalar_class(x) is ps.Sub else ()
+    is_max = shifted and getattr(viewed(shifted[1]).owner, "op", None)
+    if is_max and op_name(is_max) == "max" and viewed(shifted[1]).owner.inputs[0] is shifted[0]:
+        return shifted[0]
+    return x
+
+
+def same(one, other):
+    """Return whether two variables are the same expression of the same variables."""
+    if one is other:
+        return True
+    if one.owner is None or other.owner is None or one.owner.op != other.owner.op:
+        return constant_number(one) is not None and constant_number(one) == constant_number(other)
+    pairs = zip(one.owner.inputs, other.owner.inputs, strict=True)
+    return one.index == other.index and all(same(a, b) for a, b in pairs)
+
+
+def _axis_argument(axes):
+    if axes is None:
+        return ""
+    return f"axis={axes[0] if len(axes) == 1 else axes}"
+
+
+def _difference(variable):
+    """mean(x ** 2) - mean(x) ** 2."""
+    of_squares, squared = map(viewed, variable.owner.inputs)
+    mean = squared_base(squared)
+    means = [_mean_of(viewed(v)) if v is not None else None for v in (of_squares, mean)]
+    if None in means:
+        return None
+    (squares, axes), (x, other_axes) = means
+    if squared_base(squares) is not x or axes != other_axes:
+        return None
+    kept = variable.type.ndim == x.type.ndim > 0
+    arguments = ", ".join(filter(None, [_axis_argument(axes), "keepdims=True" if kept else ""]))
+    return Form(f"{{x}}.var({arguments})", x, lambda new: pt.var(new(x), axis=axes, keepdims=kept))
+
+
+def _mean_of(variable):
+    """Return what a mean is taken of, and its axes."""
+    total = viewed(variable.owner.inputs[0]) if scalar_class(variable) is ps.TrueDiv else variable
+    node = total.owner
+    if node is None or not isinstance(node.op, CAReduce) or op_name(node.op) not in ("sum", "mean"):
+        return None
+    return node.inputs[0], node.op.axis
+
+
+def _sum(variable):
+    """max(x) + log(sum(exp(x - max(x))))."""
+    if len(variable.owner.inputs) != 2:
+        return None
+    for top, log in (variable.owner.inputs, variable.owner.inputs[::-1]):
+        maximum, log = viewed(top).owner, viewed(log)
+        total = viewed(log.owner.inputs[0]).owner if scalar_class(log) is ps.Log else None
+        reductions = [getattr(node, "op", None) for node in (maximum, total)]
+        if not all(isinstance(op, CAReduce) for op in reductions):
+            continue
+        x, axes = maximum.inputs[0], total.op.axis
+        names = [op_name(op) for op in reductions]
+        if names == ["max", "sum"] and maximum.op.axis == axes and _exponent(total.inputs[0]) is x:
+            return _logsumexp(variable, x, axes)
+    return None
+
+
+def _logsumexp(variable, x, axes):
+    kept = variable.type.ndim == x.type.ndim > 0 and axes is not None
+    arguments = ["{x}", _axis_argument(axes), "keepdims=True" if kept else ""]
+    template = f"theanoguard.stable.logsumexp({', '.join(filter(None, arguments))})"
+    return Form(template, x, lambda new: logsumexp(new(x), axes, kept))
+
+
+_MATCHERS = {
+    ps.Add: _sum,
+    ps.Log: _logarithm,
+    ps.TrueDiv: _quotient,
+    ps.Sub: _difference,
+}
+"""By the scalar operation that computes a variable."""

@@ -1,0 +1,521 @@
+"""Trials of remedies: the graph as the user built it, changed in one place and evaluated again.
+
+Nobody notices a trial.  Random states are copied, checks are only repeated, and what a trial must
+not run a second time keeps the value that it gave in the call.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scan.op import Scan
+
+from theanoguard._graph import constant_number
+from theanoguard._provenance import source_place, stack_traces, tracker_of
+from theanoguard._provenance.backward import gradient_frame
+from theanoguard._provenance.designating import Designations
+from theanoguard._pytensor import thawed_graph
+from theanoguard.explain import culprit
+from theanoguard.explain.derivatives import has_no_derivative
+from theanoguard.explain.naming import number_text, op_name
+from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
+from theanoguard.stable.patterns import rebuild
+
+logger = logging.getLogger("theanoguard")
+
+MAX_NODES = 20_000
+"""Nodes of a graph as built up to which remedies are tried."""
+
+MAX_DIFFERENTIATED = 250
+"""Nodes of a cost up to which its gradient is taken again, which costs a millisecond for each."""
+
+MAX_ELEMENTS = 1_000_000
+"""Elements of the inputs of a call up to which it is evaluated again."""
+
+MAX_RUNS = 2_000
+"""Steps of loops in which an operation is looked for."""
+
+
+def has_body(op):
+    """Return whether an operation has an inner graph that the user has written.
+
+    PyTensor writes some of its own operations, such as a softmax, as graphs.
+    """
+    of_pytensor = type(op) is not OpFromGraph and type(op).__module__.startswith("pytensor.")
+    return isinstance(op, Scan) or (isinstance(op, OpFromGraph) and not of_pytensor)
+
+
+class PureKernels(Kernels):
+    """Kernels of operations that do nothing but compute."""
+
+    def run(self, node, inputs):
+        if has_effects(node.op):
+            raise NotRun
+        return super().run(node, inputs)
+
+
+@dataclass(eq=False)
+class Body:
+    """The graph of a loop, or of another operation with an inner graph, as the user built it.
+
+    Parameters
+    ----------
+    node : Apply
+        In the graph outside.
+    graph : FunctionGraph
+    outer : Body or None
+        The body that `node` belongs to, if any.
+    """
+
+    node: Any
+    graph: Any
+    outer: "Body | None" = None
+
+    @property
+    def outermost(self):
+        """The node of the function's own graph that this belongs to."""
+        return self.node if self.outer is None else self.outer.outermost
+
+    def changed(self, builders):
+        """Return what replaces the outputs of :attr:`outermost` if some variables are changed.
+
+        Parameters
+        ----------
+        builders : dict of Variable to callable
+            As :func:`theanoguard.stable.patterns.rebuild` takes them.
+        """
+        outputs = rebuild(self.graph.outputs, builders)
+        made = []
+
+        def outer_outputs(new):
+            if not made:
+                made.extend(_with_graph(self.node, self.graph, outputs, new))
+            return made
+
+        changed = {
+            v: lambda new, i=i: outer_outputs(new)[i] for i, v in enumerate(self.node.outputs)
+        }
+        return changed if self.outer is None else self.outer.changed(changed)
+
+
+def _with_graph(node, graph, outputs, new):
+    """Return the outputs of an operation with an inner graph whose outputs are others."""
+    inputs = [new(v) for v in node.inputs]
+    if isinstance(node.op, OpFromGraph):
+        return clone_replace(outputs, dict(zip(graph.inputs, inputs, strict=True)))
+    op = node.op
+    changed = Scan(
+        list(graph.inputs),
+        outputs,
+        op.info,
+        mode=op.mode,
+        truncate_gradient=op.truncate_gradient,
+        name=op.name,
+        allow_gc=op.allow_gc,
+    )
+    return changed.make_node(*inputs).outputs
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An operation of the graph as built, in one of its runs.
+
+    Parameters
+    ----------
+    node : Apply
+        The first of `nodes`.
+    nodes : tuple of Apply
+        With all others that compute the same: the user may have written an expression twice.
+    body : Body or None
+        The inner graph that it belongs to.
+    replay : Replay
+        Of its graph.
+    clients : dict of Variable to list of Apply
+        What reads a variable of its graph.
+    name_of : callable
+        From a variable of its graph to what the user calls it, or None.
+    """
+
+    node: Any
+    nodes: tuple
+    body: Body | None
+    replay: Replay
+    clients: dict
+    name_of: Callable = field(repr=False)
+
+    @property
+    def values(self):
+        """The values of the operands."""
+        return [culprit.dense(self.replay.value(v)) for v in self.node.inputs]
+
+
+class AsBuilt:
+    """The graph of a failing call as the user built it, with the values of the call.
+
+    Parameters
+    ----------
+    trip : Trip
+    mask : callable
+        From an array to the mask of the elements that are bad as those of the event are.
+    """
+
+    def __init__(self, trip, mask):
+        self.tracker = tracker_of(trip.fgraph)
+        self.outputs, self.copies = self.tracker.before()
+        self._originals = {copy: node for node, copy in self.copies.items()}
+        self._inputs = trip.inputs
+        self._kernels = PureKernels("py")
+        self.bodies = list(_bodies(self.copies.values()))
+        self._graphs = {body.node: body.graph for body in self.bodies}
+        self._mask = mask
+        self._guarded = trip.guarded or mask
+        self._live = self._known_values(trip.live)
+        self._replay = self._run(self.outputs, self._live)
+
+    def _known_values(self, live):
+        """Return what operations gave in the call that must not be run again."""
+        known = {}
+        for (node, steps), values in live.items():
+            same = [old for old in self.tracker.replaced_by(node) if type(old.op) is type(node.op)]
+            for old in same if not steps else ():
+                known.update(zip(self.copies[old].outputs, values, strict=True))
+        return known
+
+    def _run(self, outputs, known=(), watch=None):
+        leaves = [v for v in ancestors(outputs) if v.owner is None and not isinstance(v, Constant)]
+        values = {v: self._inputs[v] if v in self._inputs else v.get_value() for v in leaves}
+        return Replay(
+            None, {**values, **dict(known)}, self._kernels, watch=watch, graphs=self._graphs
+        )
+
+    def is_bad(self, value):
+        """Return whether a value holds what the guard reports, or is not finite."""
+        return _holds(value, self._mask) or _holds(value, culprit.not_finite)
+
+    # -- which operation
+
+    def spots_of(self, cause):
+        """Yield the user's operations that a cause may come from, of a gradient the forward one.
+
+        Parameters
+        ----------
+        cause : Cause
+
+        Yields
+        ------
+        Spot
+            Of a NaN first the operation that made it, then the one that made its infinite operand.
+        """
+        if cause.backward:
+            spot = self._differentiated()
+            if spot is not None:
+                yield spot
+            return
+        seen = set()
+        for is_bad in (_is_nan, self.is_bad) if cause.kind == "nan" else (self.is_bad,):
+            spot = self._made_by(cause, is_bad)
+            if spot is not None and spot.node not in seen:
+                seen.add(spot.node)
+                yield spot
+
+    def _made_by(self, cause, is_bad):
+        """Return the operation that made a value bad of the line or name of a cause."""
+        bodies = sorted([None, *self.bodies], key=lambda body: (body is None) == bool(cause.path))
+        for body in bodies:
+            found = self._fitting(cause, body)
+            for replay in self._runs(body) if found else ():
+                for copy in found:
+                    if is_bad(replay.value(copy.outputs[0])):
+                        made = _maker(copy, replay, is_bad)
+                        if has_body(made.op):
+                            continue
+                        if body is not None or not made_by_grad(self._originals[made]):
+                            return self._spot(made, body, replay)
+        return None
+
+    def _fitting(self, cause, body):
+        """Return the operations of a graph that have the name of a cause, or its line."""
+
+        def fits(node):
+            same = op_name(node.op) == cause.op or str(node.op) == cause.provenance.op
+            here = source_place(node.outputs[0]) == cause.source
+            return same + here, same  # both, then the operation alone, then the line alone
+
+        if body is None:
+            ranked = {self.copies[node]: fits(node) for node in self.copies}
+        else:
+            ranked = {node: fits(node) for node in body.graph.apply_nodes}
+        found = [n for n in ranked if any(ranked[n]) and not has_body(n.op)]
+        return sorted(found, key=ranked.__getitem__, reverse=True)
+
+    def finite_as_written(self, cause):
+        """Return the operation of a cause, and its operand, where it is finite as it was written.
+
+        Returns
+        -------
+        tuple of (Spot, int) or None
+        """
+        if cause.backward or cause.path or any(self.is_bad(self.value(v)) for v in self.outputs):
+            return None
+        fitting = [n for n in self._fitting(cause, None) if n.inputs]
+        found = [n for n in fitting if op_name(n.op) == cause.op] or fitting
+        if not found:
+            return None
+        position = 1 if cause.op in ("true_div", "mod") else 0
+        return self._spot(found[0], None, self._replay), position
+
+    def value(self, variable):
+        """Return the value of a variable of the function's own graph."""
+        return culprit.dense(self._replay.value(variable))
+
+    @staticmethod
+    def least(value):
+        """Return the number of a value that is nearest to 0."""
+        flat = np.ravel(value)
+        return flat[np.argmin(np.abs(flat))]
+
+    def folded_away(self, variable):
+        """Return the small number that a sum adds, where it is lost in another one, or None."""
+        constants, todo = [], [(variable, 1)]
+        while todo:
+            v, sign = todo.pop()
+            number = constant_number(v)
+            if number is not None:
+                constants.append((sign * number, np.dtype(variable.type.dtype)))
+            elif v.owner is not None and op_name(v.owner.op) in (
+                "add",
+                "sub",
+                "dimShuffle",
+                "expandDims",
+            ):
+                signs = (1, -1) if op_name(v.owner.op) == "sub" else (1,) * len(v.owner.inputs)
+                todo += [(i, sign * s) for i, s in zip(v.owner.inputs, signs, strict=False)]
+        for small, dtype in constants:
+            for large, _ in constants:
+                if small and dtype.type(large) + dtype.type(small) == dtype.type(large):
+                    return f"{'+' if small > 0 else '-'} {abs(small):g}"
+        return None
+
+    def _runs(self, body):
+        """Yield a replay for each time that a graph runs."""
+        if body is None:
+            yield self._replay
+            return
+        left = MAX_RUNS
+        for outside in self._runs(body.outer):
+            inner = outside.inner(body.node)
+            if not isinstance(body.node.op, Scan):
+                yield inner.at()
+                continue
+            step = 0
+            while left and inner.runs(step):
+                yield inner.at(step)
+                step, left = step + 1, left - 1
+
+    def _differentiated(self):
+        """Return the operation whose derivative is the first bad value of a gradient."""
+        for copy in toposort(self.outputs):
+            node = self._originals[copy]
+            if not made_by_grad(node) or not any(
+                self.is_bad(self._replay.value(v)) for v in copy.outputs
+            ):
+                continue
+            forward = self.tracker.differentiated_by(node)
+            known = forward is not None and forward.owner in self.copies
+            found = self.copies[forward.owner] if known else None
+            if has_body(node.op):
+                return self._singular_in(found)
+            return self._spot(found, None, self._replay) if known else None
+        return None
+
+    def _singular_in(self, node):
+        """Return an operation in a loop that has no derivative at a value of this call."""
+        for body in self.bodies:
+            if node is not None and body.outermost is not node:
+                continue
+            for replay in self._runs(body):
+                for inner in body.graph.toposort():
+                    if has_no_derivative(inner, replay):
+                        return self._spot(inner, body, replay)
+        return None
+
+    def _spot(self, node, body, replay):
+        nodes = list(self._originals) if body is None else body.graph.toposort()
+        clients = {}
+        for other in nodes:
+            for v in other.inputs:
+                clients.setdefault(v, []).append(other)
+        return Spot(node, _equal(node, nodes), body, replay, clients, self._namer(body))
+
+    def _namer(self, body):
+        if body is not None:
+            known = Designations({n: tuple(n.inputs) for n in body.graph.apply_nodes})
+        else:
+            known = Designations(self.tracker.original)
+
+        def name(variable):
+            if body is None and variable.owner is not None:
+                variable = self._originals[variable.owner].outputs[variable.index]
+            found = known.of(variable)
+            return found.name or found.expression
+
+        return name
+
+    def original(self, spot):
+        """Return the node of the user's graph that the operation of a spot stands for."""
+        return self._originals.get(spot.node, spot.node)
+
+    def costs(self):
+        """Return what gradients were taken of."""
+        return [
+            v if v.owner is None else self.copies[v.owner].outputs[v.index]
+            for v in self.tracker.costs()
+        ]
+
+    # -- a trial
+
+    def attempt(self, spot, remedy, gradient):
+        """Return what the call gives with a remedy, as text; None if that is bad as well.
+
+        Parameters
+        ----------
+        spot : Spot
+        remedy : Remedy
+        gradient : bool
+            Whether the gradient of what the function differentiates must be finite.
+        """
+        builders = dict(remedy.builders)
+        if spot.body is not None:
+            builders = spot.body.changed(builders)
+        costs = [v for v in self.costs() if depends_on(v, builders)]
+        outputs = costs or [v for v in self.outputs if depends_on(v, builders)]
+        if outputs:
+            try:
+                return self._whole(outputs, costs, builders, gradient)
+            except NotRun:  # something with side effects reads what is changed
+                pass
+        return self._locally(spot, remedy, gradient)
+
+    def _whole(self, outputs, costs, builders, gradient):
+        new = rebuild(outputs, builders)
+        slopes = []
+        if costs and len(list(ancestors(new))) <= MAX_DIFFERENTIATED:
+            leaves = [v for v in ancestors(new) if is_differentiable(v)]
+            slopes = pytensor.grad(sum(v.sum() for v in new), leaves, disconnected_inputs="ignore")
+        elif gradient:
+            raise NotRun
+        values = self._evaluated([*new, *slopes])
+        if values is None or any(map(self.is_bad, values)):
+            return None
+        single = len(new) == 1 and np.size(values[0]) == 1
+        text = number_text(np.asarray(values[0]).item()) if single else "finite values"
+        return (
+            f"this call gives {text} and a finite gradient" if slopes else f"this call gives {text}"
+        )
+
+    def _evaluated(self, outputs):
+        """Return the values of a changed graph, None if the guard would report one on the way."""
+        made_bad = []
+
+        def watch(replay, node, values):
+            if any(map(self._is_reported, values)) and not any(
+                map(self._is_reported, [replay[v] for v in node.inputs if replay.knows(v)])
+            ):
+                made_bad.append(node)
+
+        values = self._run(outputs, self._replay.known_values(), watch).values(outputs)
+        return None if made_bad else values
+
+    def _is_reported(self, value):
+        return _holds(value, self._guarded)
+
+    def _locally(self, spot, remedy, gradient):
+        """Try a change where the rest of the call is not computed again."""
+        variable = next(iter(remedy.builders))
+        [new] = rebuild([variable], {variable: remedy.builders[variable]})
+        floats = [v for v in spot.node.inputs if v.type.dtype.startswith("float")]
+        slopes = []
+        if gradient:
+            slopes = pytensor.grad(new.sum(), floats, disconnected_inputs="ignore")
+        replay = Replay(None, spot.replay.known_values(), self._kernels)
+        if any(self.is_bad(replay.value(v)) for v in (new, *slopes)):
+            return None
+        return f"this operation {'and its derivative are' if gradient else 'is'} finite"
+
+
+def _holds(value, mask):
+    """Return whether a value is numeric and a mask has an element of it."""
+    if isinstance(value, list):
+        return False
+    value = np.asarray(culprit.dense(value))
+    return culprit.is_numeric(value) and bool(np.any(mask(value)))
+
+
+def _is_nan(value):
+    return _holds(value, lambda array: np.isnan(array) if array.dtype.kind in "fc" else False)
+
+
+def _maker(node, replay, is_bad):
+    """Return the first operation upstream that makes something bad of what is not."""
+    while True:
+        inputs = (v for v in node.inputs if v.owner is not None)
+        bad = next((v for v in inputs if is_bad(replay.value(v))), None)
+        if bad is None:
+            return node
+        node = bad.owner
+
+
+def _bodies(nodes, outer=None):
+    for node in nodes:
+        if has_body(node.op):
+            body = Body(node, thawed_graph(node.op), outer)
+            yield body
+            yield from _bodies(body.graph.apply_nodes, body)
+
+
+def _equal(node, nodes):
+    """Return a node with all others that compute the same."""
+    classes, found = {}, {}
+
+    def class_of(v):
+        return v.signature() if isinstance(v, Constant) else classes.get(v, v)
+
+    for other in toposort([v for n in nodes for v in n.outputs]):
+        key = (other.op, *map(class_of, other.inputs))
+        first = found.setdefault(key, other)
+        classes.update(zip(other.outputs, first.outputs, strict=True))
+    same = [n for n in nodes if classes.get(n.outputs[0]) is classes.get(node.outputs[0])]
+    return (node, *(n for n in same if n is not node))
+
+
+def made_by_grad(node):
+    """Return whether ``grad`` made a node."""
+    return gradient_frame(stack_traces(node.outputs[0])) is not None
+
+
+def is_differentiable(variable):
+    """Return whether a gradient may be taken by a variable: a leaf that holds real numbers."""
+    leaf = variable.owner is None and not isinstance(variable, Constant)
+    return leaf and getattr(variable.type, "dtype", "").startswith("float")
+
+
+def depends_on(variable, others):
+    """Return whether a variable is computed from one of others, or is one of them."""
+    return any(v in others for v in ancestors([variable]))
+
+
+def as_built(trip, mask):
+    """Return the graph of a failing call as it was built, None where it is not known or large."""
+    tracker = tracker_of(trip.fgraph)
+    if tracker is None or len(tracker.original) > MAX_NODES:
+        return None
+    if sum(np.size(v) for v in trip.inputs.values()) > MAX_ELEMENTS:
+        return None
+    return AsBuilt(trip, mask)
