@@ -13,7 +13,7 @@ from theanoguard import GuardError, GuardMode, events_of
 
 CASES = {}
 # (case, backend): what is still to be mended
-OPEN = {("an_empty_array_shows_nothing", "numba"): "values are read where an array may be empty"}
+OPEN = {}
 
 
 ONLY_C = ("scalars_in_the_python_virtual_machine", "storage_that_variables_of_a_python_loop_share")

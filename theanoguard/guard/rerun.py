@@ -36,6 +36,8 @@ class Findings:
         Variables of any graph that held a bad value, whoever made it.
     loud : set of Apply
         Nodes that raised an exception flag.
+    empty : set of Apply
+        Nodes that gave an empty array.
     error : Exception or None
         What has ended the run early.
     failed : Apply or None
@@ -45,6 +47,7 @@ class Findings:
     observations: list = field(default_factory=list)
     noisy: set = field(default_factory=set)
     loud: set = field(default_factory=set)
+    empty: set = field(default_factory=set)
     error: Exception | None = None
     failed: object = None
 
@@ -200,6 +203,8 @@ class SecondRun:
         if not inner and not isinstance(node.op, IfElse) and self.kernels.raised:
             self.found.loud.add(node)
         self.kernels.raised = 0
+        if any(getattr(value, "size", 1) == 0 for value in outputs):
+            self.found.empty.add(node)
         if not any(map(self.policy.is_bad, outputs)):
             return
         for variable, value in zip(node.outputs, outputs, strict=True):

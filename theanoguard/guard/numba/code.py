@@ -36,6 +36,7 @@ from theanoguard.guard.numba.ops import (
     Stopped,
     Until,
     Watch,
+    WatchEmpty,
     WatchTrue,
 )
 
@@ -360,6 +361,17 @@ def numba_funcify_watch_true(op, **kwargs):
         return 0
 
     return watch_true
+
+
+@register_funcify_default_op_cache_key(WatchEmpty)
+def numba_funcify_watch_empty(op, **kwargs):
+    @numba_njit
+    def watch_empty(value, signals):
+        if value.size == 0:
+            signals[FOUND] = 1
+        return 0
+
+    return watch_empty
 
 
 @register_funcify_and_cache_key(Bracketed)

@@ -213,20 +213,24 @@ class NumbaRuntime(JittedRuntime):
     def learn(self, found):
         """Have no call look suspicious again for the same reason.
 
-        Nodes whose flags meant nothing are bracketed.  If none is known, no flag counts any more.
+        Nodes whose flags meant nothing are bracketed, and what an empty array has hidden is read.
+        If none is known, no flag counts any more.
         """
-        if not self.counting:
-            return
         known = self.reliance
         quiet, noisy = known.quiet | found.loud, known.noisy | found.noisy & self._readable()
-        if quiet != known.quiet or noisy != known.noisy:
-            self.reliance = replace(known, quiet=quiet, noisy=noisy)
-        elif self.only_flags:
+        lossy = known.lossy | found.empty & self._minded()
+        if (quiet, noisy, lossy) != (known.quiet, known.noisy, known.lossy):
+            self.reliance = replace(known, quiet=quiet, noisy=noisy, lossy=lossy)
+        elif self.counting and self.only_flags:
             self.reliance = replace(known, flags=False)
             self.counting = self.seen[COUNTING] = 0
         else:
             return
         self.run, self.n_read = self._compile(self.reliance)
+
+    def _minded(self):
+        """Return the nodes whose outputs must not be empty."""
+        return frozenset(v.owner for plan in self.part.plans() for v in plan.sizes)
 
     def _readable(self):
         """Return the variables that are read for big values and need not be."""

@@ -51,6 +51,15 @@ class WatchTrue(CompiledOp):
         return Apply(self, [value, signals], [ps.int64()])
 
 
+class WatchEmpty(CompiledOp):
+    """Signals if an array has no element, which would show what is bad."""
+
+    __props__ = ()
+
+    def make_node(self, value, signals):
+        return Apply(self, [value, signals], [ps.int64()])
+
+
 class Bracketed(CompiledOp):
     """An operation whose flags do not count; those raised before it are kept.
 

@@ -23,7 +23,7 @@ from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, LazyIfElse, Scan, is_numeric
 from theanoguard.explain.replay import ScanReplay
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, only_selects, unwritten
+from theanoguard.guard.elements import keeps_size, may_lose, only_selects, unwritten
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.graph.parts import Part
 from theanoguard.guard.numba import signs
@@ -128,6 +128,8 @@ class SignPlan:
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
         Outputs that are not read, and why: a key of :data:`~theanoguard.guard.c.plan.REASONS`.
+    sizes : set of Variable
+        Arrays that must not be empty: no element of them would show what is bad before.
     unwritten : set of Variable
         That may hold memory which nobody has written.
     certain : set of Apply
@@ -152,6 +154,7 @@ class SignPlan:
             for node in self.order
         }
         self.dropped = {}
+        self.sizes = set()
         numeric = [v for v in fgraph.inputs if self._may_be_bad(v)]
         if around is not None:
             self.inputs, self.silent, self.bad_constants = [], set(silent), []
@@ -273,14 +276,15 @@ class SignPlan:
                 else:
                     makes = signs.may_make(node, policy.anywhere) & self._kinds
                     self.dropped[variable] = "flag" if makes else "moved"
-        points = sources
+        points, self.sizes = sources, set()
         if harmless:  # else read before something may be done with them
             points = watch_points(
                 self.order,
                 sources,
-                carries=lambda node, operand: self._carries(node, operand, reliance.products),
+                carries=lambda node, operand: self._carries(node, operand, reliance),
                 infinite=() if policy.anywhere else expected_infinities(self.order, infinite),
             )
+            self.sizes = self._sizes_minded(sources.keys() - points.keys(), reliance)
         return {
             v: Sign(self._kinds, policy.big, points.get(v, Kind.NONE))
             if v in read
@@ -301,11 +305,24 @@ class SignPlan:
             return "exempt"
         return None if node in self.certain else "branch"
 
-    def _carries(self, node, operand, products):
+    def _carries(self, node, operand, reliance):
+        """Return what a node carries from one operand, as long as no output is empty."""
         if node in self.inner or node not in self.certain:
             return {}
         return {
             i: kinds
-            for i, kinds in signs.carried(node, operand, products).items()
-            if node.outputs[i] not in self.unwritten and node.outputs[i] not in self.silent
+            for i, kinds in signs.carried(node, operand, reliance.products).items()
+            if node.outputs[i] not in self.unwritten | self.silent
+            and not (node in reliance.lossy and may_lose(node, operand, i))
         }
+
+    def _sizes_minded(self, sources, reliance):
+        """Return the variables in which what is carried on from `sources` is lost if empty."""
+        reached, found = set(sources), set()
+        for node in self.order if sources else ():
+            for i, variable in enumerate(node.inputs):
+                for o in self._carries(node, i, reliance) if variable in reached else ():
+                    reached.add(node.outputs[o])
+                    if may_lose(node, i, o):
+                        found.add(node.outputs[o])
+        return found

@@ -21,6 +21,7 @@ from theanoguard.guard.numba.ops import (
     Stop,
     Until,
     Watch,
+    WatchEmpty,
     WatchTrue,
 )
 from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
@@ -44,6 +45,8 @@ class Reliance:
         Nodes that raise flags in healthy calls, for lanes that are thrown away.
     noisy : frozenset of Variable
         Variables that hold bad values in healthy calls, on purpose.
+    lossy : frozenset of Apply
+        Nodes that have given an empty array.
     """
 
     flags: bool
@@ -52,6 +55,7 @@ class Reliance:
     runs_in_python: Callable
     quiet: frozenset = frozenset()
     noisy: frozenset = frozenset()
+    lossy: frozenset = frozenset()
 
 
 def program_of(part, policy, reliance):
@@ -127,7 +131,7 @@ class Writer:
         self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
-        self.signals = bool(self._watches or self._bracketed or self._made)
+        self.signals = any((self._watches, self._bracketed, self._made, self.plan.sizes))
         self.records = any(map(reliance.runs_in_python, (n.op for n in self.plan.order)))
         self.graph = self._written()
 
@@ -225,6 +229,11 @@ class Writer:
             [flags] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
             self._append(WatchTrue().make_node(flags, self._signals))
 
+    def _mind_empty(self, node):
+        for variable in node.outputs:
+            if variable in self.plan.sizes:
+                self._append(WatchEmpty().make_node(self._new[variable], self._signals))
+
     def _read(self, variable):
         watch = self._watches.get(variable)
         if watch is not None:
@@ -239,6 +248,7 @@ class Writer:
         self._ask(node)
         if entering:
             self._write_in_blocks(node, inputs, entering)
+            self._mind_empty(node)
             return
         op = node.op
         if node in self._part.inner:
@@ -255,6 +265,7 @@ class Writer:
         self._new.update(zip(node.outputs, outputs, strict=True))
         for variable in node.outputs:
             self._read(variable)
+        self._mind_empty(node)
 
     def _write_in_blocks(self, node, inputs, entering):
         read = [(i, v) for i, v in enumerate(node.outputs) if v in self._watches]

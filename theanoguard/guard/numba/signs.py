@@ -4,6 +4,8 @@ Most operations raise an exception flag when they make a NaN or an Inf.  For wha
 and for what enters, some values are read (:mod:`~theanoguard.guard.carry`).
 """
 
+from functools import partial
+
 import pytensor.scalar as ps
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
@@ -46,6 +48,7 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     inner_graph,
 )
+from theanoguard.guard.elements import may_lose
 
 # Operations that compute whatever they are given, without harm, and end: unlike many routines of
 # linear algebra or random draws when they are given NaN.
@@ -183,6 +186,12 @@ def from_constants(order):
     return found
 
 
+def _carried_inside(products, node, operand):
+    """Return what a node of an inner graph carries; nothing past arrays that may be empty."""
+    found = carried(node, operand, products)
+    return {o: kind for o, kind in found.items() if not may_lose(node, operand, o)}
+
+
 def _of_graph(fgraph, anywhere):
     order = fgraph.toposort()
     constants, kinds = from_constants(order), Kind.NONE
@@ -227,7 +236,5 @@ def carried(node, operand, products):
     if isinstance(node.op, ps.ScalarOp):
         return scalar_carries(node.op, node.inputs, node.outputs, operand)
     if isinstance(node.op, OpFromGraph):
-        return carried_through(
-            inner_graph(node.op), operand, lambda inner, i: carried(inner, i, products)
-        )
+        return carried_through(inner_graph(node.op), operand, partial(_carried_inside, products))
     return carries(node, operand)
