@@ -178,7 +178,10 @@ class SecondRun:
         """Whether a bad value in a variable has been reported where it came from."""
         if isinstance(variable, Constant):  # an Inf that is written down excuses what carries it on
             return variable in self.constants or not (
-                self.policy.anywhere or np.isnan(variable.data).any()
+                self.policy.anywhere
+                or any(
+                    self.policy.kinds(a, everything=True)[0].any() for a in arrays_in(variable.data)
+                )
             )
         if self.policy.exempts(self._as_built(replay, variable)):
             return False

@@ -380,14 +380,18 @@ def numba_funcify_bracketed(op, node, **kwargs):
     compute, key = numba_funcify_ensure_cache(op.op, node=inner, **kwargs)
     n = len(inner.inputs)
     names = ", ".join(f"i{k}" for k in range(n))
+    # (Elementwise operations are overloads, of which `call_apart` finds no compiled code.)
+    apart = compile_numba_function_src(
+        f"def apart({names}):\n    return compute({names})\n", "apart", {"compute": compute}
+    )
     source = f"""
 def bracketed({names}{", " if n else ""}signals):
     signals[FLAGS] |= read_flags()
-    result = call_apart(compute, ({names}{"," if n else ""}))
+    result = call_apart(apart, ({names}{"," if n else ""}))
     clear_flags()
     return result
 """
-    env = {**NAMES, "compute": compute}
+    env = {**NAMES, "apart": numba_njit(apart)}
     bracketed = numba_njit(compile_numba_function_src(source, "bracketed", env))
     return bracketed, key and sha256(str((SOURCE, source, key)).encode()).hexdigest()
 
