@@ -10,7 +10,6 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot
 
 from theanoguard._pytensor import advanced_increment_ops
-from theanoguard.explain.subnormal import is_subnormal, smallest_normal
 
 # A float32 product of which the factors were rounded to tf32 has an error of this size at most.
 TF32 = 1e-2
@@ -46,6 +45,25 @@ class Case:
     def on_gpu(self) -> bool:
         """Whether the mode computed on a device of its own."""
         return self.device not in (None, "cpu")
+
+
+def smallest_normal(dtype: Any) -> float:
+    """Return the smallest positive number of a floating type that has all its bits."""
+    return float(np.finfo(dtype).smallest_normal)
+
+
+def is_subnormal(array: Any) -> Any:
+    """Return which elements of an array are subnormal.
+
+    Examples
+    --------
+    >>> is_subnormal(np.array([1e-42, 0.0, 1.0], "float32"))
+    array([ True, False, False])
+    """
+    array = np.asarray(array)
+    if array.dtype.kind != "f":
+        return np.zeros(array.shape, bool)
+    return (array != 0) & (np.abs(array) < smallest_normal(array.dtype))
 
 
 def flushed(case: Case) -> str | None:

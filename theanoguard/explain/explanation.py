@@ -17,7 +17,6 @@ from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import repro_of
 from theanoguard.explain.scalars import ScalarStep, agrees
-from theanoguard.explain.subnormal import is_subnormal, smallest_normal
 from theanoguard.explain.way import way_from_inputs
 
 
@@ -176,22 +175,7 @@ def _tripped_place(trip, scope, mask):
         if bad.any():
             index = tuple(int(i) for i in np.argwhere(bad)[0])
             return Place(scope, trip.variable, index), None
-    return None, _too_small(trip.variable.owner, scope.replay) or NOT_REPRODUCED
-
-
-def _too_small(node, replay):
-    """Return a sentence on an operand that compiled code may have taken for 0."""
-    for operand in node.inputs if node is not None else ():
-        small = is_subnormal(replay.value(operand))
-        if small.any():
-            value = np.asarray(replay.value(operand))[small].flat[0]
-            return (
-                "Running the call again in NumPy did not give a bad value here:"
-                f" {name_of(operand)} is {value:.3g} there, a subnormal number of {value.dtype}"
-                f" (below {smallest_normal(value.dtype):.2g}). XLA takes such numbers for 0 on a"
-                " CPU. What follows is what the live call showed."
-            )
-    return None
+    return None, NOT_REPRODUCED
 
 
 NOT_REPRODUCED = (
