@@ -75,6 +75,18 @@ SELECTING = {
     ps.Clip: slice(0, 3),
 }
 
+# Between which numbers the result of an operation on finite operands lies.
+RANGES = {
+    psm.Sigmoid: (0.0, 1.0),
+    ps.Tanh: (-1.0, 1.0),
+    ps.Sin: (-1.0, 1.0),
+    ps.Cos: (-1.0, 1.0),
+    ps.Sign: (-1.0, 1.0),
+    psm.Erf: (-1.0, 1.0),
+    psm.Erfc: (0.0, 2.0),
+    ps.ArcTan: (-1.6, 1.6),
+}
+
 # Which kinds an operation carries from each of its operands; one entry stands for all of them.
 # A NaN is carried as a NaN; an Inf as an Inf or a NaN (``inf - inf``, ``0 * inf``, ``sin(inf)``).
 _CARRIED = {

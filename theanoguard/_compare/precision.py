@@ -7,7 +7,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
@@ -183,12 +183,3 @@ def _(op: Scan, node, inputs, precision):
         allow_gc=op.allow_gc,
     )
     return new.make_node(*inputs).outputs
-
-
-def has_other(variables, precision):
-    """Whether a graph holds a floating-point variable that is not of this precision."""
-    return any(
-        _dtype_in(v, precision) != getattr(v.type, "dtype", None)
-        for v in variables
-        if isinstance(v, Variable)
-    )

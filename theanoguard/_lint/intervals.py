@@ -17,6 +17,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._facts import RANGES
 from theanoguard._pytensor import advanced_increment_ops, ger_ops
 
 
@@ -68,18 +69,8 @@ FOLDED = {
     ps.ScalarMaximum: "MAX",
     ps.ScalarMinimum: "MIN",
 }
-# operations that give their operand, and those whose results lie in a fixed range
+# operations that give their operand
 COPIES = {ps.Identity: 0, ps.Second: 1}
-RANGES = {
-    psm.Sigmoid: (0.0, 1.0),
-    ps.Tanh: (-1.0, 1.0),
-    ps.Sin: (-1.0, 1.0),
-    ps.Cos: (-1.0, 1.0),
-    ps.Sign: (-1.0, 1.0),
-    psm.Erf: (-1.0, 1.0),
-    psm.Erfc: (0.0, 2.0),
-    ps.ArcTan: (-1.6, 1.6),
-}
 
 
 def _is_float(variable):

@@ -34,12 +34,12 @@ from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import Subtensor
 from scipy import special
 
+from theanoguard._facts import RANGES
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
 from theanoguard._lint.intervals import (
     COPIES,
     FOLDED,
-    RANGES,
     UNARY,
     NoProgram,
     Program,

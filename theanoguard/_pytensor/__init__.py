@@ -634,6 +634,14 @@ def protect(fgraph, variables):
         known.protected = list(dict.fromkeys([*known.protected, *variables]))
 
 
+def input_shapes(args):
+    """Return the shapes of the inputs from what ``infer_shape`` of an operation is given.
+
+    PyTensor 3.0 passes the graph, the node and the shapes, 3.3 the node and the shapes.
+    """
+    return list(args[-1])
+
+
 class CheckedBody(OpFromGraph):
     """An ``OpFromGraph`` whose graph is compiled as it stands."""
 

@@ -90,10 +90,6 @@ class Scope:
         """Return the scope of the inner graph of `node` at `step`."""
         return Scope(self.replay.inner(node, fgraph).at(step), self, node, step)
 
-    def sibling(self, step):
-        """Return the scope of another step of the same scan."""
-        return self.parent.inner(self.node, step)
-
 
 @dataclass(frozen=True)
 class Place:

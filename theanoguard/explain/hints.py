@@ -64,8 +64,6 @@ class Situation:
         Whether differentiation made the operation.
     producers : tuple of Producer
         Where each operand came from.
-    consumers : tuple of str
-        Names of the operations that read the result.
     in_scan : bool
         Whether it happened in the body of a scan.
     in_gradient_scan : bool
@@ -91,7 +89,6 @@ class Situation:
     dtype: str
     backward: bool = False
     producers: tuple[Producer, ...] = ()
-    consumers: tuple[str, ...] = ()
     in_scan: bool = False
     in_gradient_scan: bool = False
     source: str = ""

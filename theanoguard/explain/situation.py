@@ -41,7 +41,6 @@ def situation_of(place, made, op, value, provenance):
         producers = tuple(_producer(p) for p, _ in parts)
     line = user_line(provenance)
     outermost = _outermost(place.scope).fgraph
-    clients = place.scope.fgraph.clients.get(place.variable, ())
     return Situation(
         op=op,
         operands=operands,
@@ -49,7 +48,6 @@ def situation_of(place, made, op, value, provenance):
         dtype=str(np.asarray(value).dtype),
         backward=provenance.backward is not None,
         producers=producers,
-        consumers=tuple(op_name(client.op) for client, _ in clients),
         in_scan=any(s.step is not None for s in place.scope.path),
         in_gradient_scan=any(s.forward is not None for s in place.scope.path),
         source=line.text if line is not None else "",

@@ -9,7 +9,6 @@ import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
     AllocEmpty,
     Join,
@@ -25,7 +24,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard import _facts
-from theanoguard._facts import SELECTING, holds_nonfinite
+from theanoguard._facts import RANGES, SELECTING, holds_nonfinite
 from theanoguard._pytensor import IfElse, advanced_increment_ops
 
 WRITING = (IncSubtensor, *advanced_increment_ops)
@@ -60,14 +59,7 @@ def only_selects(node):
 
 # The largest magnitude of the result of a scalar operation on real numbers that are not infinite.
 BOUNDS = {
-    psm.Sigmoid: 1.0,
-    ps.Tanh: 1.0,
-    ps.Sin: 1.0,
-    ps.Cos: 1.0,
-    ps.Sign: 1.0,
-    psm.Erf: 1.0,
-    psm.Erfc: 2.0,
-    ps.ArcTan: 2.0,
+    **{kind: max(-lowest, highest) for kind, (lowest, highest) in RANGES.items()},
     ps.ArcSin: 2.0,
     ps.ArcCos: 4.0,
     ps.ArcTan2: 4.0,

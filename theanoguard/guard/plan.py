@@ -13,7 +13,6 @@ from pytensor.compile.ops import DeepCopyOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
-from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -32,7 +31,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._facts import SELECTING
+from theanoguard._facts import RANGES, SELECTING
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import (
     IfElse,
@@ -46,12 +45,9 @@ from theanoguard._pytensor import (
 
 # Scalar operations with a bounded result for every operand that is not NaN.
 BOUNDED = {
-    psm.Sigmoid: 1.0,
-    ps.Tanh: 1.0,
-    psm.Erf: 1.0,
-    psm.Erfc: 2.0,
-    ps.Sign: 1.0,
-    ps.ArcTan: 2.0,
+    kind: max(-lowest, highest)
+    for kind, (lowest, highest) in RANGES.items()
+    if kind not in (ps.Sin, ps.Cos)  # of an Inf they make a NaN
 }
 
 # Operations that copy elements of their first input, ...
@@ -335,8 +331,6 @@ class Plan:
         Nodes with an inner graph that is guarded itself.
     whole_inner : collection of Apply
         Those of them whose outputs are clean if their inputs are.
-    clean_inputs : bool
-        For an inner graph: whether what enters it has been checked outside.
     is_inner : bool
         Inner graphs do not check their inputs.
 
@@ -361,7 +355,6 @@ class Plan:
         updated=(),
         guarded_inner=(),
         whole_inner=(),
-        clean_inputs=True,
         is_inner=False,
     ):
         self.fgraph = fgraph
@@ -369,7 +362,6 @@ class Plan:
         self.policy = policy
         self.guarded_inner = set(guarded_inner)
         self.whole_inner = set(whole_inner)
-        self.clean_inputs = clean_inputs
         self.dropped = {}
         self.unwritten = set()
         self._written_clean = set()  # of these, those into which nothing bad has been written
@@ -398,8 +390,7 @@ class Plan:
         policy = self.policy
         for variable in self.fgraph.inputs:
             if is_inner:
-                if self.clean_inputs:
-                    self._clean.add(variable)
+                self._clean.add(variable)
             elif self._is_checkable(variable):
                 self.inputs.append(variable)
                 self._clean.add(variable)

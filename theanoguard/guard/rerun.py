@@ -134,7 +134,6 @@ class SecondRun:
         self._seen = set()
         self._names = {}  # by graph, the variables with the tags that they lost
         self._tainted = {}  # by replay and variable, which elements come from a reported one
-        self._n_before = {}  # by node with an inner graph, how much had been seen before it
 
     def what_enters(self):
         """Return the observations of what enters the call, which need no run."""

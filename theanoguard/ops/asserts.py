@@ -30,7 +30,7 @@ from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._provenance import source_line
-from theanoguard._pytensor import join_rewrite
+from theanoguard._pytensor import input_shapes, join_rewrite
 
 __all__ = [
     "Assert",
@@ -390,9 +390,7 @@ class Assert(COp):
         return (1,)
 
     def infer_shape(self, *args):
-        # PyTensor 3.0 passes the graph first, 3.3 does not.
-        _node, input_shapes = args[-2:]
-        return [input_shapes[0]]
+        return input_shapes(args)[:1]
 
     def connection_pattern(self, node):
         return [[True]] + [[False]] * (len(node.inputs) - 1)

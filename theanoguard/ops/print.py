@@ -26,7 +26,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._pytensor import IfElse
+from theanoguard._pytensor import IfElse, input_shapes
 from theanoguard._pytensor.on_demand import LoadModule
 
 
@@ -142,9 +142,7 @@ class After(Op):
         output_storage[0][0] = inputs[0]
 
     def infer_shape(self, *args):
-        # PyTensor 3.0 passes the graph first, 3.3 does not.
-        _node, input_shapes = args[-2:]
-        return [input_shapes[0]]
+        return input_shapes(args)[:1]
 
     def do_constant_folding(self, fgraph, node):
         return False

@@ -15,6 +15,8 @@ from pytensor.graph.basic import Apply
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
+from theanoguard._pytensor import input_shapes
+
 FLOATS = ("float32", "float64")
 
 
@@ -405,9 +407,7 @@ class ScaleEach(_OverArrays):
         return [for_factors, *ScaleEach(self.n)(factors, *flows, return_list=True)]
 
     def infer_shape(self, *args):
-        # PyTensor 3.0 passes the graph first, 3.3 does not.
-        _node, input_shapes = args[-2:]
-        return input_shapes[1:]
+        return input_shapes(args)[1:]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
+from theanoguard._pytensor import input_shapes
 from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import open_log
@@ -107,9 +108,7 @@ class Observe(Op):
         return output_gradients
 
     def infer_shape(self, *args):
-        # PyTensor 3.0 passes the graph first, 3.3 does not.
-        _node, input_shapes = args[-2:]
-        return input_shapes
+        return input_shapes(args)
 
     def do_constant_folding(self, fgraph, node):
         return False
