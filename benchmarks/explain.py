@@ -47,7 +47,7 @@ def backward(n_nodes):
     x, scale = pt.dvector("x"), pt.dscalar("scale")
     # (six to eight nodes of the gradient belong to each pair of the chain)
     loss = pt.sqrt((chain_of(x, n_nodes // 5) * scale).sum())
-    return pytensor.function([x, scale], pytensor.grad(loss, x), mode=MODE), "true_div"
+    return pytensor.function([x, scale], pytensor.grad(loss, x), mode=MODE), "division"
 
 
 def measure(build, n_nodes, repeats):
