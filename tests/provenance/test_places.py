@@ -18,6 +18,7 @@ from theanoguard import GuardMode, provenance
 from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.places import place_text, source_lines
 from theanoguard._pytensor import recording
+from theanoguard.explain import render_text
 
 HERE = Path(__file__)
 
@@ -220,3 +221,83 @@ def test_operands_are_written_as_in_the_code():
     assert found.cause.name == "gain"
     assert [o.name for o in found.cause.operands] == ["predicted", "total"]
     assert place_text(found.cause.source).endswith("in step")
+
+
+# ---------------------------------------------------------------- names and places in reports
+
+
+def test_steps_of_a_fused_formula_in_a_fused_formula():
+    x = pt.dvector("x")
+    twice = pt.log(pt.log(x))
+    cause = caught([x], twice.sum(), np.array([3.0, 0.5])).cause
+    [operand] = cause.operands
+    assert (operand.name, cause.name) == ("log(x)", "twice")
+
+
+def test_an_operation_is_called_as_it_is_written():
+    x = pt.dvector("x")
+    p = pt.sigmoid(x) * 1.2
+    cause = caught([x], pt.log(1 - p), np.array([0.0, 3.0])).cause
+    assert cause.op == "log"
+    assert [operand.name for operand in cause.operands] == ["1 - p"]
+    assert cause.operands[0].value < 0
+
+
+def test_elements_are_counted_in_the_users_dimensions():
+    x = pt.dmatrix("x")
+    total = x.sum()
+    share = x / total
+    explanation = caught([x], share, np.zeros((2, 2)))
+    lines = str(explanation.cause.operands)
+    assert explanation.cause.operands[1].index == (), lines
+    assert "total = 0.0" in render_text(explanation.event, explanation)
+
+
+def test_an_element_of_a_formula_is_in_parentheses():
+    x, w = pt.dmatrix("x"), pt.dmatrix("w")
+    ratio = x / (x @ w)
+    explanation = caught([x, w], pt.cumsum(ratio, axis=0), np.zeros((2, 2)), np.ones((2, 2)))
+    assert "(x @ w)[0, 0] = 0.0" in render_text(explanation.event, explanation)
+
+
+def test_names_that_pytensor_gives_are_not_the_users():
+    x = pt.dvector("x")
+    loss = pt.log(x).mean()
+    assert caught([x], loss, np.array([-1.0])).feeds == ("output loss",)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_line_in_the_gradient_of_a_loop(depth):
+    xs = pt.dtensor3("xs") if depth == 2 else pt.dmatrix("xs")
+    w = pt.dvector("w")
+    zero = pt.constant(0.0, dtype="float64")
+
+    def step(x, state):
+        return state * 0.5 + pt.sqrt(x @ w)  # here: the root
+
+    def outer(x, state):
+        inner = pytensor.scan(step, sequences=[x], outputs_info=[zero], return_updates=False)
+        return state + inner[-1] ** 2
+
+    body = step if depth == 1 else outer
+    states = pytensor.scan(body, sequences=[xs], outputs_info=[zero], return_updates=False)
+    values = np.ones((3, 4, 2)) if depth == 2 else np.ones((4, 2))
+    values[(1,) * depth] = 0.0
+    cause = caught([xs, w], pytensor.grad(states[-1], w), values, np.ones(2)).cause
+    assert cause.source.line == line_of("the root")
+    assert marked(cause.source) == "pt.sqrt(x @ w)"
+    assert cause.provenance.backward.forward == "Sqrt"
+
+
+def test_other_terms_of_a_sum_are_no_cause():
+    x = pt.dvector("x")
+    explanation = caught([x], pt.log(x).sum(), np.array([0.5, 0.0, -3.0]))
+    assert explanation.cause.kind == "nan"
+    assert explanation.deeper is None
+
+
+def test_the_way_ends_at_a_decomposition():
+    a = pt.dmatrix("a")
+    w, _ = pt.linalg.eigh(a)
+    points = caught([a], pt.log(w).sum(), -np.eye(2)).waypoints
+    assert all(point.kind != "input" for point in points)

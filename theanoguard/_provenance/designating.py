@@ -208,7 +208,9 @@ class Designations:
         """Return whether a variable is the value of an expression, and no step on the way."""
         if applies(found.op, variable.owner.op):
             return True
-        if not self._clients or any(is_between(e[0]) for t in stack_traces(variable) for e in t):
+        if variable.owner not in self.original:
+            return False  # a part of what an operation computes inside, as of softmax
+        if any(is_between(e[0]) for t in stack_traces(variable) for e in t):
             return False  # (of a function of PyMC, the line of its call says nothing of the steps)
         # (what reads it without a trace may be a part of the same call)
         readers = [user_entries(node.outputs[0]) for node, _ in self.clients(variable)]
