@@ -3,6 +3,7 @@
 PyMC is an extra: ``pip install "theanoguard[pymc]"``.  Importing this package does not import it.
 """
 
+from theanoguard.pymc.divergences import DivergenceGroup, Divergences, explain_divergences
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import mode, model_lines, spoils_sampling
 from theanoguard.pymc.records import BadTerm, ModelExplanation, SamplingError, Where
@@ -10,10 +11,13 @@ from theanoguard.pymc.running import guarding
 
 __all__ = [
     "BadTerm",
+    "DivergenceGroup",
+    "Divergences",
     "ModelExplanation",
     "SamplingError",
     "Where",
     "explain",
+    "explain_divergences",
     "guarding",
     "mode",
     "model_lines",

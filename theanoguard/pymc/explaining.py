@@ -4,9 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytensor
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar.basic import LogicalComparison
+from pytensor.tensor.random.type import RandomType
 
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import source_line
@@ -132,7 +134,7 @@ class _Explaining:
         if not any(term.error for term in bad):
             gradient, more = self._gradient()
             bad += more
-        return ModelExplanation(self.point, sums, gradient, tuple(bad))
+        return ModelExplanation(self.point, sums, gradient, tuple(bad), self._flat(gradient))
 
     def _values(self, outputs, keys):
         """Return the values of some outputs, and the bad ones among them, explained.
@@ -143,6 +145,7 @@ class _Explaining:
         mode = Mode("cvm" if config.cxx else "vm", "fast_run")
         with model_lines(), self.model, unguarded():
             fn = self.pymc.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
+        self.compiled = fn
         arguments = [self.point[v.name] for v in inputs]
         given = captured_inputs(fn, arguments, {})
         given = dict(zip(fn.maker.fgraph.inputs, given, strict=True))
@@ -175,7 +178,7 @@ class _Explaining:
             return self._term(*key, event=event, data=data)
         if key[1] is None and counts.kind == "inf" and (checks := self._failed(key[0])):
             return self._term(*key, event=event, checks=checks)
-        if key[1] is None and (data := self._outside(key[0])):
+        if key[1] is None and (data := self._outside(key[0]) or self._missing(key[0])):
             return self._term(*key, event=event, data=data)
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
         return self._term(*key, event=event, explanation=explain_trip(trip))
@@ -242,6 +245,26 @@ class _Explaining:
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
 
+    def _missing(self, name):
+        """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""
+        term = self.terms[self.names.index(name)]
+        if not any(isinstance(v.type, RandomType) for v in graph_inputs([term])):
+            return None
+        for variable in graph_inputs([term]):
+            value = getattr(variable, "data", None)
+            if isinstance(variable, SharedVariable):
+                value = variable.get_value(borrow=True)
+            if np.ndim(value) == 0 or np.asarray(value).dtype.kind != "f":
+                continue
+            rows = np.isnan(value).reshape(len(value), -1).any(axis=1)
+            if rows.any():
+                text = variable.name or f"data of shape {np.shape(value)}"
+                return (
+                    f"{text}: {int(rows.sum())} of {len(rows)} rows hold NaN, "
+                    f"the first is row {int(np.argmax(rows))}.\nLeave these rows out."
+                )
+        return None
+
     def _term(self, term, by=None, **more):
         source = source_line(self.model[term]) if term != SUM else None
         return BadTerm(term, by, source, **more)
@@ -264,7 +287,9 @@ class _Explaining:
         if not wrt:
             return {}, []
         grads = self._grad(sum(term.sum() for term in self.terms), wrt)
-        values, bad = self._values(grads, [(SUM, v.name) for v in wrt])
+        self.wrt = [v.name for v in wrt]
+        values, bad = self._values(grads, [(SUM, name) for name in self.wrt])
+        self.gradient_of = self.compiled
         gradient = dict(zip((v.name for v in wrt), values, strict=True))
         if bad:
             of_terms = self._gradients_of_terms(
@@ -273,6 +298,24 @@ class _Explaining:
             explained = {term.by for term in of_terms}
             bad = [*of_terms, *(b for b in bad if b.by not in explained)]
         return gradient, bad
+
+    def _flat(self, gradient):
+        """Return the elements by which the gradient is 0 here, and at a point nearby as well."""
+        if not any(np.size(value) and np.any(value == 0) for value in gradient.values()):
+            return ()
+        rng = np.random.default_rng(0)
+        near = [
+            np.asarray(value + rng.uniform(0.1, 0.3, size=np.shape(value)), value.dtype)
+            if name in gradient
+            else value
+            for name, value in self.point.items()
+        ]
+        flat = []
+        for name, value in zip(self.wrt, self.gradient_of(*near), strict=True):
+            both = np.argwhere((np.asarray(value) == 0) & (np.asarray(gradient[name]) == 0))
+            if len(both):
+                flat.append(f"{name}{[int(i) for i in both[0]] or ''}")
+        return tuple(flat)
 
     def _gradients_of_terms(self, wrt):
         keys, grads = [], []

@@ -17,7 +17,10 @@ from theanoguard.guard.policy import arrays_in
 # Methods of a model, and files of PyMC, that build graphs from what the model is made of: who calls
 # them has not written what they build.
 BUILDING = ("logp", "dlogp", "d2logp", "logp_dlogp_function", "compile_fn", "initial_point")
-FILES = tuple(f"/pymc/{part}/" for part in ("sampling", "step_methods", "tuning", "variational"))
+FILES = (
+    *(f"/pymc/{part}/" for part in ("sampling", "step_methods", "tuning", "variational")),
+    "/theanoguard/pymc/",
+)
 
 
 @contextmanager

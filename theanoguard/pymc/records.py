@@ -102,12 +102,15 @@ class ModelExplanation:
         could not be computed.
     bad : tuple of BadTerm
         Terms first, in the order of the model, then gradients.
+    flat : tuple of str
+        Elements of the value variables that the log-density does not depend on around the point.
     """
 
     point: dict[str, Any]
     terms: dict[str, float]
     gradient: dict[str, Any]
     bad: tuple[BadTerm, ...]
+    flat: tuple[str, ...] = ()
 
     @property
     def ok(self):
@@ -134,7 +137,8 @@ class ModelExplanation:
     def __str__(self):
         if self.ok:
             total = number_text(sum(self.terms.values()))
-            return f"The log-density is {total} here; it and its gradient are finite."
+            head = f"The log-density is {total} here; it and its gradient are finite."
+            return "\n".join([head, *self._flat_text()])
         head = f"{len(self.bad)} bad at this point: {', '.join(b.title for b in self.bad)}."
         head = "\n".join(textwrap.wrap(printable(head), 96))
         blocks, told = [head], set()
@@ -143,7 +147,16 @@ class ModelExplanation:
             first = (bad.report or "").partition("\n")[0]
             blocks.append(f"{bad.heading}\n  as above: {first}" if first in told else str(bad))
             told |= {first} if first else set()
-        return "\n\n".join(blocks)
+        return "\n\n".join([*blocks, *self._flat_text()])
+
+    def _flat_text(self):
+        if not self.flat:
+            return []
+        names = ", ".join(self.flat)
+        return [
+            f"The gradient by {names} is 0, here and nearby: nothing pulls there, and NUTS cannot\n"
+            "adapt its mass matrix.  Give a prior that depends on it, or leave the variable out."
+        ]
 
 
 @dataclass(frozen=True)

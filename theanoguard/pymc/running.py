@@ -7,6 +7,7 @@ is asked for, by the mode or by a block, is put into them.
 import importlib
 import inspect
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -151,7 +152,7 @@ def patches() -> list[Patch]:
     ]
 
 
-_installed = []
+_installed: list[Callable[[], None]] = []
 
 
 def install() -> None:

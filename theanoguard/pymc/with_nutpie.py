@@ -132,7 +132,7 @@ def patches(compile_pymc, nutpie, guard_of):
         def _make_functions(*args, **kwargs):
             result = original(*args, **kwargs)
             if made:
-                n_dim, names, slices, shapes = result[0], *result[5]
+                n_dim, (names, slices, shapes) = result[0], result[5]
                 made[-1].layout = [
                     one for one in zip(names, slices, shapes, strict=True) if one[1].stop <= n_dim
                 ]
