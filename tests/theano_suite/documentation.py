@@ -113,7 +113,8 @@ def compare(pages, source, arguments):
     for page in pages:
         recorded = known.get(page)
         if not recorded:
-            continue  # Theano runs none of it either
+            print(f"{page}  not recorded", flush=True)
+            continue
         found = answers(page, source, arguments) or {}
         agree = {
             line: same(answer, found.get(line))
