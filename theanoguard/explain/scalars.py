@@ -128,9 +128,10 @@ def _run(fgraph, inputs, steps, around=()):
             operands = tuple(value for _, value in found)
             results = _apply(node.op, operands, [o.type for o in node.outputs])
             origins = tuple(origin for origin, _ in found)
-            first, *inside = (*around, node)
-            step = ScalarStep(node.op, first, operands, origins, results, inside=tuple(inside))
-            steps.append(step)
+            nodes = (*around, node)
+            steps.append(
+                ScalarStep(node.op, nodes[0], operands, origins, results, inside=nodes[1:])
+            )
             made = [(steps[-1], value) for value in results]
         known.update(zip(node.outputs, made, strict=True))
     return [find(v) for v in fgraph.outputs]
