@@ -256,6 +256,14 @@ def _of_exp(s):
     return s.made_by(0, "exp") or s.made_by(1, "exp")
 
 
+def _of_recurrence(s):
+    """A state is multiplied by a matrix in a loop, and not added to what comes of that.
+
+    A product that adds (Gemv) has more than two operands: a step of a differential equation.
+    """
+    return s.in_scan and "dot" in s.body and (s.op != "dot" or len(s.operands) == 2)
+
+
 def _has_switch(s):
     """Whether a switch masks what is divided, or stands in the line."""
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
@@ -434,7 +442,7 @@ _TABLE = [
     (
         "dot mul sqr pow",
         "exploding-state",
-        lambda s: s.in_scan and not s.in_gradient_scan and _overflow(s) and "dot" in s.body,
+        lambda s: _of_recurrence(s) and not s.in_gradient_scan and _overflow(s),
         "The state grows from step to step. Scale down the recurrent weights (spectral radius"
         " below 1), clip the state or the gradient, or use fewer steps.",
     ),
