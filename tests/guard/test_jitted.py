@@ -62,7 +62,8 @@ def test_what_a_loop_gives_is_not_read_again(guard):
     )
     fn = pytensor.function([x], states[::-1].reshape((3, 1)), mode=guard())
     fn(3 * ONES)
-    assert GuardMode.summary(fn).dropped["whole inner graph"] == 1
+    dropped = GuardMode.summary(fn).dropped
+    assert sum(n for rule, n in dropped.items() if "inner graph" in rule) == 1
     assert trip(fn, np.array([3.0, 3.0, -9.0])).path[0].step == 2
 
 
