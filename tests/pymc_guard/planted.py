@@ -51,15 +51,9 @@ def gradient_of_a_root_at_zero():
 
 
 @planted
-def gradient_through_a_switch():
-    a = pm.Normal("a", initval=0.5)
-    pm.Normal("y", pt.switch(a > 0, pt.log(a), a), 1.0, observed=Y)
-
-
-@planted
 def missing_covariate():
     slope = pm.Normal("slope")
-    data = pm.Data("data", np.where(X > 0.9, np.nan, X))
+    data = pt.as_tensor(np.where(X > 0.9, np.nan, X))
     pm.Normal("y", slope * data, 1.0, observed=Y)
 
 
@@ -69,13 +63,6 @@ def density_of_ones_own():
         return pt.log(rate) - rate * value
 
     pm.CustomDist("y", pm.Normal("rate", initval=0.5), logp=logp, observed=np.abs(Y))
-
-
-@planted
-def ratio_of_overflows():
-    a = pm.Normal("a", 0, 300, initval=1.0)
-    p = pt.exp(a * X) / (1 + pt.exp(a * X))
-    pm.Potential("y", pt.sum(pt.log(p + 1e-3)))
 
 
 @planted

@@ -107,6 +107,17 @@ def test_the_draws_of_a_sound_model_stay_as_they_are(sampler, settings):
             np.testing.assert_array_equal(guarded[name], plain[name])
 
 
+def test_the_draws_on_c_are_the_same_bits():
+    def draws(mode):
+        settings = {**DRAWS, "cores": 1, "nuts_sampler": "pymc"}
+        with model_of(200.0):
+            return pm.sample(**settings, compile_kwargs={"mode": mode}).posterior
+
+    plain, guarded = draws("CVM"), draws(theanoguard.pymc.mode())
+    np.testing.assert_array_equal(guarded["a"], plain["a"])
+    np.testing.assert_array_equal(guarded["s"], plain["s"])
+
+
 @pytest.mark.parametrize(
     ("sampler", "mode"),
     [
