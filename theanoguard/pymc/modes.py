@@ -70,6 +70,7 @@ def spoils_sampling(results: list[Any]) -> bool:
     Examples
     --------
     >>> import numpy as np
+    >>> from theanoguard.pymc import spoils_sampling
     >>> bad = np.array([np.nan, 1.0])
     >>> spoils_sampling([np.array(-np.inf), bad]), spoils_sampling([np.array(-3.2), bad])
     (False, True)
@@ -108,6 +109,7 @@ def mode(**settings: Any) -> GuardMode:
 
     Examples
     --------
+    >>> from theanoguard.pymc import mode
     >>> guard = mode()  # pm.sample(compile_kwargs={"mode": guard}, nuts_sampler="pymc")
     >>> guard.policy.by_result, guard.policy.big
     (True, False)
