@@ -13,7 +13,7 @@ from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
-from theanoguard import GuardMode
+from theanoguard import GuardError, GuardMode
 from theanoguard.guard.rerun import SecondRun
 
 ONES = np.ones(3)
@@ -120,6 +120,15 @@ def test_backends_to_choose_from():
         GuardMode(backend="auto")
     with pytest.raises(ValueError, match="choose backend='numba'"):
         GuardMode(linker="numba", backend="c")
+
+
+def test_an_operation_that_overwrites_its_operand_is_judged_by_what_that_was():
+    p = pt.dmatrix("p")
+    delta = p[0] - p[1]
+    r2 = (delta**2).sum()
+    fn = pytensor.function([p], delta / r2**1.5, mode=GuardMode(backend="numba"))
+    with pytest.raises(GuardError, match=r"NaN in division: 0\.0 / 0\.0"):
+        fn(np.ones((2, 2)))
 
 
 def test_a_while_loop_ends_where_it_trips():

@@ -309,8 +309,13 @@ def branch_taken(node, replay):
 @singledispatch
 def compute(op, node, replay):
     """Return the outputs of `node`, whose needed inputs are known to `replay`."""
-    values = [replay[v] for v in node.inputs]
-    for i in {i for positions in op.destroy_map.values() for i in positions}:
+    return _run_whole(node, replay)
+
+
+def _run_whole(node, replay):
+    """Run `node` as one piece, on copies of what it overwrites."""
+    values = replay.values(node.inputs)
+    for i in {i for positions in node.op.destroy_map.values() for i in positions}:
         values[i] = copy_value(values[i])
     return replay.kernels.run(node, values)
 
@@ -331,7 +336,7 @@ def _(op: IfElse, node, replay):
 @compute.register(LazyIfElse)
 def _(op, node, replay):
     if replay.kernels.runs_whole(node):
-        return replay.kernels.run(node, replay.values(node.inputs))
+        return _run_whole(node, replay)
     return replay.inner(node).outer_outputs()
 
 

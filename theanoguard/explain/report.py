@@ -9,6 +9,7 @@ import textwrap
 from dataclasses import replace
 from itertools import pairwise
 
+from theanoguard._faults import code_of
 from theanoguard._provenance.places import (
     link_to,
     place_text,
@@ -91,7 +92,14 @@ def render_failure(failure, color=False):
     ]
     if failure.hint is not None:
         blocks.append([paint(GREEN, line) for line in _wrapped(failure.hint)])
+        blocks.append([paint(DIM, line) for line in _code_line(failure.hint)])
     return _joined(blocks)
+
+
+def _code_line(hint):
+    """Return where to read more about a fault that has a page; nothing for a user's own hint."""
+    code = code_of(hint.key) if hint is not None else None
+    return [f"More: theanoguard explain {code}"] if code else []
 
 
 def _held_lines(word, held):
@@ -395,11 +403,11 @@ def _shorten(text, width):
 def _footer(event, explanation):
     cause = explanation.cause
     name = f" of {_shorten(event.function, 40)}" if event.function else ""
-    part = "backward" if cause.backward else "forward"
-    if cause.role != "node":
-        return [f"Call {event.call}{name}."]
-    goal = f", on the way to {_listed(explanation.feeds)}" if explanation.feeds else ""
-    return textwrap.wrap(f"Call {event.call}{name}, {part} pass{goal}.", text_width())
+    text = f"Call {event.call}{name}"
+    if cause.role == "node":
+        text += f", {'backward' if cause.backward else 'forward'} pass"
+        text += f", on the way to {_listed(explanation.feeds)}" if explanation.feeds else ""
+    return textwrap.wrap(" ".join([f"{text}.", *_code_line(cause.hint)]), text_width())
 
 
 def _listed(things, most=3):

@@ -4,6 +4,7 @@ Nothing that can be seen from outside happens a second time: what a node overwri
 the outputs of nodes with side effects are taken from the first run.
 """
 
+import logging
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,8 @@ from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.policy import arrays_in
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, reached
+
+logger = logging.getLogger("theanoguard")
 
 HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
@@ -250,8 +253,18 @@ class SecondRun:
     def _made_inside(self, replay, node, outputs, silent):
         """Judge an inner graph that ran as one piece by the operations in it.
 
-        What one of them made bad counts where it reaches an output.
+        What one of them made bad counts where it reaches an output.  If one of them cannot run by
+        itself (on Numba, a random draw that is compiled only with what prepares it), the whole
+        piece is judged like any other node.
         """
+        try:
+            return self._made_by_steps(replay, node, outputs, silent)
+        except Exception:
+            logger.debug("theanoguard: %s is judged as one piece", node, exc_info=True)
+            inputs = [replay[v] for v in node.inputs]
+            return made_bad(node, inputs, outputs, self.policy, silent, self.constants)
+
+    def _made_by_steps(self, replay, node, outputs, silent):
         inner = replay.child(inner_graph(node.op), replay.values(node.inputs), node)
         inner.watch = None
         unseen = {
