@@ -20,6 +20,7 @@ from theanoguard._pytensor.files import is_between
 
 # What the user writes for an operation whose class or name is another.
 _WRITTEN = {
+    "astype": {"cast"},
     "digamma": {"psi"},
     "square": {"sqr"},
     "getitem": {"subtensor", "advancedsubtensor", "advancedsubtensor1", "advancedbooleansubtensor"},
@@ -72,9 +73,18 @@ def applies(written, op):
     >>> applies("digamma", pt.digamma(x).owner.op), applies("mean", x.sum().owner.op)
     (True, False)
     """
-    if written is None:
-        return False
-    found, name = operation_of(op), _plain(written)
+    return written is not None and is_written(written, operation_of(op))
+
+
+def is_written(written, name):
+    """Return whether the operation called `name` is what the user's code calls `written`.
+
+    Examples
+    --------
+    >>> is_written("where", "switch"), is_written("softmax", "sub")
+    (True, False)
+    """
+    found, name = _plain(name), _plain(written)
     return found == name or found in _WRITTEN.get(name, ())
 
 

@@ -4,12 +4,14 @@ The answer first: what happened, with which values, where in the user's code, wh
 then the way from the inputs.  Never a dump of the graph.
 """
 
+import ast
 import re
 import textwrap
 from dataclasses import replace
 from itertools import pairwise
 
 from theanoguard._faults import code_of
+from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import (
     link_to,
     place_text,
@@ -187,7 +189,27 @@ def title(cause):
         return f"{word}{value} came in with the {held} {cause.name}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
-    return f"{word} in {shown_op(cause.op)}{backward}: {cause.expression}{value}{at}"
+    called = None if cause.backward else _called(cause.source)
+    names = (cause.op, shown_op(cause.op))
+    if called is None or any(is_written(called, name) for name in names):
+        where = f"in {shown_op(cause.op)}{backward}"
+    else:
+        where = f"inside {called}"
+    return f"{word} {where}: {cause.expression}{value}{at}"
+
+
+def _called(source):
+    """Return the name of the function that the marked expression calls, such as ``"softmax"``."""
+    if source is None or source.marked is None:
+        return None
+    begin, end = source.marked
+    try:
+        call = ast.parse(source.text[begin:end], mode="eval").body
+    except SyntaxError:  # an expression over several lines
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    return getattr(call.func, "attr", getattr(call.func, "id", None))
 
 
 def _element(index, shape):
