@@ -42,6 +42,9 @@ MAX_ELEMENTS = 1_000_000
 MAX_RUNS = 2_000
 """Steps of loops in which an operation is looked for."""
 
+MAX_STEPS = 20_000
+"""Steps that a loop of the function may have; as built, it stores all of them."""
+
 
 def has_body(op):
     """Return whether an operation has an inner graph that the user has written.
@@ -194,6 +197,14 @@ class AsBuilt:
         return Replay(
             None, {**values, **dict(known)}, self._kernels, watch=watch, graphs=self._graphs
         )
+
+    def has_long_loops(self):
+        """Return whether a loop has too many steps to be run again, or unknown ones."""
+        loops = [node for node in self.copies.values() if isinstance(node.op, Scan)]
+        try:
+            return any(self._replay.value(node.inputs[0]) > MAX_STEPS for node in loops)
+        except NotRun:
+            return True
 
     def is_bad(self, value):
         """Return whether a value holds what the guard reports, or is not finite."""
@@ -518,4 +529,5 @@ def as_built(trip, mask):
         return None
     if sum(np.size(v) for v in trip.inputs.values()) > MAX_ELEMENTS:
         return None
-    return AsBuilt(trip, mask)
+    graph = AsBuilt(trip, mask)
+    return None if graph.has_long_loops() else graph
