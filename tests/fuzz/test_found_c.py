@@ -56,6 +56,7 @@ def test_what_enters_shows_where_the_flags_mean_nothing():
             assert caught.value.event.role == "shared"
 
 
+@pytest.mark.usefixtures("needs_cxx")  # without it nothing raises flags
 def test_another_error_teaches_nothing():
     """An error message computes with NumPy: flags that are raised then are no node's."""
     x, y = pt.dvectors("x", "y")
@@ -66,6 +67,7 @@ def test_another_error_teaches_nothing():
     assert fn.vm.guard.plan.flags_work
 
 
+@pytest.mark.usefixtures("needs_cxx")
 def test_flags_that_nobody_explains():
     """A few of them are a signal handler's; many are not."""
     x = pt.dvector("x")

@@ -108,7 +108,7 @@ def test_none_is_a_value(shim, T, x):
     y = T.dscalar("y")
     f = shim.function([x, y], T.basic.default(x, y), mode=FAST)
     assert (f(1.0, 2.0), f(None, 2.0), f(1.0, None)) == (1.0, 2.0, 1.0)
-    with pytest.raises(TypeError, match="Missing input: y"):
+    with pytest.raises(TypeError, match="Missing required input: y"):
         f(None)
     with pytest.raises(TypeError, match="Multiple values for input: x"):
         f(None, x=1.0)
