@@ -13,7 +13,7 @@ from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
-from theanoguard import GuardError, GuardMode
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.guard.rerun import SecondRun
 
 ONES = np.ones(3)
@@ -129,6 +129,13 @@ def test_an_operation_that_overwrites_its_operand_is_judged_by_what_that_was():
     fn = pytensor.function([p], delta / r2**1.5, mode=GuardMode(backend="numba"))
     with pytest.raises(GuardError, match=r"NaN in division: 0\.0 / 0\.0"):
         fn(np.ones((2, 2)))
+
+
+def test_a_maximum_of_nothing_but_nan_is_no_second_fault():
+    x = pt.fmatrix("x")
+    fn = pytensor.function([x], (-x).max(), mode=numba_guard(action="record"))
+    fn(np.full((2, 3), np.nan, "float32"))  # (NaN, and -inf on PyTensor 3.0)
+    assert [(event.role, event.kind) for event in events_of(fn)] == [("input", "nan")]
 
 
 def test_a_while_loop_ends_where_it_trips():

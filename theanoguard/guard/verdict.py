@@ -156,9 +156,13 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
 
 
 def _excuses(kind, array, policy):
-    """Return which elements of an operand excuse a bad element of `kind` that they decide."""
+    """Return which elements of an operand excuse a bad element of `kind` that they decide.
+
+    A NaN that has been reported excuses an Inf, too: Numba's maximum of nothing but NaN is -inf.
+    """
     nan, inf, big = policy.kinds(array, everything=True)
-    return {"nan": nan, "inf": inf, "big": inf | big}[kind]
+    known = nan & policy.nan
+    return {"nan": nan, "inf": inf | known, "big": inf | big | known}[kind]
 
 
 # ---------------------------------------------------------------- from operands to outputs
