@@ -21,6 +21,11 @@ from theanoguard.explain import Explanation, render_text
 MODELS = [(path, name) for path in KINDS for name in load(path).TRUTH]
 
 OTHERWISE_ON = {
+    "numba": {
+        "half_precision": "Numba has no float16",
+        "gumbel_of_a_bound": "the logarithm is fused with the maximum, which leaves its -inf out",
+        "variance_by_moments": "Numba sums in another order, and the variance comes out positive",
+    },
     "jax": {
         "sparse_graphs": "PyTensor has no sparse variables with JAX",
         "gradient_of_root_in_a_loop": "JAX does not know the shapes of this loop",
