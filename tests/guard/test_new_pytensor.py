@@ -52,7 +52,7 @@ def test_the_result_of_an_optimizer_is_checked():
     x, lowest = pt.dscalar("x"), pt.dscalar("lowest")
     found, _ = optimize.minimize_scalar(pt.log(x - lowest) ** 2, x)
     f = pytensor.function([x, lowest], found, mode=GuardMode())
-    with pytest.raises(GuardError, match="NaN in minimizeScalarOp"):
+    with pytest.raises(GuardError, match="NaN inside minimize_scalar"):
         f(1.0, 1e9)
 
 

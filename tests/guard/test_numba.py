@@ -418,4 +418,5 @@ def test_one_piece_is_judged_by_the_element():
     kept = np.array([[1, 1], [0, 0]], "int8")
     np.testing.assert_array_equal(fn(np.ones((2, 2)), kept), [0.0, -np.inf])
     event = trip(fn, np.array([[-1.0, 1.0], [1.0, 1.0]]), kept)
-    assert (event.kind, event.first_index, event.n_bad) == ("nan", (0,), 1)
+    assert (event.kind, event.n_bad) == ("nan", 1)
+    assert event.first_index in [(0,), (0, 0)]  # (PyTensor 3.0 does not fuse the maximum)
