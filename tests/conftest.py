@@ -1,4 +1,5 @@
 import difflib
+import signal
 from pathlib import Path
 
 import auditing
@@ -37,6 +38,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A job in the background of a shell ignores Ctrl-C, and so would what the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     backend = config.getoption("--backend")
     theanoguard.GuardMode.__init__.__kwdefaults__["backend"] = backend
     if config.getoption("--audit"):
