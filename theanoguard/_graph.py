@@ -1,9 +1,10 @@
-"""What is asked about single variables of a graph."""
+"""What is asked about single variables and operations of a graph."""
 
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
@@ -39,3 +40,16 @@ def constant_number(variable):
         value = np.asarray(variable.data)
         return value.item() if value.dtype.kind in "fiub" else None
     return None
+
+
+def scan_of(op, inputs, outputs):
+    """Return a loop like the Scan `op`, with another inner graph."""
+    return Scan(
+        inputs,
+        outputs,
+        op.info,
+        mode=op.mode,
+        truncate_gradient=op.truncate_gradient,
+        name=op.name,
+        allow_gc=op.allow_gc,
+    )

@@ -170,7 +170,7 @@ def check(kind, dtype, backend, n_points):
         if found is None:
             pytest.skip(f"{name_of(kind)} of {dtype} is not compiled, or is no float")
         fn, n, listed = found
-        # (on C as the guard reads them, which leaves out those of the x87 unit)
+        # (on C the guard does not read the flags of the x87 unit)
         flags = build.load() if backend == "cvm" else AllFlags()
         missed = made_without_flag(fn, n, dtype, combinations(dtype, n, n_points), flags)
     assert not (listed and missed), f"{len(missed)} without a flag, as {missed[:5]}"

@@ -7,7 +7,7 @@
 
 A program prints its results with ``measured.report`` and begins with a docstring: its name, its
 source and its kind, a line each.  Programs around what others wrote are not in the repository;
-``programs.json`` has what they gave.  ``--table`` shows it as it stands in ``docs/theano.rst``.
+``programs.json`` has their results.  ``--table`` prints the table of ``docs/theano.rst``.
 ``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the figures.
 """
 

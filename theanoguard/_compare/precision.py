@@ -16,6 +16,8 @@ from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
+from theanoguard._graph import scan_of
+
 FAMILIES = (("float16", "float32", "float64"), ("complex64", "complex128"))
 COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex128"}
 FIELDS = ("dtype", "acc_dtype", "out_dtype")
@@ -173,13 +175,6 @@ def _(op: OpFromGraph, node, inputs, precision):
 @_new_outputs.register
 def _(op: Scan, node, inputs, precision):
     inner = recast(op.inner_inputs, op.inner_outputs, precision)
-    new = Scan(
-        [inner[v] for v in op.inner_inputs],
-        [inner[v] for v in op.inner_outputs],
-        op.info,
-        mode=op.mode,
-        truncate_gradient=op.truncate_gradient,
-        name=op.name,
-        allow_gc=op.allow_gc,
-    )
+    new_inputs = [inner[v] for v in op.inner_inputs]
+    new = scan_of(op, new_inputs, [inner[v] for v in op.inner_outputs])
     return new.make_node(*inputs).outputs

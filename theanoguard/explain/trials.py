@@ -17,7 +17,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scan.op import Scan
 
-from theanoguard._graph import constant_number
+from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import source_place, stack_traces, tracker_of
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
@@ -113,17 +113,7 @@ def _with_graph(node, graph, outputs, new):
     inputs = [new(v) for v in node.inputs]
     if isinstance(node.op, OpFromGraph):
         return clone_replace(outputs, dict(zip(graph.inputs, inputs, strict=True)))
-    op = node.op
-    changed = Scan(
-        list(graph.inputs),
-        outputs,
-        op.info,
-        mode=op.mode,
-        truncate_gradient=op.truncate_gradient,
-        name=op.name,
-        allow_gc=op.allow_gc,
-    )
-    return changed.make_node(*inputs).outputs
+    return scan_of(node.op, list(graph.inputs), outputs).make_node(*inputs).outputs
 
 
 @dataclass(frozen=True)

@@ -36,10 +36,10 @@ from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import (
     IfElse,
     Scan,
-    advanced_increment_ops,
     advanced_subtensor_ops,
     is_numeric,
 )
+from theanoguard.guard.elements import WRITING
 
 # ---------------------------------------------------------------- what is known of an op
 
@@ -63,8 +63,6 @@ COPYING_FIRST = (
 )
 # ... of any of their inputs, or write 0 and 1.
 COPYING = (*COPYING_FIRST, Eye, Join, MakeVector)
-
-WRITING = (IncSubtensor, *advanced_increment_ops)
 
 
 @dataclass(frozen=True)

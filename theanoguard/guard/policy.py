@@ -12,6 +12,7 @@ import numpy as np
 from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
+from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 from theanoguard._values import is_sparse, kind_of
 
@@ -43,6 +44,20 @@ class Counts:
     n_posinf: int
     n_neginf: int
     n_big: int
+
+    def event(self, **place: Any) -> GuardEvent:
+        """Return the event of a value with these elements; `place` has the other fields."""
+        return GuardEvent(
+            kind=self.kind,
+            size=self.size,
+            n_nan=self.n_nan,
+            n_posinf=self.n_posinf,
+            n_neginf=self.n_neginf,
+            n_big=self.n_big,
+            first_index=self.index,
+            first_value=self.value,
+            **place,
+        )
 
 
 @dataclass(frozen=True)

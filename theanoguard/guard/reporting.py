@@ -18,7 +18,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 
 import theanoguard.explain as explaining
-from theanoguard._event import Frame, GuardEvent, PathStep, Trip
+from theanoguard._event import Frame, PathStep, Trip
 from theanoguard.explain import tracebacks
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.repeats import Repeats, beside_progress_bars, cause_of, count_text
@@ -165,8 +165,7 @@ class Reporter:
         """Return the :class:`Trip` of an observation in this function."""
         counts, variable = observation.counts, observation.variable
         node = variable.owner if observation.role == "node" else None
-        event = GuardEvent(
-            kind=counts.kind,
+        event = counts.event(
             role=observation.role,
             node=None if node is None else str(node),
             op=None if node is None else str(node.op),
@@ -174,13 +173,6 @@ class Reporter:
             output=observation.output,
             dtype=observation.dtype,
             shape=observation.shape,
-            size=counts.size,
-            n_nan=counts.n_nan,
-            n_posinf=counts.n_posinf,
-            n_neginf=counts.n_neginf,
-            n_big=counts.n_big,
-            first_index=counts.index,
-            first_value=counts.value,
             path=tuple(PathStep(str(frame.node.op), frame.step) for frame in observation.frames),
             call=self.calls,
             function=self.fgraph.name,

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar.basic import LogicalComparison
 from pytensor.tensor.random.type import RandomType
 
-from theanoguard._event import GuardEvent, Trip
+from theanoguard._event import Trip
 from theanoguard._provenance import source_line
 from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import explain as explain_trip
@@ -157,8 +157,7 @@ class _Explaining:
     def _bad(self, fn, given, key, variable, value):
         counts = self.policy.count(value)
         node = variable.owner
-        event = GuardEvent(
-            kind=counts.kind,
+        event = counts.event(
             role="node",
             node=str(node),
             op=str(node.op) if node is not None else None,
@@ -166,13 +165,6 @@ class _Explaining:
             output=0 if node is None else variable.index,
             dtype=str(value.dtype),
             shape=value.shape,
-            size=counts.size,
-            n_nan=counts.n_nan,
-            n_posinf=counts.n_posinf,
-            n_neginf=counts.n_neginf,
-            n_big=counts.n_big,
-            first_index=counts.index,
-            first_value=counts.value,
         )
         if data := self._start(variable):
             return self._term(*key, event=event, data=data)

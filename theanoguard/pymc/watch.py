@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from theanoguard._event import GuardEvent
 from theanoguard._pytensor import predefined_linkers
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.mode import BACKENDS
@@ -119,8 +118,7 @@ class Watch:
         policy = self.guard.policy
         name, value = next((n, a) for n, a in arrays if not np.isfinite(a).all())
         counts = policy.count(value, [~np.isfinite(value)])
-        event = GuardEvent(
-            kind=counts.kind,
+        event = counts.event(
             role="node",
             node=None,
             op=f"{self.sampler}'s own function",
@@ -128,13 +126,6 @@ class Watch:
             output=0,
             dtype=str(value.dtype),
             shape=value.shape,
-            size=counts.size,
-            n_nan=counts.n_nan,
-            n_posinf=counts.n_posinf,
-            n_neginf=counts.n_neginf,
-            n_big=counts.n_big,
-            first_index=counts.index,
-            first_value=counts.value,
         )
         self.guard.recorder.add(event)
         if policy.action == "raise":

@@ -658,9 +658,7 @@ def _gradient_function(function, grads):
 
 
 def _event(step, role, name, array):
-    counts = _POLICY.count(array)
-    return GuardEvent(
-        kind=counts.kind,
+    return _POLICY.count(array).event(
         role=role,
         node=None,
         op=None,
@@ -668,13 +666,6 @@ def _event(step, role, name, array):
         output=0,
         dtype=str(array.dtype),
         shape=tuple(array.shape),
-        size=counts.size,
-        n_nan=counts.n_nan,
-        n_posinf=counts.n_posinf,
-        n_neginf=counts.n_neginf,
-        n_big=counts.n_big,
-        first_index=counts.index,
-        first_value=counts.value,
         call=step.number,
     )
 
