@@ -15,7 +15,7 @@ from theanoguard.explain.naming import apply_text, name_of, number_text, number_
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
-from theanoguard.explain.repro import repro_of
+from theanoguard.explain.repro import FailingCall, repro_of
 from theanoguard.explain.scalars import ScalarStep, agrees
 from theanoguard.explain.way import way_from_inputs
 
@@ -71,7 +71,9 @@ def explain(trip, masked=False, impl=None):
         notes=_rounding_notes(first),
         fate=fate_of(outermost.replay, _outer_variables(trip)[0], mask) if masked else None,
         feeds=feeds(trip.fgraph, _outer_variables(trip)),
-        repro=repro_of(first, lambda p: display_name(p.scope, p.variable)),
+        repro=replace(
+            repro_of(first, lambda p: display_name(p.scope, p.variable)), call=FailingCall(trip)
+        ),
     )
 
 

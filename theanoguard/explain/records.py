@@ -232,13 +232,16 @@ class Explanation:
     feeds: tuple[str, ...] = ()
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
-    def save_repro(self, path: str | os.PathLike[str]) -> Path:
+    def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a standalone script that shows the fault, with its data beside it.
 
         Parameters
         ----------
         path : str or Path
             Of the script; the data file has the same name and the suffix ``.npz``.
+        as_built : bool
+            Write the whole function as the user built it, before any rewrite, not the failing
+            operation alone.
 
         Returns
         -------
@@ -250,7 +253,7 @@ class Explanation:
         ValueError
             If the fault cannot be reproduced.
         """
-        return save_repro(self, path)
+        return save_repro(self, path, as_built)
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as dictionaries, lists, strings and numbers, ready for JSON.

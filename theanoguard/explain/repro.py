@@ -1,7 +1,8 @@
 """A standalone script that shows a fault again, from the nearest sound values to the bad one.
 
 The script needs PyTensor alone, with a data file beside it.  What can be written as an
-expression is; an operation that cannot is pickled into the data file.
+expression is; an operation that cannot is pickled into the data file.  On request the script has
+the whole function instead, as the user built it, to show what the rewrites have to do with a fault.
 """
 
 import pickle
@@ -12,14 +13,16 @@ from pathlib import Path
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
 from theanoguard._files import replacing, write_atomically
+from theanoguard._provenance import tracker_of
 from theanoguard.explain.culprit import dense, fused_operands
 from theanoguard.explain.excerpt import pickle_with_source
-from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name
+from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name, shown_op
 from theanoguard.explain.scalars import ScalarStep
 
 
@@ -41,6 +44,8 @@ class Repro:
         What is pickled of the user's own, as code.
     trouble : str
         Why nothing can be saved, where neither is there.
+    call : FailingCall or None
+        The whole function; it does not outlive a pickle.
     """
 
     arrays: dict[str, np.ndarray] = field(repr=False)
@@ -49,6 +54,67 @@ class Repro:
     pickled: bytes | None = field(default=None, repr=False)
     source: str = field(default="", repr=False)
     trouble: str = ""
+    call: "FailingCall | None" = field(default=None, repr=False)
+
+
+class FailingCall:
+    """The function of a failing call as the user built it, with the values of the call.
+
+    Parameters
+    ----------
+    trip : Trip
+    """
+
+    def __init__(self, trip):
+        self._trip = trip
+
+    def __reduce__(self):  # (the function and the values of its inputs stay in their process)
+        return _nothing, ()
+
+    def pickled(self):
+        """Return the graph with its values as bytes, and the source of what is the user's own.
+
+        The graph is a list, since pickle goes into linked variables by recursion.
+
+        Raises
+        ------
+        ValueError
+            If it is not known, or an operation or a value cannot be pickled.
+        """
+        trip, tracker = self._trip, tracker_of(self._trip.fgraph)
+        if tracker is None:
+            raise ValueError(
+                "the function as it was built is not known.\nCompile it with GuardMode, or save"
+                " the failing operation alone: save_repro(path)."
+            )
+        outputs, copies = tracker.before()
+        equal = [v for v in tracker.equals(trip.variable) if v.owner is not None]
+        shown = [copies[v.owner].outputs[v.index] for v in equal] + outputs
+        leaves, steps, position = [], [], {}
+
+        def position_of(variable):
+            if variable not in position:
+                is_constant = isinstance(variable, Constant)
+                value = variable.data if is_constant else trip.inputs.get(variable)
+                if value is None and not is_constant:
+                    value = variable.get_value()
+                leaves.append((variable.type, variable.name, value, is_constant))
+                position[variable] = ("leaf", len(leaves) - 1)
+            return position[variable]
+
+        for i, node in enumerate(toposort(shown)):
+            read = [position_of(v) for v in node.inputs]
+            steps.append((node.op, read, [(v.type, v.name) for v in node.outputs]))
+            position.update({v: (i, j) for j, v in enumerate(node.outputs)})
+        wanted = list(dict.fromkeys(position_of(v) for v in shown))
+        try:
+            return pickle_with_source((leaves, steps, wanted))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ValueError(f"the function cannot be pickled: {error}") from error
+
+
+def _nothing():
+    return None
 
 
 def repro_of(origin, display_name):
@@ -233,7 +299,7 @@ from pytensor.compile.mode import Mode
 data = np.load(Path(__file__).with_name({data!r}), allow_pickle=False)
 {build}
 mode = Mode("cvm" if pytensor.config.cxx else "py", None)
-function = pytensor.function(inputs, output, mode=mode)
+function = pytensor.function(inputs, output, mode=mode, accept_inplace=True)
 value = np.asarray(function(*values))
 bad = np.argwhere({test})
 if not len(bad):
@@ -252,7 +318,10 @@ values = [data[v] for v in ({keys})]"""
 PICKLED = """# This operation has no short form in Python: it is pickled in the data file.
 op, kept, position = {loads}(data["pickled"].tobytes())
 variables = [kind() if value is None else kind.make_constant(value) for kind, value in kept]
-output = op.make_node(*variables).outputs[position]
+overwritten = {{i for read in op.destroy_map.values() for i in read}}
+copied = pytensor.compile.ops.deep_copy_op
+operands = [copied(v) if i in overwritten else v for i, v in enumerate(variables)]
+output = op.make_node(*operands).outputs[position]
 inputs = [v for v, (_, value) in zip(variables, kept) if value is None]
 given = [data[f"x{{i}}"] for i, (_, value) in enumerate(kept) if value is None]
 values = [v.type.filter(value, allow_downcast=True) for v, value in zip(inputs, given)]"""
@@ -280,7 +349,57 @@ TESTS = {
 }
 
 
-def save_repro(explanation, path):
+WHOLE = '''"""{title}
+
+{where}The whole function as the program built it, before any rewrite.  Needs PyTensor alone; the
+graph and the values are in {data} beside this file.  Compiles with PyTensor's default mode, or
+with the one named on the command line: python {script} CVM
+Exits with status 1 if the fault shows.
+"""
+
+import io
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytensor
+from pytensor.graph.basic import Apply
+
+data = np.load(Path(__file__).with_name({data!r}), allow_pickle=False)
+{source}leaves, steps, wanted = {loads}(data["pickled"].tobytes())
+inputs, values, variables = [], [], {{}}
+for i, (kind, name, value, is_constant) in enumerate(leaves):
+    variables["leaf", i] = kind.make_constant(value) if is_constant else kind(name)
+    if not is_constant:
+        inputs.append(variables["leaf", i])
+        values.append(value)
+for i, (op, read, made) in enumerate(steps):
+    outputs = [kind(name) for kind, name in made]
+    node = Apply(op, [variables[v] for v in read], outputs)
+    variables.update({{(i, j): v for j, v in enumerate(node.outputs)}})
+
+mode = sys.argv[1] if len(sys.argv) > 1 else None
+outputs = [variables[v] for v in wanted]
+function = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+status = 0
+for position, value in enumerate(function(*values)):
+    if np.asarray(value).dtype.kind not in "fc":
+        continue
+    bad = np.argwhere({test})
+    if len(bad):
+        status = 1
+        index = tuple(int(i) for i in bad[0])
+        bad_value = np.asarray(value)[index]
+        print(f"output {{position}} ({{outputs[position]}}): {{bad_value}} at element {{index}};"
+              f" {{len(bad)}} of {{np.size(value)}} elements")
+if not status:
+    print("no output is bad; a value inside may be, if the rest of the function masks it")
+sys.exit(status)
+'''
+
+
+def save_repro(explanation, path, as_built=False):
     """Write a standalone script that shows a fault, and its data file.
 
     Parameters
@@ -288,6 +407,8 @@ def save_repro(explanation, path):
     explanation : Explanation
     path : str or Path
         Of the script; the data go beside it, with the suffix ``.npz``.
+    as_built : bool
+        Write the whole function as the user built it, not the failing operation alone.
 
     Returns
     -------
@@ -297,10 +418,12 @@ def save_repro(explanation, path):
     Raises
     ------
     ValueError
-        If the trip could not be reproduced in the first place, or its operation can be neither
-        written down nor pickled.
+        If the trip could not be reproduced in the first place, or what is to be saved can be
+        neither written down nor pickled.
     """
     repro = explanation.repro
+    if as_built:
+        return _save_function(explanation, Path(path))
     if repro is None or repro.trouble:
         why = repro.trouble if repro else "running the call again did not show it"
         raise ValueError(f"no reproduction of this trip can be saved: {why}.")
@@ -314,6 +437,44 @@ def save_repro(explanation, path):
     text = script_text(explanation, data.name)
     write_atomically(path, text.encode())
     return path
+
+
+def _save_function(explanation, path):
+    """Write the script of the whole function, and its data file."""
+    call = explanation.repro.call if explanation.repro is not None else None
+    if call is None:
+        raise ValueError(
+            "the function as it was built is at hand only in the process that raised the error,"
+            " and only where running the call again showed the fault.\n"
+            "Save it there: error.save_repro(path, as_built=True)."
+        )
+    pickled, source = call.pickled()
+    data = path.with_suffix(".npz")
+    with replacing(data) as file:
+        np.savez(file, pickled=np.frombuffer(pickled, dtype=np.uint8))
+    title, where = _heading(explanation.cause)
+    text = WHOLE.format(
+        title=title,
+        where=where,
+        data=data.name,
+        script=path.name,
+        source=WITH_SOURCE.format(source=source).lstrip("\n") if source else "",
+        loads="loads" if source else "pickle.loads",
+        test=_test_of(explanation.cause),
+    )
+    write_atomically(path, text.encode())
+    return path
+
+
+def _heading(cause):
+    """Return the first line of a script, and the one that says where the fault is."""
+    where = f"From {cause.source}\n" if cause.source is not None else ""
+    what = shown_op(cause.op) if cause.op else cause.role
+    return _harmless(f"{cause.kind} in {what}: {cause.expression}"), _harmless(where)
+
+
+def _test_of(cause):
+    return TESTS[cause.kind].format(limit=abs(np.asarray(cause.value).item()))
 
 
 def script_text(explanation, data):
@@ -330,14 +491,14 @@ def script_text(explanation, data):
         build = WITH_SOURCE.format(source=repro.source) + PICKLED.format(loads="loads")
     else:
         build = PICKLED.format(loads="pickle.loads")
-    where = f"From {cause.source}\n" if cause.source is not None else ""
+    title, where = _heading(cause)
     return SCRIPT.format(
-        title=_harmless(f"{cause.kind} in {cause.op or cause.role}: {cause.expression}"),
-        where=_harmless(where),
+        title=title,
+        where=where,
         data=data,
         imports="import io\nimport pickle\n" if repro.pickled is not None else "",
         build=build,
-        test=TESTS[cause.kind].format(limit=abs(np.asarray(cause.value).item())),
+        test=_test_of(cause),
     )
 
 

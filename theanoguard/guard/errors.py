@@ -38,13 +38,16 @@ class GuardError(TheanoguardError, AssertionError):
         self.event = event
         self.explanation = explanation
 
-    def save_repro(self, path: str | os.PathLike[str]) -> Path:
+    def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a script that shows the fault again with PyTensor alone, its data beside it.
 
         Parameters
         ----------
         path : str or path-like
             Of the script, which ends in ``.py``.
+        as_built : bool
+            Write the whole function as you built it, before any rewrite, not the failing
+            operation alone.
 
         Raises
         ------
@@ -56,7 +59,7 @@ class GuardError(TheanoguardError, AssertionError):
                 "this trip has no explanation, and nothing can be reproduced from it.\n"
                 "Call the function again on the same inputs, and save the error of that call."
             )
-        return self.explanation.save_repro(path)
+        return self.explanation.save_repro(path, as_built)
 
     def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
