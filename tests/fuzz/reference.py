@@ -8,11 +8,15 @@ Every element of each output is compared with the elements of the operands that 
   it enters with an input or a shared variable.  A constant, a copy and a choice are none.
 
 With ``origin=False`` every NaN, infinite or big element of an output is an error.
+
+A backend rounds otherwise than the code that runs here.  :meth:`Reference.judge_rounded` computes
+the call several times with other rounding errors: what is in error each time is certain, and what
+is in error now and then is possible.
 """
 
 import copy
-from dataclasses import dataclass, field
-from functools import singledispatch
+from dataclasses import dataclass, field, replace
+from functools import reduce, singledispatch
 from types import SimpleNamespace
 
 import numpy as np
@@ -49,7 +53,10 @@ except ImportError:  # before PyTensor 3.3
     LazyIfElse = None
 
 KINDS = ("nan", "inf", "big")
+FLOATS = ("float16", "float32", "float64")
 MOST_ELEMENTS = 64  # of a fused operation that are computed again, one by one
+ROUNDED_RUNS = 8
+ULPS = 8  # by which an operation may round otherwise
 
 COPYING = (
     Alloc,
@@ -194,8 +201,8 @@ class Verdict:
     ----------
     findings : list of Finding
         In an order in which the nodes can run.
-    outputs : list
-        Of the graph, updates included.
+    outputs : list of list
+        Of the graph, updates included, in each run that was made.
     """
 
     findings: list = field(default_factory=list)
@@ -208,6 +215,31 @@ class Verdict:
     def first(self):
         """Return the findings in error that follow from no other."""
         return [finding for finding in self.certain if not finding.follows]
+
+
+def agreed(verdicts):
+    """Return the verdict on a call from those on several runs of it.
+
+    An element is in error for certain if it is so in each run, and it may be if it is, or may be,
+    in one.
+    """
+    by_place = [
+        {(f.role, f.name, f.output, f.path, f.value.shape): f for f in verdict.findings}
+        for verdict in verdicts
+    ]
+    result = Verdict(outputs=[outs for verdict in verdicts for outs in verdict.outputs])
+    for place in dict.fromkeys(place for found in by_place for place in found):
+        runs = [found.get(place) for found in by_place]
+        there = [f for f in runs if f is not None]
+        certain = np.logical_and.reduce([f.certain for f in there])
+        if len(there) < len(runs):
+            certain = np.zeros_like(certain)
+        either = np.logical_or.reduce([f.certain | f.possible for f in there])
+        follows = all(f.follows for f in there)
+        result.findings.append(
+            replace(there[0], certain=certain, possible=either & ~certain, follows=follows)
+        )
+    return result
 
 
 # ---------------------------------------------------------------- running nodes
@@ -234,20 +266,40 @@ class Reference:
         self.kernels = {}
         self.orders = {}
         self.inner_graphs = {}
-        self.bodies = {}
+        self.steps = {}
+        self.given = {}
+        self.rounding = None
 
     def judge(self, inputs):
         """Return the :class:`Verdict` on a call with these arguments."""
+        given = iter(inputs)
+        containers = zip(self.fgraph.inputs, self.fn.input_storage, strict=True)
+        self.given = {
+            v: copy_value(container.storage[0] if container.implicit else next(given))
+            for v, container in containers
+        }
+        return self.run_once()
+
+    def judge_rounded(self):
+        """Judge the call that was judged last, whatever the operations round to."""
+        verdicts = [self.run_once()]
+        for seed in range(ROUNDED_RUNS):
+            self.rounding = Rounding(seed)
+            try:
+                verdicts.append(self.run_once())
+            finally:
+                self.rounding = None
+        return agreed(verdicts)
+
+    def run_once(self):
         verdict = Verdict()
         values, tainted = {}, set()
-        given = iter(inputs)
         with np.errstate(all="ignore"):
-            for variable, container in zip(self.fgraph.inputs, self.fn.input_storage, strict=True):
-                value = container.storage[0] if container.implicit else next(given)
+            for variable, value in self.given.items():
                 values[variable] = copy_value(value)
                 if self.enters(variable, value, verdict):
                     tainted.add(variable)
-            verdict.outputs = self.evaluate(self.fgraph, values, tainted, (), verdict)[0]
+            verdict.outputs = [self.evaluate(self.fgraph, values, tainted, (), verdict)[0]]
         return verdict
 
     def constants(self):
@@ -504,12 +556,35 @@ class Reference:
             return [np.zeros([int(n) for n in ins], node.op.dtype)]
         if type(node.op).__name__ == "JAXShapeTuple":  # which only JAX can run
             return [np.array([int(n) for n in ins])]
+        if self.rounding is not None:
+            return self.rounding.run(self, node, ins)
+        return self.run_kernel(node, ins)
+
+    def run_kernel(self, node, ins):
+        """Run the code of a node's operation, out of place."""
         kernel = self.kernels.get(node)
         if kernel is None:
             kernel = self.kernels[node] = make_kernel(node, self.impl)
         overwritten = {i for where in node.op.destroy_map.values() for i in where}
         ins = [copy_value(v) if i in overwritten else v for i, v in enumerate(ins)]
         return kernel(ins)
+
+    def scalar_steps(self, node):
+        """Return the operations in a fused one, as elementwise ones, and its variables there."""
+        if node not in self.steps:
+            graph = node.op.scalar_op.fgraph
+            alike = {v: outer.type() for v, outer in zip(graph.inputs, node.inputs, strict=True)}
+            flat, steps = (1,) * node.outputs[0].ndim, []
+            for inner in graph.toposort():
+                operands = [
+                    alike[v] if v in alike else scalar_constant(v).reshape(flat)
+                    for v in inner.inputs
+                ]
+                step = Elemwise(inner.op).make_node(*operands)
+                alike.update(zip(inner.outputs, step.outputs, strict=True))
+                steps.append(step)
+            self.steps[node] = steps, [alike[v] for v in graph.inputs], alike
+        return self.steps[node]
 
     def inner_graph(self, op):
         """Return the inner graph of an operation as it is linked."""
@@ -518,8 +593,19 @@ class Reference:
         return self.inner_graphs[op]
 
 
+# PyTensor's Python and C code refuse to repeat what is written along an axis of length 1.  Before
+# PyTensor 3.3 they refuse some writes of one element that repeat nothing.  Numba and JAX do it.
+CHECKS_OF_BROADCASTING = ("_check_runtime_broadcasting", "_check_runtime_broadcast_of_vector_index")
+
+
 def make_kernel(node, impl):
     """Return a function from operands to outputs that runs the node's own code."""
+    if impl == "py" and isinstance(node.op, WRITING):
+        node = node.clone()
+        node.op = copy.copy(node.op)
+        for name in CHECKS_OF_BROADCASTING:
+            if hasattr(node.op, name):
+                setattr(node.op, name, lambda *args: None)
     cells = {v: [None] for v in (*node.inputs, *node.outputs)}
     done = {v: [v.owner is None or v in node.inputs] for v in cells}
     try:
@@ -666,6 +752,130 @@ class Body:
         self.step += 1
         self.states_tainted = self.states_tainted or any(marks)
         self.is_tainted = self.is_tainted or any(marks)
+
+
+# ---------------------------------------------------------------- rounding
+
+CHOOSING = (ps.Switch, ps.Second, ps.Identity, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
+WHOLE = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
+EXACT = (*CHOOSING, *WHOLE, ps.Neg, ps.Abs, ps.Sign)
+# What is rounded once: 1 * x and x / 1 are exact everywhere.
+ARITHMETIC = {
+    ps.Cast: np.positive,
+    ps.Add: np.add,
+    ps.Sub: np.subtract,
+    ps.Mul: np.multiply,
+    ps.TrueDiv: np.true_divide,
+    ps.Sqr: np.square,
+    ps.Sqrt: np.sqrt,
+}
+
+
+class Rounding:
+    """Runs nodes with other rounding errors.
+
+    A result is one that operands, or the terms of a sum, could have that differ by some `ULPS`.
+    What is copied or chosen stays as it is.
+
+    Parameters
+    ----------
+    seed : int
+    """
+
+    def __init__(self, seed):
+        self.random = np.random.default_rng(seed)
+
+    def run(self, reference, node, ins):
+        """Return the outputs of a node."""
+        op = node.op
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Composite):
+            return self.run_steps(reference, node, ins)
+        exact = ARITHMETIC.get(type(getattr(op, "scalar_op", None)))
+        if isinstance(op, Elemwise) and exact and node.outputs[0].dtype in FLOATS:
+            wide = reduce_with(exact, [np.asarray(v, np.longdouble) for v in ins])
+            return [self.rounded(wide, node.outputs[0].dtype)]
+        if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
+            ins = [self.moved(v) for v in ins]
+        outs = reference.run_kernel(node, ins)
+        sizes = error_sizes(op, node, ins, outs)
+        return [
+            value if size is None else self.moved(value, size)
+            for value, size in zip(outs, sizes, strict=True)
+        ]
+
+    def run_steps(self, reference, node, ins):
+        """Return the outputs of a fused node, whose steps round otherwise as well."""
+        steps, operands, alike = reference.scalar_steps(node)
+        values = dict(zip(operands, ins, strict=True))
+        for step in steps:
+            given = [value_of(v, values) for v in step.inputs]
+            values.update(zip(step.outputs, self.run(reference, step, given), strict=True))
+        graph = node.op.scalar_op.fgraph
+        shape = np.broadcast_shapes(*map(np.shape, ins))
+        return [
+            np.broadcast_to(values[alike[v]] if v in alike else scalar_constant(v), shape).astype(
+                v.type.dtype
+            )
+            for v in graph.outputs
+        ]
+
+    def rounded(self, wide, dtype):
+        """Return numbers that have more bits than `dtype`, with errors where they do not fit."""
+        value = wide.astype(dtype)
+        errors = self.random.uniform(-ULPS, ULPS, wide.shape) * np.finfo(dtype).eps * np.abs(wide)
+        return np.where(value == wide, value, (wide + errors).astype(dtype))
+
+    def moved(self, value, size=None):
+        """Return a value with errors of some ulps of `size`, by default of itself."""
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+            return value
+        size = np.abs(value) if size is None else size
+        eps = np.finfo(value.dtype).eps
+        wide = self.random.uniform(-ULPS, ULPS, value.shape) * eps * size
+        return np.where(np.isfinite(wide), value + wide, value).astype(value.dtype)
+
+
+def reduce_with(ufunc, operands):
+    """Return the result for any number of operands, as an array."""
+    return np.asarray(reduce(ufunc, operands) if len(operands) > 1 else ufunc(*operands))
+
+
+@singledispatch
+def error_sizes(op, node, ins, outs):
+    """Return of what size the errors of each output are; None: it is exact."""
+    if isinstance(op, (*COPYING, Shape, Shape_i, AllocEmpty)):
+        return [None] * len(outs)
+    if isinstance(op, WRITING):
+        [out] = outs
+        return [np.where(out == np.asarray(ins[0]), 0, np.abs(out))]
+    return [
+        np.max(np.abs(v), initial=0, where=np.isfinite(v))
+        if isinstance(v, np.ndarray) and v.dtype.kind in "fc"
+        else None
+        for v in outs
+    ]
+
+
+@error_sizes.register
+def _(op: Elemwise, node, ins, outs):
+    return [None if isinstance(op.scalar_op, EXACT) else np.abs(v) for v in outs]
+
+
+@error_sizes.register
+def _(op: CAReduce, node, ins, outs):
+    [value], [out] = ins, outs
+    if not isinstance(op.scalar_op, ps.Add | ps.Mul) or value.size == out.size:
+        return [None]
+    if isinstance(op.scalar_op, ps.Mul):
+        return [np.abs(out)]
+    axis = tuple(range(value.ndim)) if op.axis is None else op.axis
+    return [np.abs(value).sum(axis=axis)]
+
+
+@error_sizes.register(Dot)
+@error_sizes.register(blas.Dot22)
+def _(op, node, ins, outs):
+    return [np.dot(*map(np.abs, ins))]
 
 
 # ---------------------------------------------------------------- deciding elements

@@ -52,6 +52,14 @@ def test_the_step_of_a_loop(guard):
     assert trip(fn, np.array([-9.0, 3.0, 3.0]), 1.0).path[0].step == 0  # it counts anew
 
 
+def test_the_result_is_judged_where_a_fused_operation_gives_truth_values(guard, caplog):
+    x = pt.dvector("x")
+    outputs = [pt.cumsum(pt.exp(x) * 2), pt.cumsum(pt.isnan(pt.exp(x) * 3))]
+    fn = pytensor.function([x], outputs, mode=guard(judge="result"))
+    assert trip(fn, np.array([1.0, np.nan])).role == "input"
+    assert not caplog.records
+
+
 def test_what_a_loop_gives_is_not_read_again(guard):
     x = pt.tensor("x", dtype="float64", shape=(3,))
     states = pytensor.scan(

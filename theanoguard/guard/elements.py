@@ -82,7 +82,7 @@ def scalar_keeps_size(op, inputs, outputs, limit):
     if len(outputs) != 1 or not _facts.is_float(outputs[0]):
         return False
     [output] = outputs
-    if any(isinstance(v, Constant) and np.any(~(np.abs(v.data) <= limit)) for v in inputs):
+    if any(isinstance(v, Constant) and not _fits(v, limit) for v in inputs):
         return False
     if type(op) in SELECTING or isinstance(op, ps.Cast):
         chosen = inputs[SELECTING.get(type(op), slice(0, 1))]
@@ -104,6 +104,11 @@ def _keeps_type(source, target, limit):
     order = ("float16", "float32", "float64")
     dtypes = source.type.dtype, target.type.dtype
     return all(d in order for d in dtypes) and order.index(dtypes[0]) <= order.index(dtypes[1])
+
+
+def _fits(constant, limit):
+    """Whether no magnitude in a constant is above `limit`, and none is NaN."""
+    return bool(np.all(np.abs(constant.data).astype("float64") <= limit))
 
 
 def _is_unit(variable):
@@ -134,8 +139,7 @@ def keeps_size(node, index, limit):
     if isinstance(op, MakeVector) or type(op).__name__ == "Join":
         data = [v for v in node.inputs if v.type.ndim or isinstance(op, MakeVector)]
     same = {getattr(v.type, "dtype", None) for v in data} <= {output.type.dtype}
-    constants = [v for v in node.inputs if isinstance(v, Constant) and v in data]
-    fits = not any(np.any(~(np.abs(np.asarray(v.data)) <= limit)) for v in constants)
+    fits = all(_fits(v, limit) for v in data if isinstance(v, Constant))
     return moves and same and fits and dtypes <= {output.type.dtype}
 
 

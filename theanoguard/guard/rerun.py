@@ -317,6 +317,8 @@ class SecondRun:
         marks = [self._marks(replay, v, x) for v, x in zip(node.inputs, inputs, strict=True)]
         for index, (variable, value) in enumerate(zip(node.outputs, outputs, strict=True)):
             masks = [self.policy.mask(array) for array in arrays_in(value)]
+            if not masks:  # a truth value, a shape, a generator: nothing in it can be bad
+                continue
             if not any(tainted):
                 masks = made[index]
             elif all((m is not None) == t for m, t in zip(marks, tainted, strict=True)) and (

@@ -1,0 +1,110 @@
+"""The fuzzer's reference runs what the backends run, and knows what depends on rounding."""
+
+import numpy as np
+import playing
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import backend
+from reference import Reference, Rules
+
+from theanoguard import GuardError, GuardMode
+
+pytestmark = pytest.mark.skipif(backend() != "c", reason="the reference is the same")
+LAST_EXP = np.log(np.finfo("float64").max)  # of this the last finite exponential is taken
+
+
+def judged(inputs, outputs, values, **rules):
+    """Return the verdict on a call, and what holds however operations round."""
+    mode = GuardMode(True, True, True, optimizer="fast_run")
+    fn = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore")
+    reference = Reference(fn, Rules(**rules), "py")
+    return reference.judge(values), reference.judge_rounded()
+
+
+def elements(verdict, which):
+    """Return the numbers of the elements that are certain, or possible, in any finding."""
+    masks = [getattr(finding, which) for finding in verdict.findings]
+    return {int(i) for mask in masks for i in np.flatnonzero(mask)}
+
+
+def test_an_element_at_a_limit_is_possible_only():
+    x = pt.dvector("x")
+    verdict, rounded = judged([x], [pt.exp(x)], [np.array([LAST_EXP, 1.0, 800.0])], big=False)
+    assert elements(verdict, "certain") <= {0, 2}
+    assert elements(rounded, "certain") == {2}
+    assert elements(rounded, "possible") == {0}
+
+
+@pytest.mark.parametrize("limit, n_certain", [(1e10, 0), (0.999e10, 1), (1.001e10, 0)])
+def test_a_big_value_at_the_threshold_is_possible_only(limit, n_certain):
+    x = pt.dvector("x")
+    _, rounded = judged([x], [x / 0.3], [np.array([1.0, 3e9])], limit=limit)
+    assert len(elements(rounded, "certain")) == n_certain
+    assert len(elements(rounded, "possible")) == (limit == 1e10)
+
+
+def test_what_is_fused_rounds_in_each_step():
+    """A standard deviation of equal numbers is 0, or what rounding makes of it."""
+    x = pt.dmatrix("x")
+    spread = pt.sqrt(pt.sqr(x - x.mean(axis=0)).mean(axis=0))
+    equal = np.full((3, 2), 0.1)
+    equal[0, 1] = 5.0
+    _, rounded = judged([x], [1 / spread], [equal], big=False)
+    assert elements(rounded, "certain") == set()
+    _, rounded = judged([x], [1 / spread], [np.full((1, 2), 0.1)], big=False)
+    assert elements(rounded, "certain") == {0, 1}  # of one number there is no sum to round
+
+
+@pytest.mark.parametrize(
+    "make, value",
+    [
+        (pt.log, -1.0),
+        (pt.log, 0.0),
+        (lambda x: 1 / x, 0.0),
+        (pt.sqrt, -1e-3),
+        (pt.exp, 720.0),
+        (lambda x: pt.log(x - x.max()), 1.0),
+        (lambda x: pt.log(pt.switch(x > 2, x, 0)), 1.0),
+        (lambda x: pt.tanh(pt.arccosh(x) + 1), 0.9),
+        (lambda x: pt.log(pt.floor(x)), 0.5),
+        (lambda x: x**2 * 3, 1e200),
+    ],
+)
+def test_a_fault_away_from_limits_stays_certain(make, value):
+    x = pt.dvector("x")
+    verdict, rounded = judged([x], [make(x)], [np.array([3.0, 2.5, value])], big=False)
+    assert 2 in elements(verdict, "certain")
+    assert elements(rounded, "certain") == elements(verdict, "certain")
+
+
+def test_one_row_is_written_as_numba_writes_it():
+    """PyTensor's own code refuses to write a row at one index, where it has one element."""
+    x, y, k = pt.dvector("x"), pt.dvector("y"), pt.lvector("k")
+    graph = pt.inc_subtensor(x[k], y)
+    values = [np.zeros(4), np.array([2.0]), np.array([1])]
+    verdict, _ = judged([x, y, k], [graph, pt.log(graph)], values, big=False)
+    assert elements(verdict, "certain") == {0, 2, 3}
+
+
+def test_a_guard_that_rounds_otherwise_is_not_at_fault(monkeypatch):
+    """The element at the limit decides nothing; what is away from it still does."""
+    x = pt.dvector("x")
+    mode = GuardMode(True, True, False, optimizer="fast_run")
+    fn = pytensor.function([x], pt.exp(x), mode=mode)
+    play = playing.Play.__new__(playing.Play)
+    play.settings, play.rules = {}, Rules(big=False)
+    play.reference = Reference(fn, play.rules, "py")
+    for last, is_miss in ((LAST_EXP, False), (800.0, True)):
+        play.reference.judge([np.array([last, 1.0])])
+        complaints = list(play.complaints(play.reference.judge_rounded(), [], None, ""))
+        assert [what for what, _ in complaints] == ["miss"] * is_miss
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([800.0, 1.0]))
+    play.reference.judge([np.array([LAST_EXP, 1.0])])
+    verdict = play.reference.judge_rounded()
+    assert not list(play.complaints(verdict, [], caught.value.event, ""))
+    play.reference.judge([np.array([1.0, 1.0])])
+    verdict = play.reference.judge_rounded()
+    complaints = list(play.complaints(verdict, [], caught.value.event, ""))
+    assert [what for what, _ in complaints] == ["false report"]
