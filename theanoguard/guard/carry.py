@@ -1,13 +1,13 @@
 """Which values have to be read so that no NaN and no Inf goes unseen.
 
-A bad value that enters a graph, or that a node makes, seldom stays alone: a sum, a product, a
-logarithm of it is bad as well.  So it is enough to read a few values further down, small ones if
-possible, such as a loss, as long as every operation between *carries* the bad value for certain
-(:func:`theanoguard._facts.carries`).  Where one could lose it (a comparison, ``switch``, an Inf in
-``tanh``), the value before it is read.
+A bad value seldom stays alone: a sum, product or logarithm that is computed from it is bad as well.
+So the guard reads a few values further down, small ones if possible, such as the loss.  Every
+operation in between has to *carry* the bad value for certain (:func:`theanoguard._facts.carries`).
+Before an operation that could lose it (a comparison, ``switch``, an Inf in ``tanh``), the guard
+reads the operand.
 
-The rule needs no bounds and no memory of earlier calls.  An element that no operation reads is not
-seen, such as one that meets an array of length 0.
+The rule needs no bounds and no memory of earlier calls.  It does not show an element that no
+operation reads, such as one that is broadcast against an array of length 0.
 """
 
 from collections import defaultdict
@@ -38,7 +38,7 @@ def expected_infinities(order: Iterable[Apply], entering: Iterable[Variable] = (
 
 
 def size_of(variable: Variable) -> tuple[int, int]:
-    """Return how much there is to read in a value: unknown lengths, and the known ones' product."""
+    """Return what a variable costs to read: its unknown lengths, and the product of the others."""
     lengths = getattr(variable.type, "shape", ())
     unknown = sum(n is None for n in lengths)
     known = 1
@@ -62,21 +62,21 @@ def watch_points(
     order : iterable of Apply
         The nodes of the graph in topological order.
     sources : mapping of Variable to Kind
-        Where a bad element may appear first, and of which kind: what enters the graph, and outputs
-        of nodes that make bad values without another sign of it.
+        Where a bad element may appear first, and of which kind: inputs of the graph, and outputs of
+        nodes that can make a bad value without raising an exception flag.
     carries : callable
-        ``carries(node, operand)`` returns what is carried to each output.  A backend may know less
-        than the default does.
+        ``carries(node, operand)`` returns the kinds that are carried to each output.  A backend may
+        promise less than the default.
     runs : callable
         Whether a node runs in every call; a node that may be skipped carries nothing.
     infinite : iterable of Variable
-        Variables that may hold an Inf on purpose (:func:`expected_infinities`).  An Inf that enters
-        is looked for before it can meet such values.
+        Variables that may hold an Inf on purpose (:func:`expected_infinities`).  Any other Inf is
+        read before it meets them.
 
     Returns
     -------
     dict of Variable to Kind
-        What to look for in each.
+        Which kinds to look for in each variable.
 
     Examples
     --------
@@ -101,7 +101,8 @@ def watch_points(
             clients[variable].append((node, i))
         position.update(dict.fromkeys(node.outputs, number))
 
-    # By kind, where a bad element of a variable shows, at the least to read; filled backwards.
+    # For each kind and variable the cheapest places that show a bad element of it.  Filled from the
+    # outputs backwards.
     shown: dict[Kind, dict[Variable, Places]] = {Kind.NAN: {}, Kind.INF: {}}
 
     def cost(places: Places) -> tuple[list[tuple[int, int]], int]:
@@ -119,7 +120,7 @@ def watch_points(
                 if Kind.NAN in carried:
                     found[Kind.NAN].append(shown[Kind.NAN][output])
                 if Kind.INF in carried and output not in infinite:
-                    # It may be a NaN from there on.
+                    # Further down the Inf may have become a NaN.
                     found[Kind.INF].append(shown[Kind.INF][output] | shown[Kind.NAN][output])
         for kind, choices in found.items():
             shown[kind][variable] = min(choices, key=cost)

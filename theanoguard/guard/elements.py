@@ -1,7 +1,7 @@
 """What the elements of a node's outputs can be, decided when the graph is compiled.
 
-Backends ask it of each node: which outputs hold memory that nobody has written, which can be big
-while no operand is, and which nodes only choose among their operands.
+Says which outputs may hold uninitialised memory, which can be big while no operand is, and which
+nodes only choose among their operands.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ WRITING = (IncSubtensor, *advanced_increment_ops)
 
 
 def unwritten(order):
-    """Return the variables of a graph that may hold memory which nobody has written."""
+    """Return the variables of a graph that may hold uninitialised memory."""
     found = set()
     for node in order:
         op = node.op
@@ -48,8 +48,8 @@ def unwritten(order):
 def only_selects(node):
     """Whether the node chooses among its operands or compares them.
 
-    ``switch(mask, x, -inf)`` is no fault as long as the -inf is not chosen, and PyTensor's
-    own rewrites put NaN there; whether it was chosen is seen in the output.
+    ``switch(mask, x, -inf)`` is right as long as the -inf is not chosen, and PyTensor's own
+    rewrites put NaN there.  The output shows whether it was chosen.
     """
     if not isinstance(node.op, Elemwise):
         return False

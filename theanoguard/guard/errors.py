@@ -1,4 +1,4 @@
-"""What a guard raises."""
+"""The error that a guard raises: :class:`GuardError`."""
 
 import os
 import sys
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 class GuardError(TheanoguardError, AssertionError):
     """A bad value appeared inside a guarded function.
 
-    An ``AssertionError``, as PyTensor's NanGuardMode raises.  After it, every shared
-    variable and random state that the call would have changed is as it was before.  Its
-    ``str`` is the report, in plain text; it has colours only when nothing has caught it and
-    Python itself writes it to a terminal.
+    It is an ``AssertionError``, as with PyTensor's NanGuardMode.  The call has changed nothing:
+    every shared variable and random state has its old value.  ``str(error)`` is the report, in
+    plain text.  It has colours only where Python itself writes an uncaught error to a terminal.
 
     Parameters
     ----------
@@ -44,7 +43,7 @@ class GuardError(TheanoguardError, AssertionError):
         Parameters
         ----------
         path : str or path-like
-            Of the script, which ends in ``.py``.
+            Path of the script, which ends in ``.py``.
         as_built : bool
             Write the whole function as you built it, before any rewrite, not the failing
             operation alone.

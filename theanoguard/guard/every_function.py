@@ -25,7 +25,7 @@ def kinds(text):
     Parameters
     ----------
     text : str
-        Of ``nan``, ``inf`` and ``big``.
+        One or more of ``nan``, ``inf`` and ``big``.
 
     Returns
     -------
@@ -35,7 +35,7 @@ def kinds(text):
     Raises
     ------
     ValueError
-        For anything else.
+        For any other word.
 
     Examples
     --------
@@ -49,18 +49,18 @@ def kinds(text):
 
 
 class Trips:
-    """What guards find, in the place of a log: kept until it is forgotten."""
+    """A log in memory: keeps the events and explanations of guards until :meth:`clear`."""
 
     def __init__(self):
         self.events = []
         self.explanations = {}
 
     def describing(self, settings):
-        """Return itself: the settings of the mode are known."""
+        """Return this object: it keeps no settings."""
         return self
 
     def start(self):
-        """A function has been compiled: that is nothing to keep."""
+        """Do nothing: a file log would write its header here."""
 
     def add(self, event):
         """Keep an event."""
@@ -71,7 +71,7 @@ class Trips:
         self.explanations[len(self.events) - 1] = explanation
 
     def errors(self):
-        """The trips, oldest first, as the errors that they raised."""
+        """Return the errors of the events, oldest first."""
         return [
             GuardError(event, self.explanations.get(number))
             for number, event in enumerate(self.events)
@@ -88,7 +88,7 @@ _paused = ContextVar("theanoguard_paused", default=False)
 
 @contextmanager
 def unguarded() -> Iterator[None]:
-    """Compile without a guard inside of a block, for who takes a function apart."""
+    """Compile without a guard inside the block, as code that takes functions apart needs it."""
     token = _paused.set(True)
     try:
         yield

@@ -29,18 +29,18 @@ from theanoguard.log.event_log import open_log
 
 @dataclass(frozen=True)
 class Backend:
-    """What can be guarded.
+    """A backend that can be guarded.
 
     Parameters
     ----------
     linkers : tuple of str
-        The first is the default.
+        Names of its linkers; the first is the default.
     cls : type
-        Of what these names stand for.
+        The class of these linkers.
     like : callable
         ``like(linker, policy, recorder)`` returns a guarded linker with the same settings.
     settings : tuple of str
-        Arguments of `cls` that are kept.
+        Arguments of `cls` that the guarded linker takes over.
     """
 
     linkers: tuple[str, ...]
@@ -97,7 +97,7 @@ def _backend_of_mode(linker):
 
 
 def _linker(backend, linker):
-    """Return the linker that the arguments stand for.
+    """Return the linker that these arguments of a mode name.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def _settings_of(linker):
 
 
 def _name_of(choice):
-    """Return a choice among words, or the name of a function that stands in its place."""
+    """Return a setting that is a word or a function, as text."""
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice).__name__)
     return choice
@@ -146,9 +146,8 @@ def _name_of(choice):
 class GuardMode(WatchedMode):
     """A compile mode that watches every Apply node inside compiled code.
 
-    Each value that a node computes is checked for NaN, Inf and big values, inside the C
-    virtual machine, and the call stops at the first bad one.  A value that cannot be bad
-    is not looked at; :meth:`summary` says which and why.
+    The guard checks every value that a node computes for NaN, Inf and big values.  It leaves out
+    the checks that cannot find anything new; :meth:`summary` says which and why.
 
     Parameters
     ----------
@@ -158,27 +157,26 @@ class GuardMode(WatchedMode):
     inf_is_error : bool, "origin", "any" or None
         Whether infinite values are errors.  True or "origin" reports an infinite or big value
         where an operation makes it from operands that are neither, and where it enters with an
-        input or a shared variable.  It is no error where it is a constant, chosen, copied or
+        input or a shared variable.  It is not an error where it is a constant, chosen, copied or
         carried on.  "any" reports it wherever it appears.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
     linker : str, Linker or None
-        Of the backend; for the C backend "cvm" (the default), "cvm_nogc", "vm" or "vm_nogc".
+        A linker of the backend; for C "cvm" (the default), "cvm_nogc", "vm" or "vm_nogc".
     db : RewriteDatabase or None
         As for ``Mode``.
     big_threshold : float
         Magnitudes above it are big.
     action : {"raise", "warn", "record", "pdb"} or callable
-        What happens at a trip; None takes ``NanGuardMode__action``.  "raise" raises
+        What happens when a bad value appears; None takes ``NanGuardMode__action``.  "raise" raises
         :class:`GuardError` and leaves every shared variable as it was before the call.
-        The others let the call go on and do not report what follows from a bad value that
-        has been reported: "warn" logs to the logger ``theanoguard``, "record" only keeps
-        the event, "pdb" opens the debugger, a callable is called with the event.
-        Whatever the action, a trip is one record of that logger, with the event as its
-        attribute ``event``: for "warn" of level WARNING, with the explanation, for all
-        others of level INFO, since the user learns of the trip in another way.
+        With the others the call goes on, and values that are bad because of a reported one are not
+        reported: "warn" logs to the logger ``theanoguard``, "record" only keeps the event, "pdb"
+        opens the debugger, and a callable is called with the event.  Every action also makes one
+        log record, with the event as its attribute ``event``.  Its level is WARNING for "warn",
+        and INFO for all others.
     exempt : variable, str, type, or list of them
-        What is left out: variables, shell patterns of variables' names, classes of
+        Values that are not checked: variables, shell patterns of variables' names, or classes of
         operations (also scalar ones).
     check_inputs : bool or "trusted"
         Whether inputs, shared variables and constants are checked where they enter.  With
@@ -190,37 +188,39 @@ class GuardMode(WatchedMode):
         ``judge(results)`` decides it from the list of outputs and updates, and has to be picklable
         where the function is.  The report still names the first operation that made a bad value.
     audit : bool
-        Whether every check that is left out for a reason is done all the same.  If on C nothing
-        else has found what it finds, that is a fault of theanoguard, and a ``RuntimeError`` says
-        by which rule it was left out.
+        Whether checks that the guard leaves out for a reason are done as well.  If only one of them
+        finds a bad value on C, theanoguard is at fault, and a ``RuntimeError`` names the rule by
+        which that check was left out.
     check_integers : bool
-        Whether integers may be big, too.
+        Whether big integers are errors as well.
     max_events : int
         How many events the mode, and each function, keep.
     log : str, path-like, EventLog or None
         File to which every event is appended as a line of JSON, whatever the action; an
         :class:`~theanoguard.log.EventLog` sets its bounds.  ``theanoguard report`` shows it.
     tell_fate : bool
-        Whether the report also tells if the bad value reaches an output or an update of the
-        function, or is masked on the way, as by a ``switch``: the rest of the call is computed
-        for that, after the trip.
+        Whether the report also says if the bad value reaches an output or an update of the
+        function, or is masked on the way, as by a ``switch``.  The rest of the call is computed
+        to find out.
     every : int
-        One call in so many is looked at: the first, and every `every`-th after it.  The others
-        run at the speed of an unguarded function; what they make is seen only if it is still
-        there, in a shared variable or as an input, when a call is looked at.
+        Check only the first call and every `every`-th call after it.  The others run at the speed
+        of an unguarded function.  A bad value that they make is seen only if it is still in a
+        shared variable or an input when a call is checked.
     when : {"now", "later"} or None
-        Only for JAX: when a call's result is looked at.  With "now" each call waits for the device,
-        and a bad call raises.  With "later" no call waits: the error comes from a later call, or
-        when a shared variable is read that the function updates, from :func:`sync`, or at exit.
-        It names the bad call, and shared variables get back their values of before that call.
+        Only for JAX: when the result of a call is checked.  With "now" each call waits for the
+        device, and a bad call raises.  With "later" no call waits: the error comes from a later
+        call, from reading a shared variable that the function updates, from :func:`sync`, or at
+        exit.  It names the bad call, and shared variables get back the values that they had before
+        that call.
         None is "now" on a CPU and "later" on any other device.
     delay_calls : int
     delay_ms : float
-        With ``when="later"``: after how many calls (31 at most), and in a call after how many
-        milliseconds, the error comes at the latest.  The inputs of so many calls are kept.
+        With ``when="later"``: the error comes at the latest after `delay_calls` calls (31 at most),
+        or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of so many
+        calls.
     backend : {"c", "numba", "jax", "pytorch", "auto"}
-        What compiles the function, checks included; "auto" takes the one that PyTensor's
-        configuration would have taken without a mode.  "jax" needs JAX, "pytorch" PyTorch.
+        The backend that compiles the function with its checks.  "auto" takes the one that
+        PyTensor's configuration would take without a mode.  "jax" needs JAX, "pytorch" PyTorch.
 
     Raises
     ------
@@ -242,7 +242,7 @@ class GuardMode(WatchedMode):
     nan (1,)
     """
 
-    _anywhere = False  # what an infinite value is, where `inf_is_error` does not say it
+    _anywhere = False  # whether `inf_is_error=True` means "any"
 
     def __init__(
         self,

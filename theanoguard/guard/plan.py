@@ -128,7 +128,7 @@ def _increments_zeros(node):
 
 
 def _is_unwritten(plan, node, index):
-    """AllocEmpty, and arrays that have been written to in part, and their copies."""
+    """Whether the output is an AllocEmpty, an array that was written in part, or a copy of one."""
     if isinstance(node.op, AllocEmpty):
         return True
     if isinstance(node.op, WRITING):  # (what is added to has been written before)
@@ -190,8 +190,8 @@ def _are_finite(policy):
 def _only_selects(node):
     """Whether the node chooses among its operands or compares them.
 
-    ``switch(mask, x, -inf)`` is no fault as long as the -inf is not chosen, and PyTensor's
-    own rewrites put NaN there; whether it was chosen is seen in the checked output.
+    ``switch(mask, x, -inf)`` is right as long as the -inf is not chosen, and PyTensor's own
+    rewrites put NaN there.  The checked output shows whether it was chosen.
     """
     if not isinstance(node.op, Elemwise):
         return False
@@ -462,7 +462,7 @@ class Plan:
 def gives_clean(node, plans):
     """Whether the inner graphs of a node, which have these plans, check all that it gives."""
     if isinstance(node.op, Scan) and node.op.info.as_while:
-        return False  # what is left of its buffers is unwritten
+        return False  # the ends of its buffers stay uninitialised when it stops early
     return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
 
 

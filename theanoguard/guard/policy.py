@@ -1,4 +1,4 @@
-"""What counts as bad, what is left out, and what happens at a trip."""
+"""The settings of a guard: which values are bad, which are exempt, and what to do about them."""
 
 import logging
 import operator
@@ -28,9 +28,9 @@ class Counts:
     Parameters
     ----------
     kind : {"nan", "inf", "big"}
-        What the first bad element is.
+        The kind of the first bad element.
     index : tuple of int
-        Where it stands, in C order.
+        Its index; "first" is in C order.
     value : number
         That element.
     size, n_nan, n_posinf, n_neginf, n_big : int
@@ -62,7 +62,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a guard looks for.
+    """The settings of a guard, checked and in one form.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Policy:
     limit : float
         Magnitudes above it are big.
     integers : bool
-        Whether integers may be big, too.
+        Whether big integers are bad as well.
     inputs : bool
         Whether inputs, shared variables and constants are checked where they enter.
     trusted : bool
@@ -84,7 +84,7 @@ class Policy:
         Whether a bad value counts where it is made, or only if an output or an update of the
         call is bad; ``judge(results)`` says it of a list of them.
     audit : bool
-        Whether each check that was left out is done all the same, and must agree.
+        Whether the checks that the plan leaves out are done as well, and have to agree.
     every : int
         One call in so many is looked at.
     when : {"now", "later"} or None
@@ -100,7 +100,7 @@ class Policy:
         Classes of operations (or of scalar operations inside ``Elemwise``) whose
         outputs are left out.
     fate : bool
-        Whether the report tells if the bad value reaches an output.
+        Whether the report says if the bad value reaches an output.
     token : str or None
         Mark carried in the tags of variables that are left out one by one.
     """
@@ -131,13 +131,13 @@ class Policy:
         return self.judge != "node"
 
     def is_spoiled(self, results) -> bool:
-        """Whether the results of a call are bad, for a policy that asks for them."""
+        """Whether the results of a call are bad, as `judge` decides it."""
         if callable(self.judge):
             return bool(self.judge(list(results)))
         return any(map(self.is_bad, results))
 
     def exempts(self, variable):
-        """Whether `variable` is left out by the user's wish."""
+        """Whether the user has exempted `variable`."""
         tag = variable.tag
         if not getattr(tag, "nan_guard_mode_check", True):
             return True
@@ -156,8 +156,8 @@ class Policy:
     def kinds(self, array, everything=False):
         """Return the masks of the elements that are NaN, infinite, and big.
 
-        Only of what is looked for, unless `everything` is asked for.  Where big elements are
-        looked for and infinite ones are not, these count as big.
+        A kind that is not an error has an empty mask, unless `everything` is True.  If big elements
+        are errors and infinite ones are not, infinite elements count as big.
         """
         array = np.asarray(array)
         nan, inf, big = (np.zeros(array.shape, dtype=bool) for _ in range(3))
@@ -216,16 +216,16 @@ class Policy:
 
 
 class Exemptions(Feature):
-    """Hands on what is left out by variable or name to the variable that a rewrite puts there.
+    """Passes the exemption of a variable on to the variable by which a rewrite replaces it.
 
-    Only to one that the rewrite has made: another one of the user's stays checked.
+    Only a variable that the rewrite has made gets it: another variable of the user's stays checked.
     """
 
     def on_change_input(self, fgraph, node, i, r, new_r, reason=None):
         if new_r.owner is None or len(fgraph.clients[new_r]) > 1:
             return
         self.hand_on(r, new_r)
-        # For Numba, PyTensor 3.3 computes what has one element without an array around it.
+        # For Numba, PyTensor 3.3 computes scalars without an array around them.
         if isinstance(new_r.owner.op, TensorFromScalar):
             self.hand_on(r, new_r.owner.inputs[0])
 

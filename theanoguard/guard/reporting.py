@@ -1,10 +1,10 @@
-"""What becomes of a bad value: its event, its explanation, and what the policy says to do.
+"""Reports bad values: makes events and explanations, and acts as the policy says.
 
-A backend finds out which values were made bad (:mod:`~theanoguard.guard.verdict`), returns an
-:class:`Observation` of each, in the order in which they were made, and hands them to
-``Reporter.handle`` with the values of the function's inputs as they were when the call began.
-What comes back is the error that the backend has to raise after it has put the shared variables
-back, or None if the call goes on.  Nothing is raised on the way, but what a user's action raises.
+A backend finds out which values were made bad (:mod:`~theanoguard.guard.verdict`).  It makes an
+:class:`Observation` of each, in the order in which they were computed, and hands them to
+``Reporter.handle``, with the values that the function's inputs had when the call began.
+``handle`` returns an error, which the backend raises after it has put the shared variables back, or
+None if the call goes on.  It raises nothing itself, except what a user's action raises.
 """
 
 import copy
@@ -35,9 +35,10 @@ class Observation:
     Parameters
     ----------
     variable : Variable
-        Of the graph of ``frames[-1]``, or without frames of the function's graph.
+        The variable that held it: in the graph of ``frames[-1]``, or without frames in the
+        function's graph.
     counts : Counts
-        Of the elements that are bad here.
+        The counts of its bad elements.
     dtype : str
     shape : tuple of int
     role : {"node", "input", "shared", "constant"}
@@ -60,7 +61,7 @@ class Observation:
 
     @property
     def key(self):
-        """What tells one bad value of a call from another: its place, whatever the step."""
+        """The place of the bad value, the same in every step of a loop."""
         return (self.variable, *(frame.node for frame in self.frames))
 
     @classmethod
@@ -87,7 +88,7 @@ class Recorder:
         self.log = log
 
     def start(self):
-        """A function that reports here has been compiled."""
+        """Begin the log: a function that reports here has been compiled."""
         if self.log is not None:
             self.log.start()
 
@@ -98,7 +99,7 @@ class Recorder:
             self.log.add(event)
 
     def explain(self, explanation):
-        """An event that was added has been explained."""
+        """Log the explanation of an event that was added."""
         if self.log is not None:
             self.log.explain(explanation)
 
@@ -110,13 +111,13 @@ class Reporter:
     ----------
     policy : Policy
     recorder : Recorder
-        Of the mode.
+        The mode's recorder.
     fgraph : FunctionGraph
     is_inner : bool
-        Whether another reporter stands outside.
+        Whether this is the reporter of an inner graph.
     """
 
-    kernels = None  # what computes single nodes as the backend does, if not PyTensor's own
+    kernels = None  # computes single nodes as the backend does; None for PyTensor's own code
 
     def __init__(self, policy, recorder, fgraph, is_inner=False):
         self.policy = policy
@@ -128,7 +129,7 @@ class Reporter:
             recorder.start()
         self.calls = 0
         self.repeats = Repeats()
-        self.logged = set()  # what the log has an explanation of, with actions that make none
+        self.logged = set()  # causes with an explanation in the log, for actions that need none
 
     @staticmethod
     def role(variable):
@@ -147,7 +148,7 @@ class Reporter:
         observations : list of Observation
             In the order in which they were made.
         inputs : mapping of Variable to value
-            Of the function's graph, as they were when the call began.
+            The values that the inputs of the function's graph had when the call began.
         live : mapping
             Outputs of nodes that the explanation must not run again, as ``Replay`` takes them.
 
@@ -179,7 +180,7 @@ class Reporter:
         )
         kinds = {"nan": slice(0, 1), "inf": slice(1, 2), "big": slice(1, 3)}[counts.kind]
 
-        def is_bad(array):  # what made another kind of bad value is another story
+        def is_bad(array):  # other kinds of bad value in it have causes of their own
             return np.logical_or.reduce(self.policy.kinds(array, everything=True)[kinds])
 
         return Trip(
@@ -201,8 +202,8 @@ class Reporter:
         self.own.add(event)
         self.recorder.add(event)
         action = self.policy.action
-        # One record per trip.  Only "warn" has no other way to the user: what is raised,
-        # kept or handed on is not told a second time unless INFO is asked for.
+        # One log record per event.  Only "warn" has no other way to reach the user.  The other
+        # actions log at level INFO, so that nobody reads the same event twice.
         if action == "warn":
             self.warn(trip)
             return None
@@ -238,7 +239,7 @@ class Reporter:
     def explained(self, trip):
         """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
 
-        A trip is never lost to a fault of the explanation, which is reported beside it.
+        If the explanation fails, that is logged and the error comes without one.
         """
         error = GuardError(trip.event)
         try:
@@ -250,7 +251,7 @@ class Reporter:
         return error
 
     def explain_once(self, trip):
-        """Explain the first trip of each node for the log, where the action asks for none."""
+        """Explain the first event of each cause for the log, where the action needs none."""
         event = trip.event
         key = cause_of(event)
         if self.recorder.log is not None and key not in self.logged:
@@ -272,7 +273,7 @@ _RANDOM_STATES = {
 
 
 class Snapshot:
-    """The value of a storage cell that is no array, as it was; `swap` puts it back.
+    """The old value of a storage cell that holds no array.  Calling it puts the value back.
 
     Parameters
     ----------
@@ -287,7 +288,7 @@ class Snapshot:
         self._before = read(self.value)
 
     def old(self):
-        """Return a value equal to the one that was there."""
+        """Return a value equal to the old one."""
         if self._set_state is None:
             return self._before
         value = copy.deepcopy(self.value)
@@ -302,7 +303,7 @@ class Snapshot:
             self._cell[0] = self.value
 
     def swap(self):
-        """Exchange the value that is there with the one that was."""
+        """Exchange the present value and the old one."""
         now = self._cell[0] if self._set_state is None else self._read(self.value)
         self()
         self._before = now

@@ -1,7 +1,7 @@
 """The second run: a suspicious call is computed again, with the verdict behind every node.
 
-Nothing that can be seen from outside happens a second time: what a node overwrites is a copy, and
-the outputs of nodes with side effects are taken from the first run.
+The second run has no side effects: nodes overwrite copies, and the outputs of nodes with side
+effects are taken from the first run.
 """
 
 import logging
@@ -29,20 +29,20 @@ HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
 @dataclass
 class Findings:
-    """What a second run has found.
+    """The result of a second run.
 
     Parameters
     ----------
     observations : list of Observation
-        What was made bad or entered bad, in the order of the run.
+        The values that were made bad or entered bad, in the order of the run.
     noisy : set of Variable
-        Variables of any graph that held a bad value, whoever made it.
+        Variables of any graph that held a bad value, excused or not.
     loud : set of Apply
         Nodes that raised an exception flag.
     empty : set of Apply
         Nodes that gave an empty array.
     error : Exception or None
-        What has ended the run early.
+        The error that has ended the run early.
     failed : Apply or None
         The node of the function's graph that raised it, where it is known.
     """
@@ -56,7 +56,7 @@ class Findings:
 
 
 class Enough(Exception):
-    """A second run has found what it was asked for."""
+    """Ends a second run that needs only the first bad value."""
 
 
 class WatchedKernels(Kernels):
@@ -65,7 +65,7 @@ class WatchedKernels(Kernels):
     Parameters
     ----------
     module : module
-        The compiled kernel, or what stands for it.
+        The compiled kernel, or :mod:`~theanoguard.guard.c.numpy_kernel`.
     """
 
     def __init__(self, module, impl=None):
@@ -89,14 +89,14 @@ class SecondRun:
     Parameters
     ----------
     fgraph : FunctionGraph
-        Of the function.
+        The graph of the function.
     order : list of Apply
-        In which its nodes ran.
+        Its nodes in the order in which they ran.
     inputs : mapping of Variable to value
-        Of the graph's inputs, as they were when the call began.
+        The values that the graph's inputs had when the call began.
     policy : Policy
     role : callable
-        ``role(variable)`` of an input of the graph, for its observation.
+        ``role(variable)`` returns the role of an input of the graph.
     kernels : Kernels
         With an attribute ``raised``: whether the last node has raised an exception flag.
     constants : collection of Variable
@@ -106,7 +106,7 @@ class SecondRun:
     graphs : mapping of Apply to FunctionGraph
         Inner graphs as they were linked.
     first_only : bool
-        Whether the run ends with the first bad value, before a node that it could harm.
+        Whether the run ends with the first bad value, before a node that reads it.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class SecondRun:
             self.found.observations.clear()
         return self.found
 
-    # -- what is looked at
+    # -- which variables are watched
 
     def _as_built(self, replay, variable):
         names = self._names.get(replay.fgraph)
@@ -178,7 +178,7 @@ class SecondRun:
 
     def _is_watched(self, replay, variable):
         """Whether a bad value in a variable has been reported where it came from."""
-        if isinstance(variable, Constant):  # an Inf that is written down excuses what carries it on
+        if isinstance(variable, Constant):  # a literal Inf excuses the operations that carry it on
             return variable in self.constants or not (
                 self.policy.anywhere
                 or any(
@@ -199,7 +199,7 @@ class SecondRun:
             source = filled_with(ran.initial(position))
         return source is None or self._is_watched(outside, source)
 
-    # -- what is found
+    # -- judging nodes
 
     def _look(self, replay, node, outputs):
         """Judge a node that has been run; the replay calls this."""
@@ -251,11 +251,11 @@ class SecondRun:
                 raise Enough
 
     def _made_inside(self, replay, node, outputs, silent):
-        """Judge an inner graph that ran as one piece by the operations in it.
+        """Judge an inner graph that ran as one piece, by the operations in it.
 
-        What one of them made bad counts where it reaches an output.  If one of them cannot run by
-        itself (on Numba, a random draw that is compiled only with what prepares it), the whole
-        piece is judged like any other node.
+        A value that one of them made bad counts where it reaches an output.  If one of them cannot
+        run by itself, the whole piece is judged like any other node.  On Numba that is a random
+        draw, which is compiled only together with the operations that prepare it.
         """
         try:
             return self._made_by_steps(replay, node, outputs, silent)
@@ -294,7 +294,7 @@ class SecondRun:
                 found.append(None)
             elif self.policy.is_bad(inner.value(variable)):
                 found.append([made[variable]] if variable in made else None)
-            else:  # as one piece it rounds otherwise
+            else:  # the whole piece rounds otherwise than its operations do
                 found.append([mask])
         return found
 
@@ -330,7 +330,7 @@ class SecondRun:
                 self._tainted[replay, variable] = masks
 
     def _carry_on(self, replay, node, outputs):
-        """Of a node with an inner graph: all that is bad comes from what was found so far."""
+        """Mark the outputs of a node with an inner graph: their bad elements have been reported."""
         if self.policy.by_result and self._seen:
             for variable, value in zip(node.outputs, outputs, strict=True):
                 self._tainted[replay, variable] = [
@@ -347,7 +347,7 @@ class SecondRun:
 
 
 def filled_with(variable):
-    """Return what was written into an empty buffer; any other variable as it is.
+    """Return the value that was written into an empty buffer; any other variable unchanged.
 
     PyTensor leaves the buffers that it makes for loops out of the checks.
     """

@@ -1,4 +1,4 @@
-"""Following the graph through the rewrites: where nodes come from, and what is left out."""
+"""Tracks provenance and exemptions while a graph is rewritten."""
 
 from pytensor.graph.rewriting.basic import GraphRewriter
 
@@ -9,7 +9,7 @@ from theanoguard.guard.policy import Exemptions
 
 
 class Watched(GraphRewriter):
-    """A rewriter during which provenance and exemptions are followed."""
+    """A rewriter that tracks provenance and exemptions while it runs."""
 
     def __init__(self, rewriter, keeps_inputs):
         self.rewriter = rewriter
@@ -20,7 +20,7 @@ class Watched(GraphRewriter):
         fgraph.attach_feature(Exemptions())
         if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
             arrays = {v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)}
-            # Where what the user wrote overwrites one, no rewrite would be valid.
+            # An input that the user's own operation overwrites cannot be protected.
             protect(fgraph, arrays.difference(*map(overwritten, fgraph.apply_nodes)))
         return self.rewriter.add_requirements(fgraph)
 

@@ -1,4 +1,4 @@
-"""What a guard does in a function, in numbers."""
+"""The figures of a guarded function: :class:`GuardSummary`."""
 
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -18,33 +18,33 @@ class GuardSummary:
     ----------
     backend : str
     inner_graphs : int
-        Graphs inside of the function's own that are guarded; all figures count them, too.
+        Inner graphs (of ``Scan`` and so on) that are guarded.  All figures include them.
     outputs : int
-        Of all nodes.
+        How many outputs all nodes have together.
     checked : int
-        Of these; the others are `dropped`.
+        How many of these are checked; the others are in `dropped`.
     inputs : int
         Inputs and shared variables that are checked.
     dropped : dict of str to int
         Outputs without a check, by rule.
     memory : int or None
-        Bytes that the guard keeps, beside what the last call copied of shared variables.
+        Bytes that the guard keeps, not counting copies of shared variables.
     copied : int or None
         Bytes of shared variables that were copied in the last call, to be put back after a trip.
     calls : int
-        That were looked at so far.
+        How many calls were checked so far.
     scans, bytes_read : float or None
         Per call: arrays that were read, and bytes.
     seconds : float or None
-        What checks and reading take in a call, from the figures above and the speed of this
-        machine, without the fixed cost of a call.
+        Expected time of the checks in a call, from the figures above and the speed of this machine,
+        without the fixed cost of a call.
     signs : str or None
         By which signs a compiled program notices bad values, on Numba.
     in_flight, held : int or None
         On JAX: calls whose flags have not been read, and the bytes that are kept for them.
 
-    What only the compiled checks of the C backend count is None elsewhere, and before the first
-    call.
+    Figures that only the compiled checks of the C backend count are None on other backends, and
+    before the first call.
     """
 
     backend: str
@@ -106,7 +106,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
     Parameters
     ----------
     guard : Reporter
-        Of the outermost graph.
+        The reporter of the function's own graph.
     backend : str
     """
     plans = guard.plans()
@@ -143,7 +143,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
 
 @lru_cache(maxsize=1)
 def speed() -> tuple[float, float]:
-    """Return how long the compiled check takes, measured once in a process.
+    """Measure how long the compiled check takes, once in a process.
 
     Returns
     -------

@@ -54,9 +54,9 @@ def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
         Values that it gave; None for an output that is not to be judged.
     policy : Policy
     silent : collection of Variable
-        Inputs of the node that nobody has looked at; what is bad in them excuses nothing.
+        Inputs of the node that are not checked; a bad element in them excuses nothing.
     reported : collection of Variable
-        Constants that have been reported, so that they do excuse.
+        Constants that have been reported, so that they do excuse operations.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def _on_arrays(node):
 
 def _made(node, inputs, index, value, policy, silent, reported):
     if isinstance(node.op, AllocEmpty):
-        return None  # memory that nobody has written
+        return None  # uninitialised memory
     arrays = list(arrays_in(value))
     plain = isinstance(value, np.ndarray) and len(arrays) == 1
     masks = []
@@ -150,7 +150,7 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
         masks and mask is None and any(m.any() for m in masks)
         for masks, mask in zip(given, masks, strict=True)
     )
-    if sparse:  # what holds it is no array: nothing is known of its elements
+    if sparse:  # nothing is known of the elements of a sparse matrix
         return np.ones(found.shape, bool)
     return reached(node.op, node, inputs, masks, index, found)
 
@@ -158,7 +158,7 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
 def _excuses(kind, array, policy):
     """Return which elements of an operand excuse a bad element of `kind` that they decide.
 
-    A NaN that has been reported excuses an Inf, too: Numba's maximum of nothing but NaN is -inf.
+    A reported NaN also excuses an Inf: on Numba the maximum of an array of NaN is -inf.
     """
     nan, inf, big = policy.kinds(array, everything=True)
     known = nan & policy.nan
@@ -180,11 +180,11 @@ def reached(op, node, inputs, masks, index, found):
     inputs : list
         Values.
     masks : list of (ndarray of bool or None)
-        Of each input, which elements are marked.
+        For each input, which of its elements are marked.
     index : int
         Which output.
     found : ndarray of bool
-        The elements that are asked for; the others may be anything.
+        The elements to answer for; all others may be anything.
 
     Returns
     -------
@@ -201,7 +201,7 @@ def reached(op, node, inputs, masks, index, found):
             masks[region.operand] is not None and np.any(masks[region.operand][region.index])
             for region in decisive
         )
-        if everything:  # nothing is known of the operation: all its elements are alike
+        if everything:  # nothing is known of the operation, so every element has the same answer
             return np.full(found.shape, result[at])
     return result
 
@@ -245,7 +245,7 @@ def _(op: Join, node, inputs, masks, index, found):
 @reached.register(Reshape)
 @reached.register(Subtensor)
 def _moved(op, node, inputs, masks, index, found):
-    """Operations that only move elements: run them on the marks."""
+    """Run an operation that only moves elements on the marks."""
     cell = [None]
     op.perform(node, [masks[0], *inputs[1:]], [cell])
     return np.asarray(cell[0], bool)
@@ -287,10 +287,9 @@ def _has_literal(scalar_op, policy):
 
 
 def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
-    """As `_excused`, from the scalar operations of a fused one; None where they cannot be run.
+    """As `_excused`, by the scalar operations of a fused one; None where they cannot be run.
 
-    Marks are carried the other way round: which of the bad values come from an operation that
-    made one.
+    Unlike elsewhere, a mark here says that a bad value comes from an operation that made it.
     """
     at = np.nonzero(found) if found.ndim else ()
     values = [np.broadcast_to(np.asarray(v), found.shape)[at] for v in inputs]
@@ -298,7 +297,7 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
     try:
         final, steps = steps_of(node.op.scalar_op, values, kinds, index)
     except (ArithmeticError, ValueError, TypeError, NotImplementedError):
-        return None  # no implementation in Python, or not for these values
+        return None  # an operation without an implementation in Python, or not for these values
     if not isinstance(final, ScalarStep):
         # An operand or a constant, as it is.
         carried = not strict if final is None else node.inputs[final] not in silent
@@ -323,7 +322,7 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
                 from_made |= bad & made[id(origin)] & _chosen(step, value)
         made[id(step)] = bad_out & (~carried | from_made)
     if not all(marks(result).all() for result in final.results):
-        return None  # the compiled operation rounds otherwise: decide by the operands
+        return None  # the compiled operation rounds otherwise: judge it by its operands alone
     excused = np.ones(found.shape, bool)
     excused[at] = ~made[id(final)]
     return excused
