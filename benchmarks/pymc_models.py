@@ -1,20 +1,28 @@
-"""How often a guard raises on sound PyMC models.
+"""Whether a guard raises on sound PyMC models, at healthy points and far out.
 
 ::
 
-    python benchmarks/pymc_models.py [--backend c] [--points 20] [MODEL ...]
+    python benchmarks/pymc_models.py [--backend c] [--points 12] [MODEL ...]
 
-Each model of ``tests/pymc_guard/healthy.py`` is compiled, log-density and gradient, under
-``GuardMode()``, ``GuardMode(big_is_error=False)`` and ``theanoguard.pymc.mode()``, and called at
-its initial point and at points around it.  Every error is a false alarm.
+Each model of ``tests/pymc_guard/healthy.py`` is compiled, log-density and gradient, and called at
+two kinds of points.  ``near`` are its initial point and points around it.  ``far`` are points with
+one value variable at -800 to 800 or all of them scattered widely: there parameters underflow to 0,
+leave their domain or overflow, and most log-densities are -inf.
+
+The unguarded function says which points are bad: where its log-density is NaN or +inf, or finite
+with a gradient that is not.  An error of the guard at any other point is a *false alarm*, and a bad
+point without an error is *missed*.  ``GuardMode()`` reports more than that by design; its errors
+are counted to compare.
 """
 
 import argparse
 import sys
+import time
 import warnings
 from pathlib import Path
 
 import numpy as np
+from pytensor.compile.mode import Mode
 
 import theanoguard
 import theanoguard.pymc
@@ -23,58 +31,111 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc_guard"))
 import healthy
 
 SETTINGS = {
-    "GuardMode()": theanoguard.GuardMode,
-    "big_is_error=False": lambda **kwargs: theanoguard.GuardMode(big_is_error=False, **kwargs),
     "pymc.mode()": theanoguard.pymc.mode,
+    "big_is_error=False": lambda **kwargs: theanoguard.GuardMode(big_is_error=False, **kwargs),
+    "GuardMode()": theanoguard.GuardMode,
 }
+LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax"}
+FAR = (-800.0, -300.0, -40.0, 40.0, 300.0, 800.0)
 
 
-def alarm(model, mode, points):
-    """Return the first line of the error that a guard raises on a model, or None."""
-    function = model.compile_fn([model.logp(), model.dlogp()], mode=mode, point_fn=True)
-    for point in points:
-        try:
-            function(point)
-        except theanoguard.GuardError as error:
-            return str(error).partition("\n")[0]
-    return None
+def moved(point, changes):
+    """Return a point with something added to its continuous variables."""
+    return {
+        name: np.asarray(value) + changes(name, np.asarray(value))
+        if np.asarray(value).dtype.kind == "f"
+        else value
+        for name, value in point.items()
+    }
 
 
-def around(point, n_points):
+def near(point, n_points):
     """Return a point, and others at a distance of about 0.3 in each coordinate."""
     rng = np.random.default_rng(0)
     moves = [0.0] + [0.3] * (n_points - 1)
-    return [
-        {
-            name: np.asarray(value) + move * rng.normal(size=np.shape(value))
-            if np.asarray(value).dtype.kind == "f"
-            else value
-            for name, value in point.items()
-        }
-        for move in moves
+    return [moved(point, lambda _, v, m=m: m * rng.normal(size=v.shape)) for m in moves]
+
+
+def far(point, n_points):
+    """Return points with one variable far out, and points with all of them scattered."""
+    rng = np.random.default_rng(1)
+    alone = [
+        moved(point, lambda name, v, one=one, at=at: at * (name == one) * np.ones(v.shape))
+        for one, value in point.items()
+        if np.asarray(value).dtype.kind == "f"
+        for at in FAR
     ]
+    scales = np.geomspace(3, 1000, n_points)
+    return alone + [moved(point, lambda _, v, s=s: s * rng.normal(size=v.shape)) for s in scales]
+
+
+def raises(function, point):
+    """Return the first line of the guard's error at a point, or None."""
+    try:
+        function(point)
+    except theanoguard.GuardError as error:
+        return str(error).partition("\n")[0]
+    return None
+
+
+def compare(name, backend, n_points, settings):
+    """Yield, of one model, the setting, the kind of points, how many, bad, false and missed."""
+    model = healthy.MODELS[name]()
+    outputs = [model.logp(), model.dlogp()]
+
+    def compiled(mode):
+        with theanoguard.pymc.model_lines():
+            return model.compile_fn(outputs, mode=mode, point_fn=True, on_unused_input="ignore")
+
+    plain = compiled(Mode(LINKERS[backend], "fast_run"))
+    start = model.initial_point()
+    points = {"near": near(start, n_points), "far": far(start, n_points)}
+    bad = {
+        kind: [theanoguard.pymc.spoils_sampling(plain(point)) for point in some]
+        for kind, some in points.items()
+    }
+    for setting in settings:
+        guarded = compiled(SETTINGS[setting](backend=backend))
+        for kind, some in points.items():
+            false = missed = 0
+            for point, is_bad in zip(some, bad[kind], strict=True):
+                told = raises(guarded, point)
+                if told is not None and not is_bad:
+                    false += 1
+                    if setting == "pymc.mode()":
+                        print(f"  false alarm: {name}, {kind}: {told}\n    at {point}", flush=True)
+                elif told is None and is_bad:
+                    missed += 1
+                    if setting == "pymc.mode()":
+                        print(f"  missed: {name}, {kind}, at {point}", flush=True)
+            yield setting, kind, len(some), sum(bad[kind]), false, missed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", choices=[*healthy.MODELS, []], metavar="MODEL")
-    parser.add_argument("--backend", default="c")
-    parser.add_argument("--points", type=int, default=20)
+    parser.add_argument("--backend", default="c", choices=LINKERS)
+    parser.add_argument("--points", type=int, default=12)
+    parser.add_argument("--settings", default=",".join(SETTINGS), help="which ones, by commas")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
     names = arguments.models or list(healthy.MODELS)
-    counts = dict.fromkeys(SETTINGS, 0)
+    settings = arguments.settings.split(",")
+    table = {}
     for name in names:
-        model = healthy.MODELS[name]()
-        points = around(model.initial_point(), arguments.points)
-        for setting, make in SETTINGS.items():
-            found = alarm(model, make(backend=arguments.backend), points)
-            if found is not None:
-                counts[setting] += 1
-                print(f"{name}, {setting}: {found}", flush=True)
-    print(f"\nerrors on {len(names)} sound models, {arguments.backend}, {arguments.points} points")
-    for setting, count in counts.items():
-        print(f"{setting:<20} {count:>3}")
+        start, n_bad = time.perf_counter(), 0
+        for row in compare(name, arguments.backend, arguments.points, settings):
+            setting, kind, *counts = row
+            entry = table.setdefault((setting, kind), np.zeros(5, int))
+            entry += [*counts, counts[2] > 0]
+            n_bad += counts[1]
+        print(f"{name}, {time.perf_counter() - start:.0f} s, {n_bad} bad", flush=True)
+    print(f"\n{arguments.backend}, {len(names)} sound models")
+    columns = ("points", "bad", "false alarms", "missed", "models with one")
+    print(f"{'setting':<20} {'where':<5}", *(f"{column:>15}" for column in columns))
+    for (setting, kind), counts in table.items():
+        print(f"{setting:<20} {kind:<5}", *(f"{count:>15}" for count in counts))
 
 
 if __name__ == "__main__":

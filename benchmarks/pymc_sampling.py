@@ -105,13 +105,17 @@ def alarms(names, tasks, arguments):
         wrong = other = 0
         sound = [n for n in names if n in healthy.MODELS]
         for name in sound:
+            start = time.perf_counter()
             line, error = outcome(healthy.MODELS[name], task, mode, arguments.sampler)
+            told = "well"
             if isinstance(error, theanoguard.GuardError):
                 wrong += 1
-                print(f"false alarm: {name}, {task}: {line}", flush=True)
+                told = f"FALSE ALARM: {line}"
             elif error is not None:
                 other += 1
-                print(f"{name}, {task}: {type(error).__name__}: {line}", flush=True)
+                told = f"{type(error).__name__}: {line}"
+            seconds = time.perf_counter() - start
+            print(f"{task} {name}, {seconds:.0f} s: {told}", flush=True)
         rows.append((f"{task}, sound models", len(sound), wrong, other))
     faulty = [n for n in names if n in planted.MODELS]
     missed = other = 0

@@ -1,17 +1,19 @@
 """Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
 from pytensor.scalar.basic import LogicalComparison
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._event import Trip
 from theanoguard._provenance import source_line
+from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.naming import number_text
@@ -19,8 +21,7 @@ from theanoguard.guard.every_function import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.records import BadTerm, ModelExplanation
-from theanoguard.pymc.support import NUMBERS, SUPPORTS
-from theanoguard.testvalue import eval_intermediate_values
+from theanoguard.pymc.support import aligned, support_of
 
 SUM = "the sum of all terms"
 
@@ -34,9 +35,11 @@ def _comparisons(condition):
     ]
 
 
-def _failing_text(comparisons, values):
-    """Return the operands of the comparisons that fail, as ``" (it is -1.0 at element [3])"``."""
-    shown = []
+def _failing(comparisons, values):
+    """Yield the operands of the comparisons that fail, where, and the number there.
+
+    Without NaN, which an operation before the comparison has made.
+    """
     for node in comparisons:
         left, right = (np.asarray(values[v]) for v in node.inputs)
         failing = ~np.asarray(node.op.scalar_op.impl(left, right)).astype(bool)
@@ -44,10 +47,28 @@ def _failing_text(comparisons, values):
             continue
         index = tuple(int(i) for i in np.argwhere(failing)[0])
         for variable in node.inputs:
-            if not all(isinstance(v, Constant) for v in graph_inputs([variable])):
-                value = number_text(np.broadcast_to(values[variable], failing.shape)[index])
-                shown.append(f"{value} at element {list(index)}" if index else value)
+            number = np.broadcast_to(values[variable], failing.shape)[index]
+            computed = not all(isinstance(v, Constant) for v in graph_inputs([variable]))
+            if computed and not np.isnan(number):
+                yield variable, index, number, int(failing.sum()), failing.size
+
+
+def _failing_text(failing):
+    """Return what :func:`_failing` has found, as ``" (it is -1.0 at element [3])"``."""
+    shown = []
+    for _, index, number, n_bad, n in failing:
+        element = f" at element {list(index)}, {n_bad} of {n} fail" if n > 1 else ""
+        shown.append(f"{number_text(number)}{element}")
     return f" (it is {' and '.join(shown)})" if shown else ""
+
+
+def _made_before(variable, line):
+    """Return the nearest line on the way to a variable that is not `line`, or None."""
+    for ancestor in walk([variable], lambda v: v.owner.inputs if v.owner else (), bfs=True):
+        found = source_line(ancestor)
+        if found is not None and found != line:
+            return found
+    return None
 
 
 def explain(model, point=None):
@@ -132,7 +153,8 @@ class _Explaining:
         sums = {n: float(np.sum(v)) for n, v in zip(self.names, values, strict=True)}
         gradient = {}
         if not any(term.error for term in bad):
-            gradient, more = self._gradient()
+            # Data outside of the support make the gradient bad as well: that is told once.
+            gradient, more = self._gradient({t.term for t in bad if t.checks or not t.explanation})
             bad += more
         return ModelExplanation(self.point, sums, gradient, tuple(bad), self._flat(gradient))
 
@@ -141,6 +163,13 @@ class _Explaining:
 
         `keys` are the term and the variable of each gradient.
         """
+        values, given = self._run(outputs)
+        found = zip(keys, self.compiled.maker.fgraph.outputs, values, strict=False)
+        bad = [self._bad(self.compiled, given, *one) for one in found if self.policy.is_bad(one[2])]
+        return values, bad
+
+    def _run(self, outputs):
+        """Return the values of some outputs, and those of the inputs of the compiled graph."""
         inputs = list(self.model.value_vars)
         mode = Mode("cvm" if config.cxx else "vm", "fast_run")
         with model_lines(), self.model, unguarded():
@@ -148,16 +177,28 @@ class _Explaining:
         self.compiled = fn
         arguments = [self.point[v.name] for v in inputs]
         given = captured_inputs(fn, arguments, {})
-        given = dict(zip(fn.maker.fgraph.inputs, given, strict=True))
-        values = fn(*arguments)
-        found = zip(keys, fn.maker.fgraph.outputs, values, strict=False)
-        bad = [self._bad(fn, given, *one) for one in found if self.policy.is_bad(one[2])]
-        return values, bad
+        return fn(*arguments), dict(zip(fn.maker.fgraph.inputs, given, strict=True))
 
     def _bad(self, fn, given, key, variable, value):
-        counts = self.policy.count(value)
+        name, by = key
+        event = self._event(variable, value)
+        term = partial(self._term, name, by, event=event)
+        if data := self._start(variable):
+            return term(data=data)
+        if by is None and event.kind == "inf":
+            checks, unknown = self._failed(name)
+            if checks:
+                made = None if unknown is None else self._explained(unknown)
+                return term(checks=checks, explanation=made)
+        if by is None and (data := self._outside(name) or self._missing(name)):
+            return term(data=data)
+        trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
+        data = self._observed(name, value, event.first_index) if by is None else None
+        return term(explanation=explain_trip(trip), data=data)
+
+    def _event(self, variable, value):
         node = variable.owner
-        event = counts.event(
+        return self.policy.count(value).event(
             role="node",
             node=str(node),
             op=str(node.op) if node is not None else None,
@@ -166,35 +207,73 @@ class _Explaining:
             dtype=str(value.dtype),
             shape=value.shape,
         )
-        if data := self._start(variable):
-            return self._term(*key, event=event, data=data)
-        if key[1] is None and counts.kind == "inf" and (checks := self._failed(key[0])):
-            return self._term(*key, event=event, checks=checks)
-        if key[1] is None and (data := self._outside(key[0]) or self._missing(key[0])):
-            return self._term(*key, event=event, data=data)
-        trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
-        return self._term(*key, event=event, explanation=explain_trip(trip))
+
+    def _explained(self, variable):
+        """Return the explanation of the NaN in a variable of a term."""
+        [value], given = self._run([variable])
+        fgraph = self.compiled.maker.fgraph
+        [compiled] = fgraph.outputs[:1]
+        event = self._event(compiled, value)
+        return explain_trip(Trip(event, fgraph, given, compiled, value, self.policy.mask))
+
+    def _evaluate(self, variables):
+        """Return the values of variables at the point, by variable; nothing is compiled to C."""
+        inputs = list(self.model.value_vars)
+        with self.model, unguarded():
+            fn = self.pymc.compile(
+                inputs, variables, mode=Mode("py", "fast_compile"), on_unused_input="ignore"
+            )
+        values = fn(*(self.point[v.name] for v in inputs))
+        return dict(zip(variables, map(np.asarray, values), strict=True))
 
     def _failed(self, name):
-        """Return the conditions on the parameters of a distribution that do not hold here."""
+        """Return the conditions on the parameters of a distribution that do not hold here.
+
+        Returns
+        -------
+        tuple of str
+        Variable or None
+            A number that a condition compares, if it is NaN.
+        """
         term = self.terms[self.names.index(name)]
         kind = self.pymc.logprob.utils.CheckParameterValue
         nodes = [node for node in toposort([term]) if isinstance(node.op, kind)]
         if not nodes:
-            return ()
+            return (), None
         conditions = [v for node in nodes for v in node.inputs[1:]]
         compared = {v: _comparisons(v) for v in conditions}
         operands = [v for found in compared.values() for node in found for v in node.inputs]
-        values = eval_intermediate_values([*conditions, *operands], self._given())
-        return tuple(
-            node.op.msg + _failing_text(compared[v], values)
-            for node in nodes
-            for v in node.inputs[1:]
-            if not np.all(values[v])
-        )
+        values = self._evaluate([*conditions, *operands])
+        checks, unknown = [], None
+        for node in nodes:
+            for condition in node.inputs[1:]:
+                if np.all(values[condition]):
+                    continue
+                failing = list(_failing(compared[condition], values))
+                made = self._made(name, [values[variable] for variable, *_ in failing])
+                checks.append(node.op.msg + _failing_text(failing) + made)
+                for comparison in compared[condition]:
+                    for v in comparison.inputs:
+                        unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
+        return tuple(checks), unknown
 
-    def _given(self):
-        return {v: self.point[v.name] for v in self.model.value_vars}
+    def _made(self, name, failing):
+        """Return the line of the model that has computed a parameter with one of these values."""
+        variable = self.model[name]
+        _, parameters = support_of(variable)
+        free = set(self.model.free_RVs)
+        computed = [v for v in parameters if free & set(ancestors([v]))]
+        values = self._evaluate(self.model.replace_rvs_by_values(computed)).values()
+        same = [
+            parameter
+            for parameter, value in zip(computed, values, strict=True)
+            if any(np.array_equal(np.squeeze(value), np.squeeze(other)) for other in failing)
+        ]
+        if not same and len(computed) == 1 and failing:
+            same = computed  # (PyMC computes with another parametrization)
+        line = source_line(variable)
+        places = [_made_before(parameter, line) for parameter in same]
+        return "".join(f"\n  {source_text(p)}" for p in dict.fromkeys(places) if p is not None)
 
     def _start(self, output):
         """Say which value of the point that an output depends on is not finite, if any is."""
@@ -217,25 +296,43 @@ class _Explaining:
         variable = self.model[name]
         if variable not in self.model.observed_RVs or variable.owner is None:
             return None
-        support = SUPPORTS.get(getattr(variable.owner.op, "name", None), NUMBERS)
-        if not hasattr(variable.owner.op, "dist_params"):
-            return None
-        parameters = variable.owner.op.dist_params(variable.owner)
+        support, parameters = support_of(variable)
         parameters = self.model.replace_rvs_by_values(parameters)
         observed = self.model.rvs_to_values[variable]
-        values = eval_intermediate_values([observed, *parameters], self._given())
-        data = np.asarray(values[observed])
-        inside = support.holds(data, *(np.asarray(values[v]) for v in parameters))
+        values = self._evaluate([observed, *parameters])
+        data = values[observed]
+        given = [aligned(values[v], v.type, observed.type) for v in parameters]
+        inside = support.holds(data, *given)
         if np.all(inside):
             return None
         index = tuple(int(i) for i in np.argwhere(~inside)[0])
-        place = f"{name}{list(index)}" if index else name
-        shown = np.array2string(data[index], separator=", ", threshold=8)
+        bounds = [
+            f"{name} = {number_text(np.broadcast_to(value, np.shape(inside))[index])}"
+            for name, value in zip(support.names, given, strict=False)
+            if name and np.ndim(value) <= np.ndim(inside)
+        ]
         n_bad = int(np.size(inside) - np.sum(inside))
+        shown = f" ({', '.join(bounds)})" if bounds else ""
         return (
-            f"observed {place} = {shown} lies outside of the support: {support.text}.\n"
+            f"observed {self._shown(name, data, index)} lies outside of the support: "
+            f"{support.text}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
+
+    def _observed(self, name, value, index):
+        """Say which observed value stands at an element of a term, if one does."""
+        variable = self.model[name]
+        if variable not in self.model.observed_RVs:
+            return None
+        observed = self.model.rvs_to_values[variable]
+        data = self._evaluate([observed])[observed]
+        if data.shape[: value.ndim] != value.shape:
+            return None
+        return f"observed {self._shown(name, data, tuple(index))} has this log-density."
+
+    def _shown(self, name, data, index):
+        place = f"{name}{list(index)}" if index else name
+        return f"{place} = {np.array2string(data[index], separator=', ', threshold=8)}"
 
     def _missing(self, name):
         """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""
@@ -273,23 +370,33 @@ class _Explaining:
             bad += more
         return values, bad
 
-    def _gradient(self):
-        """Return the gradient of the log-density, and the gradients of terms that are bad."""
+    def _gradient(self, told):
+        """Return the gradient of the log-density, and the gradients of terms that are bad.
+
+        Except of the terms of which it is `told` why they are bad.
+        """
         wrt = list(self.model.continuous_value_vars)
         if not wrt:
             return {}, []
         grads = self._grad(sum(term.sum() for term in self.terms), wrt)
-        self.wrt = [v.name for v in wrt]
-        values, bad = self._values(grads, [(SUM, name) for name in self.wrt])
+        values, _ = self._run(grads)
         self.gradient_of = self.compiled
         gradient = dict(zip((v.name for v in wrt), values, strict=True))
-        if bad:
-            of_terms = self._gradients_of_terms(
-                [v for v in wrt if self.policy.is_bad(gradient[v.name])]
-            )
-            explained = {term.by for term in of_terms}
-            bad = [*of_terms, *(b for b in bad if b.by not in explained)]
-        return gradient, bad
+        self.wrt = list(gradient)
+        bad = [v for v in wrt if self.policy.is_bad(gradient[v.name])]
+        if not bad:
+            return gradient, []
+        terms = dict(zip(self.names, self.terms, strict=True))
+        of_terms = self._gradients_of_terms(
+            bad, {name: term for name, term in terms.items() if name not in told}
+        )
+        explained = {term.by for term in of_terms}
+        explained |= {v.name for v in graph_inputs([terms[name] for name in told])}
+        left = [(v, grad) for v, grad in zip(wrt, grads, strict=True) if v in bad]
+        left = [(v.name, grad) for v, grad in left if v.name not in explained]
+        if left:
+            of_terms += self._values([g for _, g in left], [(SUM, name) for name, _ in left])[1]
+        return gradient, of_terms
 
     def _flat(self, gradient):
         """Return the elements by which the gradient is 0 here, and at a point nearby as well."""
@@ -309,15 +416,15 @@ class _Explaining:
                 flat.append(f"{name}{[int(i) for i in both[0]] or ''}")
         return tuple(flat)
 
-    def _gradients_of_terms(self, wrt):
+    def _gradients_of_terms(self, wrt, terms):
         keys, grads = [], []
-        for name, term in zip(self.names, self.terms, strict=True):
+        for name, term in terms.items():
             reached = set(graph_inputs([term]))
             for v in wrt:
                 if v in reached:
                     keys.append((name, v.name))
                     grads += self._grad(term.sum(), [v])
-        return self._values(grads, keys)[1]
+        return self._values(grads, keys)[1] if grads else []
 
     def _grad(self, cost, wrt):
         with model_lines():

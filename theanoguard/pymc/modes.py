@@ -4,6 +4,7 @@ import importlib
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -86,6 +87,29 @@ def spoils_sampling(results: list[Any]) -> bool:
     return not all(np.isfinite(array).all() for array in arrays)
 
 
+_floor: ContextVar[float] = ContextVar("theanoguard_pymc_floor", default=-np.inf)
+
+
+@contextmanager
+def rejected_below(logp: float) -> Iterator[None]:
+    """Say below which log-density the sampler rejects a point whatever the gradient is there."""
+    token = _floor.set(logp)
+    try:
+        yield
+    finally:
+        _floor.reset(token)
+
+
+def spoils_this_run(results: list[Any]) -> bool:
+    """Return whether results spoil sampling, and the sampler that runs would not reject the point.
+
+    Hamiltonian samplers end a trajectory where the energy has grown by 1000.
+    """
+    return spoils_sampling(results) and not (
+        np.ndim(results[0]) == 0 and np.isfinite(results[0]) and results[0] < _floor.get()
+    )
+
+
 def mode(**settings: Any) -> GuardMode:
     """Return the guard for PyMC: it raises only where sampling would go wrong.
 
@@ -119,4 +143,4 @@ def mode(**settings: Any) -> GuardMode:
 
 def settings_for_pymc(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings on top of those of the guard for PyMC."""
-    return {"big_is_error": False, "judge": spoils_sampling, **settings}
+    return {"big_is_error": False, "judge": spoils_this_run, **settings}

@@ -72,7 +72,7 @@ class BadTerm:
         if self.source is not None:
             lines.append(f"  {source_text(self.source)}")
         if self.checks:
-            lines.append(f"  the parameters must satisfy: {'; '.join(self.checks)}")
+            lines += f"  the parameters must satisfy: {'; '.join(self.checks)}".splitlines()
         if self.data:
             lines += [f"  {line}" for line in self.data.splitlines()]
         return "\n".join(map(printable, lines))
@@ -144,8 +144,8 @@ class ModelExplanation:
         blocks, told = [head], set()
         for bad in self.bad:
             # Many gradients go bad by the same value: once is enough.
-            first = (bad.report or "").partition("\n")[0]
-            blocks.append(f"{bad.heading}\n  as above: {first}" if first in told else str(bad))
+            first = (bad.report or bad.data or "").partition("\n")[0]
+            blocks.append(f"{bad.title}\n  as above: {first}" if first in told else str(bad))
             told |= {first} if first else set()
         return "\n\n".join([*blocks, *self._flat_text()])
 
@@ -171,14 +171,19 @@ class Where:
         counted apart.
     tuning : bool
         Whether it was in the tuning phase.
+    at_start : bool
+        Whether it had not begun: PyMC has refused the starting point.
     """
 
     sampler: str
     chain: int | None = None
     draw: int | None = None
     tuning: bool = False
+    at_start: bool = False
 
     def __str__(self):
+        if self.at_start:
+            return f"{self.sampler}, at the starting point"
         place = [] if self.chain is None else [f"chain {self.chain}"]
         if self.draw is not None:
             place.append(f"draw {self.draw}{' of the tuning' if self.tuning else ''}")

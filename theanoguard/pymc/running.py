@@ -16,7 +16,8 @@ from typing import Any
 from theanoguard._patching import Patch, applied, apply
 from theanoguard.guard import GuardError, GuardMode, every_function
 from theanoguard.pymc import with_jax, with_nutpie
-from theanoguard.pymc.modes import BUILDING, model_lines, settings_for_pymc
+from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.modes import BUILDING, model_lines, rejected_below, settings_for_pymc
 from theanoguard.pymc.records import SamplingError, Where
 
 _asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
@@ -51,15 +52,24 @@ MODULES = {
 """By the name of a sampler, what is patched for it."""
 
 
+@contextmanager
+def _asked_by(mode):
+    """Hold a guard for what is started in the block, if the mode that was given is one."""
+    token = _asked.set(mode) if isinstance(mode, GuardMode) else None
+    try:
+        yield
+    finally:
+        if token is not None:
+            _asked.reset(token)
+
+
 def _external(original):
     signature = inspect.signature(original)
 
     @wraps(original)
     def _sample_external_nuts(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
-        mode = (given.get("compile_kwargs") or {}).get("mode")
-        token = _asked.set(mode) if isinstance(mode, GuardMode) else None
-        try:
+        with _asked_by((given.get("compile_kwargs") or {}).get("mode")):
             sampler = given.get("sampler")
             if guard_of() is None or sampler not in MODULES:
                 return original(*args, **kwargs)
@@ -67,11 +77,50 @@ def _external(original):
                 importlib.import_module(name)
             with _samplers_patched(sampler):
                 return original(*args, **kwargs)
-        finally:
-            if token is not None:
-                _asked.reset(token)
 
     return _sample_external_nuts
+
+
+def _starting(original):
+    @wraps(original)
+    def init_nuts(*args, **kwargs):
+        with _asked_by((kwargs.get("compile_kwargs") or {}).get("mode")):
+            return original(*args, **kwargs)
+
+    return init_nuts
+
+
+def _checked(original):
+    """Explain the starting point that PyMC refuses, where a guard is asked for."""
+
+    @wraps(original)
+    def check_start_vals(self, start, *args, **kwargs):
+        refused = importlib.import_module("pymc.exceptions").SamplingError
+        try:
+            return original(self, start, *args, **kwargs)
+        except refused as error:
+            if guard_of() is None:
+                raise
+            points = [start] if isinstance(start, dict) else start
+            terms = next((t for point in points if not (t := explain(self, point)).ok), None)
+            if terms is None or terms.bad[0].event is None:
+                raise
+            first = terms.bad[0]
+            where = Where("PyMC", at_start=True)
+            raise SamplingError(first.event, first.explanation, where, terms) from error
+
+    return check_start_vals
+
+
+def _trajectory(original):
+    """Tell the guard which points the trajectory rejects for their energy alone."""
+
+    @wraps(original)
+    def _hamiltonian_step(self, start, *args, **kwargs):
+        with rejected_below(-(start.energy + self.Emax)):
+            return original(self, start, *args, **kwargs)
+
+    return _hamiltonian_step
 
 
 def _one_chain(original):
@@ -143,12 +192,16 @@ def patches() -> list[Patch]:
     It changes no result, and does nothing for a sampler where no guard is asked for.
     """
     mcmc = importlib.import_module("pymc.sampling.mcmc")
+    hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
         Patch(mcmc, "_mp_sample", _chains),
+        Patch(mcmc, "init_nuts", _starting),
+        Patch(model, "check_start_vals", _checked),
+        *(Patch(step, "_hamiltonian_step", _trajectory) for step in (hmc.NUTS, hmc.HamiltonianMC)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,21 +17,29 @@ class Support:
     holds : callable
         ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
         of vectors, one truth value for each.
+    names : tuple of str
+        What the text calls the parameters; empty for those that it does not name.
     """
 
     text: str
     holds: Callable
+    names: tuple[str, ...] = ()
 
 
 def _is_whole(values):
     return np.equal(values, np.floor(values))
 
 
-NUMBERS = Support("numbers, not NaN", lambda y, *_: ~np.isnan(y))
+NUMBERS = Support("finite numbers", lambda y, *_: np.isfinite(y))
 _POSITIVE = Support("positive numbers", lambda y, *_: y > 0)
 _NONNEGATIVE = Support("numbers of at least 0", lambda y, *_: y >= 0)
 _COUNTS = Support("whole numbers of at least 0", lambda y, *_: (y >= 0) & _is_whole(y))
-_UP_TO_N = Support("whole numbers from 0 to n", lambda y, n, *_: (y >= 0) & (y <= n) & _is_whole(y))
+_UP_TO_N = Support(
+    "whole numbers from 0 to n", lambda y, n, *_: (y >= 0) & (y <= n) & _is_whole(y), ("n",)
+)
+_BETWEEN = Support(
+    "lower <= y <= upper", lambda y, low, high: (y >= low) & (y <= high), ("lower", "upper")
+)
 _UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
 
 # By the name of the random variable's operation.
@@ -47,6 +56,12 @@ SUPPORTS = {
         "vectors of positive numbers whose sum is 1",
         lambda y, a: np.all(y > 0, axis=-1) & np.isclose(np.sum(y, axis=-1), 1),
     ),
+    "diracdelta": Support("c", lambda y, c: y == c, ("c",)),
+    "discrete_uniform": Support(
+        "whole numbers from lower to upper",
+        lambda y, low, high: (y >= low) & (y <= high) & _is_whole(y),
+        ("lower", "upper"),
+    ),
     "exponential": _NONNEGATIVE,
     "gamma": _POSITIVE,
     "geometric": Support("whole numbers of at least 1", lambda y, *_: (y >= 1) & _is_whole(y)),
@@ -58,11 +73,85 @@ SUPPORTS = {
     "multinomial": Support(
         "vectors of whole numbers of at least 0 whose sum is n",
         lambda y, n, p: np.all((y >= 0) & _is_whole(y), axis=-1) & (np.sum(y, axis=-1) == n),
+        ("n",),
     ),
     "nbinom": _COUNTS,
     "negative_binomial": _COUNTS,
+    "pareto": Support("y >= m", lambda y, alpha, m: y >= m, ("", "m")),
     "poisson": _COUNTS,
-    "uniform": Support("lower <= y <= upper", lambda y, low, high: (y >= low) & (y <= high)),
+    "truncated_normal": Support(
+        "lower <= y <= upper",
+        lambda y, mu, sigma, low, high: (y >= low) & (y <= high),
+        ("", "", "lower", "upper"),
+    ),
+    "uniform": _BETWEEN,
     "wald": _POSITIVE,
     "weibull": _NONNEGATIVE,
 }
+
+
+def support_of(variable: Any) -> tuple[Support, list[Any]]:
+    """Return the support of a random variable, and the parameters that it depends on.
+
+    Of a distribution that is made of others, such as a censored one, it is put together from
+    theirs.  Where nothing is known, all numbers are in it.
+    """
+    op = variable.owner.op
+    try:
+        parameters = list(op.dist_params(variable.owner))
+    except (AttributeError, ValueError):  # symbolic ones of PyMC need not have any
+        return NUMBERS, []
+    made_of = COMPOUND.get(type(op).__name__)
+    if made_of is not None:
+        return made_of(*parameters)
+    return SUPPORTS.get(getattr(op, "name", None) or "", NUMBERS), parameters
+
+
+def _censored(base, lower, upper):
+    inner, parameters = support_of(base)
+
+    def holds(y, low, high, *parameters):
+        return (y >= low) & (y <= high) & ((y == low) | (y == high) | inner.holds(y, *parameters))
+
+    text = f"lower <= y <= upper and, between these, {inner.text}"
+    names = ("lower", "upper", *inner.names)
+    return Support(text, holds, names), [lower, upper, *parameters]
+
+
+def _mixture(_weights, *components):
+    if any(getattr(c.owner, "op", None) is None for c in components):
+        return NUMBERS, []
+    if len(components) == 1 or any(getattr(c.owner.op, "ndim_supp", 0) for c in components):
+        return NUMBERS, []  # (one variable with an axis for the components)
+    found = [support_of(component) for component in components]
+    sizes = [len(parameters) for _, parameters in found]
+
+    def holds(y, *parameters):
+        inside, start = np.zeros(np.shape(y), bool), 0
+        for (support, _), size in zip(found, sizes, strict=True):
+            inside |= support.holds(y, *parameters[start : start + size])
+            start += size
+        return inside
+
+    text = " or ".join(dict.fromkeys(support.text for support, _ in found))
+    names = [name for (s, p) in found for name in (*s.names, *[""] * (len(p) - len(s.names)))]
+    return Support(text, holds, tuple(names)), [p for _, parameters in found for p in parameters]
+
+
+COMPOUND = {
+    "CensoredRV": _censored,
+    "MarginalMixtureRV": _mixture,
+    "MixtureRV": _mixture,
+    "_HurdleRV": _mixture,
+}
+"""By the class of the operation of a distribution that is made of others, its support."""
+
+
+def aligned(value: Any, type_: Any, like: Any) -> Any:
+    """Return the value of a parameter, shaped to fit an observed value of named dimensions."""
+    dims, wanted = getattr(type_, "dims", None), getattr(like, "dims", None)
+    if dims is None or wanted is None or not set(dims) <= set(wanted):
+        return value
+    ordered = [dim for dim in wanted if dim in dims]
+    moved = np.transpose(value, [dims.index(dim) for dim in ordered])
+    return moved.reshape([moved.shape[ordered.index(d)] if d in ordered else 1 for d in wanted])
