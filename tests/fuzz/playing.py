@@ -6,6 +6,7 @@
 import random
 import time
 import traceback
+import warnings
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -147,14 +148,15 @@ class Play:
         self.mutable = backend != "jax" and random.Random(~program.seed).random() < 0.2
         self.tally = Tally()
         self.call = 0
+        self.casts = []  # (guarded, plain, reference) of the function and its companion
         self.layouts = {}  # on Numba: of each input, in all calls
 
     # -- compiling
 
     def compile(self):
-        """Compile the program twice; return whether PyTensor could, without the guard."""
+        """Compile the program with and without a guard; return whether PyTensor could without."""
         try:
-            self.plain, self.twins = self.function(plain_mode(self.backend))
+            self.plain, self.twins, plain_companion = self.functions(plain_mode(self.backend))
         except Exception as error:
             if is_exit(error):
                 raise
@@ -163,33 +165,49 @@ class Play:
             return False
         try:
             mode = GuardMode(optimizer="fast_run", backend=self.backend, **self.settings)
-            self.guarded, self.shared = self.function(mode)
+            self.guarded, self.shared, companion = self.functions(mode)
         except Exception as error:
             self.fail("crash", f"compiling: {traceback.format_exc(limit=-4)}", error)
             return False
         impl = "c" if self.backend == "c" and pytensor.config.cxx else "py"
         self.reference = Reference(self.guarded, self.rules, impl)
+        self.casts = [(self.guarded, self.plain, self.reference)]
+        if companion is not None:
+            reference = Reference(companion, self.rules, impl) if self.is_guarded() else None
+            self.casts.append((companion, plain_companion, reference))
         return True
 
-    def function(self, mode):
+    def is_guarded(self):
+        return self.program.companion == "guarded"
+
+    def functions(self, mode):
+        """Return the function, its shared variables by name, and the companion or None."""
         names = self.program.build()
+        fn = self.function(names, mode)
+        companion = None
+        if self.program.companion:
+            # (in one process, functions with and without a guard use the same memory)
+            mode = mode if self.is_guarded() else plain_mode(self.backend)
+            companion = self.function(names, mode, "companion_")
+        used = {v.variable for f in (fn, companion) if f for v in f.maker.inputs if v.shared}
+        shared = {name: v for name, v in names["shared"].items() if v in used}
+        self.names = list(names["inputs"])
+        return fn, shared, companion
+
+    def function(self, names, mode, which=""):
         if not self.fused:
             mode = mode.excluding("fusion")
-        inputs, outputs = list(names["inputs"].values()), names["outputs"]
+        inputs, outputs = list(names["inputs"].values()), names[f"{which}outputs"]
         if self.mutable:
             inputs = [pytensor.In(v, mutable=True) for v in inputs]
             outputs = [pytensor.Out(v, borrow=True) for v in outputs]
-        fn = pytensor.function(
+        return pytensor.function(
             inputs,
             outputs,
-            updates=names["updates"],
+            updates=names[f"{which}updates"],
             mode=mode,
             on_unused_input="ignore",
         )
-        used = {v.variable for v in fn.maker.inputs if v.shared}
-        shared = {name: v for name, v in names["shared"].items() if v in used}
-        self.names = list(names["inputs"])
-        return fn, shared
 
     # -- playing
 
@@ -233,9 +251,29 @@ class Play:
         arrays = [arguments[name] for name in self.names]
         if not self.mutable:  # (else the unguarded function gets copies, of another layout)
             arrays = [self.layout(name, arguments[name]) for name in self.names]
-        self.judge_call(arrays, trouble)
+        if len(self.casts) > 1:
+            self.guarded, self.plain, self.reference = rng.choice(self.casts)
+        if self.reference is None:
+            self.call_companion(arrays, trouble)
+            if rng.random() < 0.5:
+                return  # with what the companion has left in the shared variables
+        else:
+            self.judge_call(arrays, trouble)
         if self.is_spoilt():
             self.restore()
+
+    def call_companion(self, arrays, trouble):
+        """Make a call that nobody guards, of both kinds of function."""
+        self.tally.counts["unguarded calls"] += 1
+        copies = [a.copy() for a in arrays]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for fn, own in ((self.guarded, arrays), (self.plain, copies)):
+                try:
+                    fn(*own)
+                except Exception as error:  # such as for an array without rows
+                    if is_exit(error):
+                        raise
 
     def clean_arguments(self):
         """Return values of all inputs, by name, among which some lie near a limit."""
@@ -548,6 +586,7 @@ class Play:
     def reproduction(self):
         """Return a program that makes the failing call alone, from its shared variables."""
         lines = [self.program.text, "", "from theanoguard import GuardMode", ""]
+        which = "" if self.guarded is self.casts[0][0] else "companion_"
         arguments = ", ".join(f"{k}={v!r}" for k, v in self.settings.items())
         excluding = "" if self.fused else '.excluding("fusion")'
         lines.append(
@@ -555,7 +594,8 @@ class Play:
             f"{excluding}"
         )
         lines.append(
-            "fn = pytensor.function(list(inputs.values()), outputs, updates=updates, mode=mode, "
+            f"fn = pytensor.function(list(inputs.values()), {which}outputs, "
+            f"updates={which}updates, mode=mode, "
             'on_unused_input="ignore")'
         )
         lines.append("nan, inf = np.nan, np.inf")

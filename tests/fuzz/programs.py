@@ -307,6 +307,18 @@ E pt.inc_subtensor(E[k], 0.01 * {nm})
 E pt.set_subtensor(E[k], pt.tanh({nm}))
 E pt.inc_subtensor(E[:1], 0.01 * {m})
 """
+# What a companion reads, and writes without making anything.
+READERS = """
+W * 100|pt.dot(W, v)|v + s|W[0] * z|pt.exp(pt.clip(W, -3, 3))|E[1] * 3|W.sum()|v - v.max()|E[:2]
+"""
+COMPANION_UPDATES = """
+W pt.set_subtensor(W[1], {m} * z)
+W pt.inc_subtensor(W[:, :1], {mm}[:, 1:2] * d0.sum())
+v pt.set_subtensor(v[1:2], d0.sum() * 1e9)
+E pt.set_subtensor(E[0], {m} * d0.sum())
+E pt.inc_subtensor(E[:1], pt.log(d0.sum() + 2))
+s s + d0.sum()
+"""
 
 
 def table(text):
@@ -344,9 +356,11 @@ class Program:
     m : int
     text : str
         Defines ``inputs``, ``outputs``, ``updates`` and ``shared``, dictionaries but for
-        ``outputs``.
+        ``outputs``.  A companion is a second function of the same inputs and shared variables,
+        with ``companion_outputs`` and ``companion_updates``.
     gates : list of Gate
     features : set of str
+    companion : {None, "guarded", "plain"}
     """
 
     seed: int
@@ -355,6 +369,7 @@ class Program:
     text: str
     gates: list = field(default_factory=list)
     features: set = field(default_factory=set)
+    companion: str | None = None
 
     def build(self):
         """Run the text; return its names."""
@@ -426,6 +441,9 @@ class Writer:
         self.lines = []
         self.pool = {kind: [] for kind in KINDS}
         self.gates = []
+        # (drawn apart, so that older seeds still write the same programs)
+        self.apart = random.Random(~seed * 31)
+        self.companion = self.apart.choice([None] * 6 + ["guarded", "plain"])
 
     def write(self):
         """Return the :class:`Program`."""
@@ -539,6 +557,8 @@ class Writer:
                 expression = expression.replace("{" + kind + "}", self.pick(kind))
             lines.append(f'updates[{target}] = pt.cast({expression}, "{self.dtype}")')
         body = [*self.lines, f"outputs = [{', '.join(outputs)}]", *lines]
+        if self.companion:
+            body += self.companion_lines(made)
         head = []
         for name, (_, text) in INPUTS.items():
             if any(re.search(rf"\b{name}\b", line) for line in body):
@@ -555,7 +575,22 @@ class Writer:
             "shared = {'W': W, 'v': v, 's': s, 'E': E, 'generator': generator}",
         ]
         text = "\n".join([preamble.strip(), "", *head, *body, *tail, ""])
-        return Program(self.seed, self.dtype, self.m, text, self.gates, self.features)
+        return Program(
+            self.seed, self.dtype, self.m, text, self.gates, self.features, self.companion
+        )
+
+    def companion_lines(self, made):
+        """Return the outputs and the updates of a second function."""
+        self.rng, rng = self.apart, self.apart
+        reading = rng.sample(table(READERS), 2)
+        lines = [f"companion_outputs = [{', '.join([rng.choice(made), *reading])}]"]
+        lines.append("companion_updates = {v: e for v, e in updates.items() if v is generator}")
+        for text in rng.sample([*table(UPDATES), *table(COMPANION_UPDATES)], rng.choice([0, 1, 2])):
+            target, expression = text.split(" ", 1)
+            for kind in KINDS:
+                expression = expression.replace("{" + kind + "}", self.pick(kind))
+            lines.append(f'companion_updates[{target}] = pt.cast({expression}, "{self.dtype}")')
+        return lines
 
 
 def write_program(seed, backend="c"):

@@ -102,6 +102,8 @@ def print_counts(total, before):
         f"{total.counts[name]} {name}"
         for name in ("programs", "calls", "planted", "reported", "recorded", "left open")
     ]
+    seldom = ("unguarded calls", "decided by rounding")
+    shown += [f"{total.counts[name]} {name}" for name in seldom if total.counts[name]]
     shown += [f"{n} {name}" for name, n in total.counts.items() if name.startswith("FAILED")]
     print(before + ", ".join(shown), flush=True)
 

@@ -44,7 +44,7 @@ class Verdicts(playing.Play):
     """Plays a program without compiling it."""
 
     def compile(self):
-        self.guarded, self.shared = self.function(Mode("py", "fast_run"))
+        self.guarded, self.shared, _ = self.functions(Mode("py", "fast_run"))
         self.twins = self.shared
         policy = GuardMode(**self.settings).policy
         self.reference = Comparing(self.guarded, self.rules, "py", policy)
