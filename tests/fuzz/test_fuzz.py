@@ -37,7 +37,7 @@ def test_the_fuzzer_sees_what_a_guard_misses(monkeypatch):
 
 
 def test_a_run_prints_its_counts(capsys):
-    assert run.main(["--program", "2", "--calls", "3", "--backend", backend()]) == 0
+    assert run.main(["--program", "3", "--calls", "3", "--backend", backend()]) == 0
     assert "1 programs, 3 calls" in capsys.readouterr().out
 
 
