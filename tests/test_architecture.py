@@ -37,7 +37,6 @@ DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing
 OPTIONAL = {
     "IPython",
     "anywidget",
-    "graphviz_anywidget",
     "ipywidgets",
     "jax",
     "matplotlib",

@@ -22,7 +22,7 @@ import pytensor.tensor as pt
 import pytest
 from guarding import guarded
 
-from theanoguard import GuardError, inspect_graph
+from theanoguard import GuardError, inspect_graph, track_provenance
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
@@ -52,6 +52,7 @@ def browser():
     options.binary_location = next(filter(None, map(shutil.which, CHROMIUM)))
     for argument in ("--headless=new", "--no-sandbox", "--window-size=1280,1000"):
         options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     service = webdriver.ChromeService(shutil.which("chromedriver"))
     driver = webdriver.Chrome(options=options, service=service)
     yield driver
@@ -142,8 +143,9 @@ class Looking:
         """The row of a tree whose label is this."""
 
         def find():
-            rows = self.all("[role=treeitem]")
-            return next((r for r in rows if r.text.split("\n")[0].startswith(label)), None)
+            rows = self.all(".tg-row .tg-label")
+            found = next((row for row in rows if row.text.startswith(label)), None)
+            return found and found.find_element("xpath", "../..")
 
         return self.wait(find, f"a row {label}")
 
@@ -167,17 +169,17 @@ def saved(browser, look, error, tmp_path):
     inspect_graph(error).save(path)
     browser.get(path.as_uri())
     look.one("summary", "Graph of").click()
-    look.one("[role=tree]")
+    look.one("[role=treegrid]")
 
 
 # -- a saved page
 
 
 def test_the_bad_node_is_chosen_and_the_way_to_it_open(saved, look):
-    chosen = look.one("[role=treeitem][aria-selected=true]")
+    chosen = look.one(".tg-row[aria-selected=true]")
     assert "nan" in chosen.text
     assert "log" in look.one(".tg-panel").text.lower()
-    levels = [int(row.get_attribute("aria-level")) for row in look.all("[role=treeitem]")]
+    levels = [int(row.get_attribute("aria-level")) for row in look.all(".tg-row")]
     assert max(levels) >= 2
     assert any(look.all(".tg-path"))
 
@@ -185,7 +187,7 @@ def test_the_bad_node_is_chosen_and_the_way_to_it_open(saved, look):
 def test_names_are_only_text(saved, look):
     assert look.run("return window.hacked") is None
     assert look.all("img") == []
-    assert "<" not in look.one("[role=tree]").get_attribute("aria-label")
+    assert "<" not in look.one("[role=treegrid]").get_attribute("aria-label")
     look.row(NASTY).click()
     assert NASTY in look.one(".tg-panel").text
     assert look.run("return window.hacked") is None
@@ -194,22 +196,22 @@ def test_names_are_only_text(saved, look):
 def test_the_tree_is_used_by_keyboard(saved, look):
     from selenium.webdriver.common.keys import Keys
 
-    rows = look.all("[role=treeitem]")
+    rows = look.all(".tg-row")
     assert [row.get_attribute("tabindex") for row in rows].count("0") == 1
-    look.one("[role=treeitem][aria-selected=true]").click()
+    look.one(".tg-row[aria-selected=true]").click()
     look.keys(Keys.HOME)
     first = look.focused()
-    assert first == look.all("[role=treeitem]")[0]
+    assert first == look.all(".tg-row")[0]
     assert first.get_attribute("aria-level") == "1"
     assert first.get_attribute("aria-posinset") == "1"
     assert first.get_attribute("aria-setsize") == "2"
     if first.get_attribute("aria-expanded") == "true":
         look.keys(Keys.LEFT)
     assert first.get_attribute("aria-expanded") == "false"
-    closed = len(look.all("[role=treeitem]"))
+    closed = len(look.all(".tg-row"))
     look.keys(Keys.RIGHT)
     assert first.get_attribute("aria-expanded") == "true"
-    assert len(look.all("[role=treeitem]")) > closed
+    assert len(look.all(".tg-row")) > closed
     look.keys(Keys.RIGHT)
     assert look.focused().get_attribute("aria-level") == "2"
     if look.focused().get_attribute("aria-expanded") == "true":
@@ -217,11 +219,11 @@ def test_the_tree_is_used_by_keyboard(saved, look):
     look.keys(Keys.LEFT)
     assert look.focused() == first
     look.keys(Keys.END)
-    assert look.focused() == look.all("[role=treeitem]")[-1]
+    assert look.focused() == look.all(".tg-row")[-1]
     look.keys(Keys.UP, Keys.UP, Keys.DOWN)
-    assert look.focused() == look.all("[role=treeitem]")[-2]
+    assert look.focused() == look.all(".tg-row")[-2]
     look.keys("t")
-    assert look.focused().text.startswith("Tanh")
+    assert look.focused().find_element("css selector", ".tg-label").text.startswith("Tanh")
     assert look.focused().get_attribute("aria-selected") == "true"
     assert "Tanh" in look.one(".tg-panel").text
 
@@ -230,19 +232,19 @@ def test_search_opens_what_it_finds(saved, look):
     from selenium.webdriver.common.keys import Keys
 
     look.one("button", "Fold").click()
-    few = len(look.all("[role=treeitem]"))
+    few = len(look.all(".tg-row"))
     search = look.one("input[type=search]")
     search.send_keys("onerror")
     assert "1 of" in look.one("output").text
-    assert NASTY in look.one("[role=treeitem][aria-selected=true]").text
-    assert len(look.all("[role=treeitem]")) >= few
+    assert NASTY in look.one(".tg-row[aria-selected=true]").text
+    assert len(look.all(".tg-row")) >= few
     search.send_keys(Keys.ENTER)
     assert "2 of" in look.one("output").text
     search.clear()
     search.send_keys("no such thing")
     assert look.one("output").text == "0 found"
     look.one("button", "Bad node").click()
-    assert "nan" in look.one("[role=treeitem][aria-selected=true]").text
+    assert "nan" in look.one(".tg-row[aria-selected=true]").text
 
 
 def test_search_finds_names_first(saved, look):
@@ -252,7 +254,7 @@ def test_search_finds_names_first(saved, look):
 
 
 def test_the_mark_is_the_first_thing_in_its_row(saved, look):
-    row = look.one("[role=treeitem][aria-selected=true]")
+    row = look.one(".tg-row[aria-selected=true]")
     mark, label = (row.find_element("css selector", css) for css in (".tg-event", ".tg-label"))
     assert mark.location["x"] < label.location["x"]
 
@@ -305,11 +307,167 @@ def test_a_large_graph_is_loaded_on_demand(browser, look, tmp_path):
         h = pt.tanh(h)
     inspect_graph(h).save(tmp_path / "large.html")
     browser.get((tmp_path / "large.html").as_uri())
-    look.one("[role=tree]")
-    assert len(look.all("[role=treeitem]")) < 10
+    look.one("[role=treegrid]")
+    assert len(look.all(".tg-row")) < 10
     look.one("input[type=search]").send_keys("start")
-    assert look.one("[role=treeitem][aria-selected=true]").text.startswith("start")
-    assert len(look.all("[role=treeitem]")) == 3001
+    assert look.one(".tg-row[aria-selected=true] .tg-label").text == "start"
+    assert len(look.all(".tg-row")) == 3001
+
+
+# -- the picture
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A graph of several calls of one function, with a mark deep inside."""
+
+    def layer(h, n):
+        w, b = pytensor.shared(np.eye(2), name=f"W{n}"), pytensor.shared(np.zeros(2), name=f"b{n}")
+        return pt.tanh(pt.dot(h, w) + b)
+
+    with track_provenance():
+        h, marked = pt.dmatrix("x"), {}
+        for n in range(30):
+            h = layer(h, n)
+            if n == 20:
+                marked[h.owner] = f"nan in call 3 {NASTY}"
+        loss = pt.log(h.sum())
+        loss.name = "loss"
+    return inspect_graph(loss, events=marked)
+
+
+@pytest.fixture
+def picture(browser, look, net, tmp_path):
+    """The saved picture, opened."""
+    browser.get_log("browser")
+    net.picture().save(tmp_path / "net.html")
+    browser.get((tmp_path / "net.html").as_uri())
+    look.one(".tg-stage .tg-box")
+    yield look
+    assert browser.get_log("browser") == []
+    assert look.run("return window.hacked") is None
+
+
+def test_the_picture_opens_at_the_bad_node_at_readable_size(picture):
+    bad = picture.one(".tg-stage .tg-bad")
+    assert "nan in call 3" in bad.text
+    height = picture.run(
+        "return arguments[0].querySelector('text').getBoundingClientRect().height", bad
+    )
+    assert height >= 12
+    middle = bad.rect["y"] + bad.rect["height"] / 2
+    stage = picture.one(".tg-scroll").rect
+    assert stage["y"] < middle < stage["y"] + stage["height"]
+    assert picture.all(".tg-stage .tg-path")
+    assert "nan in call 3" in picture.one(".tg-panel").text
+    assert "overwritten in place" in picture.one("svg[aria-label=Legend]").text
+    picture.screenshot("bad_node")
+
+
+def test_the_picture_is_used_by_keyboard(picture):
+    from selenium.webdriver.common.keys import Keys
+
+    picture.run("document.querySelector('.tg-bar button:last-of-type').focus()")
+    picture.keys(Keys.ENTER)  # Bad node
+    assert "tg-bad" in picture.focused().get_attribute("class")
+    assert picture.focused().get_attribute("role") == "button"
+    title = picture.one("nav b").text
+    assert title.startswith("around")
+    picture.keys(Keys.ARROW_UP)
+    assert "Add" in picture.focused().text
+    picture.keys(Keys.ESCAPE)
+    picture.keys(Keys.ESCAPE)
+    way = picture.one("nav").text
+    assert title not in way
+    picture.run("document.querySelector('.tg-stage .tg-group').focus()")
+    picture.keys(Keys.ENTER)
+    assert picture.one("nav").text != way
+    picture.keys("b")
+    assert picture.one("nav b").text == title
+    width = picture.one(".tg-scroll > svg").rect["width"]
+    picture.keys("+")
+    assert picture.one(".tg-scroll > svg").rect["width"] > width
+    tabs = [box.get_attribute("tabindex") for box in picture.all(".tg-stage .tg-box")]
+    assert tabs.count("0") == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "count", "wanted"),
+    [("W1", None, "W1"), ("op:log", 1, "Log"), ("name:loss", 1, "loss"), ("bad", 1, "nan in")],
+)
+def test_the_picture_is_searched(picture, query, count, wanted):
+    picture.one("input[type=search]").send_keys(query)
+    assert wanted in picture.one(".tg-stage .tg-chosen").text
+    if count is not None:
+        assert picture.one("output").text == f"1 of {count}"
+    picture.one("input[type=search]").send_keys(" line:100000")
+    assert picture.one("output").text == "0 found"
+
+
+def test_the_map_leads_to_a_place(picture):
+    for _ in range(3):
+        picture.one("button[aria-label=Larger]").click()
+    picture.run("document.querySelector('.tg-scroll').scrollTop = 0")
+    scroll = picture.one(".tg-scroll")
+    assert picture.one(".tg-map").is_displayed()
+    before = picture.run("return arguments[0].scrollTop", scroll)
+    picture.run(
+        """
+        const map = document.querySelector(".tg-map"), box = map.getBoundingClientRect();
+        map.dispatchEvent(new PointerEvent("pointerdown", {
+          clientX: box.left + box.width / 2, clientY: box.bottom - 1, buttons: 1,
+        }));
+        """
+    )
+    assert picture.run("return arguments[0].scrollTop", scroll) > before
+
+
+def test_a_picture_without_scripts_is_an_image(browser, look, net, tmp_path):
+    html = net.picture().html()
+    html = html[: html.index("<template>")]
+    path = tmp_path / "stripped.html"
+    path.write_text(f"<!DOCTYPE html><meta charset=utf-8>{html}", encoding="utf-8")
+    browser.get(path.as_uri())
+    image = look.one(".tg-plain img")
+    look.wait(lambda: look.run("return arguments[0].naturalWidth", image) > 100, "the image")
+
+
+def test_a_picture_of_thousands_of_nodes_shows_its_first_view(browser, look, tmp_path):
+    h = pt.dvector("start")
+    for _ in range(5000):
+        h = pt.tanh(h)
+    inspect_graph(h).picture().save(tmp_path / "large.html")
+    browser.get((tmp_path / "large.html").as_uri())
+    look.one(".tg-stage .tg-box")
+    assert len(look.all(".tg-stage .tg-box")) < 100
+    look.one("input[type=search]").send_keys("start")
+    assert look.one(".tg-stage .tg-chosen").text.startswith("start")
+
+
+@pytest.mark.parametrize("shown", ["report", "picture"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_and_names_for_screen_readers(browser, look, error, net, shown, scheme, tmp_path):
+    """What axe-core finds on saved pages: contrast of at least 4.5 among others."""
+    axe_selenium_python = pytest.importorskip("axe_selenium_python")
+    path = tmp_path / "page.html"
+    if shown == "report":
+        inspect_graph(error).save(path)
+    else:
+        net.picture().save(path)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+    try:
+        browser.get(path.as_uri())
+        if shown == "report":
+            look.one("summary", "Graph of").click()
+        look.one(".tg-panel")
+        axe = axe_selenium_python.Axe(browser)
+        axe.inject()
+        found = axe.run()
+        assert not found["violations"], axe.report(found["violations"])
+        look.screenshot(f"{shown}_{scheme}")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
 # -- JupyterLab
@@ -318,7 +476,7 @@ def test_a_large_graph_is_loaded_on_demand(browser, look, tmp_path):
 @pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory):
     """``lab(name)`` is the address of a copy of an example notebook in a running JupyterLab."""
-    for package in ("jupyterlab", "ipykernel", "ipywidgets", "graphviz_anywidget"):
+    for package in ("jupyterlab", "ipykernel", "ipywidgets", "anywidget"):
         if not find_spec(package):
             if os.environ.get("THEANOGUARD_NEEDS_BROWSER"):
                 pytest.fail(f"{package} is not installed, and THEANOGUARD_NEEDS_BROWSER is set")
@@ -428,7 +586,7 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
 
     # The tree, opened at the bad node.
     look.one("summary", "Graph of call 2 of step").click()
-    chosen = look.one("[role=treeitem][aria-selected=true]")
+    chosen = look.one(".tg-row[aria-selected=true]")
     assert "nan: log(-0.284)" in chosen.text
     look.row("x").find_element("css selector", ".tg-label").click()
     panel = look.one(".tg-panel")
@@ -439,7 +597,7 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
     # Letters are the tree's, and no commands of the notebook's.
     look.keys("b", "a", "x", Keys.ARROW_UP)
     assert len(look.all(".jp-Notebook .jp-Cell")) == cells
-    assert look.focused().get_attribute("role") == "treeitem"
+    assert look.focused().get_attribute("role") == "row"
 
     # The stepper.
     assert "before the first of" in look.one(".tg-step").text
@@ -454,12 +612,13 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
 
 def test_the_picture_in_jupyterlab(lab, look, screenshot):
     run_all(look, lab("look_into_a_graph"))
-    assert len(look.all(".tg-tree [role=tree]")) == 2
-    after = look.one(".tg-after g.node", "Dot")
-    look.run("arguments[0].scrollIntoView({block: 'center'})", after)
-    look.one(".tg-before g.node")
-    after.click()
-    panel = look.one(".tg-picture .tg-panel", "Dot")
-    assert "hidden = pt.tanh(pt.dot(x, w))" in panel.text
-    look.wait(lambda: look.all(".tg-before g.node.tg-linked"), "what the node was before")
-    screenshot("picture", look.one(".tg-picture"))
+    assert len(look.all(".tg-tree [role=treegrid]")) == 2
+    before, after = look.wait(lambda: look.all(".tg-picture:has(.tg-stage)"), "both pictures")
+    dot = look.one(".tg-picture:last-of-type .tg-box", "Dot")
+    look.run("arguments[0].scrollIntoView({block: 'center'})", dot)
+    dot.click()
+    assert "hidden = pt.tanh(pt.dot(x, w))" in after.find_element("css selector", ".tg-panel").text
+    look.wait(
+        lambda: before.find_elements("css selector", ".tg-linked"), "what the node was before"
+    )
+    screenshot("picture", look.one(".tg-pictures"))

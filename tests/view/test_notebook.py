@@ -23,7 +23,7 @@ import theanoguard
 from theanoguard import GuardError, GuardMode, inspect_graph
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
-from theanoguard.view.inspecting.picture import before_rewriting, dot_source, panel_facts, part_of
+from theanoguard.view.inspecting.picture import before_rewriting
 from theanoguard.view.model import Statistics, graph_model
 from theanoguard.view.notebook.stepping import StepView, histogram
 
@@ -79,7 +79,7 @@ def rows(data, graph=0):
     return {
         row["key"]: {
             **row,
-            **{name: words[row[name]] for name in ("label", "name", "type", "line")},
+            **{name: words[row[name]] for name in ("label", "name", "role", "type", "line")},
             "facts": [(words[name], words[value]) for name, value in row["facts"]],
         }
         for row in data["graphs"][graph]["rows"]
@@ -170,7 +170,7 @@ def test_it_shows_what_debugprint_shows(function, error):
     assert bad["events"] == ["nan in call 1"]
     assert "nan in call 1" in text
     assert "test_notebook.py:" in text
-    assert row_with(data, label="x")["type"] == "Vector(float64, shape=(?,))"
+    assert row_with(data, label="x")["type"] == "float64 (?,)"
     assert ("Shape", "(?,)") in row_with(data, label="x")["facts"]
 
 
@@ -186,6 +186,32 @@ def test_a_name_that_turns_the_text_around_is_made_harmless():
 def test_the_mark_of_a_plain_row_comes_first(function, error):
     html = inspect_graph(function, events=error).html()
     assert re.search(r"<mark>nan in call 1</mark> <b>", html)
+
+
+def test_rows_tell_names_and_roles(function, graph):
+    data = packed(inspect_graph(function).html())
+    assert data["counts"] == "4 nodes, 1 input, 1 shared variable, 1 marked".replace(
+        "4 nodes", f"{len(inspect_graph(function).model.nodes)} nodes"
+    )
+    roles = {row["role"] for row in rows(data).values()}
+    assert {"update of w", "shared variable"} <= roles
+    loss = pt.log(graph[0]).sum()
+    loss.name = "loss"
+    named = rows(packed(inspect_graph(loss).html())).values()
+    assert [row["role"] for row in named if row["role"]] == ["output loss"]
+
+
+def test_the_function_of_an_error_shows_the_path_of_its_report():
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w")
+    function = guarded([x], pt.log(x * 2.0 - pt.cumsum(w)))
+
+    def path(shown):
+        first = packed(shown.html())["graphs"][0]
+        return {first["rows"][i]["key"] for i in first["path"]}
+
+    with pytest.raises(GuardError) as caught:
+        function(np.ones(3))
+    assert path(inspect_graph(function)) == path(inspect_graph(caught.value))
 
 
 def test_the_report_comes_first(error):
@@ -432,42 +458,10 @@ def test_before_rewriting_has_to_be_recorded():
             before_rewriting(function, graph_model(f))
 
 
-def test_any_part_of_a_training_function_is_drawn():
-    """Where an update is drawn and nothing reads the shared variable that it belongs to."""
-    x = pt.dvector("x")
-    w = pytensor.shared(np.zeros(2), name="w")
-    # The nodes that read w stand furthest from the outputs.
-    f = pytensor.function([x], updates={w: pt.exp(pt.tanh(w * x) - 1)}, mode="FAST_COMPILE")
-    model = inspect_graph(f).model
-    for most in range(1, len(model.nodes)):
-        part = part_of(model, (), most)
-        told = panel_facts(part)
-        assert any(text.endswith("update of w") for texts in told.values() for _, text in texts)
-        assert dot_source(part).startswith("digraph")
-
-
-def test_a_part_of_a_large_graph_is_drawn():
-    x, h = deep(50)
-    out = pt.log(h) + wide(100)
-    bad = h.owner.inputs[0].owner
-    model = graph_model(out, events={bad: "here"})
-    part = part_of(model, (), 10)
-    assert len(part.nodes) == 10
-    assert any(node.events for node in part.nodes.values())
-    cut = {k for n in part.nodes.values() for k in n.inputs if part.variables[k].owner is None}
-    assert any(model.variables[key].owner is not None for key in cut)
-    assert part_of(model, (), 1000) is model
-
-
-def test_the_extra_is_named_where_it_is_missing(graph, function, monkeypatch):
-    monkeypatch.setitem(sys.modules, "graphviz_anywidget", None)
+def test_the_extra_is_named_where_it_is_missing(function, monkeypatch):
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
-    for act in (
-        lambda: inspect_graph(graph[2]).picture(),
-        lambda: StepView(theanoguard.step_through(function, np.ones(3))),
-    ):
-        with pytest.raises(ImportError, match=r"theanoguard\[notebook\]"):
-            act()
+    with pytest.raises(ImportError, match=r"theanoguard\[notebook\]"):
+        StepView(theanoguard.step_through(function, np.ones(3)))
 
 
 # -- in IPython
@@ -703,25 +697,6 @@ def test_the_stepper_shows_what_a_node_raises(widgets, run):
     view = run("%step f(bad, np.ones(3))").result
     view.slider.value = 1
     assert '<p class="tg-wrong">ValueError:' in view.shown.value
-
-
-def test_the_picture(widgets, function, error):
-    pytest.importorskip("graphviz_anywidget", reason="graphviz-anywidget is not installed")
-    box = inspect_graph(error).picture()
-    graph = box.children[0].children[0]
-    source = graph.children[-1].dot_source
-    assert source.startswith("digraph")
-    assert 'color="#c8282f", penwidth="3"' in source
-    assert set(re.findall(r'color="([^"#]+)"', source)) == set()
-    panel = box.children[1]
-    assert {"a0", "n0"} <= set(panel.facts["after"])
-    sides = inspect_graph(function).picture(before=True)
-    assert [part._dom_classes for part in sides.children[0].children] == [
-        ("tg-before",),
-        ("tg-after",),
-    ]
-    linked = sides.children[1].links
-    assert set(linked["after"]) == set(inspect_graph(function).model.nodes)
 
 
 # -- the plot of a watch

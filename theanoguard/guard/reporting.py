@@ -129,6 +129,7 @@ class Reporter:
             recorder.start()
         self.calls = 0
         self.repeats = Repeats()
+        self.last_way = (None, ())  # the last event explained, and the way that led to it
         self.logged = set()  # causes with an explanation in the log, for actions that need none
 
     @staticmethod
@@ -245,6 +246,7 @@ class Reporter:
         try:
             explanation = explaining.explain(trip, masked=self.policy.fate)
             error = GuardError(trip.event, explanation)
+            self.last_way = trip.event, explanation.waypoints
             self.recorder.explain(error.explanation)
         except Exception:
             logger.exception("theanoguard: the trip could not be explained; please report this")

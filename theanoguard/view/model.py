@@ -12,7 +12,6 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
@@ -299,7 +298,7 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
                     "function, a FunctionGraph, or a list of these."
                 )
             outputs += outs
-            order += toposort(outs)
+            order += _in_order(outs)
             continue
         inputs += fgraph.inputs
         outputs += fgraph.outputs
@@ -316,6 +315,23 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
         events = _found_events(events if isinstance(events, list | tuple) else [events], order)
     gatherer = _Gatherer(values or {}, events or {}, times, calls, with_provenance)
     return gatherer.gather(inputs, outputs, order, fgraphs, updates, names[0] if names else None)
+
+
+def _in_order(outputs):
+    """The nodes that variables are computed from, each once, after those that it reads.
+
+    PyTensor's own ``toposort`` goes through what several outputs share once for each of them.
+    """
+    order = {}
+    todo = [v.owner for v in reversed(outputs) if v.owner is not None]
+    while todo:
+        node = todo[-1]
+        before = [v.owner for v in node.inputs if v.owner is not None and v.owner not in order]
+        if node in order or not before:
+            order[todo.pop()] = None
+        else:
+            todo += reversed(before)
+    return list(order)
 
 
 def _found_events(events, order):
@@ -367,18 +383,21 @@ class _Gatherer:
         variable_keys, node_keys = _keys(outputs, order, inputs)
         position = {node: i for i, node in enumerate(order)}
         home = {v: g for g in fgraphs for v in g.variables}
+        is_output = set(outputs)
         known = dict(zip(order, inner_provenance, strict=False))
-        nodes, variables = {}, {}
+        nodes, variables, found = {}, {}, {}
         for node, key in node_keys.items():
             nodes[key] = self._node(node, key, position[node], variable_keys)
             provenance = self._provenance(node.outputs[0], home, known.get(node))
-            nodes[key].provenance = provenance
+            nodes[key].provenance = found[node.outputs[0]] = provenance
             nodes[key].inner = dict(self._inner(node, provenance))
         for v, key in variable_keys.items():
-            own = known.get(v.owner) if v.owner is not None else None
-            provenance = self._provenance(v, home, own)
+            if v in found:  # (what is asked for its node need not be worked out again)
+                provenance = found[v]
+            else:
+                provenance = self._provenance(v, home, known.get(v.owner) if v.owner else None)
             variables[key] = self._variable(v, key, node_keys, provenance)
-            variables[key].is_output = v in set(outputs)
+            variables[key].is_output = v in is_output
             if v in updates:
                 variables[key].update_of = variable_keys[updates[v]]
         roots = inputs or [

@@ -1,6 +1,8 @@
 """What is told of one variable of a graph, as short texts."""
 
-from theanoguard._provenance.places import printable, short_file
+import os
+
+from theanoguard._provenance.places import printable
 
 MOST = 600
 """Characters of one text; what is longer, such as a Composite of hundreds of nodes, is cut."""
@@ -21,6 +23,36 @@ def label(model, variable):
     return node.op if len(node.outputs) == 1 else f"{node.op}.{variable.index}"
 
 
+def user_name(variable):
+    """Return what the user calls a variable: its name, or the expression that it equals."""
+    if variable.name:
+        return variable.name
+    known = variable.provenance
+    if known is None:
+        return ""
+    return (known.name if known.own_name else None) or known.expression or ""
+
+
+def role(model, variable):
+    """Return what a variable is to its function, with its name: ``output loss``.
+
+    An update is named after its shared variable, a gradient after the cost.
+    """
+    name = user_name(variable)
+    if variable.update_of is not None:
+        old = model.variables[variable.update_of]
+        return f"update of {old.name or old.label}"
+    if variable.is_output and variable.owner is not None:
+        return f"output {name}".rstrip()
+    if variable.kind == "shared":
+        return "shared variable"
+    backward = variable.provenance and variable.provenance.backward
+    if variable.owner is not None and backward is not None:
+        cost = f"gradient of {backward.cost}" if backward.cost else "gradient"
+        return f"{cost}: {name}" if name else cost
+    return name if variable.owner is not None else ""
+
+
 def place(variable):
     """Return the user's line of a row as ``model.py:12``; None where it is not known."""
     known = variable.provenance
@@ -29,7 +61,7 @@ def place(variable):
         return None
     if source.cell is not None:
         return f"cell {source.cell}, line {source.line}"
-    return f"{short_file(source.file)}:{source.line}"
+    return f"{os.path.basename(source.file)}:{source.line}"
 
 
 def events(model, variable):
@@ -79,6 +111,13 @@ def _of_variable(model, variable):
         yield "Last value", f"{found}, {found.dtype}, shape {_shape_text(found.shape)}"
 
 
+def short_type(variable):
+    """Return the dtype and the shape of a variable, as ``float64 (?, 3)``."""
+    if variable.dtype is None or variable.shape is None:
+        return variable.type
+    return f"{variable.dtype} {_shape_text(variable.shape)}"
+
+
 def _shape_text(shape):
     sizes = ["?" if n is None else str(n) for n in shape]
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
@@ -86,11 +125,8 @@ def _shape_text(shape):
 
 def _kinds(model, variable):
     yield variable.kind
-    if variable.update_of is not None:
-        old = model.variables[variable.update_of]
-        yield f"update of {old.name or old.label}"
-    elif variable.is_output:
-        yield "output"
+    if (told := role(model, variable)) not in (user_name(variable), "shared variable"):
+        yield told
 
 
 def _of_provenance(provenance):

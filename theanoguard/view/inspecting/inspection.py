@@ -97,35 +97,40 @@ class Inspection:
 
     _repr_html_ = html
 
-    def picture(self, before=False, most=200):
-        """Draw the graph in a notebook: zoom, search, what is up- and downstream of a node.
+    def picture(self, before=False):
+        """Draw the graph: boxes by your functions, folded where there are many nodes.
 
-        Graphviz lays it out in the browser; a click on a node shows what is known of it.
+        It opens at the bad node, with what is two steps around it.  A notebook displays it; a
+        click or the keyboard opens folded boxes and shows the facts of a node.
 
         Parameters
         ----------
         before : bool
-            Also draw the graph before it was rewritten, beside it; a click on a node of the
-            one marks those of the other that it stands for.
-        most : int
-            How many nodes are drawn of a graph: those around what matters.
+            Also draw the graph as you wrote it, beside the compiled one.  Choosing a node marks
+            the corresponding nodes of the other graph.
 
         Returns
         -------
-        ipywidgets.VBox
+        Picture
+            With the methods ``html()``, ``svg()`` and ``save(path)``.
 
         Raises
         ------
-        ImportError
-            If the extra ``notebook`` is not installed.
         ValueError
-            If `before` is asked for, and the rewriting was not recorded: it is under a guard,
-            and inside :func:`theanoguard.track_provenance`.
+            If `before` is asked for, and the rewriting was not recorded.  Compile the function
+            under a guard or inside :func:`theanoguard.track_provenance`.
+
+        Examples
+        --------
+        >>> from theanoguard import inspect_graph
+        >>> import pytensor.tensor as pt
+        >>> inspect_graph(pt.log(pt.dvector("x"))).picture()
+        <Picture of graph: 1 node>
         """
         subject = self._subject
         if before:
-            return pictures(subject.function, self.model, subject.wanted, most)
-        return picture(self.model, subject.wanted, most)
+            return pictures(subject.function, self.model, subject.wanted, subject.title)
+        return picture(self.model, subject.wanted, subject.title)
 
     def save(self, path):
         """Write it into a file of its own, which any browser shows.

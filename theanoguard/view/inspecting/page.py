@@ -10,9 +10,20 @@ from collections import deque
 from pathlib import Path
 
 from theanoguard._provenance.places import printable
-from theanoguard.view.inspecting.facts import cut, events, facts, label, place, rewrites
+from theanoguard.view.inspecting.facts import (
+    cut,
+    events,
+    facts,
+    label,
+    place,
+    rewrites,
+    role,
+    short_type,
+    user_name,
+)
 
 _HERE = Path(__file__).parent
+COMMON = (_HERE / "common.js").read_text(encoding="utf-8")
 SCRIPT = (_HERE / "tree.js").read_text(encoding="utf-8")
 STYLE = (_HERE / "tree.css").read_text(encoding="utf-8")
 
@@ -27,7 +38,8 @@ _LABEL, _REWRITES = 60, 120
 
 def text(value):
     """Return text that HTML shows as it is."""
-    return html.escape(printable(str(value)), quote=True)
+    value = str(value)
+    return html.escape(value if value.isprintable() else printable(value), quote=True)
 
 
 def block(value):
@@ -48,19 +60,57 @@ def tree(outline, title):
     str
         One ``<div>``, with its style and script inside.
     """
-    packed = pack(outline)
-    name = "tg-" + hashlib.sha256(packed.encode()).hexdigest()[:12]
+    inside = pack(outline)
+    name = name_of(inside)
     shown, plain = plain_tree(outline)
     total = len(outline.up)
-    said = f"{len(outline.model.nodes)} nodes"
+    said = counts(outline.model)
     if shown < total:
         said += f"; {shown} of {total} rows are shown, those around what matters"
     return (
         f'<div class="tg-tree" id="{name}" data-lm-suppress-shortcuts="true">'
         f"<style>{STYLE}</style>"
         f'<div class="tg-plain"><p><b>{text(title)}</b>: {said}</p>{plain}</div>'
-        f"<script>({SCRIPT})({json.dumps(name)}, {json.dumps(title_json(title))}, "
-        f'"{packed}")</script></div>'
+        f"{script(SCRIPT, name, title, inside)}</div>"
+    )
+
+
+def counts(model):
+    """Return how many nodes, inputs and marked ones a graph has, as text."""
+    kinds = [variable.kind for variable in model.variables.values()]
+    marked = sum(bool(node.events) for node in model.nodes.values())
+    marked += sum(bool(variable.events) for variable in model.variables.values())
+    told = (
+        (len(model.nodes), "node"),
+        (kinds.count("input"), "input"),
+        (kinds.count("shared"), "shared variable"),
+        (marked, "marked"),
+    )
+    return ", ".join(
+        f"{n} {word}{'s' if n != 1 and word != 'marked' else ''}"
+        for n, word in told
+        if n or word == "node"
+    )
+
+
+def name_of(inside):
+    """Return the name of the element that shows some packed data."""
+    return "tg-" + hashlib.sha256(inside.encode()).hexdigest()[:12]
+
+
+def script(function, name, title, inside):
+    """Return the element that runs a function of the browser's on packed data.
+
+    Parameters
+    ----------
+    function : str
+        JavaScript: a function of the host element, its title and the data.
+    name, title, inside : str
+        The name of the host element, its title, and the packed data.
+    """
+    return (
+        f"<script>{{\n{COMMON}\nstart({function.strip()}, {json.dumps(name)}, "
+        f'{json.dumps(title_json(title))}, "{inside}");\n}}</script>'
     )
 
 
@@ -92,7 +142,9 @@ def document(body, title):
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width">\n'
         '<meta name="color-scheme" content="light dark">\n'
-        f"<title>{text(title)}</title>\n</head>\n<body>\n{body}\n</body>\n</html>\n"
+        f"<title>{text(title)}</title>\n</head>\n<body>\n<main>\n"
+        f'<h1 style="font: 600 1.2em system-ui, sans-serif">{text(title)}</h1>\n'
+        f"{body}\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -185,9 +237,9 @@ def _plain_row(outline, key):
     variable = model.variables[key]
     parts = [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
     parts.append(f"<b>{text(cut(label(model, variable), _LABEL))}</b>")
-    if variable.owner is not None and variable.name:
-        parts.append(f"<i>{text(cut(variable.name, _LABEL))}</i>")
-    parts.append(f"<small>{key} {text(cut(variable.type, _LABEL))}</small>")
+    if called := role(model, variable):
+        parts.append(f"<i>{text(cut(called, _LABEL))}</i>")
+    parts.append(f"<small>{key} {text(cut(short_type(variable), _LABEL))}</small>")
     if line := place(variable):
         parts.append(f"<code>{text(cut(line, _LABEL))}</code>")
     if variable.statistics is not None:
@@ -215,7 +267,13 @@ def pack(outline):
     data = {
         "graphs": [_graph_data(part, number, places, words) for part in parts],
         "words": list(words),
+        "counts": counts(outline.model),
     }
+    return packed(data)
+
+
+def packed(data):
+    """Return plain data as deflated JSON in base 64."""
     raw = json.dumps(data, separators=(",", ":"))
     return base64.b64encode(zlib.compress(raw.encode(), 9)).decode()
 
@@ -235,8 +293,9 @@ def _graph_data(part, number, places, words):
             {
                 "key": key,
                 "label": word(cut(label(part.model, variable))),
-                "name": word(cut(variable.name or "") if variable.owner is not None else None),
-                "type": word(cut(variable.type)),
+                "name": word(cut(user_name(variable))),
+                "role": word(cut(role(part.model, variable))),
+                "type": word(cut(short_type(variable))),
                 "line": word(place(variable)),
                 "value": str(variable.statistics or ""),
                 "events": [cut(event) for event in events(part.model, variable)],

@@ -1,20 +1,747 @@
-"""The picture of a graph that Graphviz lays out in the browser (extra ``notebook``)."""
+"""The picture of a graph: boxes by the user's functions, a part of a large graph at a time."""
 
+import base64
 import re
-from dataclasses import replace
-from functools import cache
+import unicodedata
+from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from theanoguard._files import write_atomically
 from theanoguard._provenance import tracker_of
-from theanoguard.view.inspecting.facts import facts
+from theanoguard.view.inspecting import page
+from theanoguard.view.inspecting.facts import (
+    cut,
+    events,
+    facts,
+    label,
+    place,
+    role,
+    short_type,
+    user_name,
+)
+from theanoguard.view.inspecting.groups import MOST, Group, grouped
+from theanoguard.view.inspecting.layout import place as laid_out
 from theanoguard.view.inspecting.outline import Outline
-from theanoguard.view.model import GraphModel, graph_model
-from theanoguard.view.printing import dot_text
+from theanoguard.view.model import graph_model
 
 _HERE = Path(__file__).parent
 
 
-def picture(model, wanted, most):
+def _alone(style):
+    """Return the style of an image, which has no page whose colours it could take.
+
+    What turns SVG into other formats may know neither variables nor ``light-dark``.
+    """
+    colors = re.findall(r"--tg-(\w+): light-dark\((#\w+), (#\w+)\)", page.STYLE)
+    light, dark = style, style
+    for name, by_day, by_night in colors:
+        light = light.replace(f"var(--tg-{name})", by_day)
+        dark = dark.replace(f"var(--tg-{name})", by_night)
+    return f"{light}@media (prefers-color-scheme: dark) {{ {dark} }}"
+
+
+SCRIPT = (_HERE / "picture.js").read_text(encoding="utf-8")
+STYLE = (_HERE / "picture.css").read_text(encoding="utf-8")
+SVG_STYLE = (_HERE / "svg.css").read_text(encoding="utf-8")
+AROUND = 2
+"""How many steps around a bad node its own view shows."""
+
+_LETTERS = 28
+_LETTER, _LINE, _MARGIN = 8.2, 17, 10
+_TITLE = 20  # height of a frame's title
+
+
+# --------------------------------------------------------------------------------------
+# What there is to draw
+
+
+@dataclass(eq=False)
+class View:
+    """What is drawn at a time: a group, or the surroundings of a bad node.
+
+    Parameters
+    ----------
+    title : str
+    above : View or None
+    number : int
+    svg : str
+        The drawing without its style.
+    size : tuple of float
+    """
+
+    title: str
+    above: "View | None"
+    number: int
+    svg: str = ""
+    size: tuple[float, float] = (0, 0)
+
+
+@dataclass(eq=False)
+class Box:
+    """One box of a view.
+
+    Parameters
+    ----------
+    lines : list of str
+        The first is bold.
+    css : tuple of str
+    hint : str
+        What is said when the mouse is on it.
+    thing : int or None
+        Number of the node or input that it stands for.
+    opens : View or None
+        What it opens.
+    """
+
+    lines: list[str]
+    css: tuple[str, ...]
+    hint: str
+    thing: int | None = None
+    opens: View | None = None
+    x: float = 0.0
+    y: float = 0.0
+
+    @cached_property
+    def size(self):
+        """Width and height."""
+        longest = max(_columns(line) for line in self.lines)
+        return max(longest * _LETTER, 40) + 2 * _MARGIN, len(self.lines) * _LINE + 10
+
+
+def _columns(text):
+    if text.isascii():
+        return len(text)
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+class _Graph:
+    """One graph of a picture, the function's or an inner one."""
+
+    def __init__(self, drawing, model, wanted=(), above=None):
+        self.drawing = drawing
+        self.model = model
+        self.clients = model.clients()
+        outline = Outline(model, wanted)
+        self.bad = {self.box_key(key) for key in outline.bad}
+        self.path = {self.box_key(key) for key in outline.path}
+        self.above = above
+        self.things = {}
+        self.views = {}
+
+    def box_key(self, variable):
+        """Return the key of what is drawn for a variable: its node, or itself."""
+        return self.model.variables[variable].owner or variable
+
+    def is_drawn(self, variable):
+        """Whether an input is drawn: a constant only if it is marked."""
+        return variable.owner is None and (variable.kind != "constant" or variable.key in self.path)
+
+    # -- things: what can be chosen and found
+
+    def number(self, key):
+        """Return the number of a node or of an input, and remember it as a thing."""
+        if key not in self.things:
+            self.things[key] = len(self.drawing.things)
+            self.drawing.things.append(None)
+            self.drawing.things[self.things[key]] = self._thing(key)
+        return self.things[key]
+
+    def _thing(self, key):
+        model = self.model
+        node = model.nodes.get(key)
+        variable = model.variables[node.outputs[0] if node is not None else key]
+        name = user_name(variable) or (variable.label if node is None else "")
+        marks = [
+            e for k in (node.outputs if node else [key]) for e in events(model, model.variables[k])
+        ]
+        return {
+            "key": key,
+            "label": cut(label(model, variable)),
+            "name": cut(name),
+            "role": cut(role(model, variable)),
+            "line": place(variable) or "",
+            "type": short_type(variable),
+            "bad": key in self.bad,
+            "events": [cut(event) for event in dict.fromkeys(marks)],
+            "facts": [[name, text] for name, text in facts(model, variable)],
+        }
+
+    def box(self, key, css=()):
+        """Return the box of a node or of an input."""
+        number = self.number(key)
+        thing = self.drawing.things[number]
+        node = self.model.nodes.get(key)
+        variable = self.model.variables[node.outputs[0] if node is not None else key]
+        lines = [thing["role"] or thing["name"], thing["label"] if node is not None else ""]
+        if node is None:
+            lines = [thing["name"] or thing["label"], thing["role"] or variable.kind]
+        lines = [cut(line, _LETTERS) for line in dict.fromkeys(lines) if line]
+        lines += [cut(event, _LETTERS) for event in thing["events"][:1]]
+        shapes = [short_type(self.model.variables[k]) for k in (node.outputs if node else [key])]
+        named = thing["name"] if node is None else thing["role"] or thing["name"]
+        said = [named, thing["label"], ", ".join(shapes), thing["line"]]
+        hint = "; ".join(dict.fromkeys(text for text in (*said, *thing["events"]) if text))
+        kind = "tg-node" if node is not None else "tg-root"
+        return Box(lines, (kind, *self.marks([key]), *css), hint, number)
+
+    def marks(self, keys):
+        """Return the classes of a box that stands for some nodes."""
+        if not self.bad.isdisjoint(keys):
+            return ("tg-bad",)
+        return () if self.path.isdisjoint(keys) else ("tg-path",)
+
+    def folded(self, group):
+        """Return the box of a folded group."""
+        keys = group.nodes
+        bad = " with a bad one" if not self.bad.isdisjoint(keys) else ""
+        lines = [cut(group.title, _LETTERS), f"{len(keys)} nodes{bad}"]
+        hint = f"{group.title}: {lines[1]}; Enter opens it"
+        return Box(lines, ("tg-group", *self.marks(keys)), hint, opens=self.view_of(group))
+
+    # -- views
+
+    def view_of(self, group):
+        """Return the view of a group, which may be drawn later."""
+        if group not in self.views:
+            above = self.above if group.above is None else self.view_of(group.above)
+            self.views[group] = self.drawing.view(group.title, above)
+        return self.views[group]
+
+    def draw(self, title):
+        """Draw the views of this graph, the one with everything first."""
+        whole = grouped(self.model, title)
+        self.home = {}
+        todo = deque([whole])
+        while todo:
+            group = todo.popleft()
+            view = self.view_of(group)
+            nodes = group.nodes
+            folds = len(nodes) > MOST
+            for key in nodes if not folds else (i for i in group.items if not isinstance(i, Group)):
+                self.home[key] = view
+            if folds:
+                todo += [item for item in group.items if isinstance(item, Group)]
+            self._draw_group(view, group, nodes, folds)
+        self.first = self.views[whole]
+        bad = next((node.key for node in self.model.in_order() if node.key in self.bad), None)
+        if bad is not None and len(self.model.nodes) > MOST:
+            self.first = self._draw_around(bad)
+        for key in self.bad | self.path:
+            if key in self.model.variables:  # (an input that no node reads)
+                self.number(key)
+        self.chosen = bad or next(iter(self.bad), None)
+        for key, number in self.things.items():
+            home = self.home.get(key) or self._home_of_root(key)
+            if home is not None:
+                self.drawing.things[number]["view"] = home.number
+
+    def _home_of_root(self, key):
+        readers = [self.home[node.key] for node, _ in self.clients.get(key, ())]
+        return readers[0] if readers else self.first
+
+    def _draw_around(self, key):
+        """Draw a bad node with what is at most `AROUND` steps away, the nearest first."""
+        found, todo = {key: 0}, deque([key])
+        while todo and len(found) < MOST:
+            at = todo.popleft()
+            if found[at] == AROUND:
+                continue
+            node = self.model.nodes[at]
+            near = [self.model.variables[k].owner for k in node.inputs]
+            near += [n.key for k in node.outputs for n, _ in self.clients[k]]
+            near.sort(key=lambda k: k not in self.path)
+            for other in near:
+                if other is not None and other not in found:
+                    found[other] = found[at] + 1
+                    todo.append(other)
+        nodes = sorted(found, key=lambda k: self.model.nodes[k].order)[: MOST + 20]
+        name = self.drawing.things[self.number(key)]
+        view = self.drawing.view(f"around {name['name'] or name['label']}", self.home[key])
+        self._draw(view, [(node, None) for node in nodes], nodes)
+        return view
+
+    def _draw_group(self, view, group, nodes, folds):
+        items = [(i, None) for i in group.items] if folds else _nested(group)
+        self._draw(view, items, nodes, group)
+
+    def _draw(self, view, items, nodes, group=None):
+        """Draw a view.
+
+        `items` are pairs of a key or a folded group and the frame that it stands in, or, for a
+        frame, of a group and the list of what is in it.
+        """
+        boxes, drawn_as = {}, {}
+
+        def collect(parts):
+            tree = []
+            for item, inside in parts:
+                if isinstance(inside, list):
+                    tree.append((item, collect(inside)))
+                    continue
+                is_group = isinstance(item, Group)
+                boxes[item] = self.folded(item) if is_group else self.box(item)
+                for key in item.nodes if is_group else (item,):
+                    drawn_as[key] = item
+                tree.append((item, None))
+            return tree
+
+        tree = collect(items)
+        edges, before, after = {}, {}, {}
+        own = set(nodes)
+
+        def edge(a, b, variable, in_place=False, on_path=False):
+            types, was_in_place, was_on_path = edges.get((a, b), ({}, False, False))
+            types[variable.name or "", short_type(variable)] = None
+            edges[a, b] = types, was_in_place or in_place, was_on_path or on_path
+
+        for key in nodes:
+            node = self.model.nodes[key]
+            spoilt = {i for places in node.destroy_map.values() for i in places}
+            for i, below in enumerate(node.inputs):
+                variable = self.model.variables[below]
+                if variable.owner is None:
+                    if not self.is_drawn(variable):
+                        continue
+                    source = below
+                    if below not in boxes and below not in before:
+                        before[below] = self.box(below)
+                elif variable.owner in own:
+                    source = drawn_as[variable.owner]
+                else:
+                    source = self._elsewhere(variable.owner, group, before, "from ")
+                if source is not None and source != drawn_as[key]:
+                    on_path = self.box_key(below) in self.path and key in self.path
+                    edge(source, drawn_as[key], variable, i in spoilt, on_path)
+            for made in node.outputs:
+                for reader, i in self.clients[made]:
+                    if reader.key in own or group is None:
+                        continue
+                    target = self._elsewhere(reader.key, group, after, "to ")
+                    spoils = any(i in places for places in reader.destroy_map.values())
+                    edge(
+                        drawn_as[key],
+                        target,
+                        self.model.variables[made],
+                        spoils,
+                        key in self.path and reader.key in self.path,
+                    )
+        self._put_together(before, edges)
+        unread = [v for v in map(self.model.variables.get, self.model.inputs) if self.is_drawn(v)]
+        if group is not None and group.above is None:
+            for variable in unread:
+                if not self.clients[variable.key] and variable.key in self.path:
+                    before[variable.key] = self.box(variable.key)
+        boxes = {**before, **boxes, **after}
+        outside = [key for key in before if not _put_inside(tree, key, edges)]
+        tree = [*((k, None) for k in outside), *tree, *((k, None) for k in after)]
+        size, frames, bends = _arrange(tree, boxes, edges)
+        view.size = size
+        view.svg = _svg(boxes, frames, edges, bends)
+
+    def _elsewhere(self, key, group, boxes, word):
+        """Return the box that stands for a node outside of a view, None for none."""
+        if group is None:
+            return None
+        inside, above = group, group.above
+        while above is not None:
+            for item in above.items:
+                if item is inside:
+                    continue
+                if item == key or (isinstance(item, Group) and key in item.members):
+                    place = (word, item)
+                    if place not in boxes:
+                        if isinstance(item, Group):
+                            boxes[place] = self.folded(item)
+                        else:
+                            boxes[place] = self.box(item)
+                        boxes[place].css += ("tg-elsewhere",)
+                        boxes[place].hint = f"{word}{boxes[place].hint}"
+                    return place
+            inside, above = above, above.above
+        raise KeyError(key)
+
+    def _put_together(self, before, edges):
+        """Draw several inputs that the same boxes read as one, and their edges."""
+        readers = {}
+        for a, b in edges:
+            if isinstance(a, str) and a in before:
+                readers.setdefault(a, []).append(b)
+        alike = {}
+        for key, read_by in readers.items():
+            if not self.marks([key]):
+                alike.setdefault(frozenset(read_by), []).append(key)
+        for read_by, keys in alike.items():
+            if len(keys) < 4:
+                continue
+            names = ", ".join(before[key].lines[0] for key in keys)
+            lines = [f"{len(keys)} inputs", cut(names, _LETTERS)]
+            one = ("several", keys[0])
+            before[one] = Box(lines, ("tg-root",), f"{len(keys)} inputs: {names}")
+            for key in keys:
+                del before[key]
+                for b in read_by:
+                    types, in_place, on_path = edges.pop((key, b))
+                    old = edges.get((one, b), ({}, False, False))
+                    edges[one, b] = old[0] | types, old[1] or in_place, old[2] or on_path
+
+
+def _put_inside(tree, key, edges):
+    """Put an input into the innermost frame that holds all that reads it, if there is one."""
+    readers = {b for a, b in edges if a == key}
+    for _, within in tree:
+        if within is not None and readers <= set(_inside(within)):
+            if not _put_inside(within, key, edges):
+                within.insert(0, (key, None))
+            return True
+    return False
+
+
+def _inside(parts):
+    """Return what is drawn in some parts, frames left out."""
+    found = []
+    for item, within in parts:
+        found += [item] if within is None else _inside(within)
+    return found
+
+
+def _nested(group):
+    """Return what is in a group, groups as frames."""
+    return [
+        (item, _nested(item)) if isinstance(item, Group) else (item, None) for item in group.items
+    ]
+
+
+def _arrange(tree, boxes, edges):
+    """Give every box its place; return the size of all, the frames, and the bends of edges."""
+    frames, bends = [], {}
+
+    def arrange(parts, depth):
+        """Return the size of some parts, and a function that moves them to a place."""
+        sizes, movers, member = {}, {}, {}
+        member = {k: item for item, within in parts for k in _inside([(item, within)])}
+        # An edge from or to the outside has a place of its own at the frame's edge.
+        here, entries, exits = {}, {}, {}
+        for a, b in edges:
+            if a in member and b in member:
+                if member[a] != member[b]:
+                    here.setdefault((member[a], member[b]), []).append((a, b))
+            elif b in member and depth:
+                entries["in", b] = 4, 0
+                here.setdefault((("in", b), member[b]), []).append((a, b))
+            elif a in member and depth:
+                exits["out", a] = 4, 0
+                here.setdefault((member[a], ("out", a)), []).append((a, b))
+        for item, within in parts:
+            if within is None:
+                sizes[item] = boxes[item].size
+                continue
+            (width, height), movers[item] = arrange(within, depth + 1)
+            title = _columns(cut(item.title, 60)) * _LETTER
+            sizes[item] = max(width, title) + 2 * _MARGIN, height + 2 * _MARGIN + _TITLE
+        corners, ways, size = laid_out({**entries, **sizes, **exits}, list(here))
+
+        def move(x, y):
+            for item, size in sizes.items():
+                left, top = corners[item]
+                if item in movers:
+                    frames.append((item.title, x + left, y + top, *size))
+                    movers[item](x + left + _MARGIN, y + top + _MARGIN + _TITLE)
+                else:
+                    boxes[item].x, boxes[item].y = x + left, y + top
+            for (first, last), way in ways.items():
+                # (sorted: out of the innermost frame first, into it last)
+                order = 0
+                if first in entries:
+                    way, order = [corners[first], *way], depth
+                elif last in exits:
+                    way, order = [*way, corners[last]], -depth
+                points = [(x + left, y + top) for left, top in way]
+                for edge in here[first, last]:
+                    bends.setdefault(edge, []).append((order, points))
+
+        return size, move
+
+    (width, height), move = arrange(tree, 0)
+    move(_MARGIN, _MARGIN)
+    bends = {
+        edge: [point for _, points in sorted(parts) for point in points]
+        for edge, parts in bends.items()
+    }
+    return (width + 2 * _MARGIN, height + 2 * _MARGIN), frames, bends
+
+
+def _svg(boxes, frames, edges, bends):
+    """Return the inside of a drawing."""
+    parts = []
+    for title, x, y, width, height in frames:
+        parts.append(
+            f'<g class="tg-frame"><rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" '
+            f'height="{height:.0f}" rx="6"/><text x="{x + 8:.0f}" y="{y + 16:.0f}">'
+            f"{page.text(cut(title, 60))}</text></g>"
+        )
+    ends = {}
+    for a, b in edges:
+        ends.setdefault(b, []).append(a)
+    for sources in ends.values():
+        sources.sort(key=lambda a: boxes[a].x + boxes[a].size[0] / 2)
+    for (a, b), (types, in_place, on_path) in edges.items():
+        (width, height), (to_width, _) = boxes[a].size, boxes[b].size
+        share = (ends[b].index(a) + 1) / (len(ends[b]) + 1)
+        points = [
+            (boxes[a].x + width / 2, boxes[a].y + height),
+            *bends.get((a, b), ()),
+            (boxes[b].x + to_width * share, boxes[b].y - 6),
+        ]
+        css = f"tg-edge{' tg-path' if on_path else ''}{' tg-inplace' if in_place else ''}"
+        said = ", ".join(f"{name} {shape}".strip() for name, shape in list(types)[:5])
+        said += ", overwritten" if in_place else ""
+        x, y = points[-1]
+        parts.append(
+            f'<g class="{css}"><title>{page.text(said)}</title><path d="{_curve(points)}"/>'
+            f'<path class="tg-head" d="M{x - 4:.0f} {y - 2:.0f}h8l-4 8z"/></g>'
+        )
+    for box in boxes.values():
+        parts.append(_box_svg(box))
+    return "".join(parts)
+
+
+def _curve(points):
+    d = [f"M{points[0][0]:.0f} {points[0][1]:.0f}"]
+    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        half = max((y1 - y0) / 2, 8)
+        d.append(f"C{x0:.0f} {y0 + half:.0f} {x1:.0f} {y1 - half:.0f} {x1:.0f} {y1:.0f}")
+    return "".join(d)
+
+
+def _box_svg(box):
+    width, height = box.size
+    about = "" if box.thing is None else f' data-n="{box.thing}"'
+    if box.opens is not None:
+        about += f' data-opens="{box.opens.number}"'
+    x = box.x + width / 2
+    lines = "".join(
+        f'<text x="{x:.0f}" y="{box.y + 18 + i * _LINE:.0f}" '
+        f'class="{"tg-first" if i == 0 else "tg-more"}">{page.text(line)}</text>'
+        for i, line in enumerate(box.lines)
+    )
+    radius = height / 2 if "tg-root" in box.css else 4
+    rect = (
+        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{width:.0f}" height="{height:.0f}" '
+        f'rx="{radius:.0f}"/>'
+    )
+    behind = rect.replace("<rect ", '<rect class="tg-behind" ') if box.opens is not None else ""
+    css = " ".join(("tg-box", *box.css))
+    return f'<g class="{css}"{about}><title>{page.text(box.hint)}</title>{behind}{rect}{lines}</g>'
+
+
+# --------------------------------------------------------------------------------------
+# A picture
+
+
+class Drawing:
+    """All views of a graph and of its inner graphs.
+
+    Parameters
+    ----------
+    model : GraphModel
+    wanted : tuple of str
+        Names of inputs, as for an :class:`Outline`.
+    title : str
+
+    Attributes
+    ----------
+    things : list of dict
+        The nodes and inputs, as the script wants them.
+    views : list of View
+    first : View
+        What is shown at first: the surroundings of the bad node, or everything.
+    chosen : int or None
+        The thing that is chosen at first.
+    """
+
+    def __init__(self, model, wanted=(), title="graph"):
+        self.title = title
+        self.n_nodes = len(model.nodes)
+        self.things, self.views = [], []
+        self.first, self.chosen = None, None
+        todo = deque([(model, wanted, title, None, None)])
+        while todo:
+            model, wanted, title, outer, node = todo.popleft()
+            above = None if outer is None else outer.home[node.key]
+            graph = _Graph(self, model, wanted, above)
+            graph.draw(title)
+            if outer is not None:
+                inside = outer.drawing.things[outer.things[node.key]].setdefault("inside", [])
+                inside.append([title, graph.first.number])
+            if self.first is None or (self.chosen is None and graph.chosen is not None):
+                self.first = graph.first
+                self.chosen = graph.things.get(graph.chosen)
+            for node in model.in_order():
+                for name, inner in node.inner.items():
+                    called = f"{page.inner_name(name)} of {cut(node.op, _LETTERS)}"
+                    todo.append((inner, (), called, graph, node))
+
+    def view(self, title, above):
+        """Make a view that is yet to be drawn."""
+        self.views.append(View(title, above, len(self.views)))
+        return self.views[-1]
+
+    def svg(self, view=None):
+        """Return a view, by default the first, as an SVG document of its own."""
+        view = self.first if view is None else view
+        width, height = max(view.size[0], _LEGEND_WIDTH), view.size[1] + 30
+        legend = f'<g transform="translate(0 {view.size[1]:.0f})">{LEGEND}</g>'
+        back = '<rect class="tg-ground" width="100%" height="100%"/>'
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="tg-graph" role="img" '
+            f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">'
+            f"<title>{page.text(self.title)}: {page.text(view.title)}</title>"
+            f"<style>{_alone(SVG_STYLE)}</style>{back}{view.svg}{legend}</svg>"
+        )
+
+    def data(self, linked=None):
+        """Return what the script needs as plain data."""
+        return {
+            "title": self.title,
+            "things": self.things,
+            "views": [
+                {
+                    "title": view.title,
+                    "above": -1 if view.above is None else view.above.number,
+                    "size": [round(n) for n in view.size],
+                    "svg": view.svg,
+                }
+                for view in self.views
+            ],
+            "first": self.first.number,
+            "chosen": -1 if self.chosen is None else self.chosen,
+            "linked": linked or {},
+        }
+
+
+_KEYS = (
+    ("tg-node", "operation"),
+    ("tg-root", "input"),
+    ("tg-group", "folded: Enter opens"),
+    ("tg-bad tg-node", "bad"),
+    ("tg-path tg-node", "on the path"),
+)
+
+
+def _legend():
+    """Return the inside of the legend, and its width."""
+    x, parts = _MARGIN, []
+    for css, word in _KEYS:
+        radius = 8 if css == "tg-root" else 3
+        parts.append(
+            f'<g class="tg-box {css}"><rect x="{x:.0f}" y="6" width="22" height="16" '
+            f'rx="{radius}"/></g><text class="tg-key-text" x="{x + 28:.0f}" y="18">{word}</text>'
+        )
+        x += 44 + len(word) * 6.6
+    parts.append(
+        f'<g class="tg-edge tg-inplace"><path d="M{x:.0f} 14h26"/></g>'
+        f'<text class="tg-key-text" x="{x + 32:.0f}" y="18">overwritten in place</text>'
+    )
+    return "".join(parts), x + 32 + 20 * 6.6
+
+
+LEGEND, _LEGEND_WIDTH = _legend()
+
+
+class Picture:
+    """The picture of a graph, or of two beside each other; a notebook displays it.
+
+    Parameters
+    ----------
+    drawings : dict of str to Drawing
+        By a heading, empty for a single one.
+    links : dict of str to dict
+        For each heading, which nodes of the other drawing each of its nodes stands for.
+
+    Examples
+    --------
+    >>> from theanoguard import inspect_graph
+    >>> import pytensor.tensor as pt
+    >>> picture = inspect_graph(pt.log(pt.dvector("x"))).picture()
+    >>> picture
+    <Picture of graph: 1 node>
+    >>> picture.svg()[:4]
+    '<svg'
+    """
+
+    def __init__(self, drawings, links=None):
+        self._drawings = drawings
+        self._links = links or {}
+
+    def __repr__(self):
+        parts = []
+        for heading, drawing in self._drawings.items():
+            count = f"{drawing.n_nodes} node{'s' if drawing.n_nodes != 1 else ''}"
+            parts.append(f"{heading} {count}".strip())
+        title = next(iter(self._drawings.values())).title
+        return f"<Picture of {title}: {', '.join(parts)}>"
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/plain": repr(self), "text/html": self.html(), "image/svg+xml": self.svg()}
+
+    def html(self):
+        """Return the picture as HTML.
+
+        Returns
+        -------
+        str
+            One element that needs nothing else: no network, no installed extension.  Where
+            scripts are not run it is the image of the first view.
+        """
+        legend = (
+            f'<template><svg class="tg-graph" role="img" aria-label="Legend" '
+            f'viewBox="0 0 {_LEGEND_WIDTH:.0f} 28" style="max-width: {_LEGEND_WIDTH:.0f}px; '
+            f'width: 100%">{LEGEND}</svg></template>'
+        )
+        parts = []
+        for heading, drawing in self._drawings.items():
+            packed = page.packed(drawing.data(self._links.get(heading)))
+            name = page.name_of(packed)
+            image = base64.b64encode(drawing.svg().encode()).decode()
+            title = f"{drawing.title}, {heading}".removesuffix(", ")
+            said = page.text(f"Graph of {title}: {drawing.first.title}")
+            head = f"<p><b>{page.text(heading)}</b></p>" if heading else ""
+            parts.append(
+                f'<div class="tg-tree tg-picture" id="{name}" data-lm-suppress-shortcuts="true">'
+                f'{head}<div class="tg-plain"><img alt="{said}" style="max-width:100%" '
+                f'src="data:image/svg+xml;base64,{image}"></div>'
+                f"{legend}{page.script(SCRIPT, name, title, packed)}</div>"
+            )
+        style = f"<style>{page.STYLE}{STYLE}{SVG_STYLE}</style>"
+        return f'<div class="tg-pictures">{style}{"".join(parts)}</div>'
+
+    def svg(self):
+        """Return the first view as an image.
+
+        Returns
+        -------
+        str
+            An SVG document; of two pictures the one after rewriting.
+        """
+        return list(self._drawings.values())[-1].svg()
+
+    def save(self, path):
+        """Write the picture into a file: the first view as ``.svg``, else an HTML page.
+
+        Parameters
+        ----------
+        path : str or path-like
+        """
+        path = Path(path)
+        title = next(iter(self._drawings.values())).title
+        alone = path.suffix.lower() == ".svg"
+        text = self.svg() if alone else page.document(self.html(), title)
+        write_atomically(path, text.encode())
+
+
+def picture(model, wanted, title):
     """Return the picture of one graph.
 
     Parameters
@@ -22,43 +749,37 @@ def picture(model, wanted, most):
     model : GraphModel
     wanted : tuple of str
         Names of inputs, as for an :class:`Outline`.
-    most : int
-        How many nodes are drawn.
+    title : str
 
     Returns
     -------
-    ipywidgets.VBox
-
-    Raises
-    ------
-    ImportError
-        If the extra is not installed.
+    Picture
     """
-    return _widget({"after": model}, {"before": {}, "after": {}}, wanted, most)
+    return Picture({"": Drawing(model, wanted, title)})
 
 
-def pictures(function, model, wanted, most):
+def pictures(function, model, wanted, title):
     """Return the pictures of a function's graph before and after rewriting, side by side.
 
     Parameters
     ----------
     function : Function
-    model, wanted, most
+    model, wanted, title
         As for :func:`picture`; the graph after.
 
     Returns
     -------
-    ipywidgets.VBox
+    Picture
 
     Raises
     ------
-    ImportError
-        If the extra is not installed.
     ValueError
         If no rewriting was recorded.
     """
     before, links = before_rewriting(function, model)
-    return _widget({"before": before, "after": model}, links, wanted, most)
+    drawings = {"before rewriting": before, "after rewriting": model}
+    drawings = {word: Drawing(graph, wanted, title) for word, graph in drawings.items()}
+    return Picture(drawings, dict(zip(drawings, (links["before"], links["after"]), strict=True)))
 
 
 def before_rewriting(function, model):
@@ -98,123 +819,3 @@ def before_rewriting(function, model):
                 links["after"].setdefault(key, []).append(old)
                 links["before"].setdefault(old, []).append(key)
     return before, links
-
-
-def part_of(model, wanted, most):
-    """Return the part of a graph that matters most.
-
-    Parameters
-    ----------
-    model : GraphModel
-    wanted : tuple of str
-    most : int
-        Number of nodes.
-
-    Returns
-    -------
-    GraphModel
-        What is computed by a node that is left out is an input there.
-    """
-    if len(model.nodes) <= most:
-        return model
-    weighed = (model.variables[key].owner for key in Outline(model, wanted).by_weight())
-    kept = list(dict.fromkeys(owner for owner in weighed if owner is not None))[:most]
-    nodes = {key: model.nodes[key] for key in model.nodes if key in set(kept)}
-    read = {key for node in nodes.values() for key in (*node.inputs, *node.outputs)}
-    # The panel names the shared variable that an update belongs to, also where no node reads it.
-    read |= {old for key in read if (old := model.variables[key].update_of) is not None}
-    variables = {
-        key: v if v.owner in nodes or v.owner is None else replace(v, owner=None, kind="input")
-        for key, v in model.variables.items()
-        if key in read
-    }
-    outputs = [key for key in model.outputs if key in variables]
-    inputs = [key for key in model.inputs if key in variables]
-    return GraphModel(inputs, outputs, variables, nodes, model.name, model.objects)
-
-
-# To dim what is not chosen the widget computes with colours, and it knows no names of them.
-_COLORS = {
-    "black": "#000000",
-    "blue": "#0757ba",
-    "brown": "#c8a27c",
-    "cyan": "#9be7e7",
-    "green": "#98dc98",
-    "grey": "#d0d0d0",
-    "lightblue": "#add8e6",
-    "magenta": "#f2a6f2",
-    "red": "#c8282f",
-    "white": "#ffffff",
-    "yellow": "#fff59d",
-}
-_DEFAULTS = (
-    '  node [style="filled", fillcolor="white", color="black"];\n  edge [color="black"];\n  node ['
-)
-
-
-def dot_source(model):
-    """Return the text of a graph in DOT, with every colour as a number.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> 'fillcolor="#98dc98"' in dot_source(graph_model(pt.log(pt.dscalar("x"))))
-    True
-    """
-    text = dot_text(model).replace("  node [", _DEFAULTS, 1)
-    return re.sub(
-        r'\b((?:fill)?color)="(\w+)"',
-        lambda found: f'{found[1]}="{_COLORS.get(found[2], found[2])}"',
-        text,
-    )
-
-
-def panel_facts(model):
-    """Return what the panel shows of each node and variable, by key."""
-    found = {key: list(facts(model, variable)) for key, variable in model.variables.items()}
-    for key, node in model.nodes.items():
-        found[key] = found[node.outputs[0]]
-    return found
-
-
-def _widget(models, links, wanted, most):
-    try:
-        import graphviz_anywidget
-        import ipywidgets
-    except ImportError as error:
-        raise ImportError(
-            f"the picture needs {error.name}, which is not installed.\n"
-            'Install it with: pip install "theanoguard[notebook]"'
-        ) from error
-    shown, told = [], {"before": {}, "after": {}}
-    for side, model in models.items():
-        drawn = part_of(model, wanted, most)
-        told[side] = panel_facts(drawn)
-        part = graphviz_anywidget.graphviz_widget(dot_source(drawn))
-        part.layout.width = f"{100 // len(models)}%"
-        part.children[0].layout.flex_flow = "row wrap"
-        part.add_class(f"tg-{side}")
-        title = f"{side} rewriting: " if len(models) > 1 else ""
-        some = f"{len(drawn.nodes)} of " if drawn is not model else ""
-        head = ipywidgets.Label(f"{title}{some}{len(model.nodes)} nodes")
-        part.children = (head, *part.children)
-        shown.append(part)
-    box = ipywidgets.VBox([ipywidgets.HBox(shown), _panel_class()(facts=told, links=links)])
-    box.add_class("tg-picture")
-    return box
-
-
-@cache
-def _panel_class():
-    import anywidget
-    import traitlets
-
-    class Panel(anywidget.AnyWidget):
-        """What the clicked node is."""
-
-        _esm = _HERE / "picture.js"
-        _css = _HERE / "picture.css"
-        facts = traitlets.Dict().tag(sync=True)
-        links = traitlets.Dict().tag(sync=True)
-
-    return Panel

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 from pytensor.compile.executor import Function
+from pytensor.graph.basic import Variable
 
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
@@ -47,12 +48,14 @@ def subject_of(thing, *, values=None, events=None, times=None):
         return _of_trip(thing.event, thing.explanation, _called(thing), values, times)
     if isinstance(thing, GuardEvent):
         return _of_trip(thing, None, None, values, times)
-    function = thing if isinstance(thing, Function) else None
+    function, wanted = thing if isinstance(thing, Function) else None, ()
     if isinstance(events, GuardError):
         return _of_trip(events.event, events.explanation, thing, values, times)
     if function is not None:
         values = _last_values(function) | dict(values or {})
-        events = own_events(function) if events is None else events
+        if events is None:
+            events = own_events(function)
+            wanted = _last_way(function, events)
     model = graph_model(thing, values=values, events=events, times=times)
     text = partial(
         debugprint, thing, file="str", print_source=True, values=values, events=events, times=times
@@ -60,8 +63,9 @@ def subject_of(thing, *, values=None, events=None, times=None):
     if function is not None:
         title = f"function {function.name or model.name or ''}".strip()
     else:
-        title = "graph" if isinstance(thing, list | tuple) else type(thing).__name__
-    return Subject(title, model, text=text, function=function)
+        name = getattr(thing, "name", None)
+        title = f"graph of {name}" if isinstance(thing, Variable) and name else "graph"
+    return Subject(title, model, wanted, text=text, function=function)
 
 
 def own_events(function):
@@ -69,11 +73,23 @@ def own_events(function):
     return events_of(function) if hasattr(getattr(function, "vm", None), "guard") else []
 
 
+def _roots(way):
+    """Return the names of the inputs that the way to a bad value leads from."""
+    return tuple(point.name for point in way if point.kind in ("input", "shared"))
+
+
+def _last_way(function, events):
+    """Return where the way to a function's last event begins, as its report told."""
+    if not events:
+        return ()
+    event, way = function.vm.guard.last_way
+    return _roots(way) if event is events[-1] else ()
+
+
 def _of_trip(event, explanation, graph, values, times):
     report = render_text(event, explanation, color=True)
     text = partial(render_text, event, explanation)
-    way = () if explanation is None else explanation.waypoints
-    wanted = tuple(point.name for point in way if point.kind in ("input", "shared"))
+    wanted = () if explanation is None else _roots(explanation.waypoints)
     function = graph if isinstance(graph, Function) else None
     if graph is None:
         model = _model_of(event, explanation)

@@ -1,0 +1,278 @@
+"""The picture of a graph: what it shows, and where everything stands."""
+
+import base64
+import json
+import re
+import zlib
+from itertools import combinations
+from xml.etree import ElementTree
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import guarded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from theanoguard import GuardError, inspect_graph, track_provenance
+from theanoguard.view.inspecting.groups import MOST, Group, grouped
+from theanoguard.view.inspecting.layout import layers_of, place
+from theanoguard.view.inspecting.picture import Drawing
+from theanoguard.view.model import graph_model
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def parsed(svg):
+    """A drawing as XML, which has to be well formed."""
+    if not svg.startswith("<svg"):
+        svg = f'<svg xmlns="http://www.w3.org/2000/svg">{svg}</svg>'
+    return ElementTree.fromstring(svg)
+
+
+def with_class(drawing, name):
+    return [e for e in parsed(drawing).iter() if name in e.get("class", "").split()]
+
+
+def boxes(drawing, *names):
+    """The boxes that have all these classes, each as its lines."""
+    found = [e for e in with_class(drawing, "tg-box") if e.find(f"{SVG}text") is not None]
+    found = [e for e in found if set(names) <= set(e.get("class").split())]
+    return [tuple(text.text for text in e.findall(f"{SVG}text")) for e in found]
+
+
+def hints(drawing, name):
+    return [e.find(f"{SVG}title").text for e in with_class(drawing, name)]
+
+
+def dense(x, n):
+    w, b = pytensor.shared(np.eye(2), name=f"W{n}"), pytensor.shared(np.zeros(2), name=f"b{n}")
+    return pt.tanh(pt.dot(x, w) + b)
+
+
+def score(h):
+    loss = pt.log(h.sum() - 9)
+    loss.name = "loss"
+    return loss
+
+
+@pytest.fixture(scope="module")
+def net():
+    """A loss of three calls of the user's functions."""
+    with track_provenance():
+        h = dense(pt.dmatrix("x"), 1)
+        h = dense(h, 2)
+        return score(h)
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A graph of more nodes than are drawn at a time."""
+    with track_provenance():
+        h = pt.dmatrix("x")
+        for n in range(40):
+            h = dense(h, n)
+        return score(h)
+
+
+# -- where boxes stand
+
+
+@st.composite
+def graphs(draw):
+    """Sizes of boxes, and edges from earlier to later ones."""
+    count = draw(st.integers(1, 12))
+    sizes = {i: (draw(st.integers(10, 200)), draw(st.integers(10, 60))) for i in range(count)}
+    pairs = list(combinations(range(count), 2))
+    edges = draw(st.lists(st.sampled_from(pairs), max_size=20)) if pairs else []
+    return sizes, edges
+
+
+@given(graphs())
+@settings(max_examples=60, deadline=None)
+def test_no_box_covers_another_and_edges_lead_down(graph):
+    sizes, edges = graph
+    corners, bends, (width, height) = place(sizes, edges)
+    for a, b in combinations(sizes, 2):
+        (x, y), (w, h) = corners[a], sizes[a]
+        (to_x, to_y), (to_w, to_h) = corners[b], sizes[b]
+        apart = x + w <= to_x or to_x + to_w <= x or y + h <= to_y or to_y + to_h <= y
+        assert apart, (a, b)
+    for a, b in edges:
+        assert corners[a][1] + sizes[a][1] <= corners[b][1]
+        heights = [y for _, y in bends[a, b]]
+        assert heights == sorted(heights)
+    for box, (x, y) in corners.items():
+        assert x >= -1e-6 and y >= 0
+        assert x + sizes[box][0] <= width + 1e-6 and y + sizes[box][1] <= height + 1e-6
+
+
+def test_an_input_stands_right_above_its_reader():
+    layers = layers_of(["x", "a", "b", "w", "c"], [("x", "a"), ("a", "b"), ("b", "c"), ("w", "c")])
+    assert layers == [["x"], ["a"], ["b", "w"], ["c"]]
+
+
+# -- groups
+
+
+def test_a_call_of_a_users_function_is_a_group(net):
+    whole = grouped(graph_model(net), "net")
+    titles = [item.title for item in whole.items if isinstance(item, Group)]
+    calls = [title.partition(",")[0] for title in titles]
+    assert calls == ["dense", "dense", "score"]
+    assert len(set(titles)) == 3
+    assert sorted(whole.nodes) == sorted(graph_model(net).nodes)
+
+
+def test_no_group_has_too_many_items(large):
+    h = pt.dvector("x")
+    for _ in range(500):
+        h = pt.tanh(h)
+    for model in (graph_model(h), graph_model(large)):
+        todo = [grouped(model, "graph")]
+        assert sorted(todo[0].nodes) == sorted(model.nodes)
+        while todo:
+            group = todo.pop()
+            assert len(group.items) <= MOST
+            todo += [item for item in group.items if isinstance(item, Group)]
+
+
+# -- what a view shows
+
+
+def test_a_small_graph_is_shown_whole(net):
+    drawing = Drawing(graph_model(net))
+    [view] = drawing.views
+    frames = [e.find(f"{SVG}text").text for e in with_class(view.svg, "tg-frame")]
+    assert [title.partition(",")[0] for title in frames] == ["dense", "dense", "score"]
+    assert ("output loss", "Log") in boxes(view.svg)
+    assert ("W1", "shared variable") in boxes(view.svg, "tg-root")
+    assert any(hint.startswith("W2; float64 (") for hint in hints(view.svg, "tg-root"))
+    assert any(hint.startswith("float64 (") for hint in hints(view.svg, "tg-edge"))
+
+
+def test_a_large_graph_is_folded_and_every_node_has_its_view(large):
+    model = graph_model(large)
+    drawing = Drawing(model)
+    assert len(drawing.views) > 2
+    assert boxes(drawing.first.svg, "tg-group")
+    drawn = {}
+    for view in drawing.views:
+        assert len(boxes(view.svg, "tg-node")) <= 2 * MOST
+        for e in with_class(view.svg, "tg-box"):
+            if "tg-elsewhere" not in e.get("class"):
+                drawn.setdefault(view.number, set()).add(e.get("data-n"))
+    keys = {thing["key"]: i for i, thing in enumerate(drawing.things)}
+    assert set(model.nodes) <= set(keys)
+    for number in keys.values():
+        assert str(number) in drawn[drawing.things[number]["view"]]
+    for view in drawing.views[1:]:
+        assert view.above is not None
+    opened = [e.get("data-opens") for v in drawing.views for e in with_class(v.svg, "tg-group")]
+    assert {int(n) for n in opened} == {view.number for view in drawing.views[1:]}
+
+
+def test_it_opens_at_the_bad_node_with_two_steps_around_it(large):
+    model = graph_model(large)
+    bad = [node for node in model.nodes.values() if node.op == "Tanh"][20]
+    bad.events.append("nan in call 3")
+    drawing = Drawing(model)
+    assert drawing.things[drawing.chosen]["key"] == bad.key
+    assert drawing.first.title == "around Tanh"
+    [lines] = boxes(drawing.first.svg, "tg-bad")
+    assert lines == ("Tanh", "nan in call 3")
+    assert {lines[0] for lines in boxes(drawing.first.svg, "tg-node")} >= {"Add", "Dot"}
+    assert len(boxes(drawing.first.svg, "tg-node")) < 12
+    assert boxes(drawing.first.svg, "tg-path")
+    assert with_class(drawing.first.svg, "tg-edge tg-path".split()[1])
+    # The way up leads to the whole graph, where what holds the bad node is red.
+    view = drawing.first
+    while view.above is not None:
+        view = view.above
+        assert boxes(view.svg, "tg-bad")
+
+
+def test_what_is_overwritten_is_dashed():
+    x = pt.dvector("x")
+    f = guarded([x], pt.set_subtensor(pt.cumsum(x)[0], 100.0))
+    assert any(node.op.destroy_map for node in f.maker.fgraph.toposort())
+    said = hints(Drawing(graph_model(f)).first.svg, "tg-inplace")
+    assert said and all(hint.endswith(", overwritten") for hint in said)
+
+
+def test_an_inner_graph_is_opened_from_its_node():
+    x = pt.dvector("x")
+    with track_provenance():
+        out = pytensor.scan(
+            lambda s, h: pt.log(h) + s,
+            sequences=[x],
+            outputs_info=[pt.constant(2.0, dtype="float64")],
+            return_updates=False,
+        )
+    drawing = Drawing(graph_model(out))
+    inside = [n for thing in drawing.things for _, n in thing.get("inside", ())]
+    shown = [boxes(drawing.views[n].svg, "tg-node") for n in inside]
+    assert any("Log" in line for lines in shown for each in lines for line in each)
+
+
+def test_before_and_after_are_linked():
+    x = pt.dvector("x")
+    f = guarded([x], pt.log(x * 2.0) + 1.0)
+    html = inspect_graph(f).picture(before=True).html()
+    first, last = (unpacked(part) for part in html.split("<script>")[1:])
+    keys = {thing["key"] for thing in last["things"]}
+    assert first["linked"] and set().union(*first["linked"].values()) <= keys
+    assert "before rewriting" in html and "after rewriting" in html
+
+
+# -- where it is shown
+
+
+def unpacked(script):
+    data = re.search(r'"([A-Za-z0-9+/=]{100,})"\);', script)[1]
+    return json.loads(zlib.decompress(base64.b64decode(data)))
+
+
+def test_without_scripts_it_is_an_image(net):
+    picture = inspect_graph(net).picture()
+    bundle = picture._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml"}
+    assert bundle["text/plain"].endswith("nodes>")
+    image = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', bundle["text/html"])[1]
+    svg = base64.b64decode(image).decode()
+    assert svg == bundle["image/svg+xml"] == picture.svg()
+    root = parsed(svg)
+    # What turns it into other formats knows no variables, and nothing is fetched.
+    style = "".join(e.text for e in root.iter(f"{SVG}style"))
+    assert "prefers-color-scheme: dark" in style
+    assert "var(" not in style and "light-dark" not in style and "url(" not in style
+    words = [text.text for text in root.iter(f"{SVG}text")]
+    assert {"bad", "on the path", "overwritten in place"} <= set(words)
+
+
+def test_it_is_saved_as_a_page_and_as_an_image(net, tmp_path):
+    picture = inspect_graph(net).picture()
+    picture.save(tmp_path / "net.svg")
+    picture.save(tmp_path / "net.html")
+    assert (tmp_path / "net.svg").read_text() == picture.svg()
+    page = (tmp_path / "net.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+@pytest.mark.parametrize("name", ["</script><b>", "\u202e\x1b[31m", "a\"b'&lt;"])
+def test_names_stay_text(name):
+    x = pt.dvector(name)
+    out = pt.log(x)
+    out.name = name
+    f = guarded([x], out)
+    f.name = name
+    with pytest.raises(GuardError) as caught:
+        f(np.array([-1.0]))
+    for picture in (inspect_graph(f).picture(), inspect_graph(caught.value).picture()):
+        shown = "".join(c if c.isprintable() else "\ufffd" for c in name)
+        texts = [e.text for e in parsed(picture.svg()).iter(f"{SVG}text")]
+        assert shown in " ".join(texts)
+        assert "\u202e" not in picture.html()
+        assert picture.html().count("</script>") == 1

@@ -1,0 +1,160 @@
+"""The nodes of a graph by the functions of the user's that made them."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from theanoguard.view.inspecting.facts import label, user_name
+
+MOST = 40
+"""So many boxes are drawn at a time; of a larger graph, parts are folded."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that one call of the user's function has made, or a part of too many.
+
+    Parameters
+    ----------
+    title : str
+    above : Group or None
+    items : list of (str or Group)
+        Keys of nodes and groups, in the order of execution.
+    """
+
+    title: str
+    above: "Group | None" = None
+    items: list = field(default_factory=list)
+
+    @cached_property
+    def nodes(self):
+        """The keys of all nodes inside; asked for when the groups are made."""
+        found = []
+        for item in self.items:
+            found += item.nodes if isinstance(item, Group) else [item]
+        return found
+
+    @cached_property
+    def members(self):
+        """The same as a set."""
+        return set(self.nodes)
+
+
+def grouped(model, title):
+    """Return the group of all nodes of a graph.
+
+    A call of a user's function is a group, and so is what ``grad`` made.  A group of more than
+    `MOST` items is divided further, in the order of execution.
+
+    Parameters
+    ----------
+    model : GraphModel
+    title : str
+
+    Returns
+    -------
+    Group
+    """
+    whole = Group(title)
+    known = {(): whole}
+    for node in model.in_order():
+        path = ()
+        for step in _calls(node.provenance):
+            above = known[path]
+            path = (*path, step)
+            if path not in known:
+                known[path] = Group(_title(step), above)
+                above.items.append(known[path])
+        known[path].items.append(node.key)
+    _tidy(whole)
+    _divide(whole, model)
+    return whole
+
+
+def _calls(provenance):
+    """Return the calls of user's functions that made a node, outermost first."""
+    if provenance is None:
+        return ()
+    if (backward := provenance.backward) is not None:
+        cost = backward.cost or ""
+        return (("gradient", cost, None, None), *_frames(backward.forward_source))
+    return _frames(provenance.source)
+
+
+def _frames(source):
+    if source is None:
+        return ()
+    frames = [source, *source.callers]
+    calls = []
+    for inner, outer in zip(frames, [*frames[1:], None], strict=True):
+        if inner.function != "<module>":
+            line = None if outer is None else (outer.file, outer.line)
+            calls.append((inner.function, inner.file, line, outer and outer.loop))
+    return tuple(reversed(calls))
+
+
+def _title(step):
+    function, about, line, loop = step
+    if function == "gradient":
+        return f"gradient of {about}".removesuffix(" of ")
+    title = function
+    if line is not None:
+        title += f", line {line[1]}"
+    if loop is not None:
+        title += f", pass {loop[0]} of {loop[1]}"
+    return title
+
+
+def _tidy(group):
+    """Take away groups of one node, and groups that hold only one group."""
+    todo, order = [group], []
+    while todo:
+        order.append(todo.pop())
+        todo += [item for item in order[-1].items if isinstance(item, Group)]
+    for each in reversed(order):
+        for i, item in enumerate(each.items):
+            if isinstance(item, Group) and len(item.items) == 1:
+                [only] = item.items
+                each.items[i] = only
+                if isinstance(only, Group):
+                    only.above = each
+                    only.title = f"{item.title}: {only.title}"
+    # (a program whose model is made in one function has that around everything)
+    while len(group.items) == 1 and isinstance(group.items[0], Group):
+        group.items = group.items[0].items
+        for item in group.items:
+            if isinstance(item, Group):
+                item.above = group
+
+
+def _divide(group, model):
+    """Divide a group with too many items into parts of the same size."""
+    while len(group.items) > MOST:
+        levels = 2
+        while MOST**levels < len(group.items):
+            levels += 1
+        size = max(round(len(group.items) ** ((levels - 1) / levels)), 2)
+        parts = []
+        for start in range(0, len(group.items), size):
+            inside = group.items[start : start + size]
+            if len(inside) == 1:
+                parts += inside
+                continue
+            part = Group("", group, inside)
+            for item in inside:
+                if isinstance(item, Group):
+                    item.above = part
+            ends = [_call(item, model) for item in (inside[0], inside[-1])]
+            part.title = " to ".join(dict.fromkeys(ends))
+            parts.append(part)
+        group.items = parts
+    for item in group.items:
+        if isinstance(item, Group):
+            _divide(item, model)
+
+
+def _call(item, model):
+    """Return what an item is called in the title of a part."""
+    if isinstance(item, Group):
+        return item.title
+    variable = model.variables[model.nodes[item].outputs[0]]
+    return user_name(variable) or label(model, variable)
