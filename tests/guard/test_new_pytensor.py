@@ -47,13 +47,51 @@ def test_the_logarithm_is_named(build, index, backend):
     assert cause.source.file == __file__
 
 
-def test_the_result_of_an_optimizer_is_checked():
+def minimum(optimize, x, lowest):
+    return optimize.minimize(pt.sum(pt.log(x - lowest) ** 2), x, method="BFGS")[0]
+
+
+def lowest_scalar(optimize, x, lowest):
+    start = x[0]
+    return optimize.minimize_scalar(pt.log(start**2 + 2 - lowest), start)[0]
+
+
+def root(optimize, x, lowest):
+    return optimize.root(pt.log(x - lowest), x)[0]
+
+
+def root_scalar(optimize, x, lowest):
+    start = x[0]
+    return optimize.root_scalar(pt.log(start - lowest), start, method="secant")[0]
+
+
+def compiled(build, **settings):
     optimize = pytest.importorskip("pytensor.tensor.optimize")
-    x, lowest = pt.dscalar("x"), pt.dscalar("lowest")
-    found, _ = optimize.minimize_scalar(pt.log(x - lowest) ** 2, x)
-    f = pytensor.function([x, lowest], found, mode=GuardMode())
-    with pytest.raises(GuardError, match="NaN inside minimize_scalar"):
-        f(1.0, 1e9)
+    x, lowest = pt.dvector("x"), pt.dscalar("lowest")
+    return pytensor.function([x, lowest], build(optimize, x, lowest), **settings)
+
+
+@pytest.mark.parametrize("backend", ["c", "numba"])
+@pytest.mark.parametrize("build", [minimum, lowest_scalar, root, root_scalar])
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_the_objective_of_an_optimizer_is_guarded(build, backend):
+    mode = GuardMode(backend=backend)
+    f = compiled(build, mode=mode)
+    plain = compiled(build, mode="NUMBA" if backend == "numba" else "CVM")
+    start = np.array([1.5, 1.5])
+    np.testing.assert_array_equal(f(start, -1.0), plain(start, -1.0))
+    with pytest.raises(GuardError, match=r"NaN in log: log\(-") as caught:
+        f(start, 1e9)
+    assert caught.value.explanation.cause.source.file == __file__
+    assert len(mode.events) == 1
+    np.testing.assert_array_equal(f(start, -1.0), plain(start, -1.0))
+
+
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_a_search_through_bad_values_is_no_error_where_results_count():
+    f = compiled(minimum, mode=GuardMode(judge="result"))
+    # (a NaN ends the search, which returns where it began)
+    assert np.isfinite(f(np.array([1.0, 1.0]), 5.0)).all()
 
 
 @pytest.mark.parametrize("linker", ["cvm", "vm", "cvm_nogc", "numba"])

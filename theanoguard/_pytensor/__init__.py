@@ -10,7 +10,7 @@ import os
 import sys
 import traceback
 from copy import copy
-from functools import wraps
+from functools import partial, wraps
 
 import pytensor
 from pytensor.compile import function
@@ -55,7 +55,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
-from theanoguard._patching import Patch
+from theanoguard._patching import Patch, applied
 from theanoguard._patching import apply as apply_patches
 
 try:  # 3.3 moved it
@@ -354,6 +354,42 @@ def is_nominal(variable):
 def has_inner_function(op):
     """Whether `op` runs its inner graph as a function that it links by itself."""
     return isinstance(op, Scan | OpFromGraph) or hasattr(op, "compile_fn")
+
+
+def is_optimizer(op):
+    """Whether `op` is one of ``pytensor.tensor.optimize``, which calls its inner function."""
+    module = sys.modules.get("pytensor.tensor.optimize")
+    return module is not None and isinstance(op, module.ScipyWrapperOp)
+
+
+def link_optimizer(op, make_linker, wrap_mode):
+    """Return a copy of an optimizer whose objective is linked by a linker of ours.
+
+    Parameters
+    ----------
+    op, make_linker, wrap_mode
+        As for :func:`link_inner`.
+
+    Returns
+    -------
+    Op or None
+    """
+    if link_only_mode is not None:
+        new = link_inner(op, None, make_linker)
+        if new is not None:
+            new._fn_wrapped = None
+        return new
+    mode = _inner_mode_3_0(get_mode(None), None, make_linker, wrap_mode)
+    new = copy(op)
+    compiling = Patch(sys.modules[type(op).__module__], "function", partial(partial, mode=mode))
+    with applied([compiling]):
+        new.build_fn()
+    new.build_fn = _is_built  # (what makes the thunk would build it again)
+    return new
+
+
+def _is_built():
+    """Do nothing: the inner function is there."""
 
 
 def python_thunk(node, storage_map, compute_map):

@@ -29,6 +29,7 @@ from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
+from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.reporting import Reporter, Snapshot
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
 from theanoguard.guard.rewriting import WatchedMode
@@ -528,6 +529,10 @@ class GuardRuntime(Reporter):
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
+            if not self.acting and (inside := raised_inside(error)) is not None:
+                self.kernel.end()
+                self.give_up()
+                raise inside from None
             try:
                 ours, self.early = self.early, None
                 if not isinstance(error, Exception):
@@ -724,6 +729,7 @@ class GuardLinker(VMLinker):
                     op = self.link_body(node)
                 if op is not None:
                     ops[node] = op
+        ops |= guarded_optimizers(self.schedule(fgraph), self.policy, self.like_this)
         originals = {node: node.op for node in ops}
         try:
             # The thunk of a node is made by its op.  The graph is this function's own.
@@ -740,6 +746,10 @@ class GuardLinker(VMLinker):
         Arguments with ``mutable=True`` are among them: a second run begins with what they held.
         """
         return () if self.parent is not None else set(self.fgraph.inputs)
+
+    def like_this(self, linker):
+        """Return a linker for a function of its own, with the same policy and recorder."""
+        return GuardLinker.like(linker, self.policy, self.recorder)
 
     def link_body(self, node):
         """Return a copy of the node's op with a guarded inner function, or None."""

@@ -15,6 +15,8 @@ from pytensor.link.utils import map_storage
 
 import theanoguard.explain as explaining
 from theanoguard._pytensor import raise_with_op
+from theanoguard.guard.c.linker import GuardLinker
+from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.reporting import Observation, Reporter
 from theanoguard.guard.rerun import SecondRun
 
@@ -209,6 +211,8 @@ class JittedRuntime(Reporter):
         acting, self.acting = self.acting, False
         if acting:
             raise error
+        if (inside := raised_inside(error)) is not None:
+            raise inside from None
         compiling = type(error).__module__.startswith(("numba.", "jax."))
         if not isinstance(error, Exception) or compiling:
             raise_other(error)
@@ -358,6 +362,11 @@ class GuardedLinker:
     def make_all(self, input_storage=None, output_storage=None, storage_map=None):
         fgraph = self.fgraph
         order = self.schedule(fgraph)
+        optimizers = guarded_optimizers(
+            order, self.policy, lambda linker: GuardLinker.like(linker, self.policy, self.recorder)
+        )
+        for node, op in optimizers.items():
+            node.op = op  # (the graph is this function's own)
         input_storage, output_storage, storage_map = map_storage(
             fgraph, order, input_storage, output_storage, storage_map
         )

@@ -1,0 +1,52 @@
+"""The objectives of ``pytensor.tensor.optimize``, which SciPy calls from Python.
+
+An optimizer takes a NaN for a bad step: it returns where it began, and says so only in its second
+output.  Its objective is compiled with a guard of its own, which raises out of the search.
+"""
+
+from theanoguard._provenance import watch_rewriting
+from theanoguard._pytensor import is_optimizer, link_optimizer
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.rewriting import WatchedMode
+
+
+def guarded_optimizers(order, policy, make_linker):
+    """Return a guarded operation for each node that is an optimizer.
+
+    Where only results count there are none: what the search has come across is no result.
+
+    Parameters
+    ----------
+    order : list of Apply
+    policy : Policy
+    make_linker : callable
+        ``make_linker(linker)`` returns a guarded linker with the settings of a ``VMLinker``.
+
+    Returns
+    -------
+    dict of Apply to Op
+    """
+    if policy.by_result:
+        return {}
+
+    def in_mode(mode):
+        return WatchedMode(mode.linker, mode.provided_optimizer)
+
+    made = {}
+    for node in order:
+        if is_optimizer(node.op) and not policy.exempts(node.outputs[0]):
+            with watch_rewriting():
+                op = link_optimizer(node.op, make_linker, in_mode)
+            if op is not None:
+                made[node] = op
+    return made
+
+
+def raised_inside(error):
+    """Return the error that the guard of an objective has raised, or None.
+
+    PyTensor may have raised another one from it.
+    """
+    while error is not None and not isinstance(error, GuardError):
+        error = error.__cause__ or error.__context__
+    return error
