@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from unittest import mock
 
 import numpy as np
@@ -170,10 +171,11 @@ class Play:
             self.fail("crash", f"compiling: {traceback.format_exc(limit=-4)}", error)
             return False
         impl = "c" if self.backend == "c" and pytensor.config.cxx else "py"
-        self.reference = Reference(self.guarded, self.rules, impl)
+        judge = partial(Reference, rules=self.rules, impl=impl, estimates=self.backend == "numba")
+        self.reference = judge(self.guarded)
         self.casts = [(self.guarded, self.plain, self.reference)]
         if companion is not None:
-            reference = Reference(companion, self.rules, impl) if self.is_guarded() else None
+            reference = judge(companion) if self.is_guarded() else None
             self.casts.append((companion, plain_companion, reference))
         return True
 

@@ -255,10 +255,14 @@ class Reference:
     rules : Rules
     impl : {"c", "py"}
         Which code of the operations to run.
+    estimates : bool
+        Whether the backend may compute ``1 / sqrt(x)`` in single precision from an estimate, as
+        Numba does: of an infinite `x` that is NaN.
     """
 
-    def __init__(self, fn, rules, impl):
+    def __init__(self, fn, rules, impl, estimates=False):
         self.fn = fn
+        self.estimates = estimates
         self.fgraph = fn.maker.fgraph
         self.rules = rules
         self.impl = impl
@@ -759,6 +763,7 @@ class Body:
 CHOOSING = (ps.Switch, ps.Second, ps.Identity, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 WHOLE = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
 EXACT = (*CHOOSING, *WHOLE, ps.Neg, ps.Abs, ps.Sign)
+ESTIMATED = (ps.Reciprocal, ps.TrueDiv, ps.Pow)
 # What is rounded once: 1 * x and x / 1 are exact everywhere.
 ARITHMETIC = {
     ps.Cast: np.positive,
@@ -793,15 +798,24 @@ class Rounding:
         exact = ARITHMETIC.get(type(getattr(op, "scalar_op", None)))
         if isinstance(op, Elemwise) and exact and node.outputs[0].dtype in FLOATS:
             wide = reduce_with(exact, [np.asarray(v, np.longdouble) for v in ins])
-            return [self.rounded(wide, node.outputs[0].dtype)]
+            out = self.rounded(wide, node.outputs[0].dtype)
+            return [self.estimated(op.scalar_op, out) if reference.estimates else out]
         if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
             ins = [self.moved(v) for v in ins]
         outs = reference.run_kernel(node, ins)
+        if isinstance(op, Elemwise) and reference.estimates:
+            outs = [self.estimated(op.scalar_op, value) for value in outs]
         sizes = error_sizes(op, node, ins, outs)
         return [
             value if size is None else self.moved(value, size)
             for value, size in zip(outs, sizes, strict=True)
         ]
+
+    def estimated(self, op, out):
+        """Return what an estimate may make of an inverse root: NaN where it is 0."""
+        if isinstance(op, ESTIMATED) and out.dtype == "float32" and self.random.random() < 0.5:
+            return np.where(out == 0, np.float32(np.nan), out)
+        return out
 
     def run_steps(self, reference, node, ins):
         """Return the outputs of a fused node, whose steps round otherwise as well."""

@@ -78,6 +78,19 @@ def test_a_fault_away_from_limits_stays_certain(make, value):
     assert elements(rounded, "certain") == elements(verdict, "certain")
 
 
+def test_numba_estimates_inverse_roots():
+    """In single precision ``1 / sqrt(inf)`` is NaN there, from an estimate and a correction."""
+    x = pt.fvector("x")
+    mode = GuardMode(True, True, False, check_inputs=False, optimizer="fast_run")
+    fn = pytensor.function([x], pt.tanh(1 / pt.sqrt(x)), mode=mode)
+    for estimates in (False, True):
+        reference = Reference(fn, Rules(big=False, inputs=False), "py", estimates)
+        assert not reference.judge([np.array([1, np.inf], "float32")]).findings
+        found = reference.judge_rounded()
+        assert elements(found, "certain") == set()
+        assert elements(found, "possible") == ({1} if estimates else set())
+
+
 def test_one_row_is_written_as_numba_writes_it():
     """PyTensor's own code refuses to write a row at one index, where it has one element."""
     x, y, k = pt.dvector("x"), pt.dvector("y"), pt.lvector("k")

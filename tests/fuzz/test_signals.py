@@ -21,7 +21,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._facts import SIGNALLING, scalar_signals
+from theanoguard._facts import SIGNALLING, holds_nonfinite, scalar_makes, scalar_signals
 from theanoguard.guard.c import build
 from theanoguard.guard.numba import signs
 
@@ -95,32 +95,29 @@ def compiled(kind, dtype, backend):
 
 
 def combinations(dtype, n, at_most):
-    """Yield operands: special values with each other, then random ones."""
+    """Return operands, as the columns of an array: special values with each other, then random."""
     kind = np.dtype(dtype).kind
-    if kind == "b":
-        special = [False, True]
-    elif kind == "i":
-        info = np.iinfo(dtype)
-        special = [0, 1, -1, 2, -3, 7, 50, info.max, info.min]
-    else:
-        with np.errstate(over="ignore"):
-            values = np.array(SPECIAL).astype(dtype)
-        special = list(dict.fromkeys(float(v) if v else v for v in values)) + [values[1]]
-    if n == 3:
-        special = special[::5]
     with np.errstate(over="ignore"):
-        every = [[np.asarray(v, dtype) for v in c] for c in itertools.product(special, repeat=n)]
-    yield from every
-    values = np.random.default_rng(7)
-    for _ in range(at_most - len(every)):
-        if kind == "f":
-            info = np.finfo(dtype)
-            wide = np.exp(values.uniform(np.log(info.tiny), np.log(info.max), n))
-            near = values.normal(size=n) * values.choice([1, 10, 100], n)
-            chosen = np.where(values.random(n) < 0.5, wide * values.choice([-1, 1], n), near)
+        if kind == "b":
+            special = np.array([False, True])
+        elif kind == "i":
+            info = np.iinfo(dtype)
+            special = np.array([0, 1, -1, 2, -3, 7, 50, info.max, info.min], dtype)
         else:
-            chosen = values.choice(special, n)
-        yield [np.asarray(v, dtype) for v in chosen]
+            special = np.array(SPECIAL).astype(dtype)
+            special = special[np.unique(special.view(f"u{special.itemsize}"), return_index=True)[1]]
+    every = np.array(list(itertools.product(special[:: 5 if n == 3 else 1], repeat=n)), dtype).T
+    size = n, max(at_most - every.shape[1], 0)
+    values = np.random.default_rng(7)
+    if kind == "f":
+        info = np.finfo(dtype)
+        wide = np.exp(values.uniform(np.log(float(info.tiny)), np.log(float(info.max)), size))
+        wide *= values.choice([-1, 1], size)
+        near = values.normal(size=size) * values.choice([1, 10, 100], size)
+        random = np.where(values.random(size) < 0.5, wide, near)
+    else:
+        random = values.choice(special, size)
+    return np.concatenate([every, random.astype(dtype)], axis=1)
 
 
 class AllFlags:
@@ -138,28 +135,41 @@ class AllFlags:
 
 def made_without_flag(fn, n, dtype, points, flags):
     """Return the operands for which something bad was made and no flag raised."""
-    missed, points = [], list(points)
+    missed = []
     plain = np.ones((n, LANES), dtype)
     if np.dtype(dtype).kind == "f":
         plain *= np.linspace(0.3, 0.8, LANES, dtype=dtype)
     with np.errstate(all="ignore"):
-        for number, operands in enumerate(points):
-            lanes = LANES if number % 2 else 1
-            arrays = [row[:lanes].copy() for row in plain]
-            for array, value in zip(arrays, operands, strict=True):
-                array[lanes // 2] = value
-            flags.clear_flags()
-            out = fn(*arrays)
-            if flags.read_flags():
-                continue
-            value = out[lanes // 2]
-            given_nan = any(np.isnan(v) for v in operands)
-            given_inf = any(np.isinf(v) for v in operands)
-            if (np.isnan(value) and not given_nan) or (
-                np.isinf(value) and not given_inf and not given_nan
-            ):
-                missed.append((lanes, *[v.item() for v in operands]))
+        try:
+            out = fn(*points.copy())
+        except TypeError as error:  # (PyTensor's betaincinv has no code that runs)
+            pytest.skip(str(error).splitlines()[0])
+        points = points[:, may_be_made(points, out)]
+        for lanes in (1, LANES):
+            middle, arrays = lanes // 2, [row[:lanes].copy() for row in plain]
+            for container, array in zip(fn.input_storage, arrays, strict=True):
+                container.storage[0] = array
+            for operands in points.T:
+                for array, value in zip(arrays, operands, strict=True):
+                    array[middle] = value
+                flags.clear_flags()
+                fn.vm()
+                if not flags.read_flags():
+                    out = fn.output_storage[0].storage[0][[middle]]
+                    if is_made(operands[:, None], out).any():
+                        missed.append((lanes, *operands.tolist()))
     return missed
+
+
+def is_made(points, out):
+    """Return where a NaN or an Inf is made of operands that are neither."""
+    given_nan, given_inf = np.isnan(points).any(axis=0), np.isinf(points).any(axis=0)
+    return (np.isnan(out) & ~given_nan) | (np.isinf(out) & ~given_inf & ~given_nan)
+
+
+def may_be_made(points, out):
+    """Return where a NaN or an Inf is made, or where one call may overflow and another not."""
+    return is_made(points, out) | (np.abs(out) > np.finfo(out.dtype).max / 16)
 
 
 def check(kind, dtype, backend, n_points):
@@ -196,3 +206,20 @@ def test_all_operations_on_many_points(kind, dtype, backend, request):
     n_points = int(request.config.getoption("--signal-points"))
     missed = check(kind, dtype, backend, n_points)
     print(f"{name_of(kind)} {dtype} {backend}: {len(missed)} without a flag, as {missed[:3]}")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "complex64", "complex128"])
+def test_half_and_complex_numbers_are_always_read(dtype):
+    """NumPy converts half precision, and complex arithmetic repairs its results: no flag counts."""
+    for kind in {k for k in OPERATIONS if not isinstance(k, str)}:
+        op, n = OPERATIONS[kind]
+        try:
+            node = Elemwise(op).make_node(*[pt.vector(dtype=dtype) for _ in range(n)])
+            scalar_node = op.make_node(*[ps.get_scalar_type(dtype)() for _ in range(n)])
+        except (TypeError, NotImplementedError, AssertionError):
+            continue
+        if not any(map(holds_nonfinite, node.outputs)):
+            continue
+        assert not scalar_signals(op, scalar_node.inputs, scalar_node.outputs), op
+        made = scalar_makes(op, scalar_node.inputs, scalar_node.outputs)
+        assert signs.unsignalled(node, anywhere=True) == made, op

@@ -60,6 +60,35 @@ def test_the_result_is_judged_where_a_fused_operation_gives_truth_values(guard, 
     assert not caplog.records
 
 
+def test_the_audit_finds_what_nothing_shows(guard, monkeypatch):
+    """As if nothing had ever to be read, and no flag were raised."""
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(x), mode=guard(audit=True))
+    np.testing.assert_array_equal(fn(ONES), [0.0, 0.0, 0.0])
+    assert trip(fn, -ONES).op == "Log"
+    runtime = fn.vm.guard
+    logs = [np.log(ONES)]
+    monkeypatch.setattr(type(runtime), "call", lambda self, values: (logs, None))
+    with pytest.raises(RuntimeError, match=r"nan at \(0,\) of Log\(x\) would be missed") as caught:
+        fn(-ONES)
+    assert not isinstance(caught.value, GuardError)
+    np.testing.assert_array_equal(fn(ONES), [0.0, 0.0, 0.0])
+
+
+def test_the_audit_agrees(guard):
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(3))
+    for settings in ({}, {"judge": "result"}, {"action": "record"}):
+        outputs = [pt.cumsum(pt.sqrt(x)), pt.switch(x > 0, x * 2, -np.inf)]
+        fn = pytensor.function([x], outputs, updates={w: w + x}, mode=guard(audit=True, **settings))
+        fn(ONES)
+        fn(0 * ONES)
+        if settings.get("action") == "record":
+            fn(-ONES)
+            assert [event.kind for event in events_of(fn)] == ["nan"]
+        else:
+            assert trip(fn, -ONES).kind == "nan"
+
+
 def test_what_a_loop_gives_is_not_read_again(guard):
     x = pt.tensor("x", dtype="float64", shape=(3,))
     states = pytensor.scan(

@@ -189,8 +189,9 @@ class GuardMode(WatchedMode):
         where the function is.  The report still names the first operation that made a bad value.
     audit : bool
         Whether checks that the guard leaves out for a reason are done as well.  If only one of them
-        finds a bad value on C, theanoguard is at fault, and a ``RuntimeError`` names the rule by
-        which that check was left out.
+        finds a bad value, theanoguard is at fault, and a ``RuntimeError`` names the rule by which
+        that check was left out.  On Numba, JAX and PyTorch every call is computed a second time,
+        operation by operation, and ``when="later"`` has no effect.
     check_integers : bool
         Whether big integers are errors as well.
     max_events : int

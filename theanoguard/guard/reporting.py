@@ -72,6 +72,22 @@ class Observation:
         return cls(variable, policy.count(value, masks), dtype, shape, value=value, **rest)
 
 
+def missed_without_audit(first, reason=None, text=""):
+    """Return the error that only the audit has found an `Observation`.
+
+    `reason` and `text` are the name of the rule by which its variable is not read, and what the
+    rule says, where there is one.
+    """
+    place = first.variable.owner or first.variable
+    rule = f", and it is left out by the rule {reason!r} ({text})" if reason else ""
+    return RuntimeError(
+        f"without the audit, {first.counts.value} at {first.counts.index} of {place} would be"
+        f" missed: no flag was raised, and nothing that is read shows it{rule}.\n"
+        "This is a fault of theanoguard: please report it with the output of"
+        " pytensor.dprint(function)."
+    )
+
+
 class Recorder:
     """A bounded buffer of events that several functions and threads may write to.
 

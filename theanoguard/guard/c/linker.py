@@ -30,7 +30,7 @@ from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
-from theanoguard.guard.reporting import Reporter, Snapshot
+from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.verdict import made_bad
@@ -476,14 +476,7 @@ class GuardRuntime(Reporter):
         if first.role == "constant":
             return None
         reason = reasons.get(first.variable, "carried")
-        place = first.variable.owner or first.variable
-        return RuntimeError(
-            f"without the audit, {first.counts.value} at {first.counts.index} of"
-            f" {place} would be missed: no flag was raised, and it is left out by the rule"
-            f" {reason!r} ({REASONS[reason]}).\n"
-            "This is a fault of theanoguard: please report it with the output of"
-            " pytensor.dprint(function)."
-        )
+        return missed_without_audit(first, reason, REASONS[reason])
 
     def report(self, observations):
         """Do what the policy says; return the error to be raised, or None."""

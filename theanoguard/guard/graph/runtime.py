@@ -17,7 +17,7 @@ import theanoguard.explain as explaining
 from theanoguard._pytensor import raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
-from theanoguard.guard.reporting import Observation, Reporter
+from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
 from theanoguard.guard.rerun import SecondRun
 
 logger = logging.getLogger("theanoguard")
@@ -50,9 +50,12 @@ class JittedRuntime(Reporter):
     kept : dict of Variable to (int or None)
         Shared variables that are checked when they are set, not in every call; and which output
         becomes their value.
+    reasons : mapping of str to str
+        What the rules say by which the plans leave out values.
     """
 
     live: dict = {}
+    reasons: dict = {}
 
     def __init__(self, policy, recorder, part, storage_map):
         super().__init__(policy, recorder, part.plan.fgraph)
@@ -70,6 +73,7 @@ class JittedRuntime(Reporter):
         self.kept = self.plan.kept
         self.checked = {}  # the values of these that are known to be clean
         self.acting = False  # the user's action runs
+        self.looked = 0  # the last call that was run again
         self._graphs = part.graphs()
 
     def plans(self):
@@ -125,6 +129,7 @@ class JittedRuntime(Reporter):
         results : sequence or None
             Of the call; None where it has not ended.
         """
+        self.looked = self.calls
         ended = results is not None
         if ended and self.policy.by_result and not self.policy.is_spoiled(results):
             return None
@@ -143,6 +148,20 @@ class JittedRuntime(Reporter):
         if not observations:
             self.learn(found)
         return error
+
+    def audit(self, results):
+        """Return the error that a call without a sign is bad all the same, or None."""
+        spoiled = not self.policy.by_result or self.policy.is_spoiled(results)
+        if self.looked == self.calls or not self.is_looked_at() or not spoiled:
+            return None
+        observations = self.second_run(self.values_before()).find().observations
+        if not observations:
+            return None
+        reasons = {}
+        for plan in self.plans():
+            reasons |= plan.dropped
+        reason = reasons.get(observations[0].variable)
+        return missed_without_audit(observations[0], reason, self.reasons.get(reason))
 
     def second_run(self, values, ended=True):
         """Return a second run of a call from these values of its inputs.
@@ -325,6 +344,8 @@ class JittedVM:
         try:
             guard.calls += 1
             results, error = guard.call([cell[0] for cell in self.inputs])
+            if guard.policy.audit and error is None:
+                error = guard.audit(results)
         except BaseException as other:
             guard.failed(other, self._raise_other)
         if error is not None:

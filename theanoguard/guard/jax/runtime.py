@@ -111,7 +111,8 @@ class JaxRuntime(FlaggedRuntime):
         self._programs = programs
         self._history = programs.no_history()
         self._is_far = programs.device.platform != "cpu"
-        self.later = policy.when == "later" or (policy.when is None and self._is_far)
+        later = policy.when == "later" or (policy.when is None and self._is_far)
+        self.later = later and not policy.audit
         self._calls: deque[Call] = deque()
         self._suspects: list[Call] = []  # suspicious ones, and healthy ones after the first
         self._probe = None  # a history on its way, and how many of the calls it covers

@@ -19,6 +19,7 @@ from pytensor.printing import Print
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
 from theanoguard.explain.replay import Kernels, NotRun, has_effects
+from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import elementwise_part
@@ -111,11 +112,13 @@ class NumbaRuntime(JittedRuntime):
         reads; for None, one without signs.
     """
 
+    reasons = REASONS
+
     def __init__(self, policy, recorder, part, storage_map, compile):
         super().__init__(policy, recorder, part, storage_map)
         self._compile = compile
         code, flags = numba_code()
-        self.may_use_flags = not policy.by_result and not policy.audit
+        self.may_use_flags = not policy.by_result
         self.live = Recording()
         self.reliance = Reliance(
             flags=self.may_use_flags and flags.are_reliable(),

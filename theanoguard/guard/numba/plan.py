@@ -258,9 +258,7 @@ class SignPlan:
                     continue
                 careful = any(v in self.silent for v in node.inputs)
                 chosen = isinstance(node.op, IfElse)
-                if policy.audit or (
-                    policy.big and (careful or chosen or not keeps_size(node, i, policy.limit))
-                ):
+                if policy.big and (careful or chosen or not keeps_size(node, i, policy.limit)):
                     read.add(variable)
                 if not holds_nonfinite(variable):
                     continue
