@@ -15,6 +15,8 @@ import peers
 import scaling
 from timing import Variant, extra, interleaved, ratio
 
+pytestmark = pytest.mark.on_33
+
 measure = partial(interleaved, rounds=2, budget=0)
 
 

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.on_30
+
 PYTENSOR_SUITE = """
 import numpy as np
 import pytensor

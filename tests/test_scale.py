@@ -18,6 +18,8 @@ from theanoguard.cli.main import main
 from theanoguard.log import read_logs
 from theanoguard.log.worker import whereabouts
 
+pytestmark = pytest.mark.on_30
+
 
 def compiled(log=None, action="raise"):
     """A guarded function with a shared variable, and its mode."""

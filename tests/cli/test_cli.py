@@ -18,6 +18,8 @@ from theanoguard.cli.report import render_groups
 from theanoguard.explain import Cause, Explanation, Hint, Operand, Waypoint
 from theanoguard.log.event_log import LogEntry, header_id, header_json, read_log
 
+pytestmark = pytest.mark.on_30
+
 ROOT = Path(theanoguard.__file__).parents[1]
 
 ENVIRONMENT = {

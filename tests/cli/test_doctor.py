@@ -14,6 +14,8 @@ import theanoguard
 from theanoguard.cli import doctor
 from theanoguard.cli.doctor import OK, PROBLEM, WARNING, Finding
 
+pytestmark = pytest.mark.on_30
+
 ROOT = Path(theanoguard.__file__).parents[1]
 
 

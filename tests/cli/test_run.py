@@ -12,6 +12,8 @@ import pytest
 
 from theanoguard import read_log
 
+pytestmark = pytest.mark.on_30
+
 PROGRAM = """
 import sys
 import numpy as np

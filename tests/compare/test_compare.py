@@ -23,6 +23,8 @@ from theanoguard._compare import Difference, Tolerance
 from theanoguard._compare.difference import difference
 from theanoguard._pytensor import ifelse, register_rewrite
 
+pytestmark = pytest.mark.on_33
+
 X = np.array([0.5, 1.0, 2.0])
 VM = Mode("vm", "fast_run")  # in C where there is a compiler
 

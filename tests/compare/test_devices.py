@@ -10,6 +10,8 @@ from pytensor.tensor.math import Dot
 from theanoguard import compare
 from theanoguard._compare.reasons import Case, reason_of
 
+pytestmark = pytest.mark.on_33
+
 needs_jax = pytest.mark.skipif(
     importlib.util.find_spec("jax") is None, reason="JAX is not installed"
 )

@@ -15,6 +15,8 @@ import theanoguard
 from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.plan import RULES
 
+pytestmark = pytest.mark.on_33
+
 # Nobody calls these by name: ``%load_ext theanoguard`` does, in ``tests/view/test_notebook.py``.
 BY_IPYTHON = {"load_ipython_extension", "unload_ipython_extension"}
 MODULES = {name for name in theanoguard.__all__ if inspect.ismodule(getattr(theanoguard, name))}

@@ -16,6 +16,8 @@ from pytensor.tensor import special
 import theanoguard
 from theanoguard.explain import hints
 
+pytestmark = pytest.mark.on_33
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 # ---------------------------------------------------------------- nans.rst: numerical stability

@@ -14,6 +14,8 @@ import pytest
 
 import theanoguard
 
+pytestmark = pytest.mark.on_33
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))

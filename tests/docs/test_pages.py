@@ -11,6 +11,8 @@ import pytest
 
 import theanoguard
 
+pytestmark = pytest.mark.on_33
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 

@@ -12,6 +12,8 @@ from theanoguard._faults import GROUPS, IMPORTS, faults, find
 from theanoguard.cli.main import main
 from theanoguard.explain import hints
 
+pytestmark = pytest.mark.on_33
+
 
 def run(code, path):
     """Run a program as a script at `path`, so that its report quotes its lines."""

@@ -18,6 +18,8 @@ from test_gallery import one_of
 from theanoguard import GuardMode
 from theanoguard.explain import Explanation, render_text
 
+pytestmark = pytest.mark.on_33
+
 MODELS = [(path, name) for path in KINDS for name in load(path).TRUTH]
 
 OTHERWISE_ON = {

@@ -24,6 +24,8 @@ from theanoguard import GuardMode, lint, stable, track_provenance
 from theanoguard._lint import RULES, Bounds, GraphBounds
 from theanoguard.ops import assert_in_range
 
+pytestmark = pytest.mark.on_30
+
 DOCS = Path(__file__).parents[2] / "docs" / "lint.rst"
 
 X, Y = pt.dvector("x"), pt.dvector("y")

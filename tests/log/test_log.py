@@ -22,6 +22,8 @@ from theanoguard import GuardError, GuardEvent, GuardMode
 from theanoguard._event import PathStep
 from theanoguard.log import EventLog, read_log, read_logs
 
+pytestmark = pytest.mark.on_30
+
 EVENT = GuardEvent(
     kind="nan",
     role="node",

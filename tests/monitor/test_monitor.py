@@ -17,6 +17,8 @@ from theanoguard._pytensor import IfElse
 from theanoguard.monitor import DetectNan, MonitorMode, detect_nan
 from theanoguard.monitor.mode import overwritten
 
+pytestmark = pytest.mark.on_30
+
 
 def op_names(calls):
     return [str(node.op) for node in calls]

@@ -16,6 +16,8 @@ import theanoguard
 from theanoguard.monitor.prompt import StepPrompt, _about
 from theanoguard.monitor.stepper import Stepper
 
+pytestmark = pytest.mark.on_30
+
 pexpect = pytest.importorskip("pexpect")
 if not hasattr(pexpect, "spawn"):
     pytest.skip("no pseudo-terminals on this platform", allow_module_level=True)

@@ -9,6 +9,8 @@ from pytensor.compile.mode import get_mode
 from theanoguard._pytensor import IfElse
 from theanoguard.monitor import MonitorMode, Stepper, step_through
 
+pytestmark = pytest.mark.on_30
+
 UNFUSED = get_mode("CVM").excluding("fusion")
 TRACKED = MonitorMode()  # no functions: it only tracks provenance
 

@@ -19,7 +19,7 @@ LONG = np.longdouble
 DTYPES = ("float32", "float64")
 IN_PYTHON = Mode("py", "fast_run")
 # PyTensor passes the warnings of NumPy's own functions on.
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+pytestmark = [pytest.mark.on_30, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
 
 @cache

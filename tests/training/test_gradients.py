@@ -15,6 +15,8 @@ from theanoguard import GuardError, GuardMode
 from theanoguard.training import GradientError, GradientGuard, clip_grad_norm
 from theanoguard.training.gradients import CheckNorms
 
+pytestmark = pytest.mark.on_30
+
 MODES = {"cvm": lambda: "CVM", "numba": lambda: "NUMBA", "guard": GuardMode}
 
 

@@ -13,6 +13,8 @@ from theanoguard import GuardError, GuardMode
 from theanoguard.training import UpdateError, clip_grad_norm, clip_grad_value, guarded_updates
 from theanoguard.training.inplace import GatedGemm
 
+pytestmark = pytest.mark.on_30
+
 MODES = ["CVM", "NUMBA"]
 
 

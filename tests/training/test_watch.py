@@ -19,6 +19,8 @@ from theanoguard.training import GradientGuard, Watch, watching
 from theanoguard.training.ops import not_finite
 from theanoguard.training.ops import summarise as summarise_all
 
+pytestmark = pytest.mark.on_30
+
 
 def summarise(array):
     (summary,) = summarise_all([array])

@@ -24,6 +24,8 @@ from guarding import guarded
 
 from theanoguard import GuardError, inspect_graph, track_provenance
 
+pytestmark = pytest.mark.on_33
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = ROOT / "examples" / "notebooks"
 IMAGES = ROOT / "docs" / "images"

@@ -15,6 +15,8 @@ from hypothesis.extra import numpy as hnp
 from theanoguard._provenance import TRACK_PROVENANCE
 from theanoguard.view.model import SCHEMA, GraphModel, Statistics, graph_model, statistics
 
+pytestmark = pytest.mark.on_33
+
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 
 

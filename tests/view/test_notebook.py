@@ -27,6 +27,8 @@ from theanoguard.view.inspecting.picture import before_rewriting
 from theanoguard.view.model import Statistics, graph_model
 from theanoguard.view.notebook.stepping import StepView, histogram
 
+pytestmark = pytest.mark.on_33
+
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 VOID = {"meta", "input", "br", "hr", "img", "link"}
 

@@ -24,6 +24,8 @@ from theanoguard._provenance import TRACK_PROVENANCE, SourceLine
 from theanoguard.view import printing
 from theanoguard.view.model import graph_model
 
+pytestmark = pytest.mark.on_33
+
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 
 needs_dot = pytest.mark.skipif(
