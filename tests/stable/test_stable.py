@@ -113,7 +113,9 @@ def test_second_gradient_of_log_and_negative_arguments(name, dtype):
     assert not gradient.any()
     x = pt.scalar(dtype=dtype)
     second = pytensor.grad(pytensor.grad(stable.log(x), x), x)
-    at_eps = second.eval({x: np.dtype(dtype).type(stable.default_eps("log", dtype))})
+    at_eps = second.eval(
+        {x: np.dtype(dtype).type(stable.default_eps("log", dtype))}, mode=IN_PYTHON
+    )
     assert np.isfinite(at_eps)
 
 
@@ -144,7 +146,9 @@ def test_eps_of_the_users_own(name):
         "divide": lambda x, eps: stable.divide(1.0, x, eps),
     }
     right = {"log": np.log(0.25), "sqrt": 0.5, "divide": 4.0}
-    assert form[name](pt.as_tensor(0.0), eps=0.25).eval() == pytest.approx(right[name])
+    assert form[name](pt.as_tensor(0.0), eps=0.25).eval(mode=IN_PYTHON) == pytest.approx(
+        right[name]
+    )
     x32 = pt.fscalar()
     assert form[name](x32, eps=1e-3).type.dtype == "float32"
     for eps in (0.0, -1.0, 1e-60):
@@ -479,8 +483,8 @@ def test_replacements_are_listed_and_chosen():
     assert same is x and new.name == "ratio"
     assert [r.form for r in stable.stabilize(new).replacements] == ["log"]
     assert str(stable.stabilize(x)) == "nothing to replace"
-    assert np.isneginf(ratio.eval({x: [0.0]}))
-    assert np.isfinite(found.apply()[0].eval({x: [0.0]}))
+    assert np.isneginf(ratio.eval({x: [0.0]}, mode=IN_PYTHON))
+    assert np.isfinite(found.apply()[0].eval({x: [0.0]}, mode=IN_PYTHON))
 
 
 def test_gradients_are_left_alone():

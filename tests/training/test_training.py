@@ -149,7 +149,7 @@ def model(mode, **settings):
     velocity = pytensor.shared(np.zeros(3), name="velocity")
     steps = pytensor.shared(np.array(0), name="steps")
     rate = pytensor.shared(np.array(0.1), name="rate")
-    cost = pt.log((pt.sqr(pt.dot(x, w) - y)).mean())
+    cost = pt.log((pt.sqr((x * w).sum(axis=1) - y)).mean())
     cost.name = "cost"
     g = pytensor.grad(cost, w)
     new_velocity = 0.9 * velocity - rate * g
