@@ -668,6 +668,32 @@ def test_op_from_graph_refuses(shim, T, x):
 # Printing
 
 
+def test_a_fused_operation_without_a_compiler(shim, T):
+    """It is computed on arrays, in the dtypes that each step of it has."""
+    a, b, n, small = T.fmatrix("a"), T.frow("b"), T.lvector("n"), T.bvector("small")
+    outputs = [
+        T.tanh(a + b) * (a - b) + a * 2,
+        T.switch(a > 0, T.log1p(abs(a)), n / 2) + T.erf(b),
+        T.cast(T.sqrt(small) * 3, "int32") % 2 + n // 2,
+        T.nnet.sigmoid(-a) + T.clip(a, -1, 1) + T.gammaln(2 + abs(b)),
+    ]
+    rng = np.random.RandomState(0)
+    values = [
+        rng.randn(3, 4).astype("float32"),
+        rng.randn(1, 4).astype("float32"),
+        np.arange(4),
+        np.arange(4, dtype="int8"),
+    ]
+    fused, plain = (
+        shim.function([a, b, n, small], outputs, mode=shim.Mode("py", rewrites))
+        for rewrites in ("fast_run", "fast_compile")
+    )
+    assert any("Composite" in str(node.op) for node in fused.maker.fgraph.toposort())
+    for one, other in zip(fused(*values), plain(*values), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
 def test_debugprint(shim, T):
     a, b = T.dscalar("a"), T.dscalar("b")
     c = a + b

@@ -99,6 +99,32 @@ def test_losses_are_computed_without_overflow(shim, losses, name):
     np.testing.assert_allclose(gradient, (softmax(x_value, axis=1) - np.eye(3)[labels]) / 2)
 
 
+def test_loss_of_a_minibatch_of_shared_labels(shim):
+    """The length of labels that are sliced is a long expression, as in Theano's tutorials."""
+    T = shim.tensor
+    rng = np.random.RandomState(0)
+    values, labels = rng.randn(9, 4), rng.randint(0, 3, 9)
+    shared_x, shared_y = shim.shared(values), T.cast(shim.shared(labels.astype("float64")), "int32")
+    w, b = shim.shared(np.zeros((4, 3))), shim.shared(np.zeros(3))
+    x, y, i = T.matrix(), T.ivector(), T.lscalar()
+    p = T.nnet.softmax(T.dot(x, w) + b)
+    loss = -T.mean(T.log(p)[T.arange(y.shape[0]), y])
+    batch = slice(i * 3, (i + 1) * 3)
+    function = shim.function([i], T.grad(loss, w), givens={x: shared_x[batch], y: shared_y[batch]})
+    assert "CrossentropySoftmax1HotWithBiasDx" in ops_of(function)
+    assert not {"ARange", "RowNumbers", "AdvancedIncSubtensor"} & set(ops_of(function))
+    wanted = values[3:6].T @ (1 / 3 - np.eye(3)[labels[3:6]]) / 3
+    np.testing.assert_allclose(function(1), wanted)
+
+
+def test_rows_are_counted_where_there_is_no_loss(shim):
+    T = shim.tensor
+    x, y = T.matrix(), T.ivector()
+    function = shim.function([x, y], T.nnet.softmax(x)[T.arange(y.shape[0]), y])
+    assert "RowNumbers" not in ops_of(function)
+    np.testing.assert_allclose(function(np.zeros((2, 4)), [1, 3]), [0.25, 0.25])
+
+
 def test_argmax_does_not_need_the_softmax(shim):
     T = shim.tensor
     x, b = T.matrix(), T.vector()

@@ -635,6 +635,34 @@ def register_rewrite(database, name, rewriter, *tags, **settings):
     return undo
 
 
+def withhold_rewrite(database, name):
+    """Take a rewrite out of a database and return a function that puts it back in its place.
+
+    Parameters
+    ----------
+    database : RewriteDatabase
+    name : str
+        Where there is no rewrite of the name, nothing happens.
+    """
+    if name not in database:
+        return lambda: None
+    rewriter = database[name]
+    before = {
+        tag: list(rewriters) for tag, rewriters in database.__db__.items() if rewriter in rewriters
+    }
+    for tag in before:
+        database.__db__[tag].discard(rewriter)
+
+    def undo():
+        for tag, order in before.items():
+            rewriters = database.__db__[tag]
+            since = [one for one in rewriters if one not in order]
+            rewriters.clear()
+            rewriters.update([*order, *since])
+
+    return undo
+
+
 def renamed(module, *names):
     """Return what a module has under one of these names, the older ones first."""
     return _existing(module, *names)[0]

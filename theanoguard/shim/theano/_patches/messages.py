@@ -27,6 +27,8 @@ INNER = (str(Path(PACKAGE, "shim")), str(Path(utils.__file__).parents[1]))
 def extract_stack(f=None, limit=None, skips=None):
     """Return the stack, as PyTensor records it, without the launcher and the innermost library."""
     f = sys._getframe(1) if f is None else f
+    if limit == 0:  # while a function is compiled
+        return []
     # What is left out does not count.
     while f.f_back is not None and f.f_code.co_filename.startswith(INNER):
         f = f.f_back

@@ -96,6 +96,20 @@ PATCHES = [
         BOTH,
         {"position": 0.005},
     ),
+    *(
+        Rewrite(
+            optdb,
+            rewriter.__name__,
+            WalkingGraphRewriter(rewriter),
+            ("fast_run",),
+            {"position": position},
+        )
+        for rewriter, position in (
+            (nnet.local_row_numbers, 0.006),
+            # Behind the last rewrite that looks for a cross-entropy.
+            (nnet.local_arange_of_row_numbers, 2.02),
+        )
+    ),
     Rewrite(optdb, "specialize_device", device_rewrites(), BOTH, {"position": 48.6}),
     *(
         Rewrite(

@@ -6,6 +6,7 @@ from pytensor.compile.mode import optdb
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
 from pytensor.graph.rewriting.db import RewriteDatabase
+from pytensor.scan import op as scan_op
 from pytensor.scan.op import Scan
 from pytensor.scan.rewriting import db
 
@@ -94,7 +95,29 @@ class TheanosName:
         return name_rewrites(self.database, self.theanos, self.pytensors)
 
 
+_infer_shape = scan_op.infer_shape
+
+
+class ShapesOnRequest:
+    """The shapes of a loop's inner outputs, computed from the first that is asked for on.
+
+    A loop reads those of its last outputs only.  A gradient's other outputs, of which there are
+    many, have the shapes of what they start with.
+    """
+
+    def __init__(self, outs, inputs, input_shapes):
+        self.outs, self.given = outs, (inputs, input_shapes)
+        self.known = {}
+
+    def __getitem__(self, index):
+        if index not in self.known:
+            shapes = _infer_shape(self.outs[index:], *self.given)
+            self.known = dict(enumerate(shapes, index))
+        return self.known[index]
+
+
 PATCHES = [
+    Patch(scan_op, "infer_shape", ShapesOnRequest),
     Patch(
         SharedVariable, "default_update", SharedVariable.default_update.setter(set_default_update)
     ),

@@ -793,24 +793,54 @@ def _is_const(variable, value):
         return False
 
 
+class RowNumbers(Op):
+    """``arange(labels.shape[0])`` while a graph is rewritten.
+
+    The length of labels that are sliced, as those of a minibatch are, becomes a long expression, in
+    which the labels cannot be found again.
+    """
+
+    __props__ = ()
+
+    def make_node(self, labels):
+        """A vector of the labels' length."""
+        return Apply(self, [labels], [TensorType("int64", labels.type.shape)()])
+
+    def perform(self, node, inputs, outputs):
+        """Count the labels."""
+        outputs[0][0] = np.arange(len(inputs[0]))
+
+    def infer_shape(self, *args):
+        """Return the labels' length."""
+        return [args[-1][0]]
+
+
+def _labels_of_arange(rows):
+    """Return the vector of which `rows` is ``arange(vector.shape[0])``, or None."""
+    if _is_apply(rows, RowNumbers):
+        return rows.owner.inputs[0]
+    if not _is_apply(rows, ARange):
+        return None
+    start, stop, step = rows.owner.inputs
+    if not (_is_const(start, 0) and _is_const(step, 1)):
+        return None
+    while stop.owner and not _is_apply(stop, Shape_i, Subtensor) and len(stop.owner.inputs) == 1:
+        stop = stop.owner.inputs[0]
+    if _is_apply(stop, Shape_i):
+        return stop.owner.inputs[0] if stop.owner.op.i == 0 else None
+    if not _is_apply(stop, Subtensor) or not _is_apply(stop.owner.inputs[0], Shape):
+        return None
+    is_first = stop.owner.op.get_constant_idx(stop.owner.inputs, allow_partial=True) == [0]
+    return stop.owner.inputs[0].owner.inputs[0] if is_first else None
+
+
 def _is_arange_of(rows, labels):
     """Whether `rows` is ``arange(labels.shape[0])``, be it folded to a constant."""
     if isinstance(rows, Constant):
         length = labels.type.shape[0]
         return length is not None and np.array_equal(rows.data, np.arange(length))
-    if not _is_apply(rows, ARange):
-        return False
-    start, stop, step = rows.owner.inputs
-    if not (_is_const(start, 0) and _is_const(step, 1)):
-        return False
-    while stop.owner and not _is_apply(stop, Shape_i, Subtensor) and len(stop.owner.inputs) == 1:
-        stop = stop.owner.inputs[0]
-    if _is_apply(stop, Shape_i) and stop.owner.op.i == 0:
-        return _same_length(stop.owner.inputs[0], labels)
-    if _is_apply(stop, Subtensor) and _is_apply(stop.owner.inputs[0], Shape):
-        is_first = stop.owner.op.get_constant_idx(stop.owner.inputs, allow_partial=True) == [0]
-        return is_first and _same_length(stop.owner.inputs[0].owner.inputs[0], labels)
-    return False
+    counted = _labels_of_arange(rows)
+    return counted is not None and _same_length(counted, labels)
 
 
 def _same_length(x, y):
@@ -843,6 +873,32 @@ def _incremented(variable):
 def _with_trace(node, new):
     copy_stack_trace(node.outputs[0], new)
     return [new]
+
+
+@node_rewriter([ARange])
+def local_row_numbers(fgraph, node):
+    """Remember which labels rows are counted of, where a softmax is indexed by both."""
+    (rows,) = node.outputs
+    labels = _labels_of_arange(rows)
+    if labels is None or labels.ndim != 1 or rows.dtype != "int64":
+        return None
+    for client, _ in fgraph.clients[rows]:
+        indexed = isinstance(client, Apply) and _indexed(client.outputs[0])
+        if not indexed or indexed[1] is not rows or not _same_length(indexed[2], labels):
+            continue
+        indexed_in = indexed[0].owner.inputs[0] if _is_apply(indexed[0], log) else indexed[0]
+        if _is_apply(indexed_in, Softmax, SoftmaxWithBias, LogSoftmax):
+            return _with_trace(node, RowNumbers()(labels))
+    return None
+
+
+@node_rewriter([RowNumbers])
+def local_arange_of_row_numbers(fgraph, node):
+    """Put the ``arange`` back where nothing has made use of it."""
+    (labels,) = node.inputs
+    shape_feature = getattr(fgraph, "shape_feature", None)
+    length = shape_feature.get_shape(labels, 0) if shape_feature else labels.shape[0]
+    return _with_trace(node, arange(length, dtype="int64"))
 
 
 @node_rewriter([PyTensorAssert])

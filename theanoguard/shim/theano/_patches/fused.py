@@ -1,0 +1,73 @@
+"""Without a compiler, a fused operation runs on whole arrays, not on one element after another."""
+
+from functools import reduce, wraps
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import Add, Cast, Composite, Mul, discrete_dtypes
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.utils import import_func_from_string
+
+from . import Patch
+
+
+def ufunc_of(node):
+    """Return a function of arrays that computes a node of a fused operation."""
+    op, (output, *others) = node.op, node.outputs
+    if isinstance(op, Composite):
+        return OnArrays(op)
+    if isinstance(op, Cast):
+        return np.asarray  # the dtype is given to every result
+    spec = getattr(op, "nfunc_spec", None)
+    function = import_func_from_string(spec[0]) if spec and not others else None
+    if function is not None and isinstance(op, Add | Mul):
+        return lambda *values: reduce(function, values)
+    if function is None or spec[1] != len(node.inputs):
+        return np.frompyfunc(op.impl, len(node.inputs), len(node.outputs))
+    is_float = output.dtype.startswith("float")
+    if is_float and isinstance(function, np.ufunc) and node.inputs[0].dtype in discrete_dtypes:
+        # Of small integers, NumPy makes a float16.
+        return lambda *values: function(*values, dtype=output.dtype)
+    return function
+
+
+class OnArrays:
+    """A fused operation as a function of arrays, with the attribute `nout` of a ufunc.
+
+    Parameters
+    ----------
+    composite : Composite
+    """
+
+    def __init__(self, composite):
+        fgraph = composite.fgraph
+        self.inputs, self.outputs = fgraph.inputs, fgraph.outputs
+        self.nout = len(fgraph.outputs)
+        self.steps = [(node, ufunc_of(node)) for node in fgraph.toposort()]
+        self.constants = {x: x.data for x in fgraph.variables if isinstance(x, Constant)}
+
+    def __call__(self, *values):
+        """Return the result, or a tuple of them."""
+        known = dict(zip(self.inputs, values, strict=True)) | self.constants
+        for node, function in self.steps:
+            results = function(*(known[x] for x in node.inputs))
+            results = results if len(node.outputs) > 1 else [results]
+            for output, result in zip(node.outputs, results, strict=True):
+                known[output] = np.asarray(result, dtype=output.dtype)
+        results = tuple(known[x] for x in self.outputs)
+        return results if self.nout > 1 else results[0]
+
+
+_prepare_node = Elemwise.prepare_node
+
+
+@wraps(_prepare_node)
+def prepare_node(self, node, storage_map, compute_map, impl):
+    """Prepare a node; a fused one computes on arrays."""
+    is_fused = isinstance(self.scalar_op, Composite)
+    if is_fused and impl == "py" and len(node.inputs) + len(node.outputs) <= 32:
+        self.ufunc = self.ufunc or OnArrays(self.scalar_op)
+    return _prepare_node(self, node, storage_map, compute_map, impl)
+
+
+PATCHES = [Patch(Elemwise, "prepare_node", prepare_node)]
