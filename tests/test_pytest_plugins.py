@@ -166,3 +166,9 @@ assert imp.find_module("numpy")[1] == numpy.__path__[0]
     plugin = ["-p", "theanoguard.shim.pytest_plugin"]
     outcomes, _ = run_pytest(WITH_OLD_NUMPY, *plugin, "--numpy-compat", "--python-compat")
     assert outcomes == {"test_old_name": "PASSED"}
+
+
+def test_advice_on_a_module_that_cannot_be_collected(run_pytest):
+    suite = "import numpy as np\n\nnp.zeros((2, 2))[[slice(1), slice(1)]]\n"
+    _, output = run_pytest(suite, "-p", "theanoguard.shim.pytest_plugin")
+    assert "tuple(...)" in output

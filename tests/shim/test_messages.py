@@ -35,6 +35,7 @@ def error_of(source):
         "[1, 2][:2 / 2]": "//",
         "import numpy as np; np.zeros(3)[:3 / 2]": "//",
         "import numpy as np; np.zeros(4 / 2)": "//",
+        "import numpy as np; np.zeros((2, 2))[[slice(1), slice(1)]]": "tuple(...)",
         "import numpy as np; np.int(3)": "--numpy-compat",
         "import numpy as np; np.product([1])": "--numpy-compat",
         "from numpy.core.umath_tests import inner1d": "--numpy-compat",

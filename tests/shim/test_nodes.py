@@ -131,3 +131,11 @@ def test_formulas_as_theano_prints_them(shim):
     x, w = T.matrix("x"), T.vector("w")
     assert shim.pp(T.nnet.sigmoid(T.dot(x, w))) == r"sigmoid((x \dot w))"
     assert shim.pp(T.dot(x, x) + T.dot(w, w)) == r"((x \dot x) + (w \dot w))"
+
+
+def test_a_single_tensor_is_joined_to_nothing(shim):
+    """It stays what it was made by."""
+    T = shim.tensor
+    x = T.matrix()
+    for one in (x.T, x.max(axis=1, keepdims=True), x.flatten()):
+        assert T.concatenate([one], axis=0).owner.op == one.owner.op

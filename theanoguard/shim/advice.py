@@ -10,7 +10,9 @@ PYTHON_2 = (
     "2to3 -w -n FILES."
 )
 INTEGERS = (
-    "In Python 3, / gives a float: write // where a whole number is meant, or int(...) around it."
+    "In Python 3, / gives a float: write // where a whole number is meant, or int(...) around it.  "
+    "Around a list of slices, as in x[[slice(2), slice(3)]], write tuple(...): NumPy takes no list "
+    "since 1.23."
 )
 NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy its old names."
 PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its old names."

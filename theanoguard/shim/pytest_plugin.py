@@ -58,6 +58,9 @@ def pytest_make_collect_report(collector):
             if error.__cause__ is not None and (text := advice(error.__cause__)):
                 error.args = (f"{error.args[0]}\n{text}",)
             raise
+        except Exception as error:
+            add_advice(error)
+            raise
 
     collector.collect = advised
 

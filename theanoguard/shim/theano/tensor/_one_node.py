@@ -11,6 +11,7 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
+from pytensor.tensor.basic import Join as PyTensorJoin
 from pytensor.tensor.basic import as_tensor_variable
 from pytensor.tensor.basic import join as pytensor_join
 from pytensor.tensor.basic import split as pytensor_split
@@ -165,7 +166,9 @@ def join(axis, *tensors):
     """Join tensors along an axis that is known; shapes, which are read early, as PyTensor does."""
     joined = pytensor_join(axis, *tensors)
     is_shape = joined.ndim == 1 and joined.dtype == "int64"
-    if _loops or is_shape or joined.owner is None or len(joined.owner.inputs) > len(tensors):
+    if _loops or is_shape or joined.owner is None or not isinstance(joined.owner.op, PyTensorJoin):
+        return joined  # a single tensor is returned as it is
+    if len(joined.owner.inputs) > len(tensors):
         return joined  # PyTensor 3.0 has the axis as an input, too
     return Join()(as_tensor_variable(joined.owner.op.axis), *joined.owner.inputs)
 
