@@ -21,6 +21,7 @@ from pytensor.compile.mode import Mode
 from reference import Reference, Rules
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard.guard.reporting import Reporter
 
 SETTINGS = [
     {},
@@ -112,7 +113,9 @@ def play(seed, backend, n_calls, settings=None, seconds=float("inf")):
     # PyTensor 3.0 compiles the bodies of OpFromGraph, when first called, with the default mode.
     mode = {"c": "CVM", "numba": "NUMBA", "jax": "JAX"}[backend]
     # An explanation takes a hundred times as long as a call: every tenth program has them.
-    unexplained = mock.patch("theanoguard.explain.explain", lambda trip, masked=False: None)
+    unexplained = mock.patch.object(
+        Reporter, "explained", lambda self, trip: GuardError(trip.event)
+    )
     with (
         pytensor.config.change_flags(mode=mode),
         nullcontext() if seed % 10 == 0 else unexplained,
@@ -171,7 +174,7 @@ class Play:
             self.fail("crash", f"compiling: {traceback.format_exc(limit=-4)}", error)
             return False
         impl = "c" if self.backend == "c" and pytensor.config.cxx else "py"
-        judge = partial(Reference, rules=self.rules, impl=impl, estimates=self.backend == "numba")
+        judge = partial(Reference, rules=self.rules, impl=impl, backend=self.backend)
         self.reference = judge(self.guarded)
         self.casts = [(self.guarded, self.plain, self.reference)]
         if companion is not None:
@@ -440,7 +443,7 @@ class Play:
         events = [e for e in events_of(self.guarded) if e.call == calls_before + 1]
         complaints = list(self.complaints(verdict, events, event, message))
         if complaints:  # unless it depends on the last bits, and the backend rounds otherwise
-            verdict = self.reference.judge_rounded()
+            verdict = self.reference.judge_rounded(named(verdict, events, event))
             complaints = list(self.complaints(verdict, events, event, message))
             counts["decided by rounding"] += not complaints
         if self.must_report(verdict):
@@ -692,6 +695,12 @@ def matches(finding, event, loosely=False):
             return finding.name.split("(")[0] == event.node.split("(")[0]
         return finding.name == event.node and (loosely or finding.output == event.output)
     return finding.name == event.variable
+
+
+def named(verdict, events, event):
+    """Return the nodes that a verdict or events are about, as they are printed."""
+    found = [f.name for f in verdict.findings if f.role == "node"]
+    return {*found, *(e.node for e in (*events, event) if e is not None and e.node)}
 
 
 def agrees(finding, event):

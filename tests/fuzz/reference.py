@@ -1,6 +1,7 @@
 """What is an error, read a second time: the compiled graph, node by node, in Python.
 
-Nothing here comes from the guard.  Each node runs by its operation's own code, out of place.
+Nothing here comes from the guard, but for how PyTensor 3.0 rewrites inner graphs.  Each node runs
+by its operation's own code, out of place.
 Every element of each output is compared with the elements of the operands that decide it:
 
 - NaN is an error where no deciding element is NaN, and where it enters.
@@ -24,9 +25,10 @@ import pytensor
 import pytensor.scalar as ps
 import scipy.sparse
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
 from pytensor.scan.op import Scan
 from pytensor.tensor import blas, subtensor
 from pytensor.tensor.basic import (
@@ -44,6 +46,9 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import inner_graphs_for_jax, inner_graphs_for_numba
 
 try:
     from pytensor.conditional.op import IfElse, LazyIfElse
@@ -55,7 +60,7 @@ except ImportError:  # before PyTensor 3.3
 KINDS = ("nan", "inf", "big")
 FLOATS = ("float16", "float32", "float64")
 MOST_ELEMENTS = 64  # of a fused operation that are computed again, one by one
-ROUNDED_RUNS = 8
+ROUNDED_RUNS = 24
 ULPS = 8  # by which an operation may round otherwise
 
 COPYING = (
@@ -255,14 +260,13 @@ class Reference:
     rules : Rules
     impl : {"c", "py"}
         Which code of the operations to run.
-    estimates : bool
-        Whether the backend may compute ``1 / sqrt(x)`` in single precision from an estimate, as
-        Numba does: of an infinite `x` that is NaN.
+    backend : {"c", "numba", "jax"}
+        For which the graph has been compiled.
     """
 
-    def __init__(self, fn, rules, impl, estimates=False):
+    def __init__(self, fn, rules, impl, backend="c"):
         self.fn = fn
-        self.estimates = estimates
+        self.backend = backend
         self.fgraph = fn.maker.fgraph
         self.rules = rules
         self.impl = impl
@@ -273,6 +277,7 @@ class Reference:
         self.steps = {}
         self.given = {}
         self.rounding = None
+        self.by_backend = set()
 
     def judge(self, inputs):
         """Return the :class:`Verdict` on a call with these arguments."""
@@ -284,15 +289,23 @@ class Reference:
         }
         return self.run_once()
 
-    def judge_rounded(self):
-        """Judge the call that was judged last, whatever the operations round to."""
+    def judge_rounded(self, names=()):
+        """Judge the call that was judged last, whatever the operations round to.
+
+        `names` are nodes that also run by the backend's own code, which computes some of what IEEE
+        754 leaves no choice in otherwise: subnormal numbers, and inverse roots of an infinity.
+        """
         verdicts = [self.run_once()]
+        self.by_backend = set(names) if self.backend != "c" else set()
+        if self.by_backend:
+            verdicts.append(self.run_once())
         for seed in range(ROUNDED_RUNS):
             self.rounding = Rounding(seed)
             try:
                 verdicts.append(self.run_once())
             finally:
                 self.rounding = None
+        self.by_backend = set()
         return agreed(verdicts)
 
     def run_once(self):
@@ -566,12 +579,47 @@ class Reference:
 
     def run_kernel(self, node, ins):
         """Run the code of a node's operation, out of place."""
+        if str(node) in self.by_backend:
+            return self.backend_kernel(node)(ins)
         kernel = self.kernels.get(node)
         if kernel is None:
             kernel = self.kernels[node] = make_kernel(node, self.impl)
         overwritten = {i for where in node.op.destroy_map.values() for i in where}
-        ins = [copy_value(v) if i in overwritten else v for i, v in enumerate(ins)]
-        return kernel(ins)
+        own = [copy_value(v) if i in overwritten else v for i, v in enumerate(ins)]
+        try:
+            return kernel(own)
+        except (ValueError, OverflowError):
+            if self.backend == "c":
+                raise
+            return self.backend_kernel(node)(ins)  # which may compute it all the same
+
+    def backend_kernel(self, node):
+        """Return what runs a node as the backend compiles it, without a guard."""
+        key = "backend", node
+        if key not in self.kernels:
+            outer = [v.clone() for v in node.inputs if not isinstance(v, Constant)]
+            given = iter(outer)
+            own = Apply(
+                node.op,
+                [v if isinstance(v, Constant) else next(given) for v in node.inputs],
+                [v.clone() for v in node.outputs],
+            )
+            overwritten = {i for where in node.op.destroy_map.values() for i in where}
+            specs = [
+                pytensor.In(v, borrow=True, mutable=own.inputs.index(v) in overwritten)
+                for v in outer
+            ]
+            mode = Mode(self.backend, None)
+            fn = pytensor.function(specs, own.outputs, mode=mode, on_unused_input="ignore")
+            fn.trust_input = True
+            places = [i for i, v in enumerate(node.inputs) if not isinstance(v, Constant)]
+            self.kernels[key] = lambda ins: [
+                np.asarray(v) if isinstance(u.type, TensorType) else v
+                for u, v in zip(
+                    node.outputs, fn(*[copy_value(ins[i]) for i in places]), strict=True
+                )
+            ]
+        return self.kernels[key]
 
     def scalar_steps(self, node):
         """Return the operations in a fused one, as elementwise ones, and its variables there."""
@@ -590,10 +638,10 @@ class Reference:
             self.steps[node] = steps, [alike[v] for v in graph.inputs], alike
         return self.steps[node]
 
-    def inner_graph(self, op):
-        """Return the inner graph of an operation as it is linked."""
+    def inner_graph(self, op, node):
+        """Return the inner graph of an operation as it is linked; `node` runs it."""
         if op not in self.inner_graphs:
-            self.inner_graphs[op] = linked_graph(op)
+            self.inner_graphs[op] = linked_graph(op, node, self.backend)
         return self.inner_graphs[op]
 
 
@@ -628,13 +676,17 @@ def make_kernel(node, impl):
     return kernel
 
 
-def linked_graph(op):
-    """Return the inner graph of `op` as PyTensor links it for C.
+def linked_graph(op, node, backend):
+    """Return the inner graph of `op` as PyTensor links it for a backend.
 
     PyTensor 3.3 links it as it is; before, it is rewritten when it is compiled.
     """
     if hasattr(op.fgraph, "unfreeze"):
         return op.fgraph.unfreeze()
+    if backend != "c":
+        graphs = {"numba": inner_graphs_for_numba, "jax": inner_graphs_for_jax}[backend]
+        [graph] = graphs(node, compiled_by=lambda kind: None)
+        return graph
     own = op.clone() if isinstance(op, Scan) else copy.copy(op)
     own._fn = None
     with pytensor.config.change_flags(mode="CVM"):
@@ -669,7 +721,7 @@ if LazyIfElse is not None:
 
 def run_body(reference, node, ins, tainted, path, verdict, inner=None, operands=None):
     """Run the inner graph of ``OpFromGraph`` once."""
-    graph = reference.inner_graph(node.op if inner is None else inner)
+    graph = reference.inner_graph(node.op if inner is None else inner, node)
     operands = node.inputs if operands is None else operands
     values = dict(zip(graph.inputs, ins, strict=True))
     marked = {v for v, outer in zip(graph.inputs, operands, strict=True) if outer in tainted}
@@ -685,7 +737,7 @@ def run_branch(reference, node, ins, tainted, path, verdict):
 
 def run_scan(reference, node, ins, tainted, path, verdict):
     """Run a loop by ``Scan.perform``, each of its steps by hand."""
-    graph = reference.inner_graph(node.op)
+    graph = reference.inner_graph(node.op, node)
     op = copy.copy(node.op)
     body = Body(reference, node, op, graph, tainted, path, verdict)
     op._fn = body
@@ -763,7 +815,6 @@ class Body:
 CHOOSING = (ps.Switch, ps.Second, ps.Identity, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 WHOLE = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
 EXACT = (*CHOOSING, *WHOLE, ps.Neg, ps.Abs, ps.Sign)
-ESTIMATED = (ps.Reciprocal, ps.TrueDiv, ps.Pow)
 # What is rounded once: 1 * x and x / 1 are exact everywhere.
 ARITHMETIC = {
     ps.Cast: np.positive,
@@ -789,6 +840,8 @@ class Rounding:
 
     def __init__(self, seed):
         self.random = np.random.default_rng(seed)
+        self.together = seed % 2 == 0  # all elements of a result err in the same direction
+        self.cancels = seed % 4 < 2  # a difference of what may be equal is 0
 
     def run(self, reference, node, ins):
         """Return the outputs of a node."""
@@ -798,24 +851,15 @@ class Rounding:
         exact = ARITHMETIC.get(type(getattr(op, "scalar_op", None)))
         if isinstance(op, Elemwise) and exact and node.outputs[0].dtype in FLOATS:
             wide = reduce_with(exact, [np.asarray(v, np.longdouble) for v in ins])
-            out = self.rounded(wide, node.outputs[0].dtype)
-            return [self.estimated(op.scalar_op, out) if reference.estimates else out]
+            return [self.rounded(exact, wide, node.outputs[0].dtype, ins)]
         if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
             ins = [self.moved(v) for v in ins]
         outs = reference.run_kernel(node, ins)
-        if isinstance(op, Elemwise) and reference.estimates:
-            outs = [self.estimated(op.scalar_op, value) for value in outs]
         sizes = error_sizes(op, node, ins, outs)
         return [
             value if size is None else self.moved(value, size)
             for value, size in zip(outs, sizes, strict=True)
         ]
-
-    def estimated(self, op, out):
-        """Return what an estimate may make of an inverse root: NaN where it is 0."""
-        if isinstance(op, ESTIMATED) and out.dtype == "float32" and self.random.random() < 0.5:
-            return np.where(out == 0, np.float32(np.nan), out)
-        return out
 
     def run_steps(self, reference, node, ins):
         """Return the outputs of a fused node, whose steps round otherwise as well."""
@@ -833,19 +877,28 @@ class Rounding:
             for v in graph.outputs
         ]
 
-    def rounded(self, wide, dtype):
+    def rounded(self, ufunc, wide, dtype, ins):
         """Return numbers that have more bits than `dtype`, with errors where they do not fit."""
-        value = wide.astype(dtype)
-        errors = self.random.uniform(-ULPS, ULPS, wide.shape) * np.finfo(dtype).eps * np.abs(wide)
-        return np.where(value == wide, value, (wide + errors).astype(dtype))
+        value, eps = wide.astype(dtype), np.finfo(dtype).eps
+        errors = self.errors(wide.shape) * eps * np.abs(wide)
+        result = np.where(value == wide, value, (wide + errors).astype(dtype))
+        if self.cancels and ufunc in (np.add, np.subtract) and len(ins) > 1:
+            size = reduce_with(np.add, [np.abs(np.asarray(v, np.longdouble)) for v in ins])
+            result = np.where(np.abs(wide) < ULPS * eps * size, np.zeros((), dtype), result)
+        return result
+
+    def errors(self, shape):
+        """Return errors in units of the last place."""
+        if self.together:
+            return np.broadcast_to(self.random.uniform(-ULPS, ULPS), shape)
+        return self.random.uniform(-ULPS, ULPS, shape)
 
     def moved(self, value, size=None):
         """Return a value with errors of some ulps of `size`, by default of itself."""
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
             return value
         size = np.abs(value) if size is None else size
-        eps = np.finfo(value.dtype).eps
-        wide = self.random.uniform(-ULPS, ULPS, value.shape) * eps * size
+        wide = self.errors(value.shape) * np.finfo(value.dtype).eps * size
         return np.where(np.isfinite(wide), value + wide, value).astype(value.dtype)
 
 

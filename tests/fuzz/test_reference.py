@@ -78,17 +78,37 @@ def test_a_fault_away_from_limits_stays_certain(make, value):
     assert elements(rounded, "certain") == elements(verdict, "certain")
 
 
-def test_numba_estimates_inverse_roots():
-    """In single precision ``1 / sqrt(inf)`` is NaN there, from an estimate and a correction."""
+def test_the_code_of_the_backend_has_a_say(monkeypatch):
+    """On Numba ``1 / sqrt(inf)`` is NaN in single precision: an estimate, and a correction."""
     x = pt.fvector("x")
     mode = GuardMode(True, True, False, check_inputs=False, optimizer="fast_run")
     fn = pytensor.function([x], pt.tanh(1 / pt.sqrt(x)), mode=mode)
-    for estimates in (False, True):
-        reference = Reference(fn, Rules(big=False, inputs=False), "py", estimates)
-        assert not reference.judge([np.array([1, np.inf], "float32")]).findings
-        found = reference.judge_rounded()
-        assert elements(found, "certain") == set()
-        assert elements(found, "possible") == ({1} if estimates else set())
+    reference = Reference(fn, Rules(big=False, inputs=False), "py", "numba")
+    monkeypatch.setattr(reference, "backend_kernel", lambda node: lambda ins: [ins[0] * 0])
+    assert not reference.judge([np.array([1, np.inf], "float32")]).findings
+    assert not reference.judge_rounded().findings
+    [node] = fn.maker.fgraph.apply_nodes
+    found = reference.judge_rounded([str(node)])
+    assert elements(found, "certain") == set()
+    assert elements(found, "possible") == {1}
+
+
+def test_a_node_runs_as_the_backend_compiles_it():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.cumsum(x), mode=GuardMode(True, True, False))
+    reference = Reference(fn, Rules(), "py", "vm")
+    [node] = fn.maker.fgraph.apply_nodes
+    [result] = reference.backend_kernel(node)([np.ones(3)])
+    assert result.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_errors_may_point_all_the_same_way():
+    """A maximum of many numbers at a limit lies above it, unless all of them err downwards."""
+    x = pt.dmatrix("x")
+    limit = np.full((200, 1), 3e9)
+    _, rounded = judged([x], [(x / 0.3).max(axis=0)], [limit])
+    assert elements(rounded, "certain") == set()
+    assert len(rounded.findings) >= 1
 
 
 def test_one_row_is_written_as_numba_writes_it():
