@@ -48,6 +48,8 @@ OPTIONAL = {
 }
 # Modules of Python's library that take long to import, and that few programs need.
 SLOW = {"importlib", "pdb"}
+# Functions that import the module of a name.
+BY_NAME = ("import_module", "__import__")
 # Such a module itself is imported where it is used.
 ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
@@ -105,13 +107,13 @@ def imported_modules(node, module):
 def imports_of(module):
     """Pairs of an imported module and whether the import stands inside a function.
 
-    Modules of the package that ``importlib.import_module`` loads on demand count as imported.
+    Modules of the package that a function of `BY_NAME` loads on demand count as imported.
     """
 
     def walk(node, inside):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((name, inside) for name in imported_modules(node, module))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "importlib.import_module":
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in BY_NAME:
             name = node.args[0].value if isinstance(node.args[0], ast.Constant) else ""
             if name.split(".")[0] == "theanoguard":
                 yield name, False
@@ -129,6 +131,7 @@ def own_imports(module):
 def test_every_room_has_its_layer():
     rooms = {room(module) for module in MODULES}
     assert rooms <= LEVEL.keys(), f"no layer in the table for {sorted(rooms - LEVEL.keys())}"
+    assert LEVEL.keys() <= rooms, f"in the table, but no module: {sorted(LEVEL.keys() - rooms)}"
 
 
 def test_imports_run_downwards():
