@@ -169,7 +169,7 @@ def test_until_bad_and_interrupt(tmp_path):
     terminal = Terminal(tmp_path, "[1.0, 0.0]")
     screen = terminal.type("u bad")
     assert "Log" in screen and "nan" in screen
-    assert "! wrote" in screen and "<<< 1 bad" in screen
+    assert "! wrote" in screen and "<<< 1 NaN" in screen
     assert "q leaves" in terminal.interrupt()
     assert "no node to come fits" in terminal.type("u op nothing_like_it")
     assert "step 1," in terminal.type("goto 1")
@@ -217,9 +217,9 @@ def test_expressions_are_printed(prompt):
 
 def test_values_have_statistics_and_a_mark():
     assert _about(np.ones(2)) == ""
-    assert _about(np.array([1.0, np.nan])) == "  <<< 1 bad"
+    assert _about(np.array([1.0, np.nan])) == "  <<< 1 NaN"
     assert _about(np.arange(10.0)) == "  min=0 max=9 mean=4.5 bad=0"
-    assert _about(np.float64("nan")) == "  <<< bad"
+    assert _about(np.float64("nan")) == "  <<< 1 NaN"
 
 
 def test_going_to_a_step(prompt):

@@ -4,8 +4,10 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
 
+import theanoguard
 from theanoguard._pytensor import IfElse
 from theanoguard.monitor import MonitorMode, Stepper, step_through
 
@@ -260,3 +262,15 @@ def test_a_function_of_another_backend_is_run_through_c():
     assert s.result == f([0.0, 0.0]) == 3.0
     g = pytensor.function([x], pt.exp(x).sum(), mode="FAST_COMPILE")
     assert Stepper(g, ([0.0],)).run() == 1.0
+
+
+def test_a_guard_on_everything_does_not_guard_the_stepping():
+    """An inner graph that a node compiles at its first call is not guarded either."""
+    x = pt.dvector("x")
+    inner = pt.dvector("inner")
+    op = OpFromGraph([inner], [pt.log(inner)])
+    f = pytensor.function([x], op(x).sum(), mode="FAST_COMPILE")
+    with theanoguard.guarding():
+        stepper = Stepper(f, ([1.0, -1.0],))
+        assert np.isnan(stepper.run())
+    assert stepper.bad_steps

@@ -642,19 +642,19 @@ def test_the_stepper_as_a_widget(widgets, run):
     assert "application/vnd.jupyter.widget-view+json" in view._repr_mimebundle_()
     back, following, bad, end = view.box.children[1].children
     bad.click()
-    number = view.slider.value
+    number = view.timeline.value
     assert '<span class="tg-wrong">' in view.shown.value
     assert "log" in view.shown.value.lower()
-    view.slider.value = view.slider.max
-    assert view.slider.value == view.slider.max > number
-    assert "output 0" in view.shown.value
-    view.slider.value = number
+    view.timeline.value = view.timeline.max
+    assert view.timeline.value == view.timeline.max > number
+    assert "<td>wrote</td>" in view.shown.value
+    view.timeline.value = number
     assert '<span class="tg-wrong">' in view.shown.value
     assert "<svg" in view.shown.value
     following.click()
-    assert view.slider.value == number + 1
+    assert view.timeline.value == number + 1
     back.click()
-    assert view.slider.value == number
+    assert view.timeline.value == number
     end.click()
     assert "The call is complete: nan" in view.shown.value
     assert Page(view.shown.value).tags.count("script") == 0
@@ -666,7 +666,7 @@ def test_the_stepper_runs_nothing_before_it_is_asked_to(widgets, run, shell):
     view = run("%step f(np.array([1.0, 2.0]))").result
     value = shell.user_ns["w"].get_value
     assert value() == 0.0
-    view.slider.value = view.slider.max
+    view.timeline.value = view.timeline.max
     assert value() == 0.0
     assert "<b>w</b>" not in view.shown.value
     assert "&lt;b&gt;w&lt;/b&gt;" in view.shown.value
@@ -688,17 +688,47 @@ def test_next_bad_without_a_bad_value_does_not_complete_the_call(widgets, run, s
 def test_the_stepper_breaks_no_number_and_counts_what_no_bar_shows(widgets, run):
     run("f = pytensor.function([x], x * 2, mode='CVM')")
     view = run("%step f(np.array([0.37622345, np.nan, 1.0, np.inf]))").result
-    view.slider.value = 1
-    assert "pre-wrap" not in view.shown.value
+    view.timeline.value = 1
+    assert "white-space: nowrap" in view.timeline._css
     assert "not shown: 1 NaN, 1 Inf" in view.shown.value
     assert histogram(np.array([np.nan, np.nan])) == "<small>2 NaN</small>"
+
+
+def test_each_operand_has_one_line_with_type_range_and_count(widgets, run):
+    run("f = pytensor.function([x], x * 2, mode='CVM')")
+    view = run("%step f(np.array([0.25, np.nan, 1.0, np.inf]))").result
+    view.timeline.value = 1
+    rows = re.findall(r"<tr>(.*?)</tr>", view.shown.value)
+    read = next(row for row in rows if "<i>x</i>" in row)
+    cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", read)]
+    assert cells[:5] == ["read", "x", "float64 (4,)", "0.25 to 1", "1 NaN, 1 Inf"]
+    assert len(rows) == 1 + len(view.stepper.node.inputs) + len(view.stepper.node.outputs)
+
+
+def test_the_timeline_marks_bad_steps(widgets, run):
+    run("f = pytensor.function([x], pt.cumsum(pt.log(pt.cumsum(x))), mode='CVM')")
+    view = run("%step f(np.array([1.0, -1.0]))").result
+    assert (view.timeline.value, view.timeline.max, view.timeline.bad) == (0, 3, [])
+    view.timeline.value = 3
+    assert (view.timeline.run, view.timeline.bad) == (3, [2, 3])
+    view.timeline.value = 1
+    assert (view.timeline.run, view.timeline.bad) == (3, [2, 3])
+    assert "step 1," in repr(view)
+
+
+def test_the_stepper_shows_the_source(widgets, run):
+    run("%guard on\na = pt.dvector('a')\nb = pt.log(a)\nf = pytensor.function([a], b)")
+    view = run("%step f(np.array([1.0, -1.0]))").result
+    view.timeline.value = 1
+    run("%guard off")
+    assert re.search(r"<b>-> +3  b = pt.log\(a\)</b>", view.shown.value)
 
 
 def test_the_stepper_shows_what_a_node_raises(widgets, run):
     run("a = pt.dvector('a')\nf = pytensor.function([x, a], x + a, mode='CVM')")
     view = run("%step f(bad, np.ones(3))").result
-    view.slider.value = 1
-    assert '<p class="tg-wrong">ValueError:' in view.shown.value
+    view.timeline.value = 1
+    assert '<pre class="tg-wrong">ValueError:' in view.shown.value
 
 
 # -- the plot of a watch

@@ -1,9 +1,7 @@
 """Guarding every function that a program compiles: :class:`guarding`."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, ClassVar
 
@@ -11,6 +9,7 @@ from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import FunctionMaker, get_mode
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.mode import GuardMode, backend_of, is_guarded
+from theanoguard.guard.pausing import paused
 from theanoguard.guard.rewriting import WatchedMode
 
 logger = logging.getLogger("theanoguard")
@@ -81,19 +80,6 @@ class Trips:
         """Forget everything."""
         self.events.clear()
         self.explanations.clear()
-
-
-_paused = ContextVar("theanoguard_paused", default=False)
-
-
-@contextmanager
-def unguarded() -> Iterator[None]:
-    """Compile without a guard inside the block, as code that takes functions apart needs it."""
-    token = _paused.set(True)
-    try:
-        yield
-    finally:
-        _paused.reset(token)
 
 
 class guarding:
@@ -176,7 +162,7 @@ class guarding:
     def _mode(self, mode):
         """Return the mode that takes the place of one that a function is compiled in."""
         mode = get_mode(mode)
-        if _paused.get():
+        if paused.get():
             return mode
         if isinstance(mode, WatchedMode) or is_guarded(mode.linker):
             self.guarded += isinstance(mode, GuardMode)

@@ -3,19 +3,16 @@
 import ast
 import builtins
 import cmd
-import linecache
 import traceback
 from functools import wraps
 from typing import ClassVar
 
 import numpy as np
 
-from theanoguard._provenance import lookup
-from theanoguard.monitor.stepper import Stepper, is_bad
+from theanoguard.monitor.operands import counted, excerpt, operands
+from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
 
-#: Lines of source before and after the one that the node comes from.
-CONTEXT = 4
 #: Elements of a value that are shown without statistics.
 FEW = 4
 #: Commands that are remembered for `history`.
@@ -34,11 +31,12 @@ def _shown(value):
 
 
 def _about(value):
-    """Return the statistics of a value where its elements do not tell them, and a mark."""
+    """Return the range of a value where its elements do not tell it, and a mark."""
     found = statistics(value)
-    if found is None or not found.shape:
-        return "  <<< bad" if is_bad(value) else ""
-    mark = f"  <<< {found.n_bad} bad" if found.n_bad else ""
+    if found is None:
+        return ""
+    bad = counted(value)
+    mark = f"  <<< {bad}" if bad else ""
     few = np.prod(found.shape) <= FEW
     return mark if few else f"  {found}{mark}"
 
@@ -96,17 +94,12 @@ class StepPrompt(cmd.Cmd):
         """Print the step in view, and what is watched."""
         stepper = self.stepper
         self.say(stepper.where())
-        if stepper.step is not None:
-            self._values("read", stepper.node.inputs, stepper.inputs)
-            self._values("wrote", stepper.node.outputs, stepper.outputs)
+        for operand in operands(stepper):
+            mark = "!" if operand.is_bad else " "
+            text = f"{operand.name} = {_shown(operand.value)}{_about(operand.value)}"
+            self.say(f"{mark} {operand.verb} {text}")
         for label, value in stepper.watched.items():
             self.say(f"  watched {label} = {_shown(value)}{_about(value)}")
-
-    def _values(self, verb, variables, values):
-        for variable, value in zip(variables, values, strict=False):
-            mark = "!" if is_bad(value) else " "
-            text = f"{variable.name or variable} = {_shown(value)}{_about(value)}"
-            self.say(f"{mark} {verb} {text}")
 
     def move(self, how, at_end):
         """Move the stepper and show where it is; `at_end` is said if it did not move."""
@@ -318,16 +311,11 @@ class StepPrompt(cmd.Cmd):
 
     def do_list(self, argument):
         """l: list the source around the line that the node comes from."""
-        node = self.stepper.node
-        source = None if node is None else lookup(self.stepper.fgraph, node).source
-        if source is None:
+        lines = excerpt(self.stepper)
+        if not lines:
             self.say("the line is not known")
-            return
-        for number in range(max(1, source.line - CONTEXT), source.line + CONTEXT + 1):
-            text = linecache.getline(source.file, number)
-            if text:
-                mark = "->" if number == source.line else "  "
-                self.say(f"{mark} {number:4}  {text.rstrip()}")
+        for number, text, is_here in lines:
+            self.say(f"{'->' if is_here else '  '} {number:4}  {text}")
 
     def do_history(self, argument):
         """history: list the commands that were typed."""
@@ -429,7 +417,7 @@ def step_in_terminal(fn):
         step 2, Log, of 3 nodes of the function
           model.py:12: y = pt.log(x)
           read x = float64 (2,) [1. 0.]
-        ! wrote Log.0 = float64 (2,) [  0. -inf]  <<< 1 bad
+        ! wrote Log.0 = float64 (2,) [  0. -inf]  <<< 1 Inf
         (step) c
     """
 

@@ -18,6 +18,7 @@ from pytensor.link.vm import VMLinker
 from theanoguard._provenance import lookup
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
+from theanoguard.guard.pausing import unguarded
 
 #: Bytes of values that are kept for stepping back, unless told otherwise.
 MEMORY_BOUND = 1 << 28
@@ -50,6 +51,12 @@ def is_bad(value):
     return array.dtype.kind in "fc" and not np.isfinite(array).all()
 
 
+def name_of(fgraph, variable):
+    """Return the user's name of a variable of a compiled graph, None where it is not known."""
+    found = lookup(fgraph, variable)
+    return variable.name or (found.name if found.own_name else None)
+
+
 class Stepper:
     """A call of a compiled function that is run step by step.
 
@@ -63,6 +70,11 @@ class Stepper:
     memory_bound : int
         Bytes of values kept for :meth:`back`, 256 MiB by default; beyond them the oldest steps
         are dropped.
+
+    Attributes
+    ----------
+    bad_steps : list of int
+        Numbers of the steps so far whose outputs hold NaN or Inf.
 
     Raises
     ------
@@ -101,6 +113,7 @@ class Stepper:
         self._history = deque()
         self._cursor = -1
         self._has_run = set()
+        self.bad_steps = []
         self._watched = {}
         given = captured_inputs(fn, *self._call)
         self._link(dict(zip(self.fgraph.inputs, given, strict=True)))
@@ -120,7 +133,8 @@ class Stepper:
         impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
         self._thunks = {}
         for node in order:
-            thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl=impl)
+            with unguarded():
+                thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl=impl)
             thunk.inputs = [self._cells[v] for v in node.inputs]
             thunk.outputs = [self._cells[v] for v in node.outputs]
             self._thunks[node] = thunk
@@ -158,13 +172,16 @@ class Stepper:
             for variable in node.outputs:
                 computed[variable][0] = True
             step.outputs = [self._cells[v][0] for v in node.outputs]
+            if any(map(is_bad, step.outputs)):
+                self.bad_steps.append(number)
             self._forget_old()
             self._collect(node)
             yield step
 
     def _run(self, thunk, node):
         try:
-            return thunk()
+            with unguarded():  # (an inner graph may be compiled at its first call)
+                return thunk()
         except Exception:
             self.done = True
             raise_with_op(self.fgraph, node, thunk)
@@ -415,7 +432,7 @@ class Stepper:
                     return variable
             what = what.name or str(what)
         found = [v for v in self._cells if v.name == what]
-        found = found or [v for v in self._cells if self._name(v) == what]
+        found = found or [v for v in self._cells if name_of(self.fgraph, v) == what]
         if not found:
             raise KeyError(f"no variable {what!r} in the compiled graph; rewriting may drop names")
         return found[0]
@@ -473,13 +490,9 @@ class Stepper:
 
     # -- what fits
 
-    def _name(self, variable):
-        found = lookup(self.fgraph, variable)
-        return variable.name or (found.name if found.own_name else None)
-
     def _has_name(self, node, name):
         inputs = [v for v in node.inputs if v.owner is None]
-        return any(self._name(v) == name for v in (*node.outputs, *inputs))
+        return any(name_of(self.fgraph, v) == name for v in (*node.outputs, *inputs))
 
     def _is_at(self, node, line):
         provenance = lookup(self.fgraph, node)

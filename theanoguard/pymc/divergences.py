@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 
 from theanoguard._pytensor import Mode, config
 from theanoguard.explain.naming import number_text
-from theanoguard.guard.every_function import unguarded
+from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.records import ModelExplanation, point_text

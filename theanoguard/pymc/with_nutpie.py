@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from theanoguard._patching import Patch
-from theanoguard.guard.every_function import unguarded
+from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.watch import Watch
 
 FIRST_CODE = 1000

@@ -30,8 +30,9 @@
 
   const resize = () => {
     const [width, height] = views[at].size;
-    svg.setAttribute("width", width * zoom);
-    svg.setAttribute("height", height * zoom);
+    // (a notebook's own style must not make it smaller)
+    svg.style.width = `${width * zoom}px`;
+    svg.style.height = `${height * zoom}px`;
     look();
   };
 

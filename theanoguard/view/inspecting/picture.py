@@ -622,32 +622,38 @@ class Drawing:
 
 
 _KEYS = (
-    ("tg-node", "operation"),
-    ("tg-root", "input"),
-    ("tg-group", "folded: Enter opens"),
-    ("tg-bad tg-node", "bad"),
-    ("tg-path tg-node", "on the path"),
+    ("tg-box tg-node", "operation"),
+    ("tg-box tg-root", "input"),
+    ("tg-box tg-group", "folded: Enter opens"),
+    ("tg-box tg-bad tg-node", "bad"),
+    ("tg-box tg-path tg-node", "on the path"),
+    ("tg-edge tg-inplace", "overwritten in place"),
 )
 
 
+def _key(css, x=2):
+    """Return the sample of one line of the legend."""
+    if "tg-edge" in css:
+        return f'<g class="{css}"><path d="M{x} 14h26"/></g>'
+    radius = 8 if "tg-root" in css else 3
+    return f'<g class="{css}"><rect x="{x}" y="6" width="24" height="16" rx="{radius}"/></g>'
+
+
 def _legend():
-    """Return the inside of the legend, and its width."""
+    """Return the inside of the legend of an image, and its width."""
     x, parts = _MARGIN, []
     for css, word in _KEYS:
-        radius = 8 if css == "tg-root" else 3
-        parts.append(
-            f'<g class="tg-box {css}"><rect x="{x:.0f}" y="6" width="22" height="16" '
-            f'rx="{radius}"/></g><text class="tg-key-text" x="{x + 28:.0f}" y="18">{word}</text>'
-        )
-        x += 44 + len(word) * 6.6
-    parts.append(
-        f'<g class="tg-edge tg-inplace"><path d="M{x:.0f} 14h26"/></g>'
-        f'<text class="tg-key-text" x="{x + 32:.0f}" y="18">overwritten in place</text>'
-    )
-    return "".join(parts), x + 32 + 20 * 6.6
+        parts.append(f'{_key(css, x)}<text class="tg-key-text" x="{x + 30}" y="18">{word}</text>')
+        x += round(48 + len(word) * 6.6)
+    return "".join(parts), x
 
 
 LEGEND, _LEGEND_WIDTH = _legend()
+PAGE_LEGEND = "".join(
+    f'<span><svg class="tg-graph" aria-hidden="true" viewBox="0 0 30 28">{_key(css)}</svg> '
+    f"{word}</span>"
+    for css, word in _KEYS
+)
 
 
 class Picture:
@@ -695,11 +701,7 @@ class Picture:
             One element that needs nothing else: no network, no installed extension.  Where
             scripts are not run it is the image of the first view.
         """
-        legend = (
-            f'<template><svg class="tg-graph" role="img" aria-label="Legend" '
-            f'viewBox="0 0 {_LEGEND_WIDTH:.0f} 28" style="max-width: {_LEGEND_WIDTH:.0f}px; '
-            f'width: 100%">{LEGEND}</svg></template>'
-        )
+        legend = f'<template><div class="tg-legend">{PAGE_LEGEND}</div></template>'
         parts = []
         for heading, drawing in self._drawings.items():
             packed = page.packed(drawing.data(self._links.get(heading)))

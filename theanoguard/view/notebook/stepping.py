@@ -1,27 +1,25 @@
 """The stepper as a widget (extra ``notebook``)."""
 
 import html
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from theanoguard._provenance import lookup
 from theanoguard._provenance.places import printable
-from theanoguard.monitor.stepper import is_bad
+from theanoguard.monitor.operands import counted, excerpt, operands
+from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import cut
-from theanoguard.view.model import statistics
 
 BINS = 30
-_WIDTH, _HEIGHT = 180, 36
-_STYLE = """<style>
-.tg-step table { border-collapse: collapse; } .tg-step { overflow-x: auto; }
-.tg-step :is(td, th) { padding: 0.2em 0.8em 0.2em 0; text-align: start; vertical-align: top; }
-.tg-step .tg-wrong { color: #c8282f; font-weight: 700; }
-.tg-step pre { margin: 0; max-width: 32em; overflow-x: auto; white-space: pre; }
-</style>"""
+CONTEXT = 2
+_WIDTH, _HEIGHT = 120, 22
+_HERE = Path(__file__).parent
 
 
 class StepView:
-    """A slider over the nodes of a call, and what each has read and written.
+    """A timeline of the nodes of a call, and what each has read and written.
 
     Parameters
     ----------
@@ -29,23 +27,26 @@ class StepView:
 
     Attributes
     ----------
-    slider : ipywidgets.IntSlider
-        Number of the step in view; moving it forward runs nodes.
+    timeline : anywidget.AnyWidget
+        Its `value` is the number of the step in view; moving it forward runs nodes.  Steps that
+        have given NaN or Inf are in its `bad`.
     shown : ipywidgets.HTML
     box : ipywidgets.VBox
 
     Raises
     ------
     ImportError
-        If ipywidgets are not installed.
+        If ipywidgets or anywidget are not installed.
     """
 
     def __init__(self, stepper):
         try:
             import ipywidgets
+
+            timeline = _timeline_class()
         except ImportError as error:
             raise ImportError(
-                "the stepper's widget needs ipywidgets, which is not installed.\n"
+                f"the stepper's widget needs {error.name}, which is not installed.\n"
                 'Install it with: pip install "theanoguard[notebook]", or use '
                 "theanoguard.step_through."
             ) from error
@@ -53,16 +54,8 @@ class StepView:
         self.error = None
         self._last = 0
         self._note = None
-        count = max(len(stepper.fgraph.apply_nodes), 1)
-        self.slider = ipywidgets.IntSlider(
-            value=0,
-            min=0,
-            max=count,
-            description="Step",
-            continuous_update=False,
-            layout=ipywidgets.Layout(width="60%"),
-        )
-        self.slider.observe(lambda change: self.move_to(change["new"]), names="value")
+        self.timeline = timeline(max=max(len(stepper.fgraph.apply_nodes), 1))
+        self.timeline.observe(lambda change: self.move_to(change["new"]), names="value")
         buttons = []
         for text, act in [
             ("Back", stepper.back),
@@ -74,11 +67,15 @@ class StepView:
             button.on_click(lambda _, act=act: self._do(act))
             buttons.append(button)
         self.shown = ipywidgets.HTML()
-        self.box = ipywidgets.VBox([self.slider, ipywidgets.HBox(buttons), self.shown])
+        self.box = ipywidgets.VBox([self.timeline, ipywidgets.HBox(buttons), self.shown])
         self._show()
 
+    def __repr__(self):
+        return f"<{type(self).__name__}: {self.stepper.where()}>"
+
     def _repr_mimebundle_(self, **kwargs):
-        return self.box._repr_mimebundle_(**kwargs)
+        # (a notebook that is read without a kernel shows the text)
+        return {**self.box._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def move_to(self, number):
         """Bring a step into view; run what has not been run.
@@ -110,58 +107,81 @@ class StepView:
 
     def _show(self):
         self._last = max(self._last, self._number)
+        timeline = self.timeline
+        timeline.run, timeline.bad = self._last, list(self.stepper.bad_steps)
         if self.stepper.done:  # nodes of branches that were not taken have not been run
-            self.slider.max = self._last
-        self.slider.value = self._number
-        self.shown.value = f'{_STYLE}<div class="tg-step">{"".join(self._html())}</div>'
+            timeline.max = self._last
+        timeline.value = self._number
+        self.shown.value = f'<div class="tg-step">{"".join(self._html())}</div>'
 
     def _html(self):
         stepper = self.stepper
         if stepper.step is None:
-            yield f"<p>{_text(stepper.where())}: move the slider, or press Next.</p>"
+            yield f"<p>{_text(stepper.where())}: click a step, or press Next.</p>"
             return
         node = stepper.node
         found = lookup(stepper.fgraph, node)
         line = f": <code>{_text(found.source)}</code>" if found.source is not None else ""
         yield f"<p>Step {self._number}, <b>{_text(cut(node.op))}</b>{line}</p>"
-        yield "<table><tr><th></th><th>Variable</th><th>Values</th><th>Histogram</th></tr>"
-        for word, variables, values in (
-            ("input", node.inputs, stepper.inputs),
-            ("output", node.outputs, stepper.outputs),
-        ):
-            for i, (variable, value) in enumerate(zip(variables, values, strict=False)):
-                yield self._row(f"{word} {i}", variable, value)
+        if lines := list(self._source()):
+            yield f"<pre>{'&#10;'.join(lines)}</pre>"
+        yield "<table><tr>"
+        for title in ("", "Name", "Type", "Range", "NaN and Inf", "Values", "Histogram"):
+            yield f"<th>{title}</th>"
+        yield "</tr>"
+        for operand in operands(stepper):
+            yield _row(operand)
         yield "</table>"
         if self._note is not None:
             yield f"<p>{_text(self._note)}</p>"
         if self.error is not None:
-            yield f'<p class="tg-wrong">{_text(type(self.error).__name__)}: {_text(self.error)}</p>'
+            told = f"{type(self.error).__name__}: {self.error}"
+            yield f'<pre class="tg-wrong">{_text(told).replace(chr(10), "&#10;")}</pre>'
         elif stepper.done:
-            yield f"<p>The call is complete: {_text(excerpt(stepper.result))}</p>"
+            yield f"<p>The call is complete: {_text(short(stepper.result))}</p>"
 
-    def _row(self, word, variable, value):
-        known = lookup(self.stepper.fgraph, variable)
-        name = variable.name or (known.name if known.own_name else None) or ""
-        found = statistics(value)
-        wrong = ' class="tg-wrong"' if is_bad(value) else ""
-        shape = f"shape {found.shape}" if found is not None else ""
-        return (
-            f"<tr><td>{word}</td><td><i>{_text(name)}</i> {_text(variable.type)} {shape}</td>"
-            f"<td><span{wrong}>{_text(found or '')}</span><pre>{_text(excerpt(value))}</pre></td>"
-            f"<td>{histogram(value)}</td></tr>"
-        )
+    def _source(self):
+        for number, text, is_here in excerpt(self.stepper, CONTEXT):
+            shown = f"{'->' if is_here else '  '} {number:4}  {_text(text)}"
+            yield f"<b>{shown}</b>" if is_here else shown
+
+
+def _row(operand):
+    wrong = ' class="tg-wrong"' if operand.is_bad else ""
+    cells = (operand.verb, f"<i>{_text(cut(operand.name, 40))}</i>", _text(operand.type))
+    cells += (_text(operand.range), f"<span{wrong}>{_text(operand.bad)}</span>")
+    cells += (f"<code>{_text(cut(short(operand.value), 60))}</code>", histogram(operand.value))
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+@cache
+def _timeline_class():
+    import anywidget
+    import traitlets
+
+    class Timeline(anywidget.AnyWidget):
+        """The steps of a call as a bar."""
+
+        _esm = _HERE / "timeline.js"
+        _css = page.STYLE + (_HERE / "stepping.css").read_text(encoding="utf-8")
+        value = traitlets.Int(0).tag(sync=True)
+        max = traitlets.Int(1).tag(sync=True)
+        run = traitlets.Int(0).tag(sync=True)
+        bad = traitlets.List().tag(sync=True)
+
+    return Timeline
 
 
 def _text(value):
     return html.escape("" if value is None else "\n".join(map(printable, str(value).split("\n"))))
 
 
-def excerpt(value, most=300):
+def short(value, most=300):
     """Return the first and last elements of a value as text of at most `most` characters.
 
     Examples
     --------
-    >>> excerpt(np.arange(1000))
+    >>> short(np.arange(1000))
     '[  0   1   2 ... 997 998 999]'
     """
     if isinstance(value, np.ndarray):
@@ -195,8 +215,7 @@ def histogram(value):
     if array.dtype.kind not in "biuf":
         return ""
     finite = array[np.isfinite(array)].astype("float64")
-    counts = ((np.isnan(array).sum(), "NaN"), (np.isinf(array).sum(), "Inf"))
-    left_out = ", ".join(f"{n} {word}" for n, word in counts if n)
+    left_out = counted(value)
     if not finite.size or finite.min() == finite.max():
         return f"<small>{left_out}</small>" if left_out else ""
     # (a difference of two large numbers may overflow, half of it may not)

@@ -1,0 +1,118 @@
+"""What the prompt and the widget show of a step: its operands, and the source around its line."""
+
+import linecache
+from dataclasses import dataclass
+
+import numpy as np
+
+from theanoguard._provenance import lookup
+from theanoguard.monitor.stepper import is_bad, name_of
+from theanoguard.view.model import statistics
+
+#: Lines of source before and after the one that the node comes from.
+CONTEXT = 4
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A value that a node has read or written.
+
+    Parameters
+    ----------
+    verb : {"read", "wrote"}
+    name : str
+        The user's name for it, or as PyTensor prints it.
+    value : object
+    """
+
+    verb: str
+    name: str
+    value: object
+
+    @property
+    def is_bad(self):
+        """Whether it holds NaN or Inf."""
+        return is_bad(self.value)
+
+    @property
+    def type(self):
+        """Return its dtype and shape, or its class."""
+        found = statistics(self.value)
+        if found is None:
+            return "" if self.value is None else type(self.value).__name__
+        return f"{found.dtype} {found.shape}"
+
+    @property
+    def range(self):
+        """Return the least and the greatest finite element as text."""
+        found = statistics(self.value)
+        if found is None or found.min is None:
+            return ""
+        least, greatest = f"{found.min:.4g}", f"{found.max:.4g}"
+        return least if least == greatest else f"{least} to {greatest}"
+
+    @property
+    def bad(self):
+        """Return how many elements are NaN, and how many are infinite, as text."""
+        return counted(self.value)
+
+
+def counted(value):
+    """Return how many elements of a value are NaN and how many infinite; empty if none is.
+
+    Examples
+    --------
+    >>> counted(np.array([1.0, np.nan, np.inf, -np.inf]))
+    '1 NaN, 2 Inf'
+    """
+    array = np.asarray(value.data if hasattr(value, "nnz") else value)
+    if array.dtype.kind not in "fc":
+        return ""
+    found = ((np.isnan(array).sum(), "NaN"), (np.isinf(array).sum(), "Inf"))
+    return ", ".join(f"{n} {word}" for n, word in found if n)
+
+
+def operands(stepper):
+    """Return the values of the step in view, those read first.
+
+    Parameters
+    ----------
+    stepper : Stepper
+
+    Returns
+    -------
+    list of Operand
+    """
+    node = stepper.node
+    if node is None:
+        return []
+    return [
+        Operand(verb, name_of(stepper.fgraph, variable) or str(variable), value)
+        for verb, variables, values in (
+            ("read", node.inputs, stepper.inputs),
+            ("wrote", node.outputs, stepper.outputs),
+        )
+        for variable, value in zip(variables, values, strict=False)
+    ]
+
+
+def excerpt(stepper, context=CONTEXT):
+    """Return the source around the line that the node in view comes from.
+
+    Parameters
+    ----------
+    stepper : Stepper
+    context : int
+        Lines before and after it.
+
+    Returns
+    -------
+    list of (int, str, bool)
+        Number and text of each line, and whether it is the node's; empty if it is not known.
+    """
+    source = None if stepper.node is None else lookup(stepper.fgraph, stepper.node).source
+    if source is None:
+        return []
+    lines = linecache.getlines(source.file)
+    first, last = max(1, source.line - context), min(len(lines), source.line + context)
+    return [(n, lines[n - 1].rstrip(), n == source.line) for n in range(first, last + 1)]
