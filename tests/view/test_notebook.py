@@ -629,7 +629,12 @@ def widgets():
     return pytest.importorskip("ipywidgets", reason="ipywidgets are not installed")
 
 
-def test_the_stepper_as_a_widget(widgets, run):
+@pytest.fixture
+def timeline(widgets):
+    return pytest.importorskip("anywidget", reason="anywidget is not installed")
+
+
+def test_the_stepper_as_a_widget(timeline, run):
     run("f = pytensor.function([x], pt.dot(y, y) + pt.dot(x, x), mode='CVM')")
     view = run("%step f(bad)").result
     assert [b.description for b in view.box.children[1].children] == [
@@ -660,7 +665,7 @@ def test_the_stepper_as_a_widget(widgets, run):
     assert Page(view.shown.value).tags.count("script") == 0
 
 
-def test_the_stepper_runs_nothing_before_it_is_asked_to(widgets, run, shell):
+def test_the_stepper_runs_nothing_before_it_is_asked_to(timeline, run, shell):
     run("w = pytensor.shared(0.0, name='<b>w</b>')")
     run("f = pytensor.function([x], x.sum(), updates={w: w + x.sum()}, mode='CVM')")
     view = run("%step f(np.array([1.0, 2.0]))").result
@@ -674,7 +679,7 @@ def test_the_stepper_runs_nothing_before_it_is_asked_to(widgets, run, shell):
     assert value() == 3.0
 
 
-def test_next_bad_without_a_bad_value_does_not_complete_the_call(widgets, run, shell):
+def test_next_bad_without_a_bad_value_does_not_complete_the_call(timeline, run, shell):
     run("w = pytensor.shared(0.0, name='w')")
     run("f = pytensor.function([x], x.sum(), updates={w: w + x.sum()}, mode='CVM')")
     view = run("%step f(np.array([1.0, 2.0]))").result
@@ -685,7 +690,7 @@ def test_next_bad_without_a_bad_value_does_not_complete_the_call(widgets, run, s
     assert "No later step" not in view.shown.value
 
 
-def test_the_stepper_breaks_no_number_and_counts_what_no_bar_shows(widgets, run):
+def test_the_stepper_breaks_no_number_and_counts_what_no_bar_shows(timeline, run):
     run("f = pytensor.function([x], x * 2, mode='CVM')")
     view = run("%step f(np.array([0.37622345, np.nan, 1.0, np.inf]))").result
     view.timeline.value = 1
@@ -694,7 +699,7 @@ def test_the_stepper_breaks_no_number_and_counts_what_no_bar_shows(widgets, run)
     assert histogram(np.array([np.nan, np.nan])) == "<small>2 NaN</small>"
 
 
-def test_each_operand_has_one_line_with_type_range_and_count(widgets, run):
+def test_each_operand_has_one_line_with_type_range_and_count(timeline, run):
     run("f = pytensor.function([x], x * 2, mode='CVM')")
     view = run("%step f(np.array([0.25, np.nan, 1.0, np.inf]))").result
     view.timeline.value = 1
@@ -705,7 +710,7 @@ def test_each_operand_has_one_line_with_type_range_and_count(widgets, run):
     assert len(rows) == 1 + len(view.stepper.node.inputs) + len(view.stepper.node.outputs)
 
 
-def test_the_timeline_marks_bad_steps(widgets, run):
+def test_the_timeline_marks_bad_steps(timeline, run):
     run("f = pytensor.function([x], pt.cumsum(pt.log(pt.cumsum(x))), mode='CVM')")
     view = run("%step f(np.array([1.0, -1.0]))").result
     assert (view.timeline.value, view.timeline.max, view.timeline.bad) == (0, 3, [])
@@ -716,7 +721,7 @@ def test_the_timeline_marks_bad_steps(widgets, run):
     assert "step 1," in repr(view)
 
 
-def test_the_stepper_shows_the_source(widgets, run):
+def test_the_stepper_shows_the_source(timeline, run):
     run("%guard on\na = pt.dvector('a')\nb = pt.log(a)\nf = pytensor.function([a], b)")
     view = run("%step f(np.array([1.0, -1.0]))").result
     view.timeline.value = 1
@@ -724,7 +729,7 @@ def test_the_stepper_shows_the_source(widgets, run):
     assert re.search(r"<b>-> +3  b = pt.log\(a\)</b>", view.shown.value)
 
 
-def test_the_stepper_shows_what_a_node_raises(widgets, run):
+def test_the_stepper_shows_what_a_node_raises(timeline, run):
     run("a = pt.dvector('a')\nf = pytensor.function([x, a], x + a, mode='CVM')")
     view = run("%step f(bad, np.ones(3))").result
     view.timeline.value = 1
