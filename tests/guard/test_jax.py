@@ -12,7 +12,6 @@ from pytensor.compile.mode import Mode
 from pytensor.link.basic import Container
 
 from theanoguard import GuardError, GuardMode, events_of, sync
-from theanoguard.guard.jax import linker as guard_jax
 
 HAS_JAX = importlib.util.find_spec("jax") is not None
 needs_jax = pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
@@ -271,7 +270,7 @@ def test_what_auto_takes():
 
 
 def test_without_jax(monkeypatch):
-    monkeypatch.setattr(guard_jax.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="needs JAX, which is not installed"):
         GuardMode(backend="jax")
 

@@ -7,7 +7,6 @@ upstream goes from an element to the elements of the operands that decide it
 ``OpFromGraph`` and ``IfElse``.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
 from typing import Any
@@ -34,12 +33,10 @@ from theanoguard.explain.scalars import (
 )
 
 MAX_STEPS = 100_000
-
-ELEMENTWISE = (Elemwise, ScalarOp)
-"""Kinds of operations that are scalar ones on each element; Numba's graphs have bare numbers."""
 """Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
 
-Mask = Callable[[np.ndarray], np.ndarray]
+ELEMENTWISE = (Elemwise, ScalarOp)
+"""Operations that work element by element; Numba's graphs have scalar ones without an array."""
 
 
 @dataclass(eq=False)

@@ -92,7 +92,7 @@ def scalar_keeps_size(op, inputs, outputs, limit):
     if isinstance(op, ps.Sqrt):
         return _keeps_type(inputs[0], output, limit) and limit >= 1
     if isinstance(op, ps.Mul):
-        large = [v for v in inputs if not _is_unit(v)]
+        large = [v for v in inputs if not is_unit(v)]
         return len(large) <= 1 and all(_keeps_type(v, output, limit) for v in large)
     return False
 
@@ -111,13 +111,15 @@ def _fits(constant, limit):
     return bool(np.all(np.abs(constant.data).astype("float64") <= limit))
 
 
-def _is_unit(variable):
-    """Whether no magnitude in it exceeds 1, unless it is NaN."""
+def is_unit(variable):
+    """Whether no magnitude in a value exceeds 1, unless it is NaN."""
     if variable.type.dtype == "bool":
         return True
     if isinstance(variable, Constant):
         return bool(np.all(np.abs(variable.data) <= 1))
     op = variable.owner and variable.owner.op
+    if isinstance(op, Softmax):
+        return True
     return BOUNDS.get(type(getattr(op, "scalar_op", op)), 2.0) <= 1.0 and all(
         map(_facts.is_float, variable.owner.inputs)
     )

@@ -39,7 +39,8 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     is_numeric,
 )
-from theanoguard.guard.elements import WRITING
+from theanoguard.guard.elements import WRITING, is_unit, only_selects
+from theanoguard.guard.policy import arrays_in
 
 # ---------------------------------------------------------------- what is known of an op
 
@@ -158,7 +159,7 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     if isinstance(op, ps.Cast):
         return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
     if isinstance(op, ps.Mul):
-        large = [v for v in inputs if not _is_unit(v)]
+        large = [v for v in inputs if not is_unit(v)]
         return _are_finite(plan.policy) and (
             len(large) <= 1 and all(_widens(v.type.dtype, outputs[0].type.dtype) for v in large)
         )
@@ -172,30 +173,9 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     return False
 
 
-def _is_unit(variable):
-    """Whether no magnitude in it exceeds 1, unless it is NaN."""
-    if variable.type.dtype == "bool":
-        return True
-    if isinstance(variable, Constant):
-        return bool(np.all(np.abs(variable.data) <= 1))
-    op = variable.owner and variable.owner.op
-    return isinstance(op, Softmax) or BOUNDED.get(type(getattr(op, "scalar_op", op)), 2.0) <= 1.0
-
-
 def _are_finite(policy):
     """Whether what has been checked is finite: 0 times Inf is NaN."""
     return policy.nan and (policy.inf or policy.big)
-
-
-def _only_selects(node):
-    """Whether the node chooses among its operands or compares them.
-
-    ``switch(mask, x, -inf)`` is right as long as the -inf is not chosen, and PyTensor's own
-    rewrites put NaN there.  The checked output shows whether it was chosen.
-    """
-    if not isinstance(node.op, Elemwise):
-        return False
-    return type(node.op.scalar_op) in SELECTING or all(map(_is_discrete, node.outputs))
 
 
 def _constants_clean(plan, node):
@@ -314,7 +294,56 @@ class NodePlan:
         return [(i, self.node.outputs[i]) for i in self.checks]
 
 
-class Plan:
+class GraphPlan:
+    """What the plans of all backends know of a graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : iterable of Apply
+        In the order in which they run.
+    policy : Policy
+    """
+
+    def __init__(self, fgraph, order, policy):
+        self.fgraph = fgraph
+        self.order = list(order)
+        self.policy = policy
+        self._as_built = thawed_variables(fgraph)
+
+    def as_built(self, variable):
+        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
+        return self._as_built.get(variable, variable)
+
+    def may_be_bad(self, variable):
+        """Whether values of this type may be bad."""
+        if not is_numeric(variable.type):
+            return False
+        return not _is_discrete(variable) or (self.policy.big and self.policy.integers)
+
+    def bad_literals(self):
+        """Return the constants that are errors whatever is passed in.
+
+        An infinite constant is one only with ``inf_is_error="any"``.
+        """
+        policy = self.policy
+        if not policy.inputs:
+            return []
+        read = {v for node in self.order if not only_selects(node) for v in node.inputs}
+        constants = dict.fromkeys(v for node in self.order for v in node.inputs)
+        return [
+            v
+            for v in constants
+            if v in read
+            and isinstance(v, Constant)
+            and is_numeric(v.type)
+            and not policy.exempts(v)
+            and policy.is_bad(v.data)
+            and (policy.anywhere or any(policy.kinds(a)[0].any() for a in arrays_in(v.data)))
+        ]
+
+
+class Plan(GraphPlan):
     """The checks of one graph.
 
     Parameters
@@ -355,15 +384,12 @@ class Plan:
         whole_inner=(),
         is_inner=False,
     ):
-        self.fgraph = fgraph
-        self.order = list(order)
-        self.policy = policy
+        super().__init__(fgraph, order, policy)
         self.guarded_inner = set(guarded_inner)
         self.whole_inner = set(whole_inner)
         self.dropped = {}
         self.unwritten = set()
         self._written_clean = set()  # of these, those into which nothing bad has been written
-        self._as_built = thawed_variables(fgraph)
         self._clean = set()
         self.inputs = []
         self.bad_constants = []
@@ -402,23 +428,14 @@ class Plan:
                     self._clean.add(variable)
                 elif (
                     self._is_checkable(variable)
-                    and not _only_selects(node)
+                    and not only_selects(node)
                     and variable not in self.bad_constants
                 ):
                     self.bad_constants.append(variable)
 
-    def as_built(self, variable):
-        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
-        return self._as_built.get(variable, variable)
-
     def _is_checkable(self, variable):
         policy = self.policy
-        return (
-            policy.inputs
-            and is_numeric(variable.type)
-            and not policy.exempts(variable)
-            and (not _is_discrete(variable) or (policy.big and policy.integers))
-        )
+        return policy.inputs and self.may_be_bad(variable) and not policy.exempts(variable)
 
     def _plan_outputs(self, node):
         for index, variable in enumerate(node.outputs):

@@ -13,6 +13,7 @@ from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._event import GuardEvent
+from theanoguard._facts import Kind
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 from theanoguard._values import is_sparse, kind_of
 
@@ -124,6 +125,12 @@ class Policy:
     ops: tuple[type, ...] = ()
     fate: bool = False
     token: str | None = None
+
+    @property
+    def looked_for(self) -> Kind:
+        """Which of NaN and Inf are errors.  Where big values are errors, an Inf is one as well."""
+        nan = Kind.NAN if self.nan else Kind.NONE
+        return nan | (Kind.INF if self.inf or self.big else Kind.NONE)
 
     @property
     def by_result(self) -> bool:

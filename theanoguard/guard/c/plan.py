@@ -37,7 +37,6 @@ from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard import _facts
 from theanoguard._facts import Kind
-from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import (
     IfElse,
     ger_ops,
@@ -46,8 +45,8 @@ from theanoguard._pytensor import (
 )
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, only_selects, unwritten
-from theanoguard.guard.plan import overwritten
+from theanoguard.guard.elements import keeps_size, may_lose, unwritten
+from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
 PLAIN_CODE = (
@@ -81,28 +80,22 @@ PRODUCTS = (
 
 
 @dataclass
-class Treatment:
+class Treatment(NodePlan):
     """What is done around one node.
 
     Parameters
     ----------
-    node : Apply
-    checks : list of int
-        Outputs that are scanned.
+    node, checks, destroys
+        As for :class:`~theanoguard.guard.plan.NodePlan`.
     sizes : list of int
         Outputs that must not be empty: no element of them would show a bad operand.
-    destroys : list of Variable
-        Inputs of the graph that the node overwrites and a failed call must put back.
     bracketed : bool
-        Whether the exception flags that it raises mean nothing.
+        Whether the exception flags that the node raises mean nothing.
     careful : bool
-        Whether a bad output may be right, so that the verdict is asked for at once.
+        Whether a bad output may be right, so that the kernel asks for the verdict at once.
     """
 
-    node: object
-    checks: list = field(default_factory=list)
     sizes: list = field(default_factory=list)
-    destroys: list = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
 
@@ -118,7 +111,7 @@ REASONS = {
 }
 
 
-class WatchPlan:
+class WatchPlan(GraphPlan):
     """The plan of one graph.
 
     Parameters
@@ -162,9 +155,7 @@ class WatchPlan:
         is_inner=False,
         flags_work=True,
     ):
-        self.fgraph = fgraph
-        self.order = list(order)
-        self.policy = policy
+        super().__init__(fgraph, order, policy)
         self.in_c = set(in_c)
         self.inner = set(inner)
         self.is_inner = is_inner
@@ -172,22 +163,15 @@ class WatchPlan:
         self.noisy = set()
         self.loud = set()
         self.lossy = set()
-        self._as_built = thawed_variables(fgraph)
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
-        self._kinds = (Kind.NAN if policy.nan else Kind.NONE) | (
-            Kind.INF if policy.inf or policy.big else Kind.NONE
-        )
+        self._kinds = policy.looked_for
         self._literals = Kind.BOTH if policy.anywhere else Kind.NAN
         self.unwritten = unwritten(self.order)
         self.destroys = {
             node: [root for root in overwritten(node) if root in updated] for node in self.order
         }
-        self.bad_constants = [] if is_inner else self._find_bad_constants()
+        self.bad_constants = [] if is_inner else self.bad_literals()
         self.make()
-
-    def as_built(self, variable):
-        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
-        return self._as_built.get(variable, variable)
 
     def learn(self, noisy=(), loud=(), lossy=(), flags_work=True):
         """Change the plan after a call in which all was right.
@@ -220,7 +204,7 @@ class WatchPlan:
         policy = self.policy
         self.nodes = {node: Treatment(node, destroys=self.destroys[node]) for node in self.order}
         self.dropped = {}
-        self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self._enters(v)]
+        self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self.may_be_bad(v)]
         self.scanned, sources = [], {}
         # Left out, and bad on purpose: the nodes that read it are looked at instead.
         silent = {v for v in self.noisy if not self.is_watched(v)}
@@ -280,38 +264,8 @@ class WatchPlan:
             return False
         return variable.owner is not None or self.is_inner or self.policy.inputs
 
-    def _enters(self, variable):
-        """Whether a bad value may enter with an input."""
-        if not is_numeric(variable.type):
-            return False
-        dtype = getattr(variable.type, "dtype", None)
-        return dtype not in ps.discrete_dtypes or (self.policy.big and self.policy.integers)
-
     def _is_trusted(self, variable):
         return self.policy.trusted and isinstance(variable, SharedVariable)
-
-    def _find_bad_constants(self):
-        policy, found = self.policy, []
-        if not policy.inputs:
-            return []
-        for node in self.order:
-            for variable in node.inputs:
-                if (
-                    isinstance(variable, Constant)
-                    and variable not in found
-                    and is_numeric(variable.type)
-                    and not policy.exempts(variable)
-                    and not only_selects(node)
-                    and self._is_bad_literal(variable.data)
-                ):
-                    found.append(variable)
-        return found
-
-    def _is_bad_literal(self, value):
-        if self.policy.anywhere:
-            return self.policy.is_bad(value)
-        value = np.asarray(value)
-        return self.policy.nan and value.dtype.kind in "fc" and bool(np.isnan(value).any())
 
     # -- what is known of a node
 

@@ -57,12 +57,6 @@ def check_what_counts(plan):
         node_plan.checks = sorted({*node_plan.checks, index})
 
 
-def kind_looked_for(policy):
-    """Return which kinds of bad value a policy asks for."""
-    nan = Kind.NAN if policy.nan else Kind.NONE
-    return nan | (Kind.INF if policy.inf or policy.big else Kind.NONE)
-
-
 def is_shape_alone(fgraph, variable):
     """Whether an input gives the length of arrays and nothing else: for JAX it is no array."""
     readers = [node for node, _ in fgraph.clients[variable]] if variable.owner is None else []
@@ -192,14 +186,14 @@ class FlagWriter:
 
     def _infinite(self, plan, entering=()):
         """Return which variables of a graph may hold an Inf that is not looked for."""
-        if Kind.INF not in kind_looked_for(self.policy):
+        if Kind.INF not in self.policy.looked_for:
             return {*plan.fgraph.inputs, *(v for node in plan.order for v in node.outputs)}
         found = expected_infinities(plan.order, entering)
         return found | following(plan, self.on_purpose) | set(entering)
 
     def _points(self, plan, infinite, entering=()):
         """Return what to read in a graph: a dict of variables to :class:`Watched`."""
-        policy, asked = self.policy, kind_looked_for(self.policy)
+        policy, asked = self.policy, self.policy.looked_for
         sources = dict.fromkeys(entering, asked)
         made = made_in(plan, infinite)
         sources.update((v, kind & asked) for v, kind in made.items() if kind & asked)
@@ -300,7 +294,7 @@ class FlagWriter:
 
     def _and_whole(self, plan, results, flag, append):
         """Return a flag that is raised where one of the results is bad and `flag` is raised."""
-        what = Watched(kind_looked_for(self.policy), self.policy.big)
+        what = Watched(self.policy.looked_for, self.policy.big)
         looked_at = [v for v in results if has_elements(v) and is_numeric(v.type)]
         self.n_read += len(looked_at)
         op = Flag(self.policy, (what,) * len(looked_at))

@@ -5,6 +5,7 @@ suspicious call is computed again, node by node, with the backend's own code
 (:mod:`~theanoguard.guard.rerun`), and what was found is handed to the ``Reporter``.
 """
 
+import importlib.util
 import logging
 from dataclasses import replace
 from functools import cached_property
@@ -367,9 +368,24 @@ class GuardedLinker:
     policy : Policy
     recorder : Recorder
     allow_gc : bool or None
+
+    Raises
+    ------
+    ImportError
+        If a package that the backend needs is not installed.
     """
 
+    needs: dict[str, str] = {}
+    """By module, what the user calls a package that the backend imports, if it is optional."""
+
     def __init__(self, policy, recorder, allow_gc=None):
+        for module, name in self.needs.items():
+            if importlib.util.find_spec(module) is None:
+                backend = name.lower()
+                raise ImportError(
+                    f"backend={backend!r} needs {name}, which is not installed.\n"
+                    f"Install it with: pip install 'theanoguard[{backend}]'"
+                )
         super().__init__(allow_gc=allow_gc)
         self.policy = policy
         self.recorder = recorder

@@ -5,7 +5,6 @@
 """
 
 import copy
-import importlib.util
 import warnings
 
 from pytensor.compile.sharedvalue import SharedVariable
@@ -29,13 +28,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
     # XLA fuses by itself, and PyTensor's own mode for JAX leaves fused operations out as well.
     incompatible_rewrites = (*JAXLinker.incompatible_rewrites, "fusion")
 
-    def __init__(self, policy, recorder, allow_gc=None):
-        if importlib.util.find_spec("jax") is None:
-            raise ImportError(
-                "backend='jax' needs JAX, which is not installed.\n"
-                "Install it with: pip install 'theanoguard[jax]'"
-            )
-        super().__init__(policy, recorder, allow_gc)
+    needs = {"jax": "JAX"}
 
     def runtime(self, order, input_storage, storage_map):
         from theanoguard.guard.jax import code  # loads JAX

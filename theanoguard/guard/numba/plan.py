@@ -11,23 +11,20 @@ What nobody looks at, such as an input with ``check_inputs=False``, excuses noth
 read it are sources.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import numpy as np
-import pytensor.scalar as ps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 
 from theanoguard._facts import Kind, holds_nonfinite
-from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, LazyIfElse, Scan, is_numeric
 from theanoguard.explain.replay import ScanReplay
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, only_selects, unwritten
+from theanoguard.guard.elements import keeps_size, may_lose, unwritten
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.graph.parts import Part
 from theanoguard.guard.numba import signs
-from theanoguard.guard.plan import overwritten
+from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 
 def plan_of(fgraph, order, policy, inner_graphs, around=None, silent=()):
@@ -68,24 +65,6 @@ def sources_of(node, fgraph):
     return node.inputs[1:] if isinstance(node.op, LazyIfElse) else node.inputs
 
 
-@dataclass
-class Treatment:
-    """What is done around one node.
-
-    Parameters
-    ----------
-    node : Apply
-    checks : list of int
-        Outputs that are read.
-    destroys : list of Variable
-        Inputs of the graph that the node overwrites and a failed call must put back.
-    """
-
-    node: object
-    checks: list = field(default_factory=list)
-    destroys: list = field(default_factory=list)
-
-
 @dataclass(frozen=True)
 class Sign:
     """What a variable is read for.
@@ -103,7 +82,7 @@ class Sign:
     made: Kind = Kind.NONE
 
 
-class SignPlan:
+class SignPlan(GraphPlan):
     """The plan of one graph.
 
     Parameters
@@ -119,7 +98,7 @@ class SignPlan:
 
     Attributes
     ----------
-    nodes : dict of Apply to Treatment
+    nodes : dict of Apply to NodePlan
     inputs : list of Variable
         Inputs of the graph in which a bad value is an error.
     silent : set of Variable
@@ -140,60 +119,30 @@ class SignPlan:
     """
 
     def __init__(self, fgraph, order, policy, around=None, silent=()):
-        self.fgraph = fgraph
-        self.order = list(order)
-        self.policy = policy
+        super().__init__(fgraph, order, policy)
         self.around = around
         self.inner = {}
-        self._as_built = thawed_variables(fgraph)
         self.unwritten = unwritten(self.order)
         self.certain = certain_nodes(self)
         roots = () if around is not None else fgraph.inputs
         self.nodes = {
-            node: Treatment(node, destroys=[v for v in overwritten(node) if v in roots])
+            node: NodePlan(node, destroys=[v for v in overwritten(node) if v in roots])
             for node in self.order
         }
         self.dropped = {}
         self.sizes = set()
-        numeric = [v for v in fgraph.inputs if self._may_be_bad(v)]
+        numeric = [v for v in fgraph.inputs if self.may_be_bad(v)]
         if around is not None:
             self.inputs, self.silent, self.bad_constants = [], set(silent), []
         else:
             self.inputs = [v for v in numeric if policy.inputs and not policy.exempts(v)]
             self.silent = set(numeric) - set(self.inputs)
-            self.bad_constants = list(self._find_bad_constants())
+            self.bad_constants = self.bad_literals()
         self.silent.update(
             v for node in self.order for v in node.outputs if policy.exempts(self.as_built(v))
         )
         self.kept = self._kept_values()
-        self._kinds = (Kind.NAN if policy.nan else Kind.NONE) | (
-            Kind.INF if policy.inf or policy.big else Kind.NONE
-        )
-
-    def as_built(self, variable):
-        """Return `variable` with the name and the tags that it lost where a graph was frozen."""
-        return self._as_built.get(variable, variable)
-
-    def _may_be_bad(self, variable):
-        """Whether values of this type may be bad."""
-        if not is_numeric(variable.type):
-            return False
-        dtype = getattr(variable.type, "dtype", None)
-        return dtype not in ps.discrete_dtypes or (self.policy.big and self.policy.integers)
-
-    def _find_bad_constants(self):
-        policy = self.policy
-        constants = {v: n for n in self.order for v in n.inputs if isinstance(v, Constant)}
-        for variable in constants if policy.inputs else ():
-            readers = [node for node in self.order if variable in node.inputs]
-            if (
-                is_numeric(variable.type)
-                and not policy.exempts(variable)
-                and not all(map(only_selects, readers))
-                and policy.is_bad(variable.data)
-                and (policy.anywhere or (policy.nan and np.isnan(variable.data).any()))
-            ):
-                yield variable
+        self._kinds = policy.looked_for
 
     def _kept_values(self):
         if self.around is not None or not self.policy.trusted:
@@ -293,7 +242,7 @@ class SignPlan:
     def _reason_to_leave_out(self, node, variable):
         if not is_numeric(variable.type) or not has_elements(variable):
             return "not numeric"
-        if not self._may_be_bad(variable):
+        if not self.may_be_bad(variable):
             return "discrete"
         if variable in self.unwritten:
             return "uninitialised"

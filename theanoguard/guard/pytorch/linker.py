@@ -5,8 +5,6 @@ returns.  The flag is one result more, so that to read it costs nothing.  ``code
 PyTorch computes for it.
 """
 
-import importlib.util
-
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import PytorchLinker
 from theanoguard.guard.graph.flagged import FlagWriter, plan_with_flag
@@ -58,13 +56,7 @@ class PytorchGuardLinker(GuardedLinker, PytorchLinker):
         If PyTorch is not installed.
     """
 
-    def __init__(self, policy, recorder, allow_gc=None):
-        if importlib.util.find_spec("torch") is None:
-            raise ImportError(
-                "backend='pytorch' needs PyTorch, which is not installed.\n"
-                "Install it with: pip install 'theanoguard[pytorch]'"
-            )
-        super().__init__(policy, recorder, allow_gc)
+    needs = {"torch": "PyTorch"}
 
     def runtime(self, order, input_storage, storage_map):
         from theanoguard.guard.pytorch import code  # loads PyTorch
