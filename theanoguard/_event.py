@@ -82,6 +82,9 @@ class GuardEvent:
     batch, epoch : int or None
         Which batch and epoch of a training it was (from 1), where
         :func:`~theanoguard.training.watching` counts them.
+    explanation : Explanation or None
+        Where the value was made and why: of the first event with the same cause.  Neither compared
+        nor written to JSON.
     """
 
     kind: str
@@ -104,6 +107,16 @@ class GuardEvent:
     function: str | None = None
     batch: int | None = None
     epoch: int | None = None
+    explanation: Any = field(default=None, metadata={"json": False})
+
+    def attach(self, explanation: Any) -> None:
+        """Set the explanation, which is found out after the event was recorded."""
+        object.__setattr__(self, "explanation", explanation)
+
+    @property
+    def source(self) -> Any:
+        """The user's line that made the value, as a SourceLine; None where it is not known."""
+        return None if self.explanation is None else self.explanation.cause.source
 
     @property
     def n_bad(self) -> int:
@@ -111,7 +124,7 @@ class GuardEvent:
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
 
     def _fields(self) -> tuple[str, ...]:
-        return tuple(repr(getattr(self, field.name)) for field in fields(self))
+        return tuple(repr(getattr(self, f.name)) for f in fields(self) if f.name != "explanation")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GuardEvent) and self._fields() == other._fields()

@@ -179,12 +179,34 @@ def test_a_warning_is_told_in_full_once_and_then_counted(caplog):
         assert f": {count} times so far, last in call {count}." in text
 
 
-def test_without_a_log_nothing_is_explained_that_nobody_reads(monkeypatch):
-    monkeypatch.setattr("theanoguard.explain.explain", pytest.fail)
+def test_counts_say_where_it_was(caplog):
     x = pt.dvector("x")
-    fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"))
-    fn(np.array([-1.0]))
-    assert len(events_of(fn)) == 1
+    fn = pytensor.function([x], pt.log(x), mode=GuardMode(action="warn"))
+    with caplog.at_level(logging.WARNING, logger="theanoguard"):
+        for _ in range(2):
+            fn(np.array([-1.0]))
+    _full, count = caplog.messages
+    line = events_of(fn)[0].source.line
+    assert count.startswith("NaN in log, ")
+    assert f"test_reports.py:{line}:" in count
+
+
+@pytest.mark.parametrize("action", ["record", "callable"])
+def test_recorded_events_carry_line_and_explanation(action):
+    seen = []
+    x = pt.dvector("x")
+    y = pt.log(x - 2.0)
+    chosen = (lambda e: seen.append(e.source)) if action == "callable" else action
+    fn = pytensor.function([x], y, mode=GuardMode(action=chosen))
+    fn(np.array([1.0]))
+    fn(np.array([0.5]))
+    first, second = events_of(fn)
+    assert first.source.text == "y = pt.log(x - 2.0)"
+    assert first.explanation.cause.expression == "log(-1.0)"
+    assert second.explanation is first.explanation  # one for each cause
+    assert seen == ([first.source] * 2 if action == "callable" else [])
+    assert pickle.loads(pickle.dumps(first)).source == first.source
+    assert "explanation" not in json.loads(first.to_json())
 
 
 def test_an_explanation_that_is_too_long_is_shortened(error, tmp_path):

@@ -1,9 +1,10 @@
 """Which forward node a node made by ``grad`` belongs to.
 
-``grad`` leaves no note of it.  But it asks each forward node's Op for its pull-back, and that
-is a function: asked again with the same variables it builds the same nodes.  So the pull-backs
-are asked again, from the cost backwards, and what they build is looked up among the nodes that
-are there.
+``grad`` leaves no note of it; the hooks of :mod:`theanoguard._pytensor.recording` do.  Where there
+is none, or the graph has several gradients, they are built again: ``grad`` asks each forward node's
+Op for its pull-back, and that is a function: asked again with the same variables it builds the same
+nodes.  So the pull-backs are asked again, from the cost backwards, and what they build is looked up
+among the nodes that are there.
 """
 
 import logging
@@ -15,6 +16,8 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import Add, Second
 from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard._provenance.source import differentiated
 
 logger = logging.getLogger("theanoguard")
 
@@ -50,35 +53,26 @@ class Gradients:
     ----------
     original : dict of Apply to tuple of Variable
         The nodes of a graph with their inputs as they were before rewriting.
-    outputs : list of Variable
-        Its outputs at that time.
     traces : callable
         ``traces(variable)`` gives the stack traces of a variable.
     """
 
-    def __init__(self, original, outputs, traces):
-        stacks = {node: traces(node.outputs[0]) for node in original}
-        self._frames = {node: gradient_frame(stack) for node, stack in stacks.items()}
-        self._clones, self._originals = copy_of(original)
-        self._owners = {}
-        # (op, inputs) -> equal nodes that grad made, to find again what a pull-back builds; the
-        # first of them stands for all.
-        self._table = {}
-        self._first = {}
-        self._clients = {}
-        for node, clone in self._clones.items():
-            # Some nodes get no stack trace at all (`ScalarFromTensor`): they may be grad's.
-            if self._frames[node] is None and stacks[node]:
-                continue
-            equal = self._table.setdefault(self._key(clone.op, clone.inputs), [])
-            equal.append(clone)
-            self._first.update(zip(clone.outputs, equal[0].outputs, strict=True))
-            for v in clone.inputs:
-                self._clients.setdefault(self._first.get(v, v), []).append(clone)
-        with config.change_flags(traceback__limit=0):
-            for node, frame in self._frames.items():
-                if frame == "_float_ones_like" and _is_scalar_op(node.op, Second):
-                    self._follow(self._clones[node])
+    def __init__(self, original, traces):
+        self._original = original
+        self._traces = traces
+        self._stacks = {node: traces(node.outputs[0]) for node in original}
+        self._frames = {node: gradient_frame(stack) for node, stack in self._stacks.items()}
+        self._seeds = [
+            node
+            for node, frame in self._frames.items()
+            if frame == "_float_ones_like" and _is_scalar_op(node.op, Second)
+        ]
+        self._recorded = self._by_trace() if len(self._seeds) == 1 else {}
+        self._built_again = None
+
+    def costs(self):
+        """What gradients were taken of."""
+        return list(dict.fromkeys(self._original[seed][0] for seed in self._seeds))
 
     def owner_of(self, node):
         """What a node that ``grad`` made belongs to.
@@ -92,15 +86,81 @@ class Gradients:
         -------
         tuple or None
             Three variables: the cost; that with which its gradient begins; and the output of
-            the forward node, or the root whose gradient it sums up, None where it could not be
+            the forward node, or the variable whose gradient it sums up, None where it could not be
             found.  None where not even the cost is known.
         """
+        if not self._seeds:
+            return None
+        recorded = differentiated(self._stacks[node])
+        forward = self._recorded.get(_serial(recorded, self._traces)) if recorded else None
+        if forward is not None:
+            [seed] = self._seeds
+            return self._original[seed][0], seed.outputs[0], forward
+        if node in self._seeds:
+            cost = self._original[node][0]
+            return cost, node.outputs[0], cost
+        if self._built_again is None:
+            self._built_again = _BuiltAgain(self._original, self._stacks, self._frames, self._seeds)
+        return self._built_again.owner_of(node)
+
+    def _by_trace(self):
+        """Return the variables of the graph by the number of their trace, if no other has it."""
+        found = {}
+        leaves = {v for read in self._original.values() for v in read if v.owner is None}
+        for v in (*leaves, *(node.outputs[0] for node in self._original)):
+            serial = _serial(v, self._traces)
+            found[serial] = None if serial in found else v
+        found.pop(None, None)
+        return found
+
+
+def _serial(variable, traces):
+    """Return the number of the trace of a variable, None where none was recorded."""
+    return next(
+        (s for t in traces(variable) if (s := getattr(t, "serial", None)) is not None), None
+    )
+
+
+class _BuiltAgain:
+    """The gradients of a graph, found by asking all pull-backs again.
+
+    Parameters
+    ----------
+    original : dict of Apply to tuple of Variable
+    stacks : dict of Apply to list
+        The stack traces of each node.
+    frames : dict of Apply to str or None
+        What :func:`gradient_frame` gives for them.
+    seeds : list of Apply
+        With which gradients begin.
+    """
+
+    def __init__(self, original, stacks, frames, seeds):
+        self._frames = frames
+        self._clones, self._originals = copy_of(original)
+        self._owners = {}
+        # (op, inputs) -> equal nodes that grad made, to find again what a pull-back builds; the
+        # first of them stands for all.
+        self._table = {}
+        self._first = {}
+        self._clients = {}
+        for node, clone in self._clones.items():
+            # Some nodes get no stack trace at all (`ScalarFromTensor`): they may be grad's.
+            if frames[node] is None and stacks[node]:
+                continue
+            equal = self._table.setdefault(self._key(clone.op, clone.inputs), [])
+            equal.append(clone)
+            self._first.update(zip(clone.outputs, equal[0].outputs, strict=True))
+            for v in clone.inputs:
+                self._clients.setdefault(self._first.get(v, v), []).append(clone)
+        with config.change_flags(traceback__limit=0):
+            for node in seeds:
+                self._follow(self._clones[node])
+
+    def owner_of(self, node):
+        """Return what :meth:`Gradients.owner_of` does."""
         found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
         return found and tuple(v if v is None else self._original(v) for v in found)
-
-    def costs(self):
-        """What gradients were taken of."""
-        return list(dict.fromkeys(self._original(cost) for cost, _, _ in self._owners.values()))
 
     def _original(self, variable):
         node = variable.owner

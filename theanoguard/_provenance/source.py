@@ -109,7 +109,13 @@ def forward_of(variable):
     Forward or None
         None where nothing was recorded, and for what only adds gradients up.
     """
-    return next((f for t in stack_traces(variable) if (f := getattr(t, "forward", None))), None)
+    found = differentiated(stack_traces(variable))
+    return None if found is None or found.is_summed else found
+
+
+def differentiated(traces):
+    """What was recorded of the forward variable whose gradient a variable belongs to, or None."""
+    return next((f for t in traces if (f := getattr(t, "forward", None))), None)
 
 
 def user_entries(variable):

@@ -399,7 +399,7 @@ class ProvenanceTracker(Feature):
 
     def _known_gradients(self):
         if self._gradients is None:
-            self._gradients = Gradients(self.original, self.original_outputs, stack_traces)
+            self._gradients = Gradients(self.original, stack_traces)
         return self._gradients
 
     def replaced_by(self, node):

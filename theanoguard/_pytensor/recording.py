@@ -7,7 +7,7 @@ thaw inner graphs:
 - an entry of a trace is equal to PyTensor's, and also knows the instruction that was running, from
   which the column and the expression are found when they are asked for;
 - a trace knows the user's frames beyond the eight, how many were taken before it, and, of a node
-  that ``grad`` builds, which forward node it asks for its pull-back;
+  that ``grad`` builds, which forward node it asks for its pull-back, or whose gradient it adds up;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from.
 
 This module can be loaded while the package that it belongs to is still being loaded.
@@ -60,20 +60,35 @@ class Entry(tuple):
 
 
 class Forward:
-    """What is known of the forward node that ``grad`` was asking for its pull-back.
+    """What is known of the forward variable whose gradient ``grad`` was building.
 
     Like a variable it has a ``name`` and a ``tag`` with a trace, but it does not keep the graph.
 
     Parameters
     ----------
-    node : Apply
+    variable : Variable
+        The first output of the node that ``grad`` was asking for its pull-back, or what it was
+        adding gradients up of.
+    is_summed : bool
+        Whether it is the latter.
     """
 
-    def __init__(self, node):
-        output = node.outputs[0]
-        self.op = node.op
-        self.name = output.name
-        self.tag = SimpleNamespace(trace=getattr(output.tag, "trace", None))
+    def __init__(self, variable, is_summed=False):
+        self.op = variable.owner and variable.owner.op
+        self.name = variable.name
+        self.tag = SimpleNamespace(trace=getattr(variable.tag, "trace", None))
+        self.is_summed = is_summed
+
+
+def _forward_at(frame):
+    """Return the :class:`Forward` that the innermost frame of ``grad`` is about, or None."""
+    if frame.f_code.co_name == "access_term_cache":
+        node = frame.f_locals.get("node")
+        return None if node is None else Forward(node.outputs[0])
+    if frame.f_code.co_name == "<lambda>" and frame.f_back is not None:
+        variable = frame.f_back.f_locals.get("var")
+        return None if variable is None else Forward(variable, is_summed=True)
+    return None
 
 
 class Trace(list):
@@ -186,10 +201,7 @@ class _Recorder:
         callers = ()
         if own < MAX_CALLERS and trace:
             callers = self.callers(frame, MAX_CALLERS - own)
-        forward = None
-        if gradients is not None and gradients.f_code.co_name == "access_term_cache":
-            node = gradients.f_locals.get("node")
-            forward = None if node is None else Forward(node)
+        forward = None if gradients is None else _forward_at(gradients)
         return Trace(trace, next(self.count), callers, forward)
 
     def callers(self, frame, wanted):

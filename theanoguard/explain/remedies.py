@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.configdefaults import config
 
 from theanoguard._provenance import source_place
 from theanoguard.explain.derivatives import derivative_text
@@ -281,14 +282,15 @@ def try_remedies(trip, cause, mask):
     """
     tried = None
     try:
-        built = as_built(trip, mask)
-        for spot in built.spots_of(cause) if built else ():
-            found = _tried_on(built, spot, cause)
-            if found.change or found.text:
-                return found
-            tried = tried or found
-        if built and tried is None:
-            return _finite_as_written(built, cause)
+        with config.change_flags(traceback__limit=0):  # nobody asks where a trial was built
+            built = as_built(trip, mask)
+            for spot in built.spots_of(cause) if built else ():
+                found = _tried_on(built, spot, cause)
+                if found.change or found.text:
+                    return found
+                tried = tried or found
+            if built and tried is None:
+                return _finite_as_written(built, cause)
     except NotRun:  # something with side effects is needed to know the values
         pass
     except Exception as error:  # whatever an op of the user's does when it is run or differentiated

@@ -83,7 +83,7 @@ class Kernels:
         """Return what computes the outputs of `node`, made the first time."""
         key = (
             node.op,
-            tuple(id(v) if isinstance(v, Constant) else v.type for v in node.inputs),
+            tuple(_constant_key(v) if isinstance(v, Constant) else v.type for v in node.inputs),
             tuple(v.type for v in node.outputs),
         )
         try:
@@ -129,6 +129,15 @@ class Kernels:
                     cell[0] = None
 
         return kernel
+
+
+def _constant_key(constant):
+    """Return what equal constants share: of a number or a slice its value, else the identity."""
+    data = constant.data
+    if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "fciub":
+        return constant.type, data.tobytes()
+    plain = isinstance(data, np.generic | int | float | slice)
+    return (constant.type, repr(data)) if plain else id(constant)
 
 
 class Replay:

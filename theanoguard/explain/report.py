@@ -176,6 +176,18 @@ def _bare_title(event):
     return f"{WORDS[event.kind]}{where} at element {_element(event.first_index, event.shape)}"
 
 
+def brief_title(event, explanation):
+    """Return what a report says in its first lines, in one: the kind, the operation, the place."""
+    if explanation is None:
+        return _bare_title(event)
+    cause = explanation.cause
+    what = f"in {shown_op(cause.op)}" if cause.role == "node" else f"in {_ROLES[cause.role]}"
+    if cause.role != "node":
+        what += f" {cause.name}"
+    where = f", {place_text(cause.source)}" if cause.source is not None else ""
+    return f"{WORDS[event.kind]} {what}{where}"
+
+
 _ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 
 

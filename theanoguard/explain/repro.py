@@ -23,6 +23,7 @@ from theanoguard._provenance import tracker_of
 from theanoguard.explain.culprit import dense, fused_operands
 from theanoguard.explain.excerpt import pickle_with_source
 from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name, shown_op
+from theanoguard.explain.replay import copy_value
 from theanoguard.explain.scalars import ScalarStep
 
 
@@ -57,6 +58,10 @@ class Repro:
     call: "FailingCall | None" = field(default=None, repr=False)
 
 
+MAX_BYTES = 1 << 26
+"""Bytes of the inputs of a call that are copied for a reproduction of the whole function."""
+
+
 class FailingCall:
     """The function of a failing call as the user built it, with the values of the call.
 
@@ -66,7 +71,12 @@ class FailingCall:
     """
 
     def __init__(self, trip):
-        self._trip = trip
+        self._graph = trip.fgraph
+        self._variable = trip.variable
+        # A later call may overwrite the values.
+        size = sum(getattr(v, "nbytes", 0) for v in trip.inputs.values())
+        fits = size <= MAX_BYTES
+        self._values = {v: copy_value(x) for v, x in trip.inputs.items()} if fits else None
 
     def __reduce__(self):  # (the function and the values of its inputs stay in their process)
         return _nothing, ()
@@ -81,21 +91,26 @@ class FailingCall:
         ValueError
             If it is not known, or an operation or a value cannot be pickled.
         """
-        trip, tracker = self._trip, tracker_of(self._trip.fgraph)
+        tracker = tracker_of(self._graph)
+        if self._values is None:
+            raise ValueError(
+                f"the inputs of the call are too large to be kept: more than {MAX_BYTES} bytes.\n"
+                "Save the failing operation alone: save_repro(path)."
+            )
         if tracker is None:
             raise ValueError(
                 "the function as it was built is not known.\nCompile it with GuardMode, or save"
                 " the failing operation alone: save_repro(path)."
             )
         outputs, copies = tracker.before()
-        equal = [v for v in tracker.equals(trip.variable) if v.owner is not None]
+        equal = [v for v in tracker.equals(self._variable) if v.owner is not None]
         shown = [copies[v.owner].outputs[v.index] for v in equal] + outputs
         leaves, steps, position = [], [], {}
 
         def position_of(variable):
             if variable not in position:
                 is_constant = isinstance(variable, Constant)
-                value = variable.data if is_constant else trip.inputs.get(variable)
+                value = variable.data if is_constant else self._values.get(variable)
                 if value is None and not is_constant:
                     value = variable.get_value()
                 leaves.append((variable.type, variable.name, value, is_constant))

@@ -30,7 +30,7 @@ from theanoguard.stable.patterns import rebuild
 
 logger = logging.getLogger("theanoguard")
 
-MAX_NODES = 5_000
+MAX_NODES = 20_000
 """Nodes of a graph as built up to which remedies are tried."""
 
 MAX_DIFFERENTIATED = 250

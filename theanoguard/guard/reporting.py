@@ -11,7 +11,7 @@ import copy
 import logging
 import sys
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -146,7 +146,7 @@ class Reporter:
         self.calls = 0
         self.repeats = Repeats()
         self.last_way = (None, ())  # the last event explained, and the way that led to it
-        self.logged = set()  # causes with an explanation in the log, for actions that need none
+        self.known = {}  # by cause, the explanation of its first event
 
     @staticmethod
     def role(variable):
@@ -216,6 +216,7 @@ class Reporter:
     def act_on(self, trip):
         """Do what the policy says about a trip; return the error to be raised, or None."""
         event = trip.event
+        event.attach(self.known.get(cause_of(event)))
         self.own.add(event)
         self.recorder.add(event)
         action = self.policy.action
@@ -248,8 +249,12 @@ class Reporter:
         count = self.repeats.count(cause)
         if count == 1:
             said = self.explained(trip)
+            self.known[cause] = event.explanation
         else:
-            said = count_text(str(GuardError(event)), count, event.call)
+            from theanoguard.explain.report import brief_title  # (loaded by the first report)
+
+            brief = brief_title(event, event.explanation)
+            said = count_text(brief, count, event.call)
         with beside_progress_bars():
             logger.warning("%s", said, extra={"event": event})
 
@@ -263,18 +268,25 @@ class Reporter:
             explanation = explaining.explain(trip, masked=self.policy.fate)
             error = GuardError(trip.event, explanation)
             self.last_way = trip.event, explanation.waypoints
+            trip.event.attach(_without_values(explanation))
             self.recorder.explain(error.explanation)
         except Exception:
             logger.exception("theanoguard: the trip could not be explained; please report this")
         return error
 
     def explain_once(self, trip):
-        """Explain the first event of each cause for the log, where the action needs none."""
-        event = trip.event
-        key = cause_of(event)
-        if self.recorder.log is not None and key not in self.logged:
-            self.logged.add(key)
+        """Explain the first event of each cause; its later events get the same explanation."""
+        cause = cause_of(trip.event)
+        if cause not in self.known:
             self.explained(trip)
+            self.known[cause] = trip.event.explanation
+
+
+def _without_values(explanation):
+    """Return an explanation for an event that is kept: it must not keep the inputs of the call."""
+    if explanation.repro is None:
+        return explanation
+    return replace(explanation, repro=replace(explanation.repro, call=None))
 
 
 # How the state of a random generator is read and set; to copy one takes much longer.
