@@ -9,8 +9,9 @@ from typing import Any
 from theanoguard._event import GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
+from theanoguard._provenance.places import place_text
 from theanoguard.explain.hints import Hint
-from theanoguard.explain.naming import element_text, number_text
+from theanoguard.explain.naming import element_text, number_text, shown_op
 from theanoguard.explain.repro import Repro, save_repro
 
 SCHEMA = "theanoguard.explanation/1"
@@ -193,6 +194,13 @@ class Fate:
     masked_by: tuple[str, ...]
 
 
+WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
+"""What a report calls the kinds of bad values."""
+
+ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
+"""What a report calls what comes in from outside."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """All that is known of a trip; plain data, which pickles and outlives the call.
@@ -303,6 +311,14 @@ class Explanation:
         event = GuardEvent.from_plain(record["event"])
         rest = {k: v for k, v in record.items() if k not in ("schema", "event")}
         return replace(from_plain(cls, {**rest, "event": None}), event=event)
+
+    @property
+    def brief(self) -> str:
+        """The kind of the value, the operation and the place: ``NaN in log, net.py:15:12``."""
+        cause = self.cause
+        what = shown_op(cause.op) if cause.op else f"{ROLES[cause.role]} {cause.name}"
+        where = f", {place_text(cause.source)}" if cause.source is not None else ""
+        return f"{WORDS[cause.kind]} in {what}{where}"
 
     @property
     def made_here(self) -> bool:

@@ -22,7 +22,7 @@ from theanoguard._provenance.places import (
 )
 from theanoguard.explain.labels import user_op_name
 from theanoguard.explain.naming import element_text, index_text, number_text, shown_op
-from theanoguard.explain.records import user_line
+from theanoguard.explain.records import ROLES, WORDS, user_line
 from theanoguard.explain.way import FAR
 
 MAX_LINES = 22
@@ -30,7 +30,6 @@ MAX_PATH_LINES = 9
 MIN_PATH_LINES = 3
 MAX_OPERANDS = 4
 
-WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
 BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
 
 BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
@@ -176,27 +175,12 @@ def _bare_title(event):
     return f"{WORDS[event.kind]}{where} at element {_element(event.first_index, event.shape)}"
 
 
-def brief_title(event, explanation):
-    """Return what a report says in its first lines, in one: the kind, the operation, the place."""
-    if explanation is None:
-        return _bare_title(event)
-    cause = explanation.cause
-    what = f"in {shown_op(cause.op)}" if cause.role == "node" else f"in {_ROLES[cause.role]}"
-    if cause.role != "node":
-        what += f" {cause.name}"
-    where = f", {place_text(cause.source)}" if cause.source is not None else ""
-    return f"{WORDS[event.kind]} {what}{where}"
-
-
-_ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
-
-
 def title(cause):
     """Return the first line: what happened, with which values, at which element."""
     word = WORDS[cause.kind]
     at = f" at element {_element(cause.index, cause.shape)}" if cause.shape else ""
     if cause.role != "node":
-        held = _ROLES[cause.role]
+        held = ROLES[cause.role]
         value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
         return f"{word}{value} came in with the {held} {cause.name}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
@@ -356,7 +340,7 @@ def _deeper(explanation, paint):
         lines = [f"The {value} came from {_shorten(deeper.expression, 60)}{where}:"]
     else:
         name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"
-        lines = [f"The {value} came in with the {_ROLES[deeper.role]}{name}:"]
+        lines = [f"The {value} came in with the {ROLES[deeper.role]}{name}:"]
     if deeper.source is None:
         lines[-1] = lines[-1].rstrip(":") + "."
     else:

@@ -251,9 +251,8 @@ class Reporter:
             said = self.explained(trip)
             self.known[cause] = event.explanation
         else:
-            from theanoguard.explain.report import brief_title  # (loaded by the first report)
-
-            brief = brief_title(event, event.explanation)
+            known = event.explanation
+            brief = str(GuardError(event)) if known is None else known.brief
             said = count_text(brief, count, event.call)
         with beside_progress_bars():
             logger.warning("%s", said, extra={"event": event})
