@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from pytensor import gradient
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
+from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor.files import is_own_file
@@ -37,6 +38,7 @@ _MAX_DEPTH = 64  # frames beyond PyTensor's limit that are looked at for them
 
 
 _GRADIENT_FILE = gradient.__file__
+_SCALAR_FILE = scalar.__file__
 
 
 class Entry(tuple):
@@ -173,10 +175,12 @@ class _Recorder:
         frame = sys._getframe(1) if f is None else f
         if limit is None:
             limit = getattr(sys, "tracebacklimit", None)
+        is_scalar = False  # (what is made inside of an elementwise operation needs no more)
         if skips:
             skipped = self.skipped if skips == self.skips else {}
             while frame is not None:
                 file = frame.f_code.co_filename
+                is_scalar = is_scalar or file == _SCALAR_FILE
                 found = skipped.get(file)
                 if not (self.is_skipped(file, skips) if found is None else found):
                     break
@@ -198,10 +202,11 @@ class _Recorder:
             frame = frame.f_back
             left -= 1
         trace.reverse()
-        callers = ()
-        if own < MAX_CALLERS and trace:
+        callers, forward = (), None
+        if own < MAX_CALLERS and trace and not is_scalar:
             callers = self.callers(frame, MAX_CALLERS - own)
-        forward = None if gradients is None else _forward_at(gradients)
+        if gradients is not None and not is_scalar:
+            forward = _forward_at(gradients)
         return Trace(trace, next(self.count), callers, forward)
 
     def callers(self, frame, wanted):
