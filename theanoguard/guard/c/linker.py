@@ -1,4 +1,4 @@
-"""Wraps the thunks of a function, and looks again where a call is suspicious."""
+"""Guards functions on the C backend: wraps their thunks, and runs suspicious calls again."""
 
 import copy
 import logging
@@ -38,14 +38,14 @@ from theanoguard.guard.verdict import made_bad
 logger = logging.getLogger("theanoguard")
 
 UNEXPLAINED = 3
-"""Calls with flags that no node raises when it runs alone, until flags do not count any more."""
+"""After so many calls with flags that no node raises when it runs alone, flags are ignored."""
 
 
 class FoundEarly(Exception):
     """Ends a call whose error is known before its last node has run.
 
-    The error itself is kept by the guard: out of what passes through them, PyTensor's virtual
-    machines in Python make another exception, of the same class and with a longer text.
+    The guard keeps the error itself, because PyTensor's virtual machines in Python replace an
+    exception that passes through them by another one, with a longer text.
     """
 
 
@@ -73,8 +73,8 @@ class Thunk:
 class LiveThunk:
     """The thunk of a node with side effects.
 
-    A call that is suspicious by then is looked at before they happen.  What the node gives is kept
-    for the second run.
+    If the call is suspicious by then, the guard looks at it before the side effects happen.  It
+    keeps the outputs of the node for the second run.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ class LazyThunk:
 
 
 class BodyThunk:
-    """The thunk of a node with a guarded inner function: starts it, and tells where it failed.
+    """The thunk of a node with a guarded inner function: starts it, and handles its errors.
 
     Parameters
     ----------
     thunk : callable
     vm : GuardedVM
-        Of the inner function.
+        The virtual machine of the inner function.
     """
 
     lazy = False
@@ -141,9 +141,10 @@ class BodyThunk:
 
 
 class Parent:
-    """Where an inner graph stands: the node that owns it, and the guard of the graph outside.
+    """The surroundings of an inner graph: the node that owns it, and the guard of the outer graph.
 
-    The runtime is known only after the inner graph has been linked, and is not kept alive.
+    The outer graph's runtime is made after the inner graph has been linked.  It is referenced
+    weakly.
     """
 
     def __init__(self, node):
@@ -166,7 +167,7 @@ class GuardRuntime(Reporter):
     ----------
     linker : GuardLinker
     nodes, thunks : list
-        What the virtual machine runs, not wrapped yet.
+        What the virtual machine runs.  The thunks in the list are replaced by wrapped ones.
     storage_map : dict of Variable to list
     """
 
@@ -196,7 +197,7 @@ class GuardRuntime(Reporter):
             is_inner=is_inner,
             flags_work=bool(self.module.flags_work),
         )
-        self.told = None  # what is known of any other error on its way out
+        self.told = None  # the note for an error of another kind that is passing through
         self.looking = True
         self.acting = False  # the user's action runs
         self.unexplained = 0  # calls with a raised flag that no node raises when it runs alone
@@ -291,9 +292,9 @@ class GuardRuntime(Reporter):
     # -- called by the kernel
 
     def save(self, index, i):
-        """Return what undoes that a node overwrites input number `i` of its `destroys`.
+        """Return what puts back input number `i` of the `destroys` of a node that overwrites it.
 
-        Of an array that is overwritten in part, the array and which of its elements are.
+        For an array that is overwritten in part: the array, and an index of the elements.
         """
         node = self.order[index]
         root = self.plan.nodes[node].destroys[i]
@@ -352,7 +353,7 @@ class GuardRuntime(Reporter):
         step = self.frame().step
         return outside if step is None else (*outside, step)
 
-    # -- what is told of it
+    # -- figures
 
     def plans(self):
         """Return the plans of all graphs of the function."""
@@ -381,7 +382,7 @@ class GuardRuntime(Reporter):
         self.kernel.set_step(0)
 
     def frame(self):
-        """Return where the run of this inner graph stands."""
+        """Return the node and the step that this inner graph is running in."""
         node = self.parent.node
         step = max(self.kernel.step() - 1, 0) if isinstance(node.op, Scan) else None
         return Frame(node, self.fgraph, step)
@@ -413,19 +414,19 @@ class GuardRuntime(Reporter):
         )
 
     def enter(self):
-        """Something bad enters: return the error if nothing has to run to know that."""
+        """Return the error of a bad value that enters, if no node has to run to find it."""
         if not self.looking:
             return None
         self.kernel.suspect()
         if self.policy.action != "raise" or self.policy.by_result or self.policy.audit:
-            return None  # reported when the call ends, with all that comes of it
+            return None  # reported when the call ends, with the other bad values
         return self.report(self.second_run().what_enters())
 
     def look(self, suspicion, so_far=False, failed=False):
         """Run a suspicious call again; return the error to be raised, or None.
 
-        `so_far`: of a call that has not ended, what has run before the next node with side effects.
-        `failed`: of a call that another error has ended.
+        With `so_far`, the call has not ended; the guard looks at the nodes before the next one with
+        side effects.  With `failed`, another error has ended the call.
         """
         if so_far and self.policy.by_result:
             return None
@@ -489,7 +490,7 @@ class GuardRuntime(Reporter):
         return error
 
     def learn(self, found, suspicion, fired):
-        """All was right: change the plan so that this makes no call suspicious again."""
+        """Nothing was wrong: change the plan so that this does not make a call suspicious again."""
         learned = False
         bad, empty = (
             {node for node, bits in fired.items() if bits & kind}
@@ -507,7 +508,7 @@ class GuardRuntime(Reporter):
         if not learned and suspicion & 1:
             self.unexplained += 1
         if self.unexplained == UNEXPLAINED:
-            # No signal handler's, then: scans do the work from now on.
+            # A signal handler would not raise flags so often.  Scans do the work from now on.
             for runtime in runtimes:
                 runtime.plan.learn(flags_work=False)
                 runtime.plan.loud |= set(runtime.plan.order)
@@ -545,10 +546,10 @@ class GuardRuntime(Reporter):
         self.failed_otherwise(vm, error)
 
     def failed_otherwise(self, vm, error):
-        """Raise any other error of a node, with a note: where, and with which operands."""
+        """Raise an error of another kind, with a note on the node and its operands."""
         outermost = self.outermost()
         node = failed_node(vm, error)
-        if node is not None and outermost.told is None:  # else it is known from an inner graph
+        if node is not None and outermost.told is None:  # else an inner graph has set it
             outermost.told = self.tell_of(error, node)
         try:
             if vm.position >= 0:
@@ -561,7 +562,7 @@ class GuardRuntime(Reporter):
             raise
 
     def tell_of(self, error, node):
-        """Return what is known of an error, as text; None if that cannot be found out."""
+        """Return a note on an error: its node and operands.  None if that fails."""
         frames, values, runtime = [], {}, self
         while True:
             values |= {variable: cell[0] for variable, cell in runtime.storage_map.items()}
@@ -586,10 +587,11 @@ def _written_index(op, values):
 
 
 class GuardedVM(VM):
-    """Mixin of the virtual machines; one itself, or Python lets none change its class.
+    """Mixin of the guarded virtual machines.
 
-    It hides ``position_of_error``, so that ``Function`` and ``Scan`` pass our errors on
-    as they are.
+    It derives from ``VM``, because Python lets an object change its class only to one of the same
+    layout.  It hides ``position_of_error``, so that ``Function`` and ``Scan`` pass our errors on
+    unchanged.
     """
 
     guard = None
@@ -633,14 +635,14 @@ class OuterVM(GuardedVM):
 
 
 class InnerVM(GuardedVM):
-    """An inner graph: what enters has been checked outside, where errors are dealt with, too.
+    """An inner graph.  The outer graph checks its inputs and handles its errors.
 
     It is called as fast as without the guard: a loop does so in every step.
     """
 
 
 class LazyInnerVM(InnerVM):
-    """An inner graph of which nobody knows what runs in a step."""
+    """An inner graph with lazy nodes, which may skip some of its nodes in a step."""
 
     def __call__(self, *args, **kwargs):
         kernel = self.guard.kernel
@@ -750,7 +752,7 @@ class GuardLinker(VMLinker):
 
         def guard(linker):
             if type(linker) not in (VMLinker, GuardLinker):
-                return None  # what it does beyond running the graph, it shall do
+                return None  # a linker of another kind does more than run the graph: keep it
             return GuardLinker.like(linker, self.policy, self.recorder, parent)
 
         op = link_inner(
@@ -765,7 +767,7 @@ class GuardLinker(VMLinker):
         return op
 
     def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
-        # The plan is about the operations as they stand in the graph.
+        # (The plan is made for the operations of the graph, not for the linked copies.)
         thunks = list(thunks)
         runtime = GuardRuntime(self, nodes, thunks, storage_map)
         for parent in self.parents:

@@ -16,11 +16,11 @@ def read_flags():
 
 
 def clear_flags():
-    """Do nothing: there is no flag."""
+    """Do nothing: NumPy's functions leave no exception flags."""
 
 
 class Guard:
-    """What a guard does around the nodes of one graph; see ``kernel.c`` for the meaning of each.
+    """The guard of the nodes of one graph, as in ``kernel.c``, which explains each method.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Guard:
     verdict : callable
         ``verdict(index, before)`` says whether the node has made something bad.
     **ignored
-        What only the compiled kernel needs.
+        Arguments that only the compiled kernel needs.
     """
 
     def __init__(self, *, is_bad, save, verdict, **ignored):

@@ -8,8 +8,8 @@ NaN and Inf
 Big values
     No flag is raised for them.  Each output that can be big while no operand is, is read.
 
-What a call in which all was right has taught the guard changes the plan: nodes that raised flags
-are bracketed, and variables that held a deliberate Inf show nothing any more.
+The plan learns from suspicious calls in which nothing was wrong.  Nodes that raised flags are
+bracketed, and variables that held a deliberate Inf are not used as signs any more.
 """
 
 from copy import copy
@@ -137,7 +137,7 @@ class WatchPlan(GraphPlan):
     inputs : list of Variable
         Inputs of the graph that are watched.
     scanned : list of Variable
-        Of these, the ones that are read when a call begins; the others show further down.
+        Those of `inputs` that are read when a call begins; the others show further down.
     bad_constants : list of Variable
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
@@ -206,7 +206,7 @@ class WatchPlan(GraphPlan):
         self.dropped = {}
         self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self.may_be_bad(v)]
         self.scanned, sources = [], {}
-        # Left out, and bad on purpose: the nodes that read it are looked at instead.
+        # Exempt variables that held bad values: the nodes that read them are checked instead.
         silent = {v for v in self.noisy if not self.is_watched(v)}
         for variable in self.inputs:
             if variable in silent:
@@ -301,7 +301,7 @@ class WatchPlan(GraphPlan):
 
     def _carries(self, node, operand):
         """As :func:`theanoguard._facts.carries`, as long as no output is empty."""
-        # (A bad output of a careful node is asked about, and one that is carried on is right.)
+        # (The kernel asks for a verdict on every bad output of a careful node.)
         if self._may_be_skipped(node) or self.nodes[node].careful:
             return {}
         if isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):

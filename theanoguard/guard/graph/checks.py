@@ -1,4 +1,4 @@
-"""What the graphs are made of that the guard writes, for backends that compile a whole graph."""
+"""Parts of the checked graphs that the guard writes for backends that compile a whole graph."""
 
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
@@ -17,7 +17,7 @@ class CompiledOp(Op):
 class CheckedGraph(FunctionGraph):
     """A graph with checks, which keeps the order in which it was written.
 
-    The order of the graph without checks is that of its in-place operations.
+    The order keeps in-place operations behind the nodes that read what they overwrite.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """The graph that the guard makes of a function for JAX and PyTorch.
 
-Their functions change nothing and have no order, so that no check can write anywhere or stop the
-call.  The graph, also that of a loop, gets one output more instead: a number that says whether the
+Functions of these backends are pure, so a check can neither write anywhere nor stop the call.
+Instead the graph, and the body of each loop, gets one more output: a number that says whether the
 call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard.carry`).
 """
 
@@ -41,7 +41,7 @@ def plan_with_flag(fgraph, order, policy, inner_graphs):
 
 
 def check_what_counts(plan):
-    """Have all looked at that nodes make, but what an ``IfElse`` throws away."""
+    """Check every value that a node makes, except those that an ``IfElse`` throws away."""
     certain = certain_nodes(plan)
     for node in plan.order:
         node_plan = plan.nodes[node]
@@ -58,13 +58,13 @@ def check_what_counts(plan):
 
 
 def is_shape_alone(fgraph, variable):
-    """Whether an input gives the length of arrays and nothing else: for JAX it is no array."""
+    """Whether an input is only used as the length of arrays, so that it is not an array for JAX."""
     readers = [node for node, _ in fgraph.clients[variable]] if variable.owner is None else []
     return bool(readers) and all(type(n.op).__name__ == "JAXShapeTuple" for n in readers)
 
 
 def judged_node(fgraph, variable):
-    """Return the node of which it is judged what it makes; None where all that is bad counts."""
+    """Return the node to judge for a bad value here; None where every bad element counts."""
     node = variable.owner
     if node is None or any(is_shape_alone(fgraph, v) for v in node.inputs):
         return None
@@ -76,7 +76,7 @@ def is_shared_random(variable):
 
 
 def rename_shared_random(fgraph, new):
-    """PyTensor's linker puts copies in the place of shared random states, in the graph too."""
+    """Replace shared random states in the graph: PyTensor's linker replaces them by copies."""
     for variable in fgraph.inputs:
         if is_shared_random(variable):
             new[variable] = variable.type(variable.name)
@@ -104,7 +104,7 @@ def made_in(plan, infinite=()):
     ----------
     plan : Plan
     infinite : collection of Variable
-        What may hold an Inf that is not looked for.
+        Variables that may hold an Inf that is not an error.
     """
 
     def kinds(node):
@@ -185,7 +185,7 @@ class FlagWriter:
             self.graph = self._written(part, points, infinite, whole=judged)
 
     def _infinite(self, plan, entering=()):
-        """Return which variables of a graph may hold an Inf that is not looked for."""
+        """Return which variables of a graph may hold an Inf that is not an error."""
         if Kind.INF not in self.policy.looked_for:
             return {*plan.fgraph.inputs, *(v for node in plan.order for v in node.outputs)}
         found = expected_infinities(plan.order, entering)

@@ -23,11 +23,11 @@ class Watched:
     Parameters
     ----------
     kind : Kind
-        Which bad elements are looked for, wherever they come from.
+        Which bad elements count, wherever they come from.
     big : bool
-        Whether big ones are looked for as well.
+        Whether big elements count as well.
     node : Apply or None
-        If given, only what this node makes is looked for, and its operands are read too.
+        If given, only bad elements that this node makes count, and its operands are read as well.
     """
 
     kind: Kind = Kind.NONE
@@ -86,7 +86,7 @@ class Gather(Reading):
 
 
 class NoMarks(CompiledOp):
-    """The marks of a loop that has not begun; its inputs are those of the Scan.
+    """The marks of a loop before its first step.  It takes the inputs of the Scan.
 
     Parameters
     ----------

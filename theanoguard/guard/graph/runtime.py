@@ -1,8 +1,8 @@
 """The guard of a function that a backend compiles as a whole.
 
-The backend's program says in each call whether something may be wrong.  What follows is here: a
-suspicious call is computed again, node by node, with the backend's own code
-(:mod:`~theanoguard.guard.rerun`), and what was found is handed to the ``Reporter``.
+The backend's program says in each call whether something may be wrong.  The runtime computes a
+suspicious call again, node by node, with the backend's own code (:mod:`~theanoguard.guard.rerun`),
+and hands the bad values that it finds to the ``Reporter``.
 """
 
 import importlib.util
@@ -23,8 +23,8 @@ from theanoguard.guard.rerun import SecondRun
 
 logger = logging.getLogger("theanoguard")
 
-# A function is compiled again for what turned out to be bad on purpose at most so often; then
-# every value is judged in every call.
+# How often a function is compiled again because values turned out to be bad on purpose.  After
+# that, every value is judged in every call.
 REFINEMENTS = 3
 
 
@@ -82,7 +82,7 @@ class JittedRuntime(Reporter):
         return list(self.part.plans())
 
     def counters(self):
-        """Return nothing: what is compiled with the function is not counted."""
+        """Return nothing: checks that are compiled with the function are not counted."""
         return {}
 
     # -- a call
@@ -187,7 +187,7 @@ class JittedRuntime(Reporter):
     def rounded_otherwise(self, second, results):
         """Yield an observation of each result that is bad, and that a second run gives otherwise.
 
-        What a second run gives as well was not made bad, or is left out.
+        A bad result that the second run gives as well has been judged: it is excused or exempt.
         """
         for variable, value in zip(self.fgraph.outputs, results, strict=False):
             if self.policy.is_bad(value) and not self.policy.is_bad(second.replay.value(variable)):
@@ -197,7 +197,7 @@ class JittedRuntime(Reporter):
         """Do what the policy says; return the error to be raised, or None."""
         position = {node: i for i, node in enumerate(self.plan.order)}
 
-        def place(observation):  # where there are branches, the second run has an order of its own
+        def place(observation):  # (with branches, the second run has another order)
             frames = observation.frames
             return position.get(frames[0].node if frames else observation.variable.owner, -1)
 
@@ -217,7 +217,7 @@ class JittedRuntime(Reporter):
         Parameters
         ----------
         error : BaseException
-            What has ended the call.
+            The error that has ended the call.
         raise_other : callable
             Raises `error` if it is not the guard's.
 
@@ -357,11 +357,10 @@ class JittedVM:
 
 
 class GuardedLinker:
-    """What linkers have in common whose functions are compiled as a whole, with their checks.
+    """Mixin of the linkers of backends that compile a function as a whole, with its checks.
 
-    A class of its own beside that of the backend's linker.  Backends give
-    ``runtime(order, input_storage, storage_map)``, which returns the `JittedRuntime` of the
-    function.
+    A subclass defines ``runtime(order, input_storage, storage_map)``, which returns the
+    `JittedRuntime` of the function.
 
     Parameters
     ----------
@@ -376,7 +375,7 @@ class GuardedLinker:
     """
 
     needs: dict[str, str] = {}
-    """By module, what the user calls a package that the backend imports, if it is optional."""
+    """Optional packages that the backend imports: the user's name of each, by module."""
 
     def __init__(self, policy, recorder, allow_gc=None):
         for module, name in self.needs.items():

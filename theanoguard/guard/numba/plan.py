@@ -1,4 +1,4 @@
-"""What of a graph is read on the Numba backend, so that nothing bad goes unseen.
+"""Decides which values of a graph are read on the Numba backend, so that no bad value is missed.
 
 NaN and Inf
     Most code raises an exception flag when it makes one (:mod:`~theanoguard.guard.numba.signs`).
@@ -7,8 +7,8 @@ NaN and Inf
 Big values
     No flag is raised for them.  Each output that can be big while no operand is, is read.
 
-What nobody looks at, such as an input with ``check_inputs=False``, excuses nothing: the nodes that
-read it are sources.
+A value that is not checked, such as an input with ``check_inputs=False``, excuses nothing: the
+nodes that read it are sources.
 """
 
 from dataclasses import dataclass
@@ -67,14 +67,14 @@ def sources_of(node, fgraph):
 
 @dataclass(frozen=True)
 class Sign:
-    """What a variable is read for.
+    """Which bad elements a variable is read for.
 
     Parameters
     ----------
     kinds : Kind
     big : bool
     made : Kind
-        Of these kinds, the ones that no other sign would show.
+        Those of `kinds` that no other sign would show.
     """
 
     kinds: Kind
@@ -102,15 +102,15 @@ class SignPlan(GraphPlan):
     inputs : list of Variable
         Inputs of the graph in which a bad value is an error.
     silent : set of Variable
-        Variables in which it is none, although it may be there.
+        Variables in which a bad value is not an error.
     bad_constants : list of Variable
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
         Outputs that are not read, and why: a key of :data:`~theanoguard.guard.c.plan.REASONS`.
     sizes : set of Variable
-        Arrays that must not be empty: no element of them would show what is bad before.
+        Arrays that must not be empty: they would not show a bad operand.
     unwritten : set of Variable
-        That may hold memory which nobody has written.
+        Variables that may hold uninitialised memory.
     certain : set of Apply
         Nodes whose results count in every call.
     kept : dict of Variable to (int or None)
