@@ -2,6 +2,9 @@
 
 A value that would have been missed raises an error.  The summary counts by which rules the first
 bad values of the calls would have been left out, so that a rule that no test exercises is seen.
+Only "flag", "carried" and "moved" leave out what can be the first bad value of a call.  The other
+rules are about values that hold no number, that nobody has written, or that are made in an inner
+graph, where they are judged first.
 """
 
 from collections import Counter

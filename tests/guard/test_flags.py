@@ -125,6 +125,24 @@ def test_the_audit_agrees():
     assert trip(fn, np.array([1.0, np.nan])).role == "input"
 
 
+@pytest.mark.parametrize(
+    "make, bad, rule",
+    [
+        (lambda x: pt.log(x) * 2, 0.0, "flag"),
+        (lambda x: pt.psi(x) * 2, 0.0, "carried"),
+    ],
+)
+def test_the_audit_exercises_each_rule(make, bad, rule):
+    """The others (no numbers, integers, loops as a whole) leave out what cannot be first."""
+    mode = GuardMode(True, True, False, audit=True, optimizer="fast_run").excluding("fusion")
+    fn = pytensor.function([x], make(x), mode=mode)
+    fn(np.ones(3))
+    event = trip(fn, np.array([1.0, bad, 1.0]))
+    dropped = fn.vm.guard.plan.without_audit().dropped
+    [variable] = [v for n in fn.maker.fgraph.apply_nodes if str(n) == event.node for v in n.outputs]
+    assert dropped.get(variable) == rule
+
+
 # ---------------------------------------------------------------- what is an error
 
 

@@ -385,6 +385,33 @@ def test_a_mask_is_looked_at_once(second_runs):
     assert (event.kind, event.first_index) == ("big", (2, 3))
 
 
+@pytest.mark.parametrize(
+    "combine, first",
+    [
+        (lambda s: s.sum(axis=1), (2,)),
+        (lambda s: s.sum(axis=0), (3,)),
+        (lambda s: s.sum(), None),
+        (lambda s: pt.dot(s, np.full((5, 2), 2.0)), (1, 0)),
+    ],
+    ids=["rows", "columns", "all", "product"],
+)
+def test_sums_of_what_is_big_on_purpose_are_looked_at_once(combine, first, second_runs):
+    s, mask = pt.dmatrix("s"), pt.bmatrix("mask")
+    masked = pt.switch(mask, s, -1e30)
+    fn = pytensor.function([s, mask], combine(masked[::-1]), mode=numba_guard())
+    scores, kept = np.ones((4, 5)), np.ones((4, 5), "int8")
+    kept[3, 0] = 0
+    for _ in range(4):
+        fn(scores, kept)
+    assert len(second_runs) <= 2
+    scores[1, 3] = scores[1, 4] = scores[2, 3] = 9e9
+    if first is None:  # the sum holds the number that is meant
+        fn(scores, kept)
+    else:
+        event = trip(fn, scores, kept)
+        assert (event.kind, event.first_index) == ("big", first)
+
+
 @pytest.mark.parametrize("optimizer", ["fast_run", "fast_compile"])
 def test_a_big_value_beside_one_that_is_meant(optimizer, second_runs):
     x, k = pt.dvector("x"), pt.dvector("k")

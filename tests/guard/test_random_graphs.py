@@ -73,12 +73,12 @@ def loop(x, w):
     )[-1]
 
 
-def build(seed, n, dtype, kind, fused, with_loop):
+def build(seed, n, dtype, kind, fused, with_loop, arguments):
     """Compile one random graph guarded and plain; return both and the shared variables."""
     rng = random.Random(seed)
     _harmful, plant = PLANTS[kind]
     modes = (
-        GuardMode(True, True, True, optimizer="fast_run"),
+        GuardMode(True, True, True, optimizer="fast_run", **arguments),
         Mode("cvm" if pytensor.config.cxx else "vm", "fast_run"),
     )
     functions = []
@@ -139,9 +139,11 @@ def as_unguarded(ours, plain, dtype):
 
 # PyTensor 3.0 compiles the bodies of OpFromGraph, when first called, with the default mode.
 @pytensor.config.change_flags(**({"mode": "CVM"} if pytensor.config.cxx else {}))
-def check(seed, n, dtype, kind, fused, with_loop=False):
+def check(seed, n, dtype, kind, fused, with_loop=False, **arguments):
     """The guard agrees with the oracle on a clean and on a planted call."""
-    (guarded, weights), (plain, plain_weights) = build(seed, n, dtype, kind, fused, with_loop)
+    (guarded, weights), (plain, plain_weights) = build(
+        seed, n, dtype, kind, fused, with_loop, arguments
+    )
     x = np.random.default_rng(seed + 1).normal(size=(n, n)).astype(dtype)
     for d in (1.0, PLANTS[kind][0], 1.0):
         d = np.asarray(d, dtype)
@@ -196,6 +198,13 @@ def test_fused(seed, n, dtype, kind):
 @graphs
 def test_with_loop(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False, with_loop=True)
+
+
+@pytest.mark.deep
+@settings(max_examples=8, deadline=None, suppress_health_check=checks, phases=phases)
+@graphs
+def test_audited(seed, n, dtype, kind):
+    check(seed, n, dtype, kind, fused=True, audit=True)
 
 
 @pytest.mark.slow

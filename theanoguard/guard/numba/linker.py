@@ -22,7 +22,7 @@ from theanoguard.explain.replay import Kernels, NotRun, has_effects
 from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
-from theanoguard.guard.numba.made import elementwise_part
+from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
 from theanoguard.guard.numba.plan import plan_of
 from theanoguard.guard.numba.program import Reliance, program_of
@@ -244,7 +244,7 @@ class NumbaRuntime(JittedRuntime):
             for plan in self.part.plans()
             for treatment in plan.nodes.values()
             for i in treatment.checks
-            if elementwise_part(treatment.node, i) is not None
+            if made_big(treatment.node, i, self.policy, plan.silent)
         )
 
     def failed(self, error, raise_other):

@@ -5,20 +5,24 @@ values: it is asked which elements it has made big from operands that are not, a
 :mod:`~theanoguard.guard.verdict` does after a call.
 """
 
-from functools import reduce
+from functools import reduce, singledispatch
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._pytensor import inner_graph
 from theanoguard.guard.graph.checks import floor_to
 
 
 def made_big(node, index, policy, silent):
-    """Return a node that tells of each element of an output whether it was made big.
+    """Return the nodes that tell of each element of an output whether it was made big.
 
     Parameters
     ----------
@@ -31,13 +35,132 @@ def made_big(node, index, policy, silent):
 
     Returns
     -------
-    Apply or None
-        An elementwise operation on inputs of `node`; None where none can be written.
+    list of Apply
+        In the order in which they run, on inputs of `node`; the last one gives the truth values.
+        Empty where they cannot be written.
     """
+    if policy.anywhere or policy.integers:
+        return []
     elementwise = elementwise_part(node, index)
-    if elementwise is None or policy.anywhere or policy.integers:
+    if elementwise is None:
+        return _made_of_many(node, index, policy, silent)
+    made = _made_by_elements(*elementwise, policy, silent)
+    return [] if made is None else [made]
+
+
+def _made_of_many(node, index, policy, silent):
+    """As :func:`made_big`, where elements are made of several, or in several steps."""
+    inputs = [v if isinstance(v, Constant) else v.type() for v in node.inputs]
+    outer = dict(zip(inputs, node.inputs, strict=True))
+    excuses_nothing = {v for v in inputs if outer[v] in silent}
+    if isinstance(node.op, OpFromGraph):
+        fgraph = inner_graph(node.op)
+        new = dict(zip(fgraph.inputs, inputs, strict=True))
+        order, target = fgraph.toposort(), fgraph.outputs[index]
+    else:
+        new = dict(zip(node.inputs, inputs, strict=True))
+        order, target = [node], node.outputs[index]
+    made = {}
+    for step in order:
+        own = Apply(step.op, [new.get(v, v) for v in step.inputs], [v.type() for v in step.outputs])
+        new.update(zip(step.outputs, own.outputs, strict=True))
+        flags = _made_by(own.op, own, made, policy, excuses_nothing)
+        if flags is None:
+            return []
+        made |= flags
+    flags = made.get(new.get(target))
+    if flags is None:
+        return []
+    variables = [v for v in inputs if not isinstance(v, Constant)]
+    steps = []
+    for step in FunctionGraph(variables, [flags], clone=False).toposort():
+        given = [outer.get(v, v) for v in step.inputs]
+        own = Apply(step.op, given, [v.clone() for v in step.outputs])
+        outer.update(zip(step.outputs, own.outputs, strict=True))
+        steps.append(own)
+    return steps
+
+
+@singledispatch
+def _made_by(op, node, made, policy, silent):
+    """Return what tells of the outputs of a node where they were made big; None: not known.
+
+    `made` tells it of variables before.  Outputs that are never big are missing.
+    """
+    if any(v in silent or not _may_be_big(v) for v in node.inputs):
         return None
-    scalar_op, index, operands = elementwise
+    [output] = node.outputs
+    allowed = excused(op, [_is_big_array(v, policy.limit) for v in node.inputs])
+    if allowed is None:
+        return None
+    none = [pt.zeros_like(v, dtype="bool") for v in node.inputs]
+    from_made = [made.get(v, no) for v, no in zip(node.inputs, none, strict=True)]
+    unless = pt.invert(allowed)
+    if any(v in made for v in node.inputs):
+        unless = pt.or_(unless, excused(op, from_made))
+    return {output: pt.and_(_is_big_array(output, policy.limit), unless)}
+
+
+@_made_by.register
+def _(op: Elemwise, node, made, policy, silent):
+    found = {}
+    carried = [made[v] for v in node.inputs if v in made]
+    for index, output in enumerate(node.outputs):
+        if not _may_be_big(output):
+            continue
+        own = _made_by_elements(op.scalar_op, index, node.inputs, policy, silent)
+        if own is None:
+            return None
+        [flags] = own.outputs
+        if carried:
+            big = _is_big_array(output, policy.limit)
+            flags = pt.or_(flags, pt.and_(big, reduce(pt.or_, carried)))
+        found[output] = flags
+    return found
+
+
+@_made_by.register(DimShuffle)
+@_made_by.register(Subtensor)
+def _(op, node, made, policy, silent):
+    if node.inputs[0] not in made:
+        return {}
+    return {node.outputs[0]: op.make_node(made[node.inputs[0]], *node.inputs[1:]).outputs[0]}
+
+
+@singledispatch
+def excused(op, big):
+    """Return which elements of the result a big element of an operand decides; None: not known.
+
+    `big` says of each operand which of its elements are.
+    """
+    return None
+
+
+@excused.register
+def _(op: CAReduce, big):
+    return pt.any(big[0], axis=op.axis)
+
+
+@excused.register
+def _(op: Dot, big):
+    left, right = big
+    if left.ndim != 2 or right.ndim != 2:
+        return None
+    return pt.or_(left.any(axis=1)[:, None], right.any(axis=0)[None, :])
+
+
+def _may_be_big(variable):
+    return variable.type.dtype in ("float32", "float64")
+
+
+def _is_big_array(variable, limit):
+    """Return of each element whether it is above the limit or NaN."""
+    largest = floor_to(limit, np.dtype(variable.type.dtype).type)
+    return pt.invert(pt.le(abs(variable), np.asarray(largest, variable.type.dtype)))
+
+
+def _made_by_elements(scalar_op, index, operands, policy, silent):
+    """As :func:`made_big`, for one elementwise operation: the node, or None."""
     inputs = [ps.get_scalar_type(v.type.dtype)() for v in operands]
     steps, outputs = _steps(scalar_op, inputs)
     if steps is None or any(
@@ -104,7 +227,7 @@ def _steps(op, inputs):
 def _is_big(variable, limit):
     """Return whether a scalar is above the limit or NaN; None for what is never big."""
     dtype = variable.type.dtype
-    if dtype not in ("float32", "float64"):
+    if not _may_be_big(variable):
         return None
     largest = ps.constant(floor_to(limit, np.dtype(dtype).type), dtype=dtype)
     return ps.invert(ps.le(ps.abs(variable), largest))

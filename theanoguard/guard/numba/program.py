@@ -222,12 +222,14 @@ class Writer:
         return CheckedGraph([*fgraph.inputs, self._signals], outputs, self._order)
 
     def _ask(self, node):
-        for made in (self._made[v] for v in node.outputs if v in self._made):
-            op, given = made.op, [self._get(v) for v in made.inputs]
-            if node in self._bracketed:
-                op, given = Bracketed(op), [*given, self._signals]
-            [flags] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
-            self._append(WatchTrue().make_node(flags, self._signals))
+        for steps in (self._made[v] for v in node.outputs if v in self._made):
+            for step in steps:
+                op, given = step.op, [self._get(v) for v in step.inputs]
+                if node in self._bracketed:
+                    op, given = Bracketed(op), [*given, self._signals]
+                outputs = self._append(Apply(op, given, [v.clone() for v in step.outputs]))
+                self._new.update(zip(step.outputs, outputs, strict=True))
+            self._append(WatchTrue().make_node(*outputs, self._signals))
 
     def _mind_empty(self, node):
         for variable in node.outputs:
