@@ -4,6 +4,9 @@ Each workload is a function of a dtype and a NumPy generator, and returns inputs
 updates and the values of the inputs.  Nothing here knows of the guard.
 """
 
+import importlib.util
+from functools import partial
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -87,6 +90,51 @@ def elementwise(dtype, rng):
     return [x, y], pt.exp(x) + y, [], values
 
 
+def inference(dtype, rng, batch):
+    """Predictions of a network with three shared 1000x1000 matrices; nothing is updated."""
+    x = pt.matrix("x", dtype=dtype)
+    h = x
+    for i in range(3):
+        w = shared((rng.normal(size=(1000, 1000)) / 32).astype(dtype), f"w{i}")
+        h = pt.maximum(pt.dot(h, w), np.asarray(0, dtype))
+    return [x], h, [], [rng.normal(size=(batch, 1000)).astype(dtype)]
+
+
+def embedding(dtype, rng):
+    """Training step of an embedding: 64 rows of 100,000x64 are read, and only these updated."""
+    words, target = pt.lvector("words"), pt.vector("target", dtype=dtype)
+    table = shared((rng.normal(size=(100_000, 64)) / 8).astype(dtype), "table")
+    rows = table[words]
+    cost = ((rows.sum(axis=1) - target) ** 2).mean()
+    step = np.asarray(-0.01, dtype)
+    updates = [(table, pt.inc_subtensor(rows, step * pytensor.grad(cost, rows)))]
+    values = rng.integers(0, 100_000, 64), rng.normal(size=64).astype(dtype)
+    return [words, target], cost, updates, values
+
+
+def pymc_logp(dtype, rng):
+    """Log-density of a hierarchical PyMC model with 30 parameters, with its gradient."""
+    import pymc as pm
+
+    groups, rows = 24, 400
+    with pytensor.config.change_flags(floatX=dtype), pm.Model() as model:
+        group = rng.integers(0, groups, rows)
+        covariates = rng.normal(size=(rows, 3)).astype(dtype)
+        mu, tau = pm.Normal("mu"), pm.HalfNormal("tau")
+        offset = pm.Normal("offset", mu, tau, shape=groups)
+        slope = pm.Normal("slope", shape=3)
+        mean = offset[group] + pm.math.dot(covariates, slope)
+        noise = pm.HalfCauchy("noise", 1.0)
+        observed = rng.normal(size=rows).astype(dtype)
+        pm.Normal("y", mean, noise, observed=observed)
+        density = model.logp()
+        gradient = model.dlogp()
+        point = model.initial_point()
+    inputs = model.value_vars
+    values = [np.asarray(point[v.name], v.dtype) for v in inputs]
+    return inputs, [density, gradient], [], values
+
+
 WORKLOADS = {
     "mlp step": mlp,
     "scan rnn step": rnn,
@@ -94,4 +142,9 @@ WORKLOADS = {
     "chain, 300 small nodes": small_nodes(300),
     "exp(x) + y, 1M": elementwise,
     "5,000 small nodes": small_nodes(5000),
+    "inference, batch 1": partial(inference, batch=1),
+    "inference, batch 32": partial(inference, batch=32),
+    "embedding update": embedding,
 }
+if importlib.util.find_spec("pymc"):
+    WORKLOADS["PyMC log-density, 30"] = pymc_logp

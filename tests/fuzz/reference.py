@@ -16,6 +16,7 @@ is in error now and then is possible.
 """
 
 import copy
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import reduce, singledispatch
 from types import SimpleNamespace
@@ -49,6 +50,9 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import inner_graphs_for_jax, inner_graphs_for_numba
+
+# (Which elements of a shared variable count belongs to the definition of an error.)
+from theanoguard.guard.partly import read_in_part
 
 try:
     from pytensor.conditional.op import IfElse, LazyIfElse
@@ -271,6 +275,10 @@ class Reference:
         self.rules = rules
         self.impl = impl
         self.inputs = set(self.fgraph.inputs)
+        self.partly = read_in_part(self.fgraph)
+        self.reads = defaultdict(list)
+        for touch in (t for touches in self.partly.values() for t in touches if t.reads):
+            self.reads[touch.node].append(touch)
         self.kernels = {}
         self.orders = {}
         self.inner_graphs = {}
@@ -340,12 +348,23 @@ class Reference:
             if not bad.any():
                 continue
             nothing = np.zeros_like(bad)
-            certain, possible = (bad, nothing) if is_read else (nothing, bad)
+            is_whole = is_read and variable not in self.partly
+            certain, possible = (bad, nothing) if is_whole else (nothing, bad)
             verdict.findings.append(
                 Finding(role, variable.name, 0, (), certain, possible, array, False)
             )
-            found = found or is_read
+            found = found or is_whole
         return found
+
+    def enters_in_part(self, touch, values, verdict):
+        """Note the bad elements that a node reads of a variable; return whether there are any."""
+        value = values[touch.variable]
+        bad = self.rules.bad(value) & touch.mask(values.__getitem__) if self.rules.inputs else False
+        if np.any(bad):
+            for f in verdict.findings:
+                if (f.role, f.name) == ("shared", touch.variable.name):
+                    f.certain, f.possible = f.certain | bad, f.possible & ~bad
+        return bool(np.any(bad))
 
     def evaluate(self, fgraph, values, tainted, path, verdict):
         """Compute the outputs of a graph; return them, and which depend on an error.
@@ -398,6 +417,8 @@ class Reference:
             return
         ins = [value_of(v, values) for v in node.inputs]
         follows = any(v in tainted for v in node.inputs)
+        for touch in self.reads.get(node, ()) if fgraph is self.fgraph else ():
+            follows = self.enters_in_part(touch, values, verdict) or follows
         stepper = has_steps(node.op)
         if stepper is not None:
             outs, marks = stepper(self, node, ins, tainted, path, verdict)

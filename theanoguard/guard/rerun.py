@@ -5,6 +5,7 @@ effects are taken from the first run.
 """
 
 import logging
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -107,6 +108,9 @@ class SecondRun:
         Inner graphs as they were linked.
     first_only : bool
         Whether the run ends with the first bad value, before a node that reads it.
+    partly : mapping of Variable to list of Touch
+        Inputs of which only the elements count that are read
+        (:func:`~theanoguard.guard.partly.read_in_part`).
     """
 
     def __init__(
@@ -121,6 +125,7 @@ class SecondRun:
         live=(),
         graphs=(),
         first_only=False,
+        partly=None,
     ):
         self.fgraph = fgraph
         self.order = order
@@ -129,6 +134,12 @@ class SecondRun:
         self.constants = constants
         self.kernels = kernels
         self.first_only = first_only
+        self.partly = partly or {}
+        self._reads = defaultdict(list)
+        for touches in self.partly.values():
+            for touch in touches:
+                if touch.reads:
+                    self._reads[touch.node].append(touch)
         self.replay = Replay(
             fgraph, inputs, self.kernels, watch=self._look, live=live, graphs=dict(graphs)
         )
@@ -141,7 +152,7 @@ class SecondRun:
     def what_enters(self):
         """Return the observations of what enters the call, which need no run."""
         for variable, value in self.inputs.items():
-            if self.policy.is_bad(value):
+            if variable not in self.partly and self.policy.is_bad(value):
                 self.found.noisy.add(variable)
                 if self._is_watched(self.replay, variable):
                     self._observe(self.replay, variable, value, None, self.role(variable))
@@ -203,6 +214,9 @@ class SecondRun:
 
     def _look(self, replay, node, outputs):
         """Judge a node that has been run; the replay calls this."""
+        if replay.place is None:
+            for touch in self._reads.get(node, ()):
+                self._look_at_part(replay, touch)
         whole = self.kernels.runs_whole(node)
         inner = isinstance(node.op, HAVE_INNER_GRAPHS) and not whole
         if not inner and not isinstance(node.op, IfElse) and self.kernels.raised:
@@ -235,6 +249,17 @@ class SecondRun:
                 self._observe(replay, variable, value, masks, "node", index)
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
+
+    def _look_at_part(self, replay, touch):
+        """Judge what a node reads of an input that counts in part."""
+        variable, value = touch.variable, replay[touch.variable]
+        if not self.policy.is_bad(value):
+            return
+        mask = self.policy.mask(value) & touch.mask(replay.__getitem__)
+        if mask.any():
+            self.found.noisy.add(variable)
+            if self._is_watched(replay, variable):
+                self._observe(replay, variable, value, [mask], self.role(variable))
 
     def _observe(self, replay, variable, value, masks, role, output=0):
         frames, outside = [], replay

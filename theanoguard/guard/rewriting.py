@@ -4,6 +4,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
+from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions
 
@@ -20,8 +21,10 @@ class Watched(GraphRewriter):
         fgraph.attach_feature(Exemptions())
         if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
             arrays = {v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)}
-            # An input that the user's own operation overwrites cannot be protected.
-            protect(fgraph, arrays.difference(*map(overwritten, fgraph.apply_nodes)))
+            # An input that the user's own operation overwrites cannot be protected.  Of one that is
+            # read and updated in part, the few elements are copied before the call.
+            arrays.difference_update(read_in_part(fgraph), *map(overwritten, fgraph.apply_nodes))
+            protect(fgraph, arrays)
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):

@@ -17,7 +17,9 @@ enum {
   COUNT = 16,  /* a node of an inner graph that counts the steps, and lets Ctrl-C end the loop */
   PYTHON = 32, /* it has no C function */
   KEEP = 64,   /* the flags that stand after it are taken in: Python code may run before the next */
-  N_MODES = 128
+  PART = 128,  /* of what it overwrites, scan these elements when it has run */
+  PART_BEFORE = 256, /* ... and before it runs */
+  N_MODES = 512
 };
 
 enum { BAD = 1, EMPTY = 2 }; /* what a node has been suspected of */
@@ -175,6 +177,26 @@ static int save_all(Node *n) {
   return 0;
 }
 
+/* Scan the elements that the node overwrites: what was saved of them, or what is there now.
+ * `first`: the first entry of the undo log that is the node's.  -1 with a Python exception. */
+static int check_part(Node *n, int first, int now) {
+  Guard *g = n->guard;
+  g->state->raised |= read_flags();
+  for (int i = first; i < g->undo.n; i++) {
+    const Undo *u = &g->undo.entries[i];
+    if (u->index == NULL) continue;
+    PyObject *elements = u->copy;
+    if (now) elements = elements_at(u->value, u->index);
+    else Py_INCREF(elements);
+    const int bad = elements == NULL ? -1 : scan_value(g, elements);
+    Py_XDECREF(elements);
+    if (bad < 0) return -1;
+    if (bad) g->state->suspect = 1;
+  }
+  clear_flags();
+  return 0;
+}
+
 /* The values of the inputs that the node overwrites, copied; in a new list. */
 static PyObject *copies_of_overwritten(Node *n) {
   PyObject *list = PyList_New(n->n_overwritten);
@@ -233,7 +255,7 @@ static int check_outputs(Node *n) {
 static int run_watched(Node *n) {
   Guard *g = n->guard;
   State *state = g->state;
-  const int mode = n->mode;
+  const int mode = n->mode, saved = g->undo.n;
   PyObject *before = NULL;
   if (mode & COUNT) {
     g->step++;
@@ -244,6 +266,7 @@ static int run_watched(Node *n) {
   if (!state->looking) return run_unguarded(n);
   if (mode & (BRACKET | SAVE | PYTHON)) state->raised |= read_flags();
   if ((mode & SAVE) && save_all(n)) return pending_error(n);
+  if ((mode & PART_BEFORE) && check_part(n, saved, 0)) return pending_error(n);
   if ((mode & CAREFUL) && n->n_overwritten && (before = copies_of_overwritten(n)) == NULL)
     return pending_error(n);
   if (mode & (BRACKET | SAVE)) clear_flags(); /* (what copied may have raised some) */
@@ -251,6 +274,7 @@ static int run_watched(Node *n) {
   if (mode & KEEP) state->raised |= read_flags();
   else if (mode & (BRACKET | PYTHON)) clear_flags();
   else if (mode & CAREFUL) state->raised |= read_flags(); /* (the verdict clears them) */
+  if (!failed && (mode & PART) && check_part(n, saved, 1)) failed = pending_error(n);
   if (!failed && n->n_checks) {
     int bad = check_outputs(n);
     if (bad > 0 && (mode & CAREFUL)) {
@@ -768,6 +792,8 @@ PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
   PyModule_AddIntConstant(m, "CAREFUL", CAREFUL);
   PyModule_AddIntConstant(m, "COUNT", COUNT);
   PyModule_AddIntConstant(m, "KEEP", KEEP);
+  PyModule_AddIntConstant(m, "PART", PART);
+  PyModule_AddIntConstant(m, "PART_BEFORE", PART_BEFORE);
   PyModule_AddIntConstant(m, "BAD", BAD);
   PyModule_AddIntConstant(m, "EMPTY", EMPTY);
   PyModule_AddIntConstant(m, "SMALL", SMALL);

@@ -10,7 +10,6 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.link.vm import VM
-from pytensor.tensor.subtensor import indices_from_subtensor
 
 import theanoguard.explain as explaining
 from theanoguard._event import Frame
@@ -30,6 +29,7 @@ from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import REASONS, WatchPlan
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
+from theanoguard.guard.partly import written_index
 from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
 from theanoguard.guard.rewriting import WatchedMode
@@ -276,6 +276,8 @@ class GuardRuntime(Reporter):
             mode |= module.BRACKET if treatment.bracketed else 0
             mode |= module.CAREFUL if treatment.careful else 0
             mode |= module.COUNT if first else 0  # (the first node counts the steps)
+            mode |= module.PART if treatment.part else 0
+            mode |= module.PART_BEFORE if treatment.part and treatment.big_before else 0
             keeps = node in self.bodies or (node in self.ends and not treatment.bracketed)
             mode |= module.KEEP if keeps else 0
             first = False
@@ -301,7 +303,7 @@ class GuardRuntime(Reporter):
         if isinstance(node.op, WRITING):
             values = [self.storage_map[v][0] for v in node.inputs]
             if isinstance(values[0], np.ndarray):
-                return values[0], _written_index(node.op, values)
+                return values[0], written_index(node, dict(zip(node.inputs, values, strict=True)))
         return Snapshot(self.storage_map[root])
 
     def verdict(self, index, before):
@@ -411,6 +413,7 @@ class GuardRuntime(Reporter):
             constants=self.plan.bad_constants,
             live=dict(self.live),
             graphs=graphs,
+            partly=self.plan.partly,
         )
 
     def enter(self):
@@ -575,15 +578,6 @@ class GuardRuntime(Reporter):
             return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
-
-
-def _written_index(op, values):
-    """Return which elements an operation writes to, as NumPy would index them."""
-    where = [np.array(v) if isinstance(v, np.ndarray) else v for v in values[2:]]
-    idx_list = getattr(op, "idx_list", None)
-    if idx_list is None:  # on PyTensor 3.0
-        return tuple(where)
-    return tuple(indices_from_subtensor(where, idx_list))
 
 
 class GuardedVM(VM):

@@ -7,6 +7,7 @@ import numpy as np
 
 flags_work = False
 WATCH, BRACKET, CAREFUL, COUNT, KEEP = 1, 2, 4, 16, 64
+PART, PART_BEFORE = 128, 256
 BAD, EMPTY = 1, 2
 
 
@@ -144,6 +145,7 @@ class Node:
         if not guard._state["looking"]:
             self.thunk()
             return
+        first = len(guard._undo)
         for i, (cell, partly) in enumerate(self.saves):
             array = cell[0]
             if isinstance(array, np.ndarray) and not partly:
@@ -155,12 +157,17 @@ class Node:
                     guard._undo.append([array, index, array[index].copy()])
                 else:
                     guard._undo.append([saved, None, None])
+        part = [entry for entry in guard._undo[first:] if self.mode & PART and entry[1] is not None]
+        found = 0
+        if self.mode & PART_BEFORE and any(guard._is_bad(copied) for _, _, copied in part):
+            found = BAD
         before = None
         if self.mode & CAREFUL and self.overwritten:
             values = [cell[0] for cell in self.overwritten]
             before = [v.copy() if isinstance(v, np.ndarray) else v for v in values]
         self.thunk()
-        found = 0
+        if any(guard._is_bad(array[index]) for array, index, _ in part):
+            found = BAD
         if any(guard._is_bad(cell[0]) for cell in self.scans) and (
             not self.mode & CAREFUL or guard._verdict(self.index, before)
         ):

@@ -46,6 +46,7 @@ from theanoguard._pytensor import (
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, unwritten
+from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
@@ -93,11 +94,17 @@ class Treatment(NodePlan):
         Whether the exception flags that the node raises mean nothing.
     careful : bool
         Whether a bad output may be right, so that the kernel asks for the verdict at once.
+    part : bool
+        Whether of what the node increments in place, only these elements are read.
+    big_before : bool
+        Whether they are also read before it runs, for big values.
     """
 
     sizes: list = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
+    part: bool = False
+    big_before: bool = False
 
 
 REASONS = {
@@ -107,6 +114,7 @@ REASONS = {
     "inner graph": "every value is checked inside, where it is made",
     "flag": "the processor raises a flag when the node makes a NaN or an Inf",
     "carried": "a NaN or an Inf of it shows in a value further down, which is read",
+    "part": "only the elements that the node increments are read",
     "moved": "gives operands that have been checked, or a value in a fixed range",
 }
 
@@ -142,6 +150,8 @@ class WatchPlan(GraphPlan):
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
         Outputs that are not read, and why (`REASONS`).
+    partly : dict of Variable to list of Touch
+        Shared variables of which only some elements are read.
     """
 
     def __init__(
@@ -206,10 +216,15 @@ class WatchPlan(GraphPlan):
         self.dropped = {}
         self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self.may_be_bad(v)]
         self.scanned, sources = [], {}
+        self.partly = self._read_in_part()
+        # (The audit reads everything, but by the same definition of an error.)
+        partly = {} if policy.audit else self.partly
+        touches = {t.node: t for found in partly.values() for t in found}
+        self._writers = {node for node, touch in touches.items() if touch.writes}
         # Exempt variables that held bad values: the nodes that read them are checked instead.
         silent = {v for v in self.noisy if not self.is_watched(v)}
         for variable in self.inputs:
-            if variable in silent:
+            if variable in silent or variable in partly:
                 continue
             if variable in self.noisy or policy.big or self._is_trusted(variable):
                 self.scanned.append(variable)
@@ -231,7 +246,16 @@ class WatchPlan(GraphPlan):
                     continue
                 if policy.audit:
                     read.add(variable)
-                if treatment.careful or self._may_be_big(node, i):
+                touch = touches.get(node)
+                if touch is not None and touch.writes:
+                    treatment.part = touch.reads
+                    treatment.big_before = touch.reads and policy.big
+                    self.dropped[variable] = "part"
+                elif touch is not None and policy.big:
+                    read.add(variable)
+                elif touch is not None:
+                    sources[variable] = self._kinds
+                elif treatment.careful or self._may_be_big(node, i):
                     read.add(variable)
                 elif kinds := _facts.makes(node, self._literals) & self._kinds:
                     if self._signals(node):
@@ -253,6 +277,25 @@ class WatchPlan(GraphPlan):
                 self.scanned.append(variable)
             else:
                 self.nodes[variable.owner].checks.append(variable.owner.outputs.index(variable))
+
+    def _read_in_part(self):
+        """Return the shared variables that need not be read in full, and what touches them."""
+        if self.is_inner or self.policy.by_result:
+            return {}
+        return {
+            variable: touches
+            for variable, touches in read_in_part(self.fgraph).items()
+            if self.may_be_bad(variable)
+            and self.is_watched(variable)
+            and not self._is_lazy
+            and not any(
+                touch.is_inside
+                or (touch.writes and not touch.node.op.destroy_map)
+                or touch.node in self.loud
+                or (touch.reads and any(v in self.noisy for v in touch.node.outputs))
+                for touch in touches
+            )
+        }
 
     # -- what is known of a variable
 
@@ -302,7 +345,7 @@ class WatchPlan(GraphPlan):
     def _carries(self, node, operand):
         """As :func:`theanoguard._facts.carries`, as long as no output is empty."""
         # (The kernel asks for a verdict on every bad output of a careful node.)
-        if self._may_be_skipped(node) or self.nodes[node].careful:
+        if self._may_be_skipped(node) or self.nodes[node].careful or node in self._writers:
             return {}
         if isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
             return {}

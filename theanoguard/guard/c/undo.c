@@ -82,10 +82,10 @@ static int undo_save(UndoLog *log, PyArrayObject *a, PyObject **buffer) {
   return undo_push(log, (PyObject *)a, NULL, *buffer);
 }
 
-/* The elements at `index`, copied. */
+/* The elements at `index`, copied; arrays of indices have made a copy already. */
 static PyObject *elements_at(PyObject *array, PyObject *index) {
   PyObject *elements = PyObject_GetItem(array, index);
-  if (elements != NULL && PyArray_Check(elements))
+  if (elements != NULL && PyArray_Check(elements) && PyArray_BASE((PyArrayObject *)elements) != NULL)
     Py_SETREF(elements, PyArray_NewCopy((PyArrayObject *)elements, NPY_KEEPORDER));
   return elements;
 }

@@ -26,6 +26,7 @@ from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
 from theanoguard.guard.numba.plan import plan_of
 from theanoguard.guard.numba.program import Reliance, program_of
+from theanoguard.guard.partly import PartSnapshot
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.ops.print import PrintBeside
 
@@ -146,6 +147,15 @@ class NumbaRuntime(JittedRuntime):
             self.every > 1,
         )
         self.prepares = any(prepared)
+        # Of what only these overwrite, a few elements at places that are known before the call.
+        self.written = {
+            touch.variable: touch
+            for touches in self.plan.partly.values()
+            for touch in touches
+            if touch.writes
+            and touch.node.op.destroy_map
+            and all(isinstance(i, Constant) or i in self.cells for i in touch.index)
+        }
 
     @cached_property
     def plain(self):
@@ -187,7 +197,7 @@ class NumbaRuntime(JittedRuntime):
 
     def begin(self):
         """Start a call of the function where there is something to do; return what runs it."""
-        self.snapshots = {v: Snapshot(cell) for v, cell in self.overwritten.items()}
+        self.snapshots = {v: self.snapshot(v, cell) for v, cell in self.overwritten.items()}
         self.live.clear()
         if not self.is_looked_at():
             return self.plain
@@ -195,6 +205,13 @@ class NumbaRuntime(JittedRuntime):
         if self.constants or any(self.policy.is_bad(self.cells[v][0]) for v in entering):
             self.seen[FOUND] = 1
         return self.run
+
+    def snapshot(self, variable, cell):
+        """Return what puts back the value of an input that the call overwrites."""
+        touch = self.written.get(variable)
+        if touch is None:
+            return Snapshot(cell)
+        return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
 
     def settle(self, results):
         """Look at a suspicious call again; return its results, and the error to be raised."""
@@ -219,7 +236,8 @@ class NumbaRuntime(JittedRuntime):
         Nodes whose flags meant nothing are bracketed, and what an empty array has hidden is read.
         If none is known, no flag counts any more.
         """
-        known = self.reliance
+        known, partly = self.reliance, self.plan.partly
+        self.plan.read_whole(found.noisy)
         quiet, noisy = known.quiet | found.loud, known.noisy | found.noisy & self._readable()
         lossy = known.lossy | found.empty & self._minded()
         if (quiet, noisy, lossy) != (known.quiet, known.noisy, known.lossy):
@@ -227,7 +245,7 @@ class NumbaRuntime(JittedRuntime):
         elif self.counting and self.only_flags:
             self.reliance = replace(known, flags=False)
             self.counting = self.seen[COUNTING] = 0
-        else:
+        elif self.plan.partly.keys() == partly.keys():
             return
         self.run, self.n_read = self._compile(self.reliance)
 

@@ -24,6 +24,7 @@ from theanoguard.guard.elements import keeps_size, may_lose, unwritten
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.graph.parts import Part
 from theanoguard.guard.numba import signs
+from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 
@@ -116,6 +117,10 @@ class SignPlan(GraphPlan):
     kept : dict of Variable to (int or None)
         Shared variables that need not be read while they hold what the last call left there, and
         which output that is.
+    kinds : Kind
+        The kinds of bad values that are looked for.
+    partly : dict of Variable to list of Touch
+        Shared variables of which only some elements are read.
     """
 
     def __init__(self, fgraph, order, policy, around=None, silent=()):
@@ -142,7 +147,8 @@ class SignPlan(GraphPlan):
             v for node in self.order for v in node.outputs if policy.exempts(self.as_built(v))
         )
         self.kept = self._kept_values()
-        self._kinds = policy.looked_for
+        self.partly = self._read_in_part()
+        self.kinds = policy.looked_for
 
     def _kept_values(self):
         if self.around is not None or not self.policy.trusted:
@@ -155,6 +161,27 @@ class SignPlan(GraphPlan):
             v: becomes.get(v)
             for v in self.inputs
             if isinstance(v, SharedVariable) and (v in becomes or v not in destroyed)
+        }
+
+    def _read_in_part(self):
+        if self.around is not None or self.policy.by_result:
+            return {}
+        return {
+            v: touches
+            for v, touches in read_in_part(self.fgraph).items()
+            if v in self.inputs
+            and v not in self.kept
+            and all(touch.node in self.certain for touch in touches)
+        }
+
+    def read_whole(self, noisy):
+        """Read in full what is overwritten in part with what is bad on purpose."""
+        self.partly = {
+            v: touches
+            for v, touches in self.partly.items()
+            if not any(
+                output in noisy for touch in touches if touch.reads for output in touch.node.outputs
+            )
         }
 
     # -- what is read
@@ -189,14 +216,17 @@ class SignPlan(GraphPlan):
 
     def _by_result(self):
         ends = () if self.around is not None else self.fgraph.outputs
-        sign = Sign(self._kinds, self.policy.big)
+        sign = Sign(self.kinds, self.policy.big)
         return {v: sign for v in ends if has_elements(v) and not isinstance(v, Constant)}
 
     def _by_node(self, reliance, bracketed, harmless, infinite):
         policy = self.policy
-        entering = [v for v in self.inputs if has_elements(v) and v not in self.kept]
+        left_out = self.kept.keys() | self.partly.keys()
+        entering = [v for v in self.inputs if has_elements(v) and v not in left_out]
+        touches = {t.node: t for found in self.partly.values() for t in found if not t.is_inside}
+        self._writers = {node for node, touch in touches.items() if touch.writes}
         read = set(entering) if policy.big else set()
-        sources = {v: self._kinds for v in entering if holds_nonfinite(v)}
+        sources = {v: self.kinds for v in entering if holds_nonfinite(v)}
         constants = signs.from_constants(self.order)
         for node in self.order:
             uses_flags = reliance.flags and node not in bracketed
@@ -205,23 +235,26 @@ class SignPlan(GraphPlan):
                 if reason is not None:
                     self.dropped[variable] = reason
                     continue
-                careful = any(v in self.silent for v in node.inputs)
+                if node in touches and touches[node].writes:
+                    self.dropped[variable] = "part"
+                    continue
+                careful = any(v in self.silent for v in node.inputs) or node in touches
                 chosen = isinstance(node.op, IfElse)
                 if policy.big and (careful or chosen or not keeps_size(node, i, policy.limit)):
                     read.add(variable)
                 if not holds_nonfinite(variable):
                     continue
                 if careful or chosen:
-                    kinds = self._kinds
+                    kinds = self.kinds
                 elif uses_flags:
-                    kinds = signs.unsignalled(node, policy.anywhere, constants) & self._kinds
+                    kinds = signs.unsignalled(node, policy.anywhere, constants) & self.kinds
                 else:
-                    kinds = signs.may_make(node, policy.anywhere) & self._kinds
+                    kinds = signs.may_make(node, policy.anywhere) & self.kinds
                 if kinds:
                     sources[variable] = kinds
                     self.dropped[variable] = "carried"
                 else:
-                    makes = signs.may_make(node, policy.anywhere) & self._kinds
+                    makes = signs.may_make(node, policy.anywhere) & self.kinds
                     self.dropped[variable] = "flag" if makes else "moved"
         points, self.sizes = sources, set()
         if harmless:  # else read before something may be done with them
@@ -233,7 +266,7 @@ class SignPlan(GraphPlan):
             )
             self.sizes = self._sizes_minded(sources.keys() - points.keys(), reliance)
         return {
-            v: Sign(self._kinds, policy.big, points.get(v, Kind.NONE))
+            v: Sign(self.kinds, policy.big, points.get(v, Kind.NONE))
             if v in read
             else Sign(points[v], False)
             for v in {**points, **dict.fromkeys(read)}
@@ -254,7 +287,7 @@ class SignPlan(GraphPlan):
 
     def _carries(self, node, operand, reliance):
         """Return what a node carries from one operand, as long as no output is empty."""
-        if node in self.inner or node not in self.certain:
+        if node in self.inner or node not in self.certain or node in self._writers:
             return {}
         return {
             i: kinds

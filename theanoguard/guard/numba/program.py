@@ -1,5 +1,6 @@
 """The program that runs in every call: the user's, and what signals that something may be wrong."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from theanoguard.guard.numba.ops import (
     WatchEmpty,
     WatchTrue,
 )
+from theanoguard.guard.numba.plan import Sign
 from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 
 
@@ -131,7 +133,13 @@ class Writer:
         self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
-        self.signals = any((self._watches, self._bracketed, self._made, self.plan.sizes))
+        self._touches = defaultdict(list)
+        for touch in (t for touches in self.plan.partly.values() for t in touches):
+            if touch.reads and (touch.writes or touch.is_inside):  # others give what they read
+                self._touches[touch.node].append(touch)
+                self.n_read += 1
+        signs_of = (self._watches, self._bracketed, self._made, self.plan.sizes, self.plan.partly)
+        self.signals = any(signs_of)
         self.records = any(map(reliance.runs_in_python, (n.op for n in self.plan.order)))
         self.graph = self._written()
 
@@ -241,6 +249,14 @@ class Writer:
         if watch is not None:
             self._append(watch.make_node(self._new[variable], self._signals))
 
+    def _read_part(self, touch, array):
+        """Read the elements of an array that a node reads or overwrites."""
+        made = touch.choosing.make_node(array, *map(self._get, touch.index))
+        op, given = Bracketed(made.op), [*made.inputs, self._signals]
+        [elements] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
+        watch = self._watch(Sign(self.plan.kinds, self._policy.big))
+        self._append(watch.make_node(elements, self._signals))
+
     def _write(self, node):
         if self._raises and not self._harmless[node]:
             self.signals = True
@@ -248,6 +264,9 @@ class Writer:
         inputs = [self._get(v) for v in node.inputs]
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
         self._ask(node)
+        for touch in self._touches[node]:
+            if touch.is_inside or self._policy.big:
+                self._read_part(touch, self._get(touch.variable))
         if entering:
             self._write_in_blocks(node, inputs, entering)
             self._mind_empty(node)
@@ -265,6 +284,9 @@ class Writer:
             inputs.append(self._signals)
         outputs = self._append(Apply(op, inputs, [v.clone() for v in node.outputs]))
         self._new.update(zip(node.outputs, outputs, strict=True))
+        for touch in self._touches[node]:
+            if touch.writes:
+                self._read_part(touch, outputs[0])
         for variable in node.outputs:
             self._read(variable)
         self._mind_empty(node)

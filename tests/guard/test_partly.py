@@ -1,0 +1,120 @@
+"""Shared variables of which a call reads and writes some elements alone, such as an embedding."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import guarded, trip
+
+WORDS = np.array([1, 2, -1])
+ROWS = 50
+
+pytestmark = pytest.mark.not_on(
+    jax="arrays that cannot be written to are read whole", pytorch="tensors are read whole"
+)
+
+
+def table(value=0.5):
+    return pytensor.shared(np.full((ROWS, 3), value), name="table")
+
+
+def touched(variable):
+    """Return the array that a shared variable holds, to be changed where it lies."""
+    return variable.get_value(borrow=True)
+
+
+@pytest.fixture(scope="module")
+def training():
+    """The table, and a function that reads and updates the rows of some words."""
+    words, target = pt.lvector("words"), pt.dvector("target")
+    rows = (variable := table())[words]
+    cost = ((rows.sum(axis=1) - target) ** 2).mean()
+    updates = {variable: pt.inc_subtensor(rows, -0.1 * pytensor.grad(cost, rows))}
+    return variable, guarded([words, target], cost, updates, big_is_error=False)
+
+
+def test_an_element_is_found_by_the_call_that_reads_it(training):
+    variable, f = training
+    touched(variable)[20] = np.nan
+    before = variable.get_value()
+    f(WORDS, np.ones(3))
+    assert not np.array_equal(variable.get_value()[WORDS], before[WORDS])
+    before = variable.get_value()
+    event = trip(f, np.array([3, 20]), np.ones(2))
+    assert (event.role, event.variable, event.kind) == ("shared", "table", "nan")
+    assert tuple(event.first_index) == (20, 0) and event.n_bad == 3
+    assert np.array_equal(variable.get_value(), before, equal_nan=True)
+
+
+def test_what_is_written_is_found(training):
+    variable, f = training
+    variable.set_value(np.full((ROWS, 3), 0.5))
+    before = variable.get_value()
+    event = trip(f, WORDS, np.array([1.0, 1e300, 1.0]))
+    assert event.role == "node"
+    assert np.array_equal(variable.get_value(), before)
+
+
+def test_what_is_overwritten_unread_may_be_bad():
+    words, values = pt.lvector("words"), pt.dmatrix("values")
+    variable = table()
+    f = guarded([words, values], [], {variable: pt.set_subtensor(variable[words], values)})
+    touched(variable)[WORDS] = np.nan
+    for _ in range(3):
+        f(WORDS, np.ones((3, 3)))
+    assert np.array_equal(variable.get_value()[WORDS], np.ones((3, 3)))
+    event = trip(f, WORDS, np.full((3, 3), np.inf))
+    assert (event.role, event.variable) == ("input", "values")
+    assert np.array_equal(variable.get_value()[WORDS], np.ones((3, 3)))
+
+
+def test_what_is_incremented_is_read():
+    words, by = pt.lvector("words"), pt.dscalar("by")
+    variable = table()
+    f = guarded([words, by], [], {variable: pt.inc_subtensor(variable[words], by)})
+    touched(variable)[2] = 1.2e10
+    event = trip(f, WORDS, -6e9)  # the sum is not big
+    assert (event.role, event.variable, event.kind) == ("shared", "table", "big")
+    touched(variable)[2] = 6e9
+    event = trip(f, WORDS, 6e9)
+    assert (event.role, event.kind, event.n_bad) == ("node", "big", 3)
+    assert touched(variable).max() == 6e9
+
+
+def test_slices():
+    start = pt.lscalar("start")
+    variable = table()
+    updates = {variable: pt.inc_subtensor(variable[start : start + 2], 1e308)}
+    f = guarded([start], [], updates, big_is_error=False)
+    touched(variable)[40] = np.inf
+    f(4)
+    assert trip(f, 4).role == "node"
+    assert trip(f, 39).role == "shared"
+    assert touched(variable)[4, 0] == 1e308
+
+
+def test_the_audit_has_the_same_definition():
+    words = pt.lvector("words")
+    variable = table()
+    updates = {variable: pt.inc_subtensor(variable[words], 1.0)}
+    f = guarded([words], [], updates, audit=True)
+    touched(variable)[20] = np.nan
+    f(WORDS)
+    assert trip(f, np.array([20])).role == "shared"
+
+
+def test_a_function_that_reads_all_of_it_finds_all():
+    words, variable = pt.lvector("words"), table()
+    f = guarded([words], [variable[words].sum(), variable.sum()])
+    touched(variable)[40] = np.nan
+    assert trip(f, WORDS).variable == "table"
+
+
+def test_a_row_that_is_infinite_on_purpose():
+    """What was written on purpose makes no later call suspicious for ever."""
+    words, variable = pt.lvector("words"), table()
+    f = guarded([words], [], {variable: pt.set_subtensor(variable[words], -np.inf)})
+    for _ in range(4):
+        f(WORDS)
+    assert np.isneginf(variable.get_value()[WORDS]).all()
+    assert trip(guarded([words], variable[words] * 2), WORDS).role == "shared"

@@ -1,0 +1,197 @@
+"""Shared variables of which a call reads some elements alone, such as the rows of an embedding.
+
+To read a table of 100,000 rows in each call would take a thousand times as long as to update 64 of
+them.  Such a variable is not read when a call begins, but only the elements that the call takes or
+increments.  A bad element that it does not touch is found by the call that does.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph, Output
+from pytensor.graph.op import Op
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import advanced_subtensor_ops, inner_graph
+from theanoguard.guard.elements import WRITING
+
+CHOOSING = (Subtensor, *advanced_subtensor_ops)
+
+
+@dataclass(frozen=True)
+class Touch:
+    """How a node reads or overwrites some elements of a variable.
+
+    Parameters
+    ----------
+    node : Apply
+    variable : Variable
+        An input of the node.
+    choosing : Op
+        The operation that gives these elements.
+    index : tuple of Variable
+        Its further inputs: inputs of the node, or constants.
+    is_inside : bool
+        Whether they are chosen inside of the node, which gives something else.
+    """
+
+    node: Apply
+    variable: Variable
+    choosing: Op
+    index: tuple[Variable, ...]
+    is_inside: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Whether the elements are overwritten, in place or in a copy."""
+        return not self.is_inside and isinstance(self.node.op, WRITING)
+
+    @property
+    def reads(self) -> bool:
+        """Whether they are read, and not only overwritten."""
+        return not (self.writes and self.node.op.set_instead_of_inc)
+
+    def where(self, value_of: Callable) -> tuple:
+        """Return which elements these are in a call, as NumPy would index them.
+
+        Parameters
+        ----------
+        value_of : callable
+            Returns the value of a variable in `index`.
+        """
+        given = [v.data if isinstance(v, Constant) else value_of(v) for v in self.index]
+        index = [np.array(v) if isinstance(v, np.ndarray) else v for v in given]
+        if not hasattr(self.choosing, "idx_list"):  # on PyTensor 3.0
+            return tuple(index)
+        return tuple(indices_from_subtensor(index, self.choosing.idx_list))
+
+    def mask(self, value_of: Callable) -> np.ndarray:
+        """Return which elements these are, as a mask of the shape of the variable's value."""
+        mask = np.zeros(value_of(self.variable).shape, bool)
+        mask[self.where(value_of)] = True
+        return mask
+
+
+def read_in_part(fgraph: FunctionGraph) -> dict[Variable, list[Touch]]:
+    """Return the shared variables of which a call touches some elements alone, and how.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+        As it is compiled, with its in-place operations.
+
+    Returns
+    -------
+    dict of Variable to list of Touch
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt
+    >>> table, words = pytensor.shared(np.ones((9, 2)), name="table"), pt.lvector("words")
+    >>> f = pytensor.function([words], pt.exp(table[words]))
+    >>> [(variable, [touch])] = read_in_part(f.maker.fgraph).items()
+    >>> variable, touch.index, touch.writes
+    (table, (words,), False)
+    """
+    updates = getattr(fgraph, "update_mapping", None) or {}
+    found = {}
+    for position, variable in enumerate(fgraph.inputs):
+        if not isinstance(variable, SharedVariable) or not isinstance(variable.type, TensorType):
+            continue
+        touches = _touches(fgraph, variable)
+        if not touches:
+            continue
+        own = {i for i, becomes in updates.items() if becomes == position}
+        if all(
+            isinstance(user.op, Output) and user.op.idx in own
+            for touch in touches
+            if touch.writes
+            for user, _ in fgraph.clients[touch.node.outputs[0]]
+        ):
+            found[variable] = touches
+    return found
+
+
+def _touches(fgraph: FunctionGraph, variable: Variable) -> list[Touch] | None:
+    """Return how each client touches a variable; None if one reads or overwrites it whole."""
+    found = []
+    for node, i in fgraph.clients[variable]:
+        if isinstance(node.op, Shape | Shape_i):
+            continue
+        if isinstance(node.op, OpFromGraph) and not node.op.destroy_map:
+            inside = _touches_inside(node, i)
+            if inside is None:
+                return None
+            found += inside
+        elif i == 0 and isinstance(node.op, CHOOSING):
+            found.append(Touch(node, variable, node.op, tuple(node.inputs[1:])))
+        elif i == 0 and isinstance(node.op, WRITING):
+            found.append(Touch(node, variable, _choosing(node.op), tuple(node.inputs[2:])))
+        else:
+            return None
+    return found
+
+
+def _touches_inside(node: Apply, i: int) -> list[Touch] | None:
+    graph = inner_graph(node.op)
+    outside = dict(zip(graph.inputs, node.inputs, strict=True))
+    touches = _touches(graph, graph.inputs[i])
+    if touches is None:
+        return None
+    found = []
+    for touch in touches:
+        if touch.writes or touch.is_inside:
+            return None
+        if not all(isinstance(v, Constant) or v in outside for v in touch.index):
+            return None
+        index = tuple(outside.get(v, v) for v in touch.index)
+        found.append(Touch(node, node.inputs[i], touch.choosing, index, is_inside=True))
+    return found
+
+
+def _choosing(op):
+    """Return the operation that gives the elements which an operation in `WRITING` overwrites."""
+    if not hasattr(op, "idx_list"):  # on PyTensor 3.0
+        return advanced_subtensor_ops[-1]()
+    chooses = Subtensor if isinstance(op, IncSubtensor) else advanced_subtensor_ops[0]
+    return chooses(op.idx_list)
+
+
+def written_index(node: Apply, values: Mapping[Variable, object]) -> tuple:
+    """Return which elements of its first input a node in `WRITING` overwrites."""
+    index = tuple(node.inputs[2:])
+    return Touch(node, node.inputs[0], _choosing(node.op), index).where(values.__getitem__)
+
+
+class PartSnapshot:
+    """The elements of an array in a storage cell that a call is about to overwrite.
+
+    Parameters
+    ----------
+    cell : list
+    index : tuple
+        Which elements.
+    """
+
+    def __init__(self, cell: list, index: tuple):
+        self._cell = cell
+        self._array = cell[0]
+        self._index = index
+        self._before = np.array(self._array[index])
+
+    def old(self) -> np.ndarray:
+        """Return a copy of the array as it was."""
+        whole = self._array.copy()
+        whole[self._index] = self._before
+        return whole
+
+    def __call__(self) -> None:
+        """Put the elements back."""
+        self._array[self._index] = self._before
+        self._cell[0] = self._array
