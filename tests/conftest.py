@@ -1,4 +1,5 @@
 import difflib
+import gc
 import os
 import signal
 from pathlib import Path
@@ -50,6 +51,12 @@ def pytest_configure(config):
         trace_identity()
     if backend == "pytorch":
         run_uncompiled()
+
+
+def pytest_collection_finish(session):
+    # The modules and the thousands of tests stay: the garbage collector need not visit them.
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter, config):

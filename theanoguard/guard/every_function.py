@@ -1,10 +1,11 @@
 """Guarding every function that a program compiles: :class:`guarding`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from theanoguard._event import GuardEvent
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import FunctionMaker, get_mode
 from theanoguard.guard.errors import GuardError
@@ -12,13 +13,16 @@ from theanoguard.guard.mode import GuardMode, backend_of, is_guarded
 from theanoguard.guard.pausing import paused
 from theanoguard.guard.rewriting import WatchedMode
 
+if TYPE_CHECKING:
+    from theanoguard.explain import Explanation
+
 logger = logging.getLogger("theanoguard")
 
 KINDS = ("nan", "inf", "big")
 ALL_KINDS = ",".join(KINDS)
 
 
-def kinds(text):
+def kinds(text: str) -> dict[str, bool]:
     """Return the kinds of bad values that a list with commas names.
 
     Parameters
@@ -50,33 +54,33 @@ def kinds(text):
 class Trips:
     """A log in memory: keeps the events and explanations of guards until :meth:`clear`."""
 
-    def __init__(self):
-        self.events = []
-        self.explanations = {}
+    def __init__(self) -> None:
+        self.events: list[GuardEvent] = []
+        self.explanations: dict[int, Explanation] = {}
 
-    def describing(self, settings):
+    def describing(self, settings: Mapping[str, Any]) -> "Trips":
         """Return this object: it keeps no settings."""
         return self
 
-    def start(self):
+    def start(self) -> None:
         """Do nothing: a file log would write its header here."""
 
-    def add(self, event):
+    def add(self, event: GuardEvent) -> None:
         """Keep an event."""
         self.events.append(event)
 
-    def explain(self, explanation):
+    def explain(self, explanation: "Explanation") -> None:
         """Keep the explanation of the last event."""
         self.explanations[len(self.events) - 1] = explanation
 
-    def errors(self):
+    def errors(self) -> list[GuardError]:
         """Return the errors of the events, oldest first."""
         return [
             GuardError(event, self.explanations.get(number))
             for number, event in enumerate(self.events)
         ]
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget everything."""
         self.events.clear()
         self.explanations.clear()
@@ -159,7 +163,7 @@ class guarding:
         """Return a guard for a sampler that compiles by itself and takes no mode."""
         return GuardMode(**self.settings)
 
-    def _mode(self, mode):
+    def _mode(self, mode: Any) -> Any:
         """Return the mode that takes the place of one that a function is compiled in."""
         mode = get_mode(mode)
         if paused.get():
@@ -180,9 +184,16 @@ class guarding:
         """Guard what is compiled from now on, in every thread, until :meth:`stop`."""
         if self._undo is None:
 
-            def guarded(make):
+            def guarded(make: Callable) -> Callable:
                 @wraps(make)
-                def __init__(maker, inputs, outputs, mode=None, *args, **kwargs):
+                def __init__(
+                    maker: Any,
+                    inputs: Any,
+                    outputs: Any,
+                    mode: Any = None,
+                    *args: Any,
+                    **kwargs: Any,
+                ) -> None:
                     make(maker, inputs, outputs, self._mode(mode), *args, **kwargs)
 
                 return __init__

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from theanoguard._event import GuardEvent
 from theanoguard._pytensor import (
     JAXLinker,
     JITLinker,
@@ -19,12 +22,12 @@ from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.jax.linker import JaxGuardLinker
 from theanoguard.guard.numba.linker import NumbaGuardLinker
-from theanoguard.guard.policy import make_policy
+from theanoguard.guard.policy import Policy, make_policy
 from theanoguard.guard.pytorch.linker import PytorchGuardLinker
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
-from theanoguard.guard.summary import summarize
-from theanoguard.log.event_log import open_log
+from theanoguard.guard.summary import GuardSummary, summarize
+from theanoguard.log.event_log import EventLog, open_log
 
 
 @dataclass(frozen=True)
@@ -77,17 +80,22 @@ BACKENDS = {
 }
 
 
-def backend_of(linker):
+def backend_of(linker: Any) -> str | None:
     """Return the name in :data:`BACKENDS` of what a linker compiles for, or None."""
     return next((name for name, b in BACKENDS.items() if isinstance(linker, b.cls)), None)
 
 
-def is_guarded(linker):
+def _backend(linker: Any) -> Backend:
+    """Return the entry in :data:`BACKENDS` of a linker that can be guarded."""
+    return next(b for b in BACKENDS.values() if isinstance(linker, b.cls))
+
+
+def is_guarded(linker: Any) -> bool:
     """Return whether a linker puts checks into what it links."""
     return isinstance(linker, GuardLinker | GuardedLinker)
 
 
-def _backend_of_mode(linker):
+def _backend_of_mode(linker: Any) -> str:
     """Return the backend of PyTensor's default linker, one that cannot be guarded included."""
     known = backend_of(linker)
     if known is None and isinstance(linker, JITLinker):
@@ -96,7 +104,7 @@ def _backend_of_mode(linker):
     return known or "c"
 
 
-def _linker(backend, linker):
+def _linker(backend: str, linker: Any) -> Any:
     """Return the linker that these arguments of a mode name.
 
     Raises
@@ -132,11 +140,11 @@ def _linker(backend, linker):
     return found
 
 
-def _settings_of(linker):
-    return {name: getattr(linker, name) for name in BACKENDS[backend_of(linker)].settings}
+def _settings_of(linker: Any) -> dict[str, Any]:
+    return {name: getattr(linker, name) for name in _backend(linker).settings}
 
 
-def _name_of(choice):
+def _name_of(choice: Any) -> Any:
     """Return a setting that is a word or a function, as text."""
     if callable(choice):
         return getattr(choice, "__qualname__", type(choice).__name__)
@@ -247,29 +255,29 @@ class GuardMode(WatchedMode):
 
     def __init__(
         self,
-        nan_is_error=None,
-        inf_is_error=None,
-        big_is_error=None,
-        optimizer="default",
-        linker=None,
-        db=None,
+        nan_is_error: bool | None = None,
+        inf_is_error: bool | str | None = None,
+        big_is_error: bool | None = None,
+        optimizer: Any = "default",
+        linker: Any = None,
+        db: Any = None,
         *,
-        big_threshold=1e10,
-        action=None,
-        exempt=(),
-        check_inputs=True,
-        judge="node",
-        audit=False,
-        check_integers=False,
-        max_events=100,
-        log=None,
-        tell_fate=False,
-        every=1,
-        when=None,
-        delay_calls=10,
-        delay_ms=1000.0,
-        backend="c",
-    ):
+        big_threshold: float = 1e10,
+        action: str | Callable[[GuardEvent], object] | None = None,
+        exempt: Any = (),
+        check_inputs: bool | str = True,
+        judge: str | Callable[[list], bool] = "node",
+        audit: bool = False,
+        check_integers: bool = False,
+        max_events: int = 100,
+        log: EventLog | str | PathLike[str] | None = None,
+        tell_fate: bool = False,
+        every: int = 1,
+        when: str | None = None,
+        delay_calls: int = 10,
+        delay_ms: float = 1000.0,
+        backend: str = "c",
+    ) -> None:
         policy = make_policy(
             nan_is_error,
             inf_is_error,
@@ -299,15 +307,17 @@ class GuardMode(WatchedMode):
         recorder = Recorder(max_events, open_log(log))
         self._set_up(policy, recorder, linker, optimizer, db)
 
-    def _set_up(self, policy, recorder, linker, optimizer, db):
+    def _set_up(
+        self, policy: Policy, recorder: Recorder, linker: Any, optimizer: Any, db: Any
+    ) -> None:
         self.policy = policy
         self.recorder = recorder
-        like = BACKENDS[backend_of(linker)].like
+        like = _backend(linker).like
         super().__init__(like(linker, policy, recorder), optimizer, db)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 
-    def _settings(self):
+    def _settings(self) -> dict[str, Any]:
         """Return the settings as plain data, for the header of a log."""
         policy, linker, optimizer = self.policy, self.linker, self.provided_optimizer
         if isinstance(optimizer, RewriteDatabaseQuery):
@@ -330,7 +340,7 @@ class GuardMode(WatchedMode):
             "linker": _settings_of(linker),
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         """Return the settings in one line: PyTensor's text lists every rewrite."""
         settings = self._settings()
         checks, action = settings["checks"], settings["action"]
@@ -350,7 +360,7 @@ class GuardMode(WatchedMode):
 
     __str__ = __repr__
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
             recorder = Recorder(state["max_events"], state["log"])
             linker = BACKENDS[state["backend"]].cls(**state["linker"])
@@ -358,7 +368,7 @@ class GuardMode(WatchedMode):
         else:
             super().__setstate__(state)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {
             "policy": self.policy,
             "max_events": self.recorder.events.maxlen,
@@ -368,10 +378,12 @@ class GuardMode(WatchedMode):
             "optimizer": self.provided_optimizer,
         }
 
-    def __copy__(self):
+    def __copy__(self) -> "GuardMode":
         return self.clone()
 
-    def clone(self, link_kwargs=None, optimizer="", **kwargs):
+    def clone(
+        self, link_kwargs: dict[str, Any] | None = None, optimizer: Any = "", **kwargs: Any
+    ) -> "GuardMode":
         """Return a mode with the same settings and a buffer of events of its own."""
         linker = self.linker.clone(**(link_kwargs or {}))
         if isinstance(optimizer, str) and optimizer == "":
@@ -382,12 +394,12 @@ class GuardMode(WatchedMode):
         return new
 
     @property
-    def events(self):
+    def events(self) -> list[GuardEvent]:
         """The last events of all functions compiled with this mode, oldest first."""
         return list(self.recorder.events)
 
     @staticmethod
-    def summary(fn):
+    def summary(fn: Any) -> GuardSummary:
         """Return how the outputs in a guarded function are treated, and what that costs.
 
         Parameters
@@ -414,7 +426,7 @@ class GuardMode(WatchedMode):
         >>> summary.outputs == summary.checked + sum(summary.dropped.values())
         True
         """
-        return summarize(_guard_of(fn), backend_of(fn.maker.mode.linker))
+        return summarize(_guard_of(fn), str(backend_of(fn.maker.mode.linker)))
 
 
 class NanGuardMode(GuardMode):
@@ -443,26 +455,26 @@ class NanGuardMode(GuardMode):
 
     def __init__(
         self,
-        nan_is_error=None,
-        inf_is_error=None,
-        big_is_error=None,
-        optimizer="default",
-        linker=None,
-        db=None,
-    ):
+        nan_is_error: bool | None = None,
+        inf_is_error: bool | None = None,
+        big_is_error: bool | None = None,
+        optimizer: Any = "default",
+        linker: Any = None,
+        db: Any = None,
+    ) -> None:
         super().__init__(
             nan_is_error, inf_is_error, big_is_error, optimizer, None, db, check_integers=True
         )
 
 
-def _guard_of(fn):
+def _guard_of(fn: Any) -> Any:
     guard = getattr(getattr(fn, "vm", None), "guard", None)
     if guard is None:
         raise TypeError(f"{fn!r} is not a function compiled with GuardMode")
     return guard
 
 
-def events_of(fn):
+def events_of(fn: Any) -> list[GuardEvent]:
     """Return the last events of one guarded function, oldest first.
 
     Parameters
