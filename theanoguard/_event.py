@@ -1,8 +1,7 @@
-"""What a trip of the guard is: :class:`GuardEvent`, the record, and :class:`Trip`, the scene.
+"""Records of a bad value: :class:`GuardEvent`, plain data, and :class:`Trip`, with the live graph.
 
-The event is plain data: it pickles, compares, and outlives the call.  The trip is
-alive: it points at the graph and at the values of the call, and it is only good
-until the next call of the function.
+An event can be pickled and compared, and outlives the call.  A trip refers to the graph and to
+the values of the call, and is valid only until the next call of the function.
 """
 
 import json

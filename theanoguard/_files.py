@@ -1,4 +1,4 @@
-"""Writing files so that they are there whole, or as they were."""
+"""Writes files atomically: if writing fails, the old file stays as it was."""
 
 import os
 import threading
@@ -43,6 +43,6 @@ def replacing(path: "str | PathLike[str]") -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: "str | PathLike[str]", data: bytes) -> None:
-    """Write the bytes of a file so that it is there whole or as it was."""
+    """Write the bytes of a file; if that fails, the old file stays as it was."""
     with replacing(path) as file:
         file.write(data)

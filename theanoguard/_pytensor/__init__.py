@@ -68,7 +68,7 @@ try:  # 3.3 compiles the branches of an IfElse for Numba and JAX as functions
 except ImportError:
 
     class LazyIfElse(Op):  # type: ignore[no-redef]
-        """What no graph of 3.0 holds."""
+        """Stands in for an operation that PyTensor 3.0 does not have."""
 
 
 try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner graph
@@ -76,7 +76,7 @@ try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner
 except ImportError:
 
     class FinalizedOpFromGraph(OpFromGraph):  # type: ignore[no-redef]
-        """What no graph of 3.0 holds."""
+        """Stands in for an operation that PyTensor 3.0 does not have."""
 
 
 try:  # 3.3 links inner functions through this base class
@@ -109,7 +109,7 @@ __all__ = [
 
 
 def is_lazy(op):
-    """Whether the thunks of `op` ask for their inputs one by one."""
+    """Whether the thunks of `op` request their inputs one by one."""
     return isinstance(op, IfElse)
 
 
@@ -155,7 +155,7 @@ def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
     Returns
     -------
     Op or None
-        None when the op insists on a linker that is no ``VMLinker``, or is left alone.
+        None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
     """
     if link_only_mode is not None:
         new = copy(op)
@@ -224,7 +224,7 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
 def failed_node(vm, error):
     """Return the node at which a virtual machine raised `error`, None if it was at none.
 
-    The C machine notes the position; where a Python loop stood, its frame tells.
+    The C machine stores the position.  For a loop in Python it is read from the loop's frame.
     """
     position = getattr(vm, "position", -1)
     if position >= 0:
@@ -238,7 +238,7 @@ def failed_node(vm, error):
 
 
 def fast_run_modes():
-    """Return the modes that the name FAST_RUN stands for, by linker."""
+    """Return the modes that FAST_RUN may mean, by linker."""
     # In 3.0 the one for "vm" is a tuple by mistake.
     return {
         linker: mode[0] if isinstance(mode, tuple) else mode
@@ -247,7 +247,7 @@ def fast_run_modes():
 
 
 def forget_module_cache():
-    """Let PyTensor read its compile cache anew, from disk.
+    """Have PyTensor read its compile cache from disk again.
 
     What it keeps in memory names classes; those of a module that is imported a second time
     are equal but not the same, and cannot be written.
@@ -265,7 +265,7 @@ def blas_links(flags):
     return bool(try_blas_flag(flags.split()))
 
 
-# Where PyTensor's own `sys.excepthook` stands, which calls Python's.
+# The file of PyTensor's own `sys.excepthook`, which calls Python's.
 excepthook_file = importlib.import_module("pytensor.utils").__file__
 
 
@@ -282,7 +282,7 @@ def default_impl():
 def inner_graph(op):
     """Return the inner graph of `op` as it was linked, else as the op holds it.
 
-    Inputs and outputs stand in the op's own order in both.
+    In both, inputs and outputs are in the op's own order.
     """
     linked = getattr(op, "_fn", None)
     return op.fgraph if linked is None else linked.maker.fgraph
@@ -303,7 +303,7 @@ def _existing(module, *names):
     return tuple(getattr(module, name) for name in names if hasattr(module, name))
 
 
-# 3.3 has no op of its own for one vector of integers along the first axis.
+# PyTensor 3.3 has no separate op for one vector of integers along the first axis.
 advanced_subtensor_ops = _existing(subtensor, "AdvancedSubtensor", "AdvancedSubtensor1")
 advanced_increment_ops = _existing(subtensor, "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
 # The last one's methods that refuse to broadcast a length which only turns out to be 1.
@@ -389,7 +389,7 @@ def link_optimizer(op, make_linker, wrap_mode):
 
 
 def _is_built():
-    """Do nothing: the inner function is there."""
+    """Do nothing: the inner function has been built."""
 
 
 def python_thunk(node, storage_map, compute_map):

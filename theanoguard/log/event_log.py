@@ -5,9 +5,9 @@ A line that starts a section of a log is a header, ``{"schema": "theanoguard.log
 "process": ..., "header": id}`` with ``"event"``, as
 :meth:`~theanoguard._event.GuardEvent.to_json` gives it, or with ``"explanation"``, as
 :meth:`~theanoguard.explain.records.Explanation.to_plain` gives it, or with both.  An
-explanation tells which event it is of; its line comes later, so that the event is safe before
-anything is found out about it.  The id is a digest of the header, so that one log may hold
-events of several runs and modes.
+explanation contains its event.  Its line comes later, so that the event is on disk before the
+explanation is computed.  The id is a digest of the header, so that one log may hold events of
+several runs and modes.
 
 A line also has ``"worker"`` and ``"task"``, the names of
 :func:`~theanoguard.log.worker.whereabouts`, where there are such names.
@@ -74,7 +74,7 @@ class EventLog:
     Raises
     ------
     ValueError, TypeError
-        If there is no writing to `path`, or if it holds something else than a log.
+        If `path` cannot be written, or is a file that is not a log.
 
     Examples
     --------
@@ -173,7 +173,7 @@ class EventLog:
         return new
 
     def start(self) -> None:
-        """Write the header, unless the file has it: a run without a trip leaves it, too."""
+        """Write the header, unless the file has it, so that a run without an event leaves one."""
         self._write(lambda header: b"")
 
     def add(self, event: GuardEvent) -> None:
@@ -232,8 +232,8 @@ class EventLog:
     def _open(self) -> int:
         """Return a descriptor of the current file, locked against everybody else.
 
-        It is opened anew for each line: another process may have rotated it.  The lock
-        belongs to the descriptor, so it keeps threads apart as well.
+        It is opened for each line, because another process may have rotated the log.  The lock
+        belongs to the descriptor, so it works between threads as well.
         """
         while True:
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
@@ -252,7 +252,7 @@ class EventLog:
             os.close(fd)
 
     def _missing(self, fd: int, size: int, header: bytes) -> bytes:
-        """Return what has to stand before the next line: the end of a broken one, a header."""
+        """Return the text to write before the next line: the end of a broken line, or a header."""
         status = os.fstat(fd)
         key = (status.st_dev, status.st_ino)
         if size == 0 or self._seen[0] != key:
@@ -277,7 +277,7 @@ class EventLog:
 
 
 def open_log(log: EventLog | str | os.PathLike[str] | None) -> EventLog | None:
-    """Return what the argument `log` of a mode stands for.
+    """Return the log that the argument `log` of a mode means.
 
     Parameters
     ----------
