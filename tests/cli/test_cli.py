@@ -1,5 +1,6 @@
 """The command line: what is shown, counted and refused, and with which exit status."""
 
+import io
 import json
 import subprocess
 import sys
@@ -418,6 +419,18 @@ def test_as_a_program(log):
     failed = run("report", log.parent / "missing")
     assert (failed.returncode, failed.stdout) == (2, "")
     assert "Traceback" not in failed.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_report_in_any_encoding(tmp_path, monkeypatch, encoding):
+    path = tmp_path / "log"
+    write_log(path, [replace(EVENTS[0], variable="größe\u2192")])
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
+    assert main(["report", str(path)]) == 0
+    shown = written.getvalue().decode(encoding)
+    name = "größe\u2192".encode(encoding, "backslashreplace").decode(encoding)
+    assert name in shown
 
 
 def test_a_closed_pipe_is_no_error(tmp_path):

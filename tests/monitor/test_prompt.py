@@ -267,6 +267,16 @@ def test_a_condition_that_fails_stops(prompt):
     assert prompt.error is None
 
 
+def test_a_terminal_that_is_not_in_utf_8():
+    x = pt.dvector("größe\u2192")
+    f = pytensor.function([x], pt.exp(x), mode="CVM")
+    written = io.BytesIO()
+    out = io.TextIOWrapper(written, encoding="ascii")
+    StepPrompt(Stepper(f, ([1.0],)), stdout=out).onecmd("next")
+    out.flush()
+    assert b"read gr\\xf6\\xdfe\\u2192 = float64" in written.getvalue()
+
+
 def test_help_lists_arguments(prompt):
     said = prompt.typed("help")
     for usage in (

@@ -601,7 +601,11 @@ def started(look):
     first = look.run(PROMPTS)[0]
     if first:
         return first.isdigit()
-    look.all(".jp-Notebook .jp-CodeCell")[0].click()
+    for agree in look.all(".jp-Dialog .jp-mod-accept"):  # (that the kernel is not ready)
+        agree.click()
+    prompt = look.all(".jp-Notebook .jp-CodeCell .jp-InputPrompt")[0]
+    look.run("arguments[0].scrollIntoView({block: 'center'})", prompt)
+    prompt.click()
     look.shift_enter()
     return False
 

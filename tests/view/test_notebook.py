@@ -196,6 +196,8 @@ def test_rows_tell_names_and_roles(function, graph):
         "4 nodes", f"{len(inspect_graph(function).model.nodes)} nodes"
     )
     roles = {row["role"] for row in rows(data).values()}
+    kinds = {row["label"]: dict(row["facts"])["Kind"] for row in rows(data).values()}
+    assert (kinds["x"], kinds["w"]) == ("input", "shared")
     assert {"update of w", "shared variable"} <= roles
     loss = pt.log(graph[0]).sum()
     loss.name = "loss"

@@ -113,6 +113,16 @@ def test_prints_to_a_file_and_to_the_terminal(capsys):
     assert capsys.readouterr().out == out.getvalue() != ""
 
 
+def test_a_terminal_that_is_not_in_utf_8(monkeypatch):
+    x = pt.dvector("größe\u2192")
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="latin-1"))
+    printing.debugprint(pt.log(x), events={x: "here"})
+    sys.stdout.flush()
+    lines = written.getvalue().decode("latin-1").splitlines()
+    assert lines[1].startswith(" `- größe\\u2192")
+
+
 def test_columns_add_nothing_but_columns(trained):
     plain = printing.debugprint(trained, file="str").splitlines()
     shown = printing.debugprint(

@@ -21,6 +21,29 @@ def printable(text):
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+_PLAIN = str.maketrans("└├│─", "`||-")
+
+
+def encodable(text, stream):
+    """Return text as a stream can write it, such as a terminal that is not in UTF-8.
+
+    Lines of a tree become plain characters, and other characters that the stream's encoding lacks
+    are written as Python escapes them.
+
+    Examples
+    --------
+    >>> import io
+    >>> encodable("└─ größe", io.TextIOWrapper(io.BytesIO(), encoding="latin-1"))
+    '`- größe'
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
 def short_file(file):
     """Return a file's path, relative to the working directory if it lies there.
 

@@ -103,6 +103,9 @@ def main(argv=None):
     if arguments.command is None:
         parser.print_help()
         return 0
+    if arguments.command != "run" and hasattr(sys.stdout, "reconfigure"):
+        # What a terminal cannot show is written as Python escapes it.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         status = COMMANDS[arguments.command].load().run(arguments)
         sys.stdout.flush()

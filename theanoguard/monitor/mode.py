@@ -7,6 +7,7 @@ Python functions that call ``pre_func``, the compiled code of the node, and ``po
 
 import copy
 import inspect
+import sys
 import weakref
 from functools import partial
 
@@ -17,6 +18,7 @@ from pytensor.printing import debugprint
 
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, lookup, lookup_inner
+from theanoguard._provenance.places import encodable
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
 
 
@@ -440,19 +442,23 @@ class DetectNan:
         self._reported.add(node)
         output, kind = found
         where = self._line(fgraph, node.outputs[output], path)
-        print(f"*** {kind} detected ***")
-        print("\n".join(self._graph(node)))
+
+        def say(text):
+            print(encodable(text, sys.stdout))
+
+        say(f"*** {kind} detected ***")
+        say("\n".join(self._graph(node)))
         if path:
             steps = (PathStep(str(frame.node.op), frame.step) for frame in path)
-            print(f"Inside : {' > '.join(map(str, steps))}")
-        print(f"Line   : {where or 'unknown'}")
+            say(f"Inside : {' > '.join(map(str, steps))}")
+        say(f"Line   : {where or 'unknown'}")
         inputs = [value for (value,) in fn.inputs]
         gone = overwritten(node, inputs)
         outputs = [value for (value,) in fn.outputs]
-        print(f"Inputs : {self._values(inputs, gone)}")
-        print(f"Outputs: {self._values(outputs)}")
+        say(f"Inputs : {self._values(inputs, gone)}")
+        say(f"Outputs: {self._values(outputs)}")
         if gone:
-            print('Compile with mode.excluding("inplace") to see the overwritten inputs.')
+            say('Compile with mode.excluding("inplace") to see the overwritten inputs.')
 
     @staticmethod
     def _graph(node):

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from theanoguard._provenance.places import encodable
 from theanoguard.monitor.operands import counted, excerpt, operands
 from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
@@ -88,7 +89,7 @@ class StepPrompt(cmd.Cmd):
 
     def say(self, text):
         """Print a line."""
-        print(text, file=self.stdout)
+        print(encodable(text, self.stdout), file=self.stdout)
 
     def show(self):
         """Print the step in view, and what is watched."""

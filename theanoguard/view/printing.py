@@ -19,7 +19,7 @@ from pytensor.printing import min_informative_str, pp
 
 from theanoguard._errors import TheanoguardError
 from theanoguard._files import write_atomically
-from theanoguard._provenance.places import place_text, printable, short_file
+from theanoguard._provenance.places import encodable, place_text, printable, short_file
 from theanoguard._pytensor import is_numeric
 from theanoguard.view.model import graph_model
 
@@ -164,7 +164,8 @@ def debugprint(
     text = "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
     if file == "str":
         return text
-    (sys.stdout if file is None else file).write(text)
+    stream = sys.stdout if file is None else file
+    stream.write(encodable(text, stream))
     return file
 
 

@@ -125,7 +125,8 @@ def _shape_text(shape):
 
 def _kinds(model, variable):
     yield variable.kind
-    if (told := role(model, variable)) not in (user_name(variable), "shared variable"):
+    told = role(model, variable)
+    if told and told not in (user_name(variable), "shared variable"):
         yield told
 
 

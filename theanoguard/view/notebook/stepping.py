@@ -148,9 +148,9 @@ class StepView:
 
 def _row(operand):
     wrong = ' class="tg-wrong"' if operand.is_bad else ""
-    cells = (operand.verb, f"<i>{_text(cut(operand.name, 40))}</i>", _text(operand.type))
+    cells = (operand.verb, f"<i>{_text(cut(operand.name, 24))}</i>", _text(operand.type))
     cells += (_text(operand.range), f"<span{wrong}>{_text(operand.bad)}</span>")
-    cells += (f"<code>{_text(cut(short(operand.value), 60))}</code>", histogram(operand.value))
+    cells += (f"<code>{_text(cut(short(operand.value), 40))}</code>", histogram(operand.value))
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
@@ -195,7 +195,7 @@ def short(value, most=300):
 def histogram(value):
     """Return the histogram of a value's finite elements as a small SVG picture.
 
-    Below it stands how many elements are NaN or infinite, and thus in no bar.
+    Beside it stands how many elements are NaN or infinite, and thus in no bar.
 
     Parameters
     ----------
@@ -229,10 +229,8 @@ def histogram(value):
         if n
     )
     ends = f"{finite.min():.4g} to {finite.max():.4g}"
-    if left_out:
-        ends += f"; not shown: {left_out}"
+    beside = f" <small>not shown: {left_out}</small>" if left_out else ""
     return (
         f'<svg role="img" aria-label="histogram of {finite.size} values, {ends}" '
-        f'width="{_WIDTH}" height="{_HEIGHT}" fill="currentColor">{bars}</svg><br>'
-        f"<small>{ends}</small>"
+        f'width="{_WIDTH}" height="{_HEIGHT}" fill="currentColor">{bars}</svg>{beside}'
     )
