@@ -13,6 +13,7 @@ import pytest
 
 import theanoguard.pymc
 from theanoguard import GuardError, GuardMode, events_of, read_log
+from theanoguard.pymc.modes import rejected_below, spoils_this_run
 
 HAS_PYMC = importlib.util.find_spec("pymc") is not None
 needs_pymc = pytest.mark.skipif(not HAS_PYMC, reason="PyMC is not installed (tox -e pymc)")
@@ -441,3 +442,29 @@ def test_comparisons_are_shown_as_signs():
     text = str(theanoguard.pymc.explain(model))
     assert "eq(a, 1.0) = False" in text
     assert "eQ" not in text
+
+
+@needs_pymc
+def test_a_start_that_pymc_refuses_is_explained():
+    with pm.Model():
+        slope = pm.Normal("slope")
+        pm.Normal("y", slope * np.array([1.0, np.nan]), 1.0, observed=[1.0, 2.0])
+        with pytest.raises(theanoguard.pymc.SamplingError) as caught:
+            pm.sample(
+                nuts_sampler="pymc",
+                compile_kwargs={"mode": theanoguard.pymc.mode()},
+                progressbar=False,
+            )
+    text = str(caught.value)
+    assert "y is nan at element [1]" in text
+    assert "\n  while sampling with PyMC, at the starting point\n" in text
+
+
+def test_a_point_that_is_rejected_for_its_energy_is_no_error():
+    low, far, nan = np.array(-2000.0), np.array(-np.inf), np.array([np.nan])
+    assert spoils_this_run([low, nan])
+    with rejected_below(-1500.0):
+        assert not spoils_this_run([low, nan])
+        assert spoils_this_run([np.array(-1000.0), nan])
+        assert spoils_this_run([nan[0], nan])  # a NaN has no energy
+        assert not spoils_this_run([far, nan])
