@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from pytensor.gradient import DisconnectedInputError
 
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.advice import advice
@@ -182,6 +183,7 @@ def test_old_names_of_numpy():
             TypeError,
             "The two branches should have identical types",
         ),
+        ("T.grad(x.sum(), v)", DisconnectedInputError, "disconnected_inputs='ignore'"),
         ("T.jacobian(x, v)", AssertionError, "use flatten to make it a vector"),
         ("T.hessian(x.sum(), x)", AssertionError, "(list of) 1 dimensional variable as `wrt`"),
         ("theano.function([x], 'x')", TypeError, "Outputs must be theano Variable or Out"),
@@ -232,3 +234,14 @@ def test_what_to_install_where_there_is_no_blas(shim, monkeypatch):
     with pytest.warns(UserWarning, match="THEANO_FLAGS=blas.ldflags=-lopenblas") as caught:
         assert messages.find_blas() == ""
     assert "PyTensor" not in str(caught[0].message)
+
+
+def test_backtraces_of_what_has_a_test_value(shim):
+    """These are recorded on another way, and begin and end in the user's files all the same."""
+    T = shim.tensor
+    with shim.change_flags(compute_test_value="warn"):
+        x = T.dmatrix("x")
+        x.tag.test_value = np.ones((2, 2))
+        product = T.dot(x, x)
+    ((*_, (file, *_)),) = product.tag.trace
+    assert file == __file__

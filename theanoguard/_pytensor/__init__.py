@@ -31,12 +31,12 @@ from pytensor.compile.mode import (
 )
 from pytensor.configdefaults import config
 from pytensor.configparser import config_files_from_pytensorrc
+from pytensor.graph import utils as graph_utils
 from pytensor.graph.basic import Apply, NominalVariable, Variable
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.type import Type
-from pytensor.graph.utils import simple_extract_stack
 from pytensor.link.basic import JITLinker
 from pytensor.link.c import cmodule
 from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
@@ -454,7 +454,7 @@ def _retrace(variable):
         frame = frame.f_back
     # Two frames may be ours at every level of operations that apply operations.
     depth = None if limit == -1 else 3 * limit
-    trace = simple_extract_stack(frame, depth) if frame is not None else []
+    trace = graph_utils.simple_extract_stack(frame, depth) if frame is not None else []
     trace = [entry for entry in trace if entry[0] != __file__]
     trace = trace if limit == -1 else trace[-limit:]
     variable.tag.trace = [trace] if trace else []

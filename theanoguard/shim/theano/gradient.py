@@ -2,7 +2,15 @@
 
 from functools import wraps
 
-from pytensor.gradient import GradientError, ZeroGrad, pullback, pushforward, zero_grad, zero_grad_
+from pytensor.gradient import (
+    DisconnectedInputError,
+    GradientError,
+    ZeroGrad,
+    pullback,
+    pushforward,
+    zero_grad,
+    zero_grad_,
+)
 from pytensor.gradient import grad as pt_grad
 from pytensor.gradient import hessian as pt_hessian
 from pytensor.gradient import jacobian as pt_jacobian
@@ -11,6 +19,11 @@ from pytensor.graph.basic import Variable
 
 from ._words import theanos_words
 
+DISCONNECTED = (
+    "grad method was asked to compute the gradient with respect to a variable that is not part of "
+    "the computational graph of the cost, or is used only by a non-differentiable operator.\n"
+    "Take it out of wrt, or pass disconnected_inputs='ignore' to get zeros."
+)
 ConsiderConstant = ZeroGrad
 consider_constant = zero_grad
 consider_constant_ = zero_grad_
@@ -23,7 +36,13 @@ def grad(cost, wrt, *args, **kwargs):
     for elem in wrt if isinstance(wrt, list | tuple) else [wrt]:
         if not isinstance(elem, Variable):
             raise TypeError(f"Expected Variable, got {elem} of type {type(elem)}")
-    return pt_grad(cost, wrt, *args, **kwargs)
+    try:
+        return pt_grad(cost, wrt, *args, **kwargs)
+    except DisconnectedInputError as error:
+        if str(error).lstrip().startswith("Backtrace"):
+            # Both Theano and PyTensor have a text and raise with the backtrace alone.
+            error.args = (f"{DISCONNECTED}{error}",)
+        raise
 
 
 @wraps(pt_jacobian)

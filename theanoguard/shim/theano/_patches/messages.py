@@ -1,6 +1,7 @@
 """Where messages come from: backtraces begin and end in the user's files; compilers are quiet."""
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,7 @@ _extract = utils.simple_extract_stack
 PACKAGE = str(Path(__file__).parents[3])
 # Who starts a program: what is below in the stack is not the user's.
 LAUNCHERS = (str(Path(PACKAGE, "cli")), str(Path(PACKAGE, "__main__.py")), "<frozen runpy>")
-INNER = (str(Path(PACKAGE, "shim")), str(Path(utils.__file__).parents[1]))
+INNER = tuple(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1]))
 
 
 def extract_stack(f=None, limit=None, skips=None):
