@@ -8,7 +8,9 @@
 A program prints its results with ``measured.report`` and begins with a docstring: its name, its
 source and its kind, a line each.  Programs around what others wrote are not in the repository;
 ``programs.json`` has their results.  ``--table`` prints the table of ``docs/theano.rst``.
-``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the figures.
+``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the figures.  With ``--compiled`` each
+side runs twice with the C compiler, first with an empty cache of compiled code and then with what
+the first run left there; without it, give ``--flags floatX=float32,cxx=``.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -84,26 +87,30 @@ def figures(there, here):
     }
 
 
+def compiled_figures(commands, program, flags):
+    """Times with a compiler under both, of a first run and of a second one."""
+    sides = []
+    for command in commands:
+        with tempfile.TemporaryDirectory() as cache:
+            with_cache = f"{flags},base_compiledir={cache}"
+            sides.append([read_output(run(command, program, with_cache))[1] for _ in range(2)])
+    if any(times is None for side in sides for times in side):
+        return None
+    return {
+        "first": [first["compile"] for first, _ in sides],
+        "second": [second["compile"] for _, second in sides],
+        "run": [second["run"] for _, second in sides],
+    }
+
+
 def ratio(pair):
     """How many times as long the second of two times is; nothing for times too short to tell."""
     there, here = pair
-    return f"{here / there:.2f}" if min(pair) >= 0.2 else "-"
+    return f"{here / there:.2f}" if max(pair) >= 0.2 else "-"
 
 
-def show_table():
-    """The table of all programs, as reStructuredText has it."""
-    rows = [("program", "kind", "numbers", "difference", "compile", "run")]
-    for name, entry in sorted(json.loads(RECORDED.read_text("utf-8")).items()):
-        rows.append(
-            (
-                f"{name} ({entry['source']})",
-                entry["kind"],
-                str(entry["results"]),
-                f"{entry['difference']:.0e}" if entry["difference"] else "0",
-                ratio(entry["compile"]),
-                ratio(entry["run"]),
-            )
-        )
+def show_table(rows):
+    """A table, as reStructuredText has it; its head is the first row."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rule = "  ".join("=" * width for width in widths)
     print(rule)
@@ -114,17 +121,45 @@ def show_table():
     print(rule)
 
 
+def show_tables():
+    """The table of all programs, and the one of those that ran with a compiler."""
+    known = sorted(json.loads(RECORDED.read_text("utf-8")).items())
+    rows = [("program", "kind", "numbers", "difference", "compile", "run")]
+    for name, entry in known:
+        rows.append(
+            (
+                f"{name} ({entry['source']})",
+                entry["kind"],
+                str(entry["results"]),
+                f"{entry['difference']:.0e}" if entry["difference"] else "0",
+                ratio(entry["compile"]),
+                ratio(entry["run"]),
+            )
+        )
+    show_table(rows)
+    print()
+    parts = ("first", "second", "run")
+    compiled = [(name, entry["compiled"]) for name, entry in known if "compiled" in entry]
+    show_table(
+        [
+            ("program", "first compile", "second compile", "run"),
+            *((name, *(ratio(times[part]) for part in parts)) for name, times in compiled),
+        ]
+    )
+
+
 def main(argv=None):
     """Run the programs that are named, or show the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("programs", nargs="*", type=Path, metavar="PROGRAM")
     parser.add_argument("--python37", help="a Python 3.7 with Theano 1.0.5")
     parser.add_argument("--flags", default="floatX=float32", help="for THEANO_FLAGS")
+    parser.add_argument("--compiled", action="store_true", help="time with the C compiler")
     parser.add_argument("--record", action="store_true", help="keep the figures")
     parser.add_argument("--table", action="store_true", help="show what is kept")
     arguments = parser.parse_args(argv)
     if arguments.table:
-        show_table()
+        show_tables()
         return 0
     if not arguments.programs or not arguments.python37:
         parser.error("name programs, and with --python37 a Python 3.7 that has Theano 1.0.5")
@@ -132,13 +167,19 @@ def main(argv=None):
     status = 0
     for program in arguments.programs:
         name, source, kind = description(program)
-        there = run([arguments.python37], program, arguments.flags)
-        found = figures(there, run(shim, program, arguments.flags))
+        commands = ([arguments.python37], shim)
+        if arguments.compiled:
+            times = compiled_figures(commands, program, arguments.flags)
+            found = times and {"compiled": times}
+        else:
+            outputs = [run(command, program, arguments.flags) for command in commands]
+            found = figures(*outputs)
+            found = found and {"flags": arguments.flags, **found}
         print(name, found if found else "did not end under both", flush=True)
-        status |= found is None or found["difference"] > 1e-3
+        status |= found is None or found.get("difference", 0) > 1e-3
         if found and arguments.record:
             known = json.loads(RECORDED.read_text("utf-8")) if RECORDED.exists() else {}
-            known[name] = {"source": source, "kind": kind, "flags": arguments.flags, **found}
+            known[name] = known.get(name, {}) | {"source": source, "kind": kind, **found}
             RECORDED.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", "utf-8")
     return status
 
