@@ -1,9 +1,9 @@
 """Correlation of 2-d images with filters, and its gradients, by im2col and gemm.
 
-This is C because windows and a matrix product (``sliding_window_view`` and ``tensordot``) take longer
-in NumPy.  With the two layers of LeNet, 500 images in float32 and one thread, they take 2.6 and 1.5
-times as long forward, 2.0 and 1.4 times for the gradient of the filters, and 45 and 8 times for the
-gradient of the images.
+This is C because windows and a matrix product (``sliding_window_view`` and ``tensordot``) take
+longer in NumPy.  With the two layers of LeNet, 500 images in float32 and one thread, they take 2.6
+and 1.5 times as long forward, 2.0 and 1.4 times for the gradient of the filters, and 45 and 8 times
+for the gradient of the images.
 """
 
 import numpy as np
