@@ -15,7 +15,7 @@ from guarding import guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from theanoguard import GuardError, inspect_graph, track_provenance
+from theanoguard import GuardError, GuardMode, inspect_graph, track_provenance
 from theanoguard.view.inspecting.groups import MOST, Group, grouped
 from theanoguard.view.inspecting.layout import layers_of, place
 from theanoguard.view.inspecting.picture import Drawing
@@ -150,6 +150,17 @@ def test_a_small_graph_is_shown_whole(net):
     assert ("W1", "shared variable") in boxes(view.svg, "tg-root")
     assert any(hint.startswith("W2; float64 (") for hint in hints(view.svg, "tg-root"))
     assert any(hint.startswith("float64 (") for hint in hints(view.svg, "tg-edge"))
+
+
+def test_a_bad_input_is_drawn_and_so_is_an_input_alone():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    assert boxes(Drawing(graph_model(x)).first.svg) == [("x", "input")]
+    mode = GuardMode(check_inputs=True)
+    f = pytensor.function([x, y], pt.exp(x), mode=mode, on_unused_input="ignore")
+    with pytest.raises(GuardError) as caught:
+        f(np.ones(1), np.array([np.nan]))
+    svg = inspect_graph(caught.value).picture().svg()
+    assert [lines[0] for lines in boxes(svg, "tg-bad")] == ["y"]
 
 
 def test_a_large_graph_is_folded_and_every_node_has_its_view(large):

@@ -312,7 +312,8 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
             _read_profile(profile, fgraph, times, calls)
     order = list(dict.fromkeys(order))
     if not isinstance(events, Mapping | None):
-        events = _found_events(events if isinstance(events, list | tuple) else [events], order)
+        events = events if isinstance(events, list | tuple) else [events]
+        events = _found_events(events, order, inputs)
     gatherer = _Gatherer(values or {}, events or {}, times, calls, with_provenance)
     return gatherer.gather(inputs, outputs, order, fgraphs, updates, names[0] if names else None)
 
@@ -334,9 +335,10 @@ def _in_order(outputs):
     return list(order)
 
 
-def _found_events(events, order):
+def _found_events(events, order, inputs):
     """Map the nodes and variables that events of a guard name to texts of the events."""
-    roots = {v: None for node in order for v in node.inputs if v.owner is None}
+    roots = [v for node in order for v in node.inputs if v.owner is None]
+    roots = dict.fromkeys([*inputs, *roots])  # (no node may read an input)
     found = {}
     for event in events:
         if event.path:

@@ -331,7 +331,7 @@ class _Graph:
         unread = [v for v in map(self.model.variables.get, self.model.inputs) if self.is_drawn(v)]
         if group is not None and group.above is None:
             for variable in unread:
-                if not self.clients[variable.key] and variable.key in self.path:
+                if not self.clients[variable.key] and (variable.key in self.path or not nodes):
                     before[variable.key] = self.box(variable.key)
         boxes = {**before, **boxes, **after}
         outside = [key for key in before if not _put_inside(tree, key, edges)]
