@@ -2,7 +2,7 @@
 
 import linecache
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -13,7 +13,8 @@ from theanoguard._lint.bounds import Bounds, of_array
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
-from theanoguard._provenance import SourceLine, lookup, source_line
+from theanoguard._provenance import SourceLine, lookup, source_place
+from theanoguard._provenance.places import place_text, source_lines, text_width
 from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
 
 
@@ -49,11 +50,13 @@ class Finding:
     write: str
 
     def __str__(self):
-        line = self.source
-        where = "(line not known)" if line is None else f"{line.file}:{line.line}"
-        if line is not None and line.cell is not None:
-            where = f"cell {line.cell}, line {line.line}"
-        text = f"\n    {line.text}" if line is not None and line.text else ""
+        if self.source is None:
+            where, text = "(line not known)", ""
+        else:
+            line = replace(self.source, function="<module>")
+            where = place_text(line)
+            below = source_lines(line, text_width())[1:] or [f"  {line.text}"] * bool(line.text)
+            text = "".join(f"\n  {shown}" for shown in below)
         return f"{where}: {self.rule}: {self.why}{text}\n    write: {self.write}"
 
 
@@ -229,10 +232,10 @@ def _is_users(op):
 
 
 def _line(variable, fgraph):
-    line = source_line(variable)
+    line = source_place(variable)
     if line is None and fgraph is not None and variable.owner is not None:
-        return lookup(fgraph, variable).source
-    return line
+        line = lookup(fgraph, variable).source
+    return None if line is None else replace(line, callers=(), loop=None)
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")

@@ -3,7 +3,9 @@
 from collections import defaultdict
 from functools import cached_property
 
+import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.subtensor import Subtensor
 
@@ -11,7 +13,9 @@ from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint.propagate import inner_bounds
 from theanoguard._provenance import stack_traces
 from theanoguard._provenance.backward import gradient_frame
+from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import Scan
+from theanoguard.explain.labels import MAX_NAME
 from theanoguard.explain.naming import name_of
 
 
@@ -82,7 +86,21 @@ class GraphView:
 
     def name(self, variable):
         """A short readable name of a variable."""
-        return name_of(variable, own=self._names.get)
+        return name_of(variable, own=self._users_name)
+
+    def _users_name(self, variable):
+        """What the user's code calls a variable: its name, or a short expression."""
+        if variable in self._names:
+            return self._names[variable]
+        if isinstance(variable, Constant) and np.size(variable.data) < 2:
+            return None
+        found = self._designations.of(variable)
+        text = found.name or found.expression
+        return text if text and len(text) <= MAX_NAME else None
+
+    @cached_property
+    def _designations(self):
+        return Designations({node: tuple(node.inputs) for node in self.nodes})
 
     @cached_property
     def _names(self):

@@ -287,7 +287,7 @@ def render_entry(entry, line=None, short=False, color=False):
     bad = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
     lines = [
         head,
-        f"  {render_text(event, None)}",
+        f"  {render_text(event, None) if entry.explanation is None else entry.explanation.brief}",
         *([f"  {source_text(line)}"] if line is not None else []),
         f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
         *(f"  inside {step}" for step in event.path),

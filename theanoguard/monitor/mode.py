@@ -18,7 +18,7 @@ from pytensor.printing import debugprint
 
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, lookup, lookup_inner
-from theanoguard._provenance.places import encodable
+from theanoguard._provenance.places import encodable, source_lines
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
 
 
@@ -451,7 +451,8 @@ class DetectNan:
         if path:
             steps = (PathStep(str(frame.node.op), frame.step) for frame in path)
             say(f"Inside : {' > '.join(map(str, steps))}")
-        say(f"Line   : {where or 'unknown'}")
+        lines = source_lines(where) if where is not None else ["unknown"]
+        say("Line   : " + "\n         ".join(lines))
         inputs = [value for (value,) in fn.inputs]
         gone = overwritten(node, inputs)
         outputs = [value for (value,) in fn.outputs]

@@ -29,7 +29,9 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._provenance import source_line
+from theanoguard._provenance import source_place
+from theanoguard._provenance.designating import Designations
+from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import input_shapes, join_rewrite
 
 __all__ = [
@@ -116,12 +118,14 @@ _SCALAR_RELATIONS = {
 
 
 def _label(variable):
-    """Name of `variable` in a message: its name, its constant value, or how it prints."""
+    """Name of `variable` in a message: its name, its constant value, or the user's expression."""
     if variable.name:
         return variable.name
     if isinstance(variable, Constant) and np.size(variable.data) == 1:
         return str(np.asarray(variable.data).item())
-    text = str(variable)
+    node = variable.owner
+    known = Designations({} if node is None else {node: tuple(node.inputs)}).of(variable)
+    text = known.name or known.expression or str(variable)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
@@ -185,7 +189,7 @@ def _describe(condition):
     if not relation and len(keep) > MAX_OPERANDS:
         keep = []
     labels = tuple(_label(v) for v in keep)
-    return Condition(relation, negated, labels, source_line(condition)), keep
+    return Condition(relation, negated, labels, source_place(condition)), keep
 
 
 # The message
@@ -242,7 +246,9 @@ def _report(condition, operands):
         text = relation.text.format(*condition.labels)
         yield f"asked for: {f'not ({text})' if condition.negated else text}"
     if condition.where:
-        yield f"built at: {condition.where}"
+        first, *below = source_lines(condition.where)
+        yield f"built at: {first}"
+        yield from (f"  {line}" for line in below)
     if relation and len(operands) == 2:
         sides = ("left side: ", "right side: ")
     else:
@@ -573,7 +579,7 @@ def assert_finite(x: Any, msg: str | None = None) -> Variable:
     if x.type.dtype not in (*pt.type.float_dtypes, *pt.type.complex_dtypes):
         return x
     finite = pt.all(pt.invert(pt.or_(pt.isnan(x), pt.isinf(x))))
-    condition = Condition("finite", False, (_label(x),), source_line(finite))
+    condition = Condition("finite", False, (_label(x),), source_place(finite))
     op = Assert(msg or f"{_label(x)} must be finite")
     (out,) = op.bound(x, [finite], [(condition, [x])]).outputs
     return out
