@@ -1,8 +1,8 @@
 """The convolution of Theano's first years: `ConvOp`, and `conv2d` that makes one.
 
 It takes as long as `theano.tensor.nnet.conv2d`, as both are computed by the same C code.  Where
-`conv2d` makes an `AbstractConv2d` instead, 15 of the 24 tests of Theano's ``test_conv.py`` pass, and
-23 with `ConvOp`: they check the shapes that are given, and what each refuses.
+`conv2d` makes an `AbstractConv2d` instead, 15 of the 24 tests of Theano's ``test_conv.py`` pass,
+and 23 with `ConvOp`: they check the shapes that are given, and what each refuses.
 """
 
 import warnings
