@@ -421,6 +421,15 @@ def test_as_a_program(log):
     assert "Traceback" not in failed.stderr
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_what_events_ran_on_fits_the_terminal(log, capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["report", str(log)]) == 0
+    header = capsys.readouterr().out.partition("\n\n")[0].splitlines()
+    assert header[0].startswith("Under ") and len(header) > 3
+    assert max(map(len, header)) <= columns
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_report_in_any_encoding(tmp_path, monkeypatch, encoding):
     path = tmp_path / "log"

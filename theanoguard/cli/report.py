@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from theanoguard._files import write_atomically
-from theanoguard._provenance.places import printable, source_text
+from theanoguard._provenance.places import printable, source_text, text_width
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.report import render_text
 from theanoguard.log.event_log import LogEntry, header_json, read_logs
@@ -232,8 +232,17 @@ def render_header(key, header):
         "config": _settings(environment["config"]),
         "mode": _settings(header["mode"]),
     }
-    lines = [f"Under {key}:", *(f"  {name:<8}  {row}" for name, row in rows.items() if row)]
-    return "\n".join(printable(line) for line in lines)
+    lines = [f"Under {key}:"]
+    for name, row in rows.items():
+        lines += textwrap.wrap(
+            printable(row),
+            text_width(),
+            initial_indent=f"  {name:<8}  ",
+            subsequent_indent=" " * 12,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return "\n".join(lines)
 
 
 def _settings(settings):
