@@ -89,6 +89,21 @@ def test_the_audit_agrees(guard):
             assert trip(fn, -ONES).kind == "nan"
 
 
+def test_ctrl_c_is_not_judged(guard, monkeypatch):
+    """Numba's code ends and raises a SystemError, whose cause is the KeyboardInterrupt."""
+    x, w = pt.dvector("x"), pytensor.shared(np.ones(3))
+    fn = pytensor.function([x], [], updates={w: w + pt.log(x)}, mode=guard())
+
+    def interrupted(self, values):
+        raise SystemError from KeyboardInterrupt()
+
+    monkeypatch.setattr(type(fn.vm.guard), "call", interrupted)
+    monkeypatch.setattr(type(fn.vm.guard), "second_run", None)
+    with pytest.raises(KeyboardInterrupt):
+        fn(-ONES)
+    np.testing.assert_array_equal(w.get_value(), ONES)
+
+
 def test_what_a_loop_gives_is_not_read_again(guard):
     x = pt.tensor("x", dtype="float64", shape=(3,))
     states = pytensor.scan(

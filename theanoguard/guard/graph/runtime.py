@@ -229,6 +229,8 @@ class JittedRuntime(Reporter):
         """
         values = self.values_before()
         self.put_back()
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Numba wraps it when its code has ended
+            raise error.__cause__
         acting, self.acting = self.acting, False
         if acting:
             raise error
