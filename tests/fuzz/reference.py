@@ -26,6 +26,7 @@ import pytensor
 import pytensor.scalar as ps
 import scipy.sparse
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
@@ -618,7 +619,7 @@ class Reference:
         """Return what runs a node as the backend compiles it, without a guard."""
         key = "backend", node
         if key not in self.kernels:
-            outer = [v.clone() for v in node.inputs if not isinstance(v, Constant)]
+            outer = [v.type() for v in node.inputs if not isinstance(v, Constant)]
             given = iter(outer)
             own = Apply(
                 node.op,
@@ -631,7 +632,11 @@ class Reference:
                 for v in outer
             ]
             mode = Mode(self.backend, None)
-            fn = pytensor.function(specs, own.outputs, mode=mode, on_unused_input="ignore")
+            # (PyTensor 3.0's `function` refuses an operation that overwrites its operand.)
+            maker = FunctionMaker(
+                specs, own.outputs, mode, accept_inplace=True, on_unused_input="ignore"
+            )
+            fn = maker.create()
             fn.trust_input = True
             places = [i for i, v in enumerate(node.inputs) if not isinstance(v, Constant)]
             self.kernels[key] = lambda ins: [

@@ -447,3 +447,14 @@ def test_one_piece_is_judged_by_the_element():
     event = trip(fn, np.array([[-1.0, 1.0], [1.0, 1.0]]), kept)
     assert (event.kind, event.n_bad) == ("nan", 1)
     assert event.first_index in [(0,), (0, 0)]  # (PyTensor 3.0 does not fuse the maximum)
+
+
+def test_a_draw_beside_what_is_big_on_purpose():
+    """A random generator holds no numbers: the guard learns nothing of it."""
+    y, rng = pt.dvector("y"), pytensor.shared(np.random.default_rng(1), name="rng")
+    new, draw = pt.random.gamma(abs(y) + 0.5, rng=rng).owner.outputs
+    mode = GuardMode(**ALL, backend="numba")
+    masked = pt.switch(y > 0, y, -1e30)
+    f = pytensor.function([y], [masked.sum(), draw], updates={rng: new}, mode=mode)
+    for _ in range(2):
+        assert f(np.full(3, -1.0))[0] == -3e30

@@ -118,3 +118,11 @@ def test_a_row_that_is_infinite_on_purpose():
         f(WORDS)
     assert np.isneginf(variable.get_value()[WORDS]).all()
     assert trip(guarded([words], variable[words] * 2), WORDS).role == "shared"
+
+
+def test_every_infinity_counts_where_it_is_asked_for():
+    words, variable = pt.lvector("words"), table()
+    updates = {variable: pt.set_subtensor(variable[words], 1.0)}
+    f = guarded([words], [], updates, inf_is_error="any")
+    touched(variable)[20] = np.inf
+    assert trip(f, WORDS).role == "shared"

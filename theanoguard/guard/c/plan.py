@@ -280,7 +280,7 @@ class WatchPlan(GraphPlan):
 
     def _read_in_part(self):
         """Return the shared variables that need not be read in full, and what touches them."""
-        if self.is_inner or self.policy.by_result:
+        if self.is_inner or self.policy.by_result or self.policy.anywhere:
             return {}
         return {
             variable: touches

@@ -150,7 +150,7 @@ def _(op: Dot, big):
 
 
 def _may_be_big(variable):
-    return variable.type.dtype in ("float32", "float64")
+    return getattr(variable.type, "dtype", None) in ("float32", "float64")
 
 
 def _is_big_array(variable, limit):

@@ -164,7 +164,7 @@ class SignPlan(GraphPlan):
         }
 
     def _read_in_part(self):
-        if self.around is not None or self.policy.by_result:
+        if self.around is not None or self.policy.by_result or self.policy.anywhere:
             return {}
         return {
             v: touches
