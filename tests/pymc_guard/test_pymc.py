@@ -393,6 +393,11 @@ def normal_without_transform():
     pm.Normal("y", 0, pm.Normal("x"), observed=[1.0, 2.0])
 
 
+def zero_inflated():
+    x = pm.Normal("x")
+    pm.ZeroInflatedPoisson("y", pm.math.sigmoid(x), 2.0, observed=[0, 1])
+
+
 @needs_pymc
 @pytest.mark.parametrize("backend", ["c", "numba"])
 @pytest.mark.parametrize(
@@ -402,6 +407,7 @@ def normal_without_transform():
         (root_of_normal, 0.0, "inf"),  # it is finite, and its gradient is not
         (masked_logarithm, -1.0, -np.inf),  # a rejection
         (normal_without_transform, -1.0, -np.inf),
+        (zero_inflated, -800.0, -np.inf),  # on Numba, a sign stops the program half way
     ],
 )
 def test_the_mode_raises_only_where_sampling_would_go_wrong(backend, build, x, expected):

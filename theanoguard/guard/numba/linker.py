@@ -217,12 +217,19 @@ class NumbaRuntime(JittedRuntime):
         """Look at a suspicious call again; return its results, and the error to be raised."""
         self.only_flags = not self.seen[FOUND]
         cut = self.forget()
+        if results is None and self.policy.by_result:  # what was made until now is no result
+            results, cut = self.run_plain(), False
         error = self.look(self.values_before(), results)
         if cut and error is None:  # it was stopped for a sign that meant nothing
-            self.put_back()
-            results = self.plain(*[cell[0] for cell in self.cells.values()], self.signals)
-            self.forget()
+            results = self.run_plain()
         return results, error
+
+    def run_plain(self):
+        """Run a call that was stopped once more without signs; return its results."""
+        self.put_back()
+        results = self.plain(*[cell[0] for cell in self.cells.values()], self.signals)
+        self.forget()
+        return results
 
     def forget(self):
         """Make the signals ready for the next call; return whether the call was cut short."""
