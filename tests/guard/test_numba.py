@@ -14,6 +14,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.rerun import SecondRun
 
 ONES = np.ones(3)
@@ -410,6 +411,15 @@ def test_sums_of_what_is_big_on_purpose_are_looked_at_once(combine, first, secon
     else:
         event = trip(fn, scores, kept)
         assert (event.kind, event.first_index) == ("big", first)
+
+
+def test_a_draw_is_not_asked_what_it_made_big():
+    generator = pytensor.shared(np.random.default_rng(0))
+    next_state, draw = pt.random.normal(1e30, 1.0, size=(3,), rng=generator).owner.outputs
+    node = draw.owner
+    policy = numba_guard().policy
+    assert made_big(node, 1, policy, ()) == []
+    assert made_big(next_state.owner, 0, policy, ()) == []
 
 
 @pytest.mark.parametrize("optimizer", ["fast_run", "fast_compile"])

@@ -89,7 +89,7 @@ def _made_by(op, node, made, policy, silent):
     """
     if any(v in silent or not _may_be_big(v) for v in node.inputs):
         return None
-    [output] = node.outputs
+    output = node.outputs[0]
     allowed = excused(op, [_is_big_array(v, policy.limit) for v in node.inputs])
     if allowed is None:
         return None
@@ -226,8 +226,8 @@ def _steps(op, inputs):
 
 def _is_big(variable, limit):
     """Return whether a scalar is above the limit or NaN; None for what is never big."""
-    dtype = variable.type.dtype
     if not _may_be_big(variable):
         return None
+    dtype = variable.type.dtype
     largest = ps.constant(floor_to(limit, np.dtype(dtype).type), dtype=dtype)
     return ps.invert(ps.le(ps.abs(variable), largest))
