@@ -752,7 +752,14 @@ def run_body(reference, node, ins, tainted, path, verdict, inner=None, operands=
     values = dict(zip(graph.inputs, ins, strict=True))
     marked = {v for v, outer in zip(graph.inputs, operands, strict=True) if outer in tainted}
     path = (*path, (str(node.op), None))
-    return reference.evaluate(graph, values, marked, path, verdict)
+    known = len(verdict.findings)
+    outs, marks = reference.evaluate(graph, values, marked, path, verdict)
+    one_piece = type(node.op).__name__ == "FusedElemwise"
+    if one_piece and not any(reference.rules.bad(a).any() for v in outs for a in arrays_in(v)):
+        for finding in verdict.findings[known:]:  # it shows nowhere
+            finding.possible = finding.possible | finding.certain
+            finding.certain = np.zeros_like(finding.certain)
+    return outs, marks
 
 
 def run_branch(reference, node, ins, tainted, path, verdict):
