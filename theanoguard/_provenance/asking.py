@@ -25,12 +25,12 @@ def lookup(fgraph, variable):
         The graph; without a tracker (a copy of a function, an inner graph) the variable's own
         tags are read.
     variable : Variable or Apply
-        A variable of the graph, or a node, which stands for its first output.
+        A variable of the graph.  A node means its first output.
 
     Returns
     -------
     Provenance
-        Without a record, what PyTensor's own stack trace tells.
+        If no tracker recorded the variable, it is read from PyTensor's own stack trace.
     """
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
@@ -45,15 +45,15 @@ def lookup(fgraph, variable):
         return origin.tracker.lookup(origin.variable)
     if isinstance(origin, Provenance):
         return origin
-    # An empty tracker knows only what stands on the variable itself.
+    # An empty tracker reads only the tags of the variable itself.
     return (tracker or ProvenanceTracker()).lookup(variable)
 
 
 def lookup_inner(op, fgraph, variable):
     """Provenance of a variable of the linked inner graph of an op.
 
-    In PyTensor 3.3 the graph that is linked is thawed from the op's frozen one, and only the
-    latter remembers anything.
+    PyTensor 3.3 links a thawed copy of the op's frozen graph.  Only the frozen graph has a record
+    of where its variables came from.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def lookup_inner(op, fgraph, variable):
     if not isinstance(variable, Variable):
         variable = variable.outputs[0]
     found = lookup(fgraph, variable)
-    held_graph = getattr(op, "fgraph", fgraph)  # (a LazyIfElse has those of its branches)
+    held_graph = getattr(op, "fgraph", fgraph)  # (a LazyIfElse has one graph per branch)
     if found.source is not None or fgraph is held_graph:
         return found
     seen = set()
@@ -112,7 +112,7 @@ def inner_input(op, fgraph, position):
 
 
 class ProvenanceMap(Mapping):
-    """Provenance of every node and variable of one graph, worked out when asked for.
+    """Provenance of every node and variable of one graph, computed on first access.
 
     Parameters
     ----------
@@ -143,8 +143,8 @@ def provenance(fn):
     Parameters
     ----------
     fn : Function or FunctionGraph
-        A function compiled inside :func:`track_provenance` or under a guard.  For any other,
-        what PyTensor's own stack traces tell.
+        A function compiled inside :func:`track_provenance` or under a guard.  For any other
+        function, the provenance is read from PyTensor's own stack traces.
 
     Returns
     -------

@@ -1,10 +1,10 @@
 """Which forward node a node made by ``grad`` belongs to.
 
-``grad`` leaves no note of it; the hooks of :mod:`theanoguard._pytensor.recording` do.  Where there
-is none, or the graph has several gradients, they are built again: ``grad`` asks each forward node's
-Op for its pull-back, and that is a function: asked again with the same variables it builds the same
-nodes.  So the pull-backs are asked again, from the cost backwards, and what they build is looked up
-among the nodes that are there.
+``grad`` does not record this, but the hooks of :mod:`theanoguard._pytensor.recording` do.  If the
+hooks recorded nothing, or if the graph has several gradients, the gradients are built a second
+time.  ``grad`` calls the pull-back of each forward node's Op.  A pull-back that is called again
+with the same variables builds the same nodes.  So every pull-back is called again, from the cost
+backwards, and the nodes that it builds are looked up among the nodes of the graph.
 """
 
 import logging
@@ -21,8 +21,8 @@ from theanoguard._provenance.source import differentiated
 
 logger = logging.getLogger("theanoguard")
 
-# Functions of pytensor/gradient.py that stand on the stack while a gradient is built.  Others
-# there (`disconnected_grad`, `grad_clip`) make nodes of the forward graph.
+# Functions of pytensor/gradient.py that are on the stack while a gradient is built.  The other
+# functions of that file (`disconnected_grad`, `grad_clip`) make nodes of the forward graph.
 _BUILDING = {"_float_ones_like", "access_term_cache", "access_grad_cache", "_populate_grad_dict"}
 
 
@@ -47,7 +47,7 @@ def gradient_frame(traces):
 
 
 class Gradients:
-    """The nodes of a graph that ``grad`` made, and what they belong to.
+    """The nodes of a graph that ``grad`` made, each with its cost and its forward node.
 
     Parameters
     ----------
@@ -71,11 +71,11 @@ class Gradients:
         self._built_again = None
 
     def costs(self):
-        """What gradients were taken of."""
+        """The variables that were differentiated."""
         return list(dict.fromkeys(self._original[seed][0] for seed in self._seeds))
 
     def owner_of(self, node):
-        """What a node that ``grad`` made belongs to.
+        """Find the cost and the forward variable of a node that ``grad`` made.
 
         Parameters
         ----------
@@ -85,9 +85,10 @@ class Gradients:
         Returns
         -------
         tuple or None
-            Three variables: the cost; that with which its gradient begins; and the output of
-            the forward node, or the variable whose gradient it sums up, None where it could not be
-            found.  None where not even the cost is known.
+            Three variables: the cost; the variable with which the gradient of the cost begins; and
+            the output of the forward node.  If the node only sums up the gradient of a variable,
+            the third is that variable; it is None if it could not be found.  The result is None if
+            not even the cost is known.
         """
         if not self._seeds:
             return None
@@ -104,7 +105,7 @@ class Gradients:
         return self._built_again.owner_of(node)
 
     def _by_trace(self):
-        """Return the variables of the graph by the number of their trace, if no other has it."""
+        """Map the number of a trace to its variable; None if several variables have it."""
         found = {}
         leaves = {v for read in self._original.values() for v in read if v.owner is None}
         for v in (*leaves, *(node.outputs[0] for node in self._original)):
@@ -122,7 +123,7 @@ def _serial(variable, traces):
 
 
 class _BuiltAgain:
-    """The gradients of a graph, found by asking all pull-backs again.
+    """The gradients of a graph, found by calling all pull-backs again.
 
     Parameters
     ----------
@@ -130,22 +131,23 @@ class _BuiltAgain:
     stacks : dict of Apply to list
         The stack traces of each node.
     frames : dict of Apply to str or None
-        What :func:`gradient_frame` gives for them.
+        The result of :func:`gradient_frame` for each node.
     seeds : list of Apply
-        With which gradients begin.
+        The nodes with which the gradients begin.
     """
 
     def __init__(self, original, stacks, frames, seeds):
         self._frames = frames
         self._clones, self._originals = copy_of(original)
         self._owners = {}
-        # (op, inputs) -> equal nodes that grad made, to find again what a pull-back builds; the
-        # first of them stands for all.
+        # (op, inputs) -> the equal nodes that grad made.  A node that a pull-back builds is looked
+        # up here.  The first of the equal nodes represents them all.
         self._table = {}
         self._first = {}
         self._clients = {}
         for node, clone in self._clones.items():
-            # Some nodes get no stack trace at all (`ScalarFromTensor`): they may be grad's.
+            # PyTensor gives some nodes (`ScalarFromTensor`) no stack trace.  grad may have made
+            # them, so they are kept.
             if frames[node] is None and stacks[node]:
                 continue
             equal = self._table.setdefault(self._key(clone.op, clone.inputs), [])
@@ -158,7 +160,7 @@ class _BuiltAgain:
                 self._follow(self._clones[node])
 
     def owner_of(self, node):
-        """Return what :meth:`Gradients.owner_of` does."""
+        """Return the same as :meth:`Gradients.owner_of`."""
         found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
         return found and tuple(v if v is None else self._original(v) for v in found)
 
@@ -172,7 +174,7 @@ class _BuiltAgain:
         )
 
     def _nearest(self, clone):
-        """Cost of a node that no repeated pull-back built: that of what it is computed from."""
+        """For a node that no repeated pull-back built, the cost of the nodes that it reads."""
         seen, todo = set(), [clone]
         while todo:
             node = todo.pop()
@@ -188,7 +190,7 @@ class _BuiltAgain:
         return None
 
     def _follow(self, seed_node):
-        """Ask the pull-backs again, from the cost that a seed belongs to."""
+        """Call the pull-backs again, beginning with the cost of one seed."""
         cost, seed = seed_node.inputs[0], self._first[seed_node.outputs[0]]
         self._owners[seed_node] = (cost, seed, cost)
         terms = {cost: [seed]}
@@ -205,7 +207,10 @@ class _BuiltAgain:
                 self._sum(own, v, cost, seed)
 
     def _pull_back(self, node, gradients, cost, seed):
-        """Terms of the gradient by each input: those in the graph, else those built anew."""
+        """The term that a node adds to the gradient of each input.
+
+        A term that the graph contains is returned as the graph's own variable.
+        """
         inputs = list(node.inputs)
         owner = (cost, seed, node.outputs[0])
         matched = {}
@@ -216,7 +221,7 @@ class _BuiltAgain:
                 gradients[i] = self._match(gradient.astype(output.type.dtype), owner, matched)
         try:
             terms = node.op.pullback(inputs, node.outputs, gradients)
-        except Exception as error:  # an Op of the user's may do anything the second time
+        except Exception as error:  # a user-defined Op may fail when it is called a second time
             logger.debug("the pull-back of %s could not be repeated: %s", node.op, error)
             return [None] * len(inputs)
         return [
@@ -227,7 +232,7 @@ class _BuiltAgain:
         ]
 
     def _match(self, variable, owner, matched):
-        """The variable of the graph that equals one built anew, or this itself."""
+        """The variable of the graph that equals a newly built one, else the new one."""
         todo = [variable]
         while todo:
             v = todo[-1]
@@ -253,11 +258,11 @@ class _BuiltAgain:
         return matched.get(variable, variable)
 
     def _sum(self, terms, variable, cost, seed):
-        """Follow the additions that join the terms of the gradient by one variable."""
+        """Follow the additions that sum up the gradient of one variable."""
         known = [t for t in terms or () if t is not None]
         if not known:
             return None
-        # What no addition reads is no term of this graph's.
+        # A term that no node reads does not belong to this graph.
         total = next((t for t in known if t in self._clients), known[0])
         for _ in range(len(known) - 1):
             for node in self._clients.get(total, ()):
@@ -278,9 +283,9 @@ def _is_scalar_op(op, scalar_type):
 
 
 def copy_of(original):
-    """Rebuild a graph as it was; return the maps node -> copy and back.
+    """Rebuild a graph as it was before rewriting; return the maps node -> copy and copy -> node.
 
-    The nodes themselves have been changed by rewriting since.
+    Copies are needed because rewriting has changed the nodes themselves.
     """
     clones, variables = {}, {}
     todo = list(original)

@@ -1,4 +1,4 @@
-"""Tracking under any mode: what is replaced in PyTensor for a while."""
+"""Track provenance under any mode, by temporary patches of PyTensor."""
 
 from contextlib import contextmanager
 
@@ -9,8 +9,8 @@ from theanoguard._patching import Patch, applied
 from theanoguard._provenance.tracker import attach, leave_origins, tracker_of
 from theanoguard._pytensor import recording
 
-# Frames kept per variable inside `track_provenance`; PyTensor's own limit of 8 may be used up
-# by the frames of `grad`.
+# Frames kept per variable inside `track_provenance`.  With PyTensor's own limit of 8 frames, the
+# frames of `grad` may leave no place for the user's line.
 _TRACE_LIMIT = 48
 
 
@@ -26,12 +26,12 @@ def _tracked_rewrite(rewrite):
     return tracked
 
 
-# What is replaced while provenance is tracked.
+# The patches that are active while provenance is tracked.
 _PATCHES = [Patch(GraphRewriter, "rewrite", _tracked_rewrite), *recording.HOOKS]
 
 
 def watch_rewriting():
-    """Track whatever graph is rewritten inside the block, and keep the tags of inner graphs."""
+    """Track every graph that is rewritten inside the block, and keep the tags of inner graphs."""
     return applied(_PATCHES)
 
 
@@ -42,8 +42,8 @@ def track_provenance():
     A graph that is *built* inside also keeps longer stack traces, so that a gradient through a
     deep graph keeps the user's line.
 
-    While it is active, in any thread, ``GraphRewriter.rewrite`` is replaced, and the recording
-    hooks are in place; on leaving the outermost one what was there before is put back.
+    While the block is active, in any thread, ``GraphRewriter.rewrite`` is replaced and the
+    recording hooks are installed.  Leaving the outermost block restores the original functions.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What the variables of a graph as it was built are called, and where they were built."""
+"""The names of the variables of the user's graph, and the lines that built them."""
 
 import re
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from theanoguard._provenance.source import (
 )
 from theanoguard._pytensor.files import is_between
 
-# What the user writes for an operation whose class or name is another.
+# How the user writes an operation whose class or name in PyTensor differs.
 _WRITTEN = {
     "astype": {"cast"},
     "digamma": {"psi"},
@@ -40,7 +40,7 @@ _WRITTEN = {
     "acos": {"arccos"},
 }
 
-# Functions that return a variable without an owner.
+# Functions that return a variable without an owner node.
 _CONSTRUCTORS = re.compile(
     r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data"
 )
@@ -64,7 +64,7 @@ def operation_of(op):
 
 
 def applies(written, op):
-    """Return whether an op is what the user's code calls `written`.
+    """Return whether `written`, the name in the user's code, means this op.
 
     Examples
     --------
@@ -77,7 +77,7 @@ def applies(written, op):
 
 
 def is_written(written, name):
-    """Return whether the operation called `name` is what the user's code calls `written`.
+    """Return whether `written`, the name in the user's code, means the operation `name`.
 
     Examples
     --------
@@ -90,12 +90,12 @@ def is_written(written, name):
 
 @dataclass(frozen=True)
 class Designation:
-    """What a variable of the user's graph is called.
+    """The name and the expression of a variable of the user's graph.
 
     Parameters
     ----------
     name : str or None
-        Its own name, or what the user's code assigns it to.
+        The variable's own name, or the name that the user's code assigns it to.
     expression : str or None
         The expression that gives its value.
     operands : tuple of str
@@ -129,7 +129,7 @@ def given_name(variable):
 
 
 class Designations:
-    """What the variables of one graph are called.
+    """The names and expressions of the variables of one graph.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ class Designations:
         self._found = {}
 
     def clients(self, variable):
-        """Return the nodes that read a variable, with the position at which they do."""
+        """Return the nodes that read a variable, each with the position of that input."""
         return self._clients.get(variable, ())
 
     def of(self, variable):
@@ -174,7 +174,7 @@ class Designations:
         return Designation(name or self._as_operand(variable, _IDENTIFIER) or variable.name)
 
     def _of_several(self, variable, targets, entry):
-        """Return which of several targets a leaf is, if all of them are in the graph."""
+        """Return which of several assignment targets a leaf is, if all are in the graph."""
         made = {
             v
             for v in self._clients
@@ -184,14 +184,14 @@ class Designations:
         return targets[ordered.index(variable)] if len(ordered) == len(targets) else None
 
     def _as_operand(self, variable, pattern):
-        """Return what an operation that reads a leaf calls it."""
+        """Return how the source of an operation that reads a leaf writes it."""
         for node, position in self.clients(variable):
             entries = user_entries(node.outputs[0])
             found = expression_at(entries[0]) if entries else None
             if found is None or not found.operands:
                 continue
             if not applies(found.op, node.op):
-                # (what makes an operand fit its partner stands on the same line)
+                # (the DimShuffle that makes an operand broadcast was built by the same line)
                 if isinstance(node.op, DimShuffle) and _is_implicit(node, found):
                     text = self._as_operand(node.outputs[0], pattern)
                     if text is not None:
@@ -215,19 +215,19 @@ class Designations:
         return Designation(given or name, found.text, found.operands)
 
     def is_result(self, variable, found, entry):
-        """Return whether a variable is the value of an expression, and no step on the way."""
+        """Return whether a variable is the value of an expression, not an intermediate step."""
         if applies(found.op, variable.owner.op):
             return True
         if variable.owner not in self.original:
-            return False  # a part of what an operation computes inside, as of softmax
+            return False  # an internal step of an operation, for example of softmax
         if any(is_between(e[0]) for t in stack_traces(variable) for e in t):
-            return False  # (of a function of PyMC, the line of its call says nothing of the steps)
-        # (what reads it without a trace may be a part of the same call)
+            return False  # (the line that calls a function of PyMC does not describe its steps)
+        # (a reader without a stack trace may be part of the same call)
         readers = [user_entries(node.outputs[0]) for node, _ in self.clients(variable)]
         return all(own and own[0] is not entry for own in readers)
 
     def behind(self, variable):
-        """Return what a variable was made from to fit its partner in a broadcast."""
+        """Return the variable that was reshaped into this one for a broadcast."""
         while (node := variable.owner) is not None and isinstance(node.op, DimShuffle):
             entries = user_entries(variable)
             found = expression_at(entries[0]) if entries else None
@@ -241,11 +241,11 @@ class Designations:
         return variable
 
     def place(self, variable):
-        """Return the line that built a variable, with its pass of the loop around it."""
+        """Return the line that built a variable, with the iteration of the loop around it."""
         line = source_place(variable)
         if line is None or variable.owner is None or gradient_frame(stack_traces(variable)):
             return line
-        # (the loop is told by its line alone, so it is one of the same file)
+        # (a loop is reported by line number only, so it has to be in the same file)
         entries = [e for e in user_entries(variable)[:MAX_FRAMES] if e[0] == line.file]
         loop = next((at for e in entries if (at := loop_of(e)) is not None), None)
         if loop is None:

@@ -1,8 +1,8 @@
 """The expression of the user's source that built a variable: its place, text and name.
 
-The recorded instruction (:mod:`~theanoguard._pytensor.recording`) leads to a node of the syntax
-tree, by :mod:`executing`.  From there the text of the expression, the variable that it is assigned
-to, and its operands are read.
+:mod:`~theanoguard._pytensor.recording` records the instruction that was running.  :mod:`executing`
+finds its node in the syntax tree.  That node gives the text of the expression, the variable that it
+is assigned to, and its operands.
 """
 
 import ast
@@ -32,13 +32,13 @@ class Expression:
     Parameters
     ----------
     text : str
-        Its source without the names of modules, on one line.
+        Its source on one line, without module prefixes such as ``pt.``.
     op : str or None
         Name of the operation or function that it applies.
     operands : tuple of str
         The text of its operands, in the order in which they are written.
     column, end_column : int
-        Where it begins and ends in its first line, from 0; it may end on a later line.
+        Where it begins in its first line and ends in its last, from 0.
     node : ast.AST
     """
 
@@ -59,13 +59,13 @@ def expression_at(entry):
     Parameters
     ----------
     entry : tuple
-        Of a stack trace.
+        An entry of a stack trace.
 
     Returns
     -------
     Expression or None
-        None for an entry that was not recorded by us, and where the source is not at hand or has
-        changed since.
+        None if the entry has no recorded instruction, or if the source is missing or has changed
+        since.
     """
     code = getattr(entry, "code", None)
     if code is None:
@@ -74,7 +74,7 @@ def expression_at(entry):
     if key not in _found:
         if len(_found) > 20_000:
             _found.clear()
-        _found[key] = (code, _find(entry))  # (which keeps the code, and so its identity)
+        _found[key] = (code, _find(entry))  # (a reference to the code keeps its id valid)
     return _found[key][1]
 
 
@@ -142,7 +142,7 @@ _MODULES: dict[int, tuple[Any, set[str]]] = {}
 
 
 def _modules(node):
-    """Return the names that the module of a node has imported modules under."""
+    """Return the names under which the source file of a node imports modules."""
     root = node
     while getattr(root, "parent", None) is not None:
         root = root.parent
@@ -196,7 +196,7 @@ class _WithoutModules(ast.NodeVisitor):
 
 
 def _text(source, node):
-    """Return the source of a node on one line, without the modules that functions come from."""
+    """Return the source of a node on one line, without module prefixes such as ``pt.``."""
     if isinstance(node, ast.AugAssign):
         sign = ast.unparse(ast.BinOp(ast.Name("a"), node.op, ast.Name("b")))[2:-2]
         return f"{_text(source, node.target)} {sign} {_text(source, node.value)}"
@@ -214,7 +214,7 @@ def _text(source, node):
         if next_line is not None:
             dot = lines[next_line - 1].index(b".", next_column)
             line, column = next_line, dot + 1
-            kept.append(b"\0")  # nothing stands between a module and what is taken from it
+            kept.append(b"\0")  # marks a removed module, to join the text around it below
     text = b"\n".join(kept).decode(errors="replace").replace("\n\0\n", "").replace("\0\n", "")
     return tidy(text)
 
@@ -237,14 +237,15 @@ def tidy(text):
 
 @dataclass(frozen=True)
 class Binding:
-    """What the value of an expression is bound to.
+    """The assignment target of an expression's value.
 
     Parameters
     ----------
     name : str
-        ``p``, ``self.h``, ``cache["z"]``; one of several targets where they were counted.
+        ``p``, ``self.h`` or ``cache["z"]``.  If several values are unpacked and the position of
+        this one is known, its target.
     targets : tuple of str
-        All of them where several values are unpacked and it is not known which one this is.
+        All targets, if several values are unpacked and the position of this one is unknown.
     """
 
     name: str | None
@@ -252,14 +253,15 @@ class Binding:
 
 
 def binding_of(entries, output=0, n_outputs=1):
-    """Return what the value built under a stack of frames is assigned to.
+    """Return the target that the value built under a stack of frames is assigned to.
 
     Parameters
     ----------
     entries : sequence of tuple
-        The user's frames, innermost first, as far as each was called by the next one directly.
+        The user's frames, innermost first, up to the first one that the next frame did not call
+        directly.
     output, n_outputs : int
-        Which of the outputs of an operation the value is.
+        The value's position among the outputs of its operation, and how many outputs there are.
 
     Returns
     -------
@@ -277,7 +279,7 @@ def binding_of(entries, output=0, n_outputs=1):
 
 
 def _bound(node, index):
-    """Return the binding of a node's value, its position, and whether the caller gets it."""
+    """Return the binding of a node's value, its position, and whether it is returned."""
     if isinstance(node, ast.AugAssign):
         return Binding(ast.unparse(node.target)), None, False
     while True:

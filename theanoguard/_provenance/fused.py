@@ -1,4 +1,4 @@
-"""Fused nodes: what each node of their inner graph was before."""
+"""Match each node inside a fused node with the node that it was before the fusion."""
 
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
@@ -6,7 +6,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._pytensor import FinalizedOpFromGraph
 
-# From an array without dimensions to a number, and back.
+# Conversions between a 0-d array and a scalar.
 BETWEEN = (ScalarFromTensor, TensorFromScalar)
 
 
@@ -26,16 +26,16 @@ def fused_graph(node):
 
 
 def _ops_of(node):
-    """The operation of a node, and what it applies to each element."""
+    """The op of a node, and the scalar op that it applies to each element."""
     composite = None if isinstance(node.op, CAReduce) else composite_of(node)
     return (node.op,) if composite is None else (node.op, composite)
 
 
 def mirror(inner, cursor, pairs):
-    """Pair the nodes of a fused node's inner graph with those it was fused from.
+    """Pair the nodes of a fused node's inner graph with the nodes it was fused from.
 
-    A cursor is (variable, environment): inside an older Composite the environment says what
-    its inner inputs stand for.  `pairs` receives ``inner node -> (holder, node, variable)``,
+    A cursor is (variable, environment).  Inside an older Composite, the environment maps its inner
+    inputs to the variables outside.  `pairs` receives ``inner node -> (holder, node, variable)``,
     where `holder` is the node of the older Composite or None.
     """
     todo = [(inner, cursor, None)]
@@ -66,7 +66,7 @@ def mirror(inner, cursor, pairs):
         if inner.owner.op not in (op, scalar_op):
             continue
         pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
-        # What a reduction has gathered so far comes first, and was no variable before.
+        # The first operand is the reduction's running result.  It was not a variable before.
         gathers = isinstance(op, CAReduce) and inner.owner.op == scalar_op
         inputs = inner.owner.inputs[gathers:]
         for i, o in zip(inputs, variable.owner.inputs, strict=True):

@@ -8,9 +8,9 @@ MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
 
 
 def text_width():
-    """Return how many columns a text may take: those of the terminal, from 60 to 120.
+    """Return how many columns a text may take: the terminal's width, at least 60, at most 120.
 
-    Where there is no terminal it is 96; the environment variable ``COLUMNS`` says otherwise.
+    Without a terminal it is 96.  The environment variable ``COLUMNS`` overrides both.
     """
     columns = shutil.get_terminal_size((USUAL_WIDTH, 24)).columns
     return min(max(columns, MIN_WIDTH), MAX_WIDTH)
@@ -27,8 +27,8 @@ _PLAIN = str.maketrans("└├│─", "`||-")
 def encodable(text, stream):
     """Return text as a stream can write it, such as a terminal that is not in UTF-8.
 
-    Lines of a tree become plain characters, and other characters that the stream's encoding lacks
-    are written as Python escapes them.
+    The lines of a tree become ASCII characters.  Other characters that the stream cannot encode
+    become Python escapes.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def short_file(file):
     """
     try:
         relative = os.path.relpath(file)
-    except (ValueError, OSError):  # on another drive; the directory is gone
+    except (ValueError, OSError):  # on another drive, or the working directory was deleted
         return file
     return file if relative.startswith("..") or not os.path.isabs(file) else relative
 
@@ -67,7 +67,7 @@ def place_text(source, column=True):
     ----------
     source : SourceLine
     column : bool
-        Whether the column belongs to it.
+        Whether to include the column.
 
     Examples
     --------
@@ -93,14 +93,14 @@ def source_text(source):
 
 
 def source_lines(source, width=USUAL_WIDTH, link=lambda place, file: place):
-    """Return a place as lines: where it is, the text, carets below it, and what called it.
+    """Return a place as lines: file and line, the text, carets below it, and the callers.
 
     Parameters
     ----------
     source : SourceLine
     width : int
     link : callable
-        ``link(place, file)`` returns the text of the place; a terminal can show it as a link.
+        ``link(place, file)`` returns the text of the place, for example as a terminal link.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def _cut(text, width):
 
 
 def _cut_around(text, start, end, width):
-    """Return as much of a text as fits, with its marked part, and where that then stands."""
+    """Return as much of a text as fits, with its marked part, and where that part now is."""
     if len(text) <= width:
         return text, start, end
     if end <= width - 3:

@@ -1,4 +1,4 @@
-"""What is known of where one variable came from."""
+"""Records of where one variable came from."""
 
 from dataclasses import dataclass, field
 
@@ -7,18 +7,18 @@ from theanoguard._provenance.source import SourceLine
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """One rewrite on the way back from a compiled node to the user's node.
+    """One rewrite between the user's node and a compiled node.
 
     Parameters
     ----------
     reason : str
         Name of the rewrite.
     op : str
-        The operation that was there before, or the variable where there was none.
+        The operation before the rewrite, or the variable if it was not computed.
     name : str or None
-        Name of the variable that was there before.
+        Name of the variable before the rewrite.
     source : SourceLine or None
-        The user's line on the stack trace of that variable, where it had one.
+        The user's line in the stack trace of that variable, if it had one.
     """
 
     reason: str
@@ -32,15 +32,15 @@ class RewriteStep:
 
 @dataclass(frozen=True)
 class Backward:
-    """What a node made by ``grad`` belongs to.
+    """The cost and the forward node that a node made by ``grad`` belongs to.
 
     Parameters
     ----------
     cost : str or None
-        Name of the cost, or its operation where it has no name; None where it is not known.
+        Name of the cost, or its operation if it has no name; None if the cost is not known.
     forward : str or None
-        Operation of the forward node that this node differentiates; None if it only sums up
-        the gradient by an input of the graph, or if the forward node could not be found.
+        Operation of the forward node that this node differentiates.  None if this node only sums
+        up the gradient of an input of the graph, or if the forward node could not be found.
     forward_name : str or None
         Name of the forward node's output, or of that input.
     forward_source : SourceLine or None
@@ -64,37 +64,37 @@ class Provenance:
     ----------
     source : SourceLine or None
         The user's line that made the node from which this one was rewritten.  For a node made
-        by ``grad`` the line that called it.
+        by ``grad``, the line that called ``grad``.
     own_source : bool
-        Whether `source` is the line of that very node or, as PyTensor left no stack trace on
-        it, that of its nearest neighbour in the user's graph.
+        True if `source` is the line of that very node.  False if PyTensor left no stack trace on
+        it, and `source` is the line of its nearest neighbour in the user's graph.
     name : str or None
-        Name of the variable, or of the nearest variable of the user's graph that has one: that
-        which the user gave it, else that which the user's code assigns it to.
+        Name of the variable, or of the nearest variable of the user's graph that has one: the
+        name that the user gave it, else the name that the user's code assigns it to.
     own_name : bool
-        Whether `name` is the name of this variable, or of one that it equals, and not only of the
-        nearest one.
+        True if `name` belongs to this variable or to one with an equal value.  False if it
+        belongs only to the nearest variable.
     expression : str or None
-        The expression of the user's code that gives this value, where the variable equals one of
+        The expression of the user's code that gives this value, if the variable equals one of
         the user's graph.
     operands : tuple of str
         The operands in that expression, as they are written there.
     candidates : tuple of SourceLine
-        Where the line is not known for certain: all lines that it may be, `source` among them.
+        If the line is not certain, all possible lines, including `source`.
     op : str or None
         The operation of the user's node; None for an input or a constant.
     history : tuple of RewriteStep
         The rewrites, latest first.
     merged : tuple of SourceLine
-        Further lines of the user whose equal nodes were merged into this one.
+        The user's other lines whose equal nodes were merged into this one.
     inner : tuple of Provenance
         For a fused node (``Composite``, and 3.3's ``FusedElemwise``), one for each node of its
         inner graph, in the order of the graph's ``toposort()``.
     backward : Backward or None
         None for a node of the forward graph.
     ndim : int or None
-        How many dimensions has that which `name` or `expression` stands for: rewrites add some of
-        length 1.
+        Number of dimensions of the variable that `name` or `expression` describes.  The compiled
+        variable may have more, because rewrites add dimensions of length 1.
     """
 
     source: SourceLine | None

@@ -22,18 +22,18 @@ class SourceLine:
     function : str
         Name of the function that was running; ``"<module>"`` at top level.
     text : str
-        The source text of the line, stripped; empty where it cannot be found.
+        The source text of the line, stripped; empty if it cannot be found.
     cell : int or None
         In a notebook, the number of the cell.
     column : int or None
-        Column of the expression, from 1; None where only the line is known.
+        Column of the expression, from 1; None if only the line is known.
     marked : tuple of int or None
         Where the expression begins and ends in `text`.
     callers : tuple of SourceLine
-        The next lines of the user's on the stack, innermost first.
+        The user's lines that called this one, innermost first.
     loop : tuple of int or None
-        In which pass of a loop the expression was evaluated (from 1), of how many that are in the
-        graph, and the line of the loop.
+        For an expression in a Python loop: the iteration that evaluated it (from 1), how many
+        iterations are in the graph, and the line of the loop.
 
     Examples
     --------
@@ -91,14 +91,14 @@ def stack_traces(variable):
     Returns
     -------
     list of list of (file, line, function, text)
-        Empty where PyTensor left none; more than one where a rewrite joined several.
+        Empty if PyTensor left none.  More than one if a rewrite joined several.
     """
     trace = getattr(variable.tag, "trace", None) or []
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
 
 
 def forward_of(variable):
-    """What was recorded of the forward node that a variable made by ``grad`` differentiates.
+    """The record of the forward node that a variable made by ``grad`` differentiates.
 
     Parameters
     ----------
@@ -107,14 +107,14 @@ def forward_of(variable):
     Returns
     -------
     Forward or None
-        None where nothing was recorded, and for what only adds gradients up.
+        None if nothing was recorded, or if the variable only sums up gradients.
     """
     found = differentiated(stack_traces(variable))
     return None if found is None or found.is_summed else found
 
 
 def differentiated(traces):
-    """What was recorded of the forward variable whose gradient a variable belongs to, or None."""
+    """The record of the forward variable in stack traces of its gradient, or None."""
     return next((f for t in traces if (f := getattr(t, "forward", None))), None)
 
 
@@ -128,10 +128,10 @@ def user_entries(variable):
     Returns
     -------
     list of tuple
-        Innermost first.  Empty where no stack trace is left, or none of its frames is the user's.
+        Innermost first.  Empty if there is no stack trace, or if no frame is the user's.
     """
     for trace in stack_traces(variable):
-        # (an op of the user's own is built in its `make_node`, for the line that asks for it)
+        # (a user-defined op is built in its `make_node`; the line that applies it is wanted)
         found = [
             entry
             for entry in reversed([*getattr(trace, "callers", ()), *trace])
@@ -144,7 +144,7 @@ def user_entries(variable):
 
 
 def direct_entries(variable):
-    """The user's entries of a variable, as far as each called the one before it directly.
+    """The user's entries of a variable, up to the first that did not call the one before directly.
 
     Parameters
     ----------
@@ -184,8 +184,8 @@ def source_line(variable):
     Returns
     -------
     SourceLine or None
-        Without its column, which :func:`source_place` finds.  None where no stack trace is left,
-        or none of its frames is the user's.
+        The line without its column, which :func:`source_place` adds.  None if there is no stack
+        trace, or if no frame is the user's.
     """
     found = user_entries(variable)
     return _line(found[0]) if found else None
@@ -214,7 +214,7 @@ def _line(entry):
 
 
 def marked_line(entry):
-    """The line of an entry of a stack trace, with the expression marked where it is known."""
+    """The line of an entry of a stack trace, with its expression marked if that is known."""
     line, found = _line(entry), expression_at(entry)
     if found is None:
         return line

@@ -1,6 +1,6 @@
 """A feature of the ``FunctionGraph`` that records where its nodes come from.
 
-While rewriting runs it only appends to a list; everything else is worked out when it is asked.
+While rewriting runs, the feature only appends to a list.  Everything else is computed on request.
 """
 
 import re
@@ -19,8 +19,8 @@ from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import forward_of, source_line, source_place, stack_traces
 from theanoguard._pytensor.recording import thawed_variables
 
-# The tag under which a variable of a compiled graph carries its way back to its tracker.  Tags
-# are copied by every clone of a graph, which features are not.
+# The tag that links a variable of a compiled graph to its tracker.  Cloning a graph copies the tags
+# but not the features.
 ORIGIN = "theanoguard_origin"
 
 _FROZEN_TRACKER = "_theanoguard_tracker"
@@ -29,7 +29,7 @@ _IMPORT, _CHANGE, _PRUNE = range(3)
 
 
 class Origin:
-    """The way from a variable back to its tracker; becomes the bare result when pickled."""
+    """A link from a variable to its tracker; it is pickled as the variable's `Provenance`."""
 
     __slots__ = ("tracker", "variable")
 
@@ -88,7 +88,7 @@ class ProvenanceTracker(Feature):
         self._found = {}
         self._gradients = None
 
-    # Handlers: as little as possible happens here.
+    # Handlers.  They run during rewriting, so they do as little as possible.
 
     def on_attach(self, fgraph):
         if self._log or self.original:
@@ -108,12 +108,12 @@ class ProvenanceTracker(Feature):
         self._log.append((_PRUNE, node, reason, None))
 
     def clone(self):
-        # The clone of a graph has other nodes; they find the way back by their tags.
+        # The clone of a graph has other nodes.  Their tags link them to this tracker.
         return type(self)()
 
     def __reduce__(self):
-        # The log holds rewrites, which do not pickle, and the whole history of the graph.  The
-        # variables carry their results along.
+        # The log cannot be pickled: it holds rewrites and the whole history of the graph.  The
+        # tags of the variables keep their results (see `Origin`).
         return type(self), ()
 
     # Reading the log.
@@ -136,7 +136,7 @@ class ProvenanceTracker(Feature):
         pruned, self._pruned = self._pruned, []
         pending, self._pending = self._pending, []
         if isinstance(reason, tuple):
-            # A failed try is undone: `new`, what was there before, comes back.
+            # A failed replacement is undone: the variable before it, `new`, comes back.
             self._links.get(old, {}).pop(new, None)
             return
         links = self._links.setdefault(new, {})
@@ -146,7 +146,7 @@ class ProvenanceTracker(Feature):
         link.pruned += pruned
         for node, why in pending:
             if node not in self.original and why is reason:
-                # The last try counts: an in-place rewrite proposes a node again and again.
+                # Keep the last proposal: an in-place rewrite proposes a node several times.
                 self._made_for[node] = link
 
     def _link(self, variable, seen):
@@ -161,7 +161,7 @@ class ProvenanceTracker(Feature):
         return link if link is not None and link.old not in seen else None
 
     def _walk_back(self, variable):
-        """Follow the rewrites; return the steps as (reason, old) and the user's variable."""
+        """Follow the rewrites backwards; return (reason, old) steps and the user's variable."""
         steps, seen = [], {variable}
         while (link := self._link(variable, seen)) is not None:
             variable = _counterpart(variable, link)
@@ -185,8 +185,8 @@ class ProvenanceTracker(Feature):
     def equals(self, variable):
         """The variables of the graph before rewriting whose value `variable` has.
 
-        A rewrite that puts one variable in the place of another keeps the value, but for rounding;
-        what was made on the way has none that it stands for.
+        A rewrite that replaces one variable by another keeps its value, except for rounding.  An
+        intermediate variable that a rewrite made has no equal in the graph before rewriting.
 
         Parameters
         ----------
@@ -195,7 +195,7 @@ class ProvenanceTracker(Feature):
         Returns
         -------
         list of Variable
-            That which was replaced last comes first.
+            The variable that was replaced last comes first.
         """
         self._update()
         seen, todo = {variable: None}, [variable]
@@ -230,7 +230,7 @@ class ProvenanceTracker(Feature):
             chain = [user, *(old for _, old in reversed(steps)), variable]
             source, candidates = self._place(variable, equals, chain)
             backward = self._backward(user, source)
-            # The frames of `grad` may have pushed the user's out of the stack trace.
+            # The frames of `grad` may have pushed the user's frames out of the stack trace.
             source = source or (backward and backward.grad_source)
             known = self._designation(variable, equals)
             earlier = Provenance(
@@ -276,7 +276,7 @@ class ProvenanceTracker(Feature):
         return sorted(found, key=lambda v: v.owner is None or node is None or v.owner.op != node.op)
 
     def _designation(self, variable, equals):
-        """What the user calls a value: the best of what its equals are called."""
+        """The user's name and expression of a value, from the first equal that has one."""
         known = []
         for v in equals:
             earlier = _earlier(v)
@@ -294,9 +294,10 @@ class ProvenanceTracker(Feature):
         return Designation(named.name, written.expression, written.operands, ndim)
 
     def _place(self, variable, equals, chain):
-        """The line of a value and, where it is not certain, all lines that it may be."""
+        """The line of a value and, if the line is not certain, all possible lines."""
         made = self._designations()
-        # Of an operation that was moved (`exp(x)[0]` is `exp(x[0])`), the line of the operation.
+        # A rewrite may move an operation: `exp(x)[0]` becomes `exp(x[0])`.  Then the line of the
+        # operation is wanted, not the line of the whole expression.
         node, user = variable.owner, chain[0].owner
         moved = user is not None and node is not None
         moved = moved and operation_of(user.op) == operation_of(node.op)
@@ -304,7 +305,8 @@ class ProvenanceTracker(Feature):
             if not _made_by_grad(v) and (line := made.place(v)) is not None:
                 return line, ()
         if not equals and variable.owner is not None:
-            # A rewrite made it inside of what it replaces, which several lines may have built.
+            # A rewrite made it as an intermediate step.  Several lines may have built the
+            # expression that the rewrite replaced.
             places = (made.place(v) for v in self._stands_for(variable))
             lines = list(dict.fromkeys(line for line in places if line is not None))
             several = {(line.file, line.line): line for line in reversed(lines)}
@@ -316,9 +318,10 @@ class ProvenanceTracker(Feature):
         return next((line for v in chain if (line := made.place(v)) is not None), None), ()
 
     def _stands_for(self, variable):
-        """The user's variables that one stands for which a rewrite made on the way.
+        """The user's variables that an intermediate variable of a rewrite may correspond to.
 
-        Those with its operation, and among these those with its operands, if there are any.
+        Variables with the same operation and operands are preferred, then variables with the same
+        operation.  If there are none, all variables that the rewrite replaced are returned.
         """
         found = self._found.get(("stands for", variable))
         if found is not None:
@@ -335,7 +338,7 @@ class ProvenanceTracker(Feature):
         return self.original.get(node, node.inputs)
 
     def _operands(self, variables):
-        """What an operation reads, whatever its order, without what only makes operands fit."""
+        """The operands of an operation as a set, without the DimShuffles for broadcasting."""
         found = []
         for v in variables:
             while v.owner is not None and isinstance(v.owner.op, DimShuffle):
@@ -351,7 +354,7 @@ class ProvenanceTracker(Feature):
         if link is None:
             return []
         inside, todo = set(), [variable]
-        while todo:  # what is computed from the same rewrite's other nodes
+        while todo:  # collect the variables that the same rewrite made
             v = todo.pop()
             if v not in inside:
                 inside.add(v)
@@ -389,7 +392,7 @@ class ProvenanceTracker(Feature):
         return outputs, copies
 
     def costs(self):
-        """The variables of the graph before rewriting that gradients were taken of."""
+        """The variables of the graph before rewriting that were differentiated."""
         return self._known_gradients().costs()
 
     def differentiated_by(self, node):
@@ -403,7 +406,7 @@ class ProvenanceTracker(Feature):
         return self._gradients
 
     def replaced_by(self, node):
-        """The nodes of the graph before rewriting that a node stands for.
+        """The nodes of the graph before rewriting that a node replaces.
 
         Parameters
         ----------
@@ -430,16 +433,17 @@ class ProvenanceTracker(Feature):
         return list(found)
 
     def _merges(self, variables):
-        """The equal variables that were merged into one of these."""
+        """The merges of an equal variable into one of these, as (position, link)."""
         for i, v in enumerate(variables):
             for link in self._links.get(v, {}).values():
                 if _reason_name(link.reason) == "MergeOptimizer":
                     yield i, link
 
     def _forward_way(self, variable):
-        """The way back; to the forward graph where a node of it was merged with one of grad's.
+        """Follow the rewrites backwards as `_walk_back` does, but prefer the forward graph.
 
-        The pull-back of ``exp(x)`` builds ``exp(x)`` again, and either may be the one kept.
+        The pull-back of ``exp(x)`` builds ``exp(x)`` again.  PyTensor merges the two nodes and
+        keeps either of them.
         """
         steps, user = self._walk_back(variable)
         if _made_by_grad(user):
@@ -460,13 +464,16 @@ class ProvenanceTracker(Feature):
         return tuple(lines)
 
     def _nearest(self, variable, ask):
-        """Answer of ``ask(v)`` for the nearest `v` in the user's graph, what is fed first."""
+        """The result of ``ask(v)`` for the nearest `v` of the user's graph that has one.
+
+        If several are equally near, a variable that is computed from `variable` comes first.
+        """
         if ask not in self._found:
             self._found[ask] = self._spread(ask)
         return self._found[ask].get(variable)
 
     def _spread(self, ask):
-        """For every variable of the user's graph the answer of the nearest that has one."""
+        """Map each variable of the user's graph to the nearest result of `ask`."""
         clients = self._original_clients()
         everything = dict.fromkeys((*clients, *(o for n in self.original for o in n.outputs)))
         answers = {v: answer for v in everything if (answer := ask(v)) is not None}
@@ -504,7 +511,7 @@ class ProvenanceTracker(Feature):
         found = self._known_gradients().owner_of(user.owner) if known else None
         recorded = forward_of(user)
         if found is None:
-            # Begun from given gradients, as by `Lop` or in the gradient of a loop.
+            # There is no cost: `Lop` and the gradient of a loop begin with given gradients.
             line = source or self._nearest(user, _gradient_line)
             if not made_by_grad:
                 return None
@@ -518,7 +525,7 @@ class ProvenanceTracker(Feature):
             forward_source=self._designations().place(forward) if forward is not None else None,
             grad_source=source_line(seed),
         )
-        # (equal nodes of several forward nodes are one in the search above)
+        # (if equal nodes belong to several forward nodes, the search above finds only one)
         differs = recorded is not None and source_line(recorded) != backward.forward_source
         return _recorded(backward, recorded) if differs else backward
 
@@ -528,8 +535,8 @@ class ProvenanceTracker(Feature):
         if fused is None or not steps:
             return ()
         links = {output: self._link(output, {output}) for output in node.outputs}
-        # Several outputs are replaced one after the other: what an old node read from another
-        # old node may by now be read from the new one.
+        # The outputs are replaced one after the other.  An old node that read another old node may
+        # now read the new one.
         before = {}
         before.update({o: ((k.old, before), None) for o, k in links.items() if k is not None})
         pairs = {}
@@ -541,7 +548,8 @@ class ProvenanceTracker(Feature):
         for inner_node in fused.toposort():
             outer = pairs.get(inner_node)
             if outer is None:
-                # A rewrite of scalars changed the inner graph: all that is known is the whole.
+                # A rewrite of scalars changed the inner graph.  Only the provenance of the fused
+                # node as a whole is known.
                 fallback = fallback or self.lookup(steps[0][1])
                 own[inner_node] = replace(fallback, inner=(), op=str(inner_node.op))
             else:
@@ -559,7 +567,7 @@ class ProvenanceTracker(Feature):
 
 
 def _inner_variables(op):
-    """The variables that the body of an operation computes, with what is known of them."""
+    """The variables that the inner graph of an operation computes, if they have a record."""
     graph = getattr(op, "fgraph", None)
     if graph is None or isinstance(op, Elemwise):
         return []
@@ -570,7 +578,7 @@ def _inner_variables(op):
 
 
 def _earlier(variable):
-    """What an earlier tracker, or a pickle, left on a variable of the user's graph."""
+    """The provenance that an earlier tracker, or a pickle, left on a variable."""
     origin = getattr(variable.tag, ORIGIN, None)
     if isinstance(origin, Origin):
         return origin.tracker.lookup(origin.variable) if origin.variable is not variable else None
@@ -578,10 +586,10 @@ def _earlier(variable):
 
 
 def _counterpart(variable, link):
-    """The variable before the rewrite that `variable` stands for.
+    """The variable before a rewrite that corresponds to `variable`.
 
-    Where a rewrite moves an operation (``exp(x)[0]`` becomes ``exp(x[0])``), this is the
-    output of the removed node with the same operation, not what was replaced as a whole.
+    If a rewrite moves an operation (``exp(x)[0]`` becomes ``exp(x[0])``), this is the output of
+    the removed node with the same operation, not the whole expression that was replaced.
     """
     node = variable.owner
     if node is None or link.old.owner is None or link.old.owner.op == node.op:
@@ -598,7 +606,7 @@ _CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 def _reason_name(reason):
     name = reason if isinstance(reason, str) else getattr(reason, "name", None)
     name = name or getattr(reason, "__name__", None)
-    # Some rewrites are named after the representation of a class.
+    # The name of some rewrites is the repr of a class.
     return _CLASS.sub(r"\1", name) if isinstance(name, str) else type(reason).__name__
 
 
@@ -607,7 +615,7 @@ def _made_by_grad(variable):
 
 
 def _recorded(backward, forward):
-    """A :class:`Backward` with the forward node that was recorded when the gradient was built."""
+    """A copy of `backward` with the forward node recorded when the gradient was built."""
     place = source_place(forward)
     if place is None:
         return backward
@@ -629,13 +637,13 @@ def _describe(variable):
 
 
 # --------------------------------------------------------------------------------------
-# Getting in
+# Attaching the tracker
 
 
 class TrackProvenance(GraphRewriter):
     """A rewriter that changes nothing and attaches a new tracker to each graph.
 
-    Register it with a mode; it pickles with it.
+    Register it with a mode.  It is pickled together with the mode.
 
     Examples
     --------
@@ -650,7 +658,7 @@ class TrackProvenance(GraphRewriter):
         leave_origins(fgraph)
 
 
-#: What ``Mode.register`` takes: after all other rewriting the nodes are tagged.
+#: The argument for ``Mode.register``.  The high position tags the nodes after all other rewriting.
 TRACK_PROVENANCE = (TrackProvenance(), 1e6)
 
 
@@ -660,7 +668,7 @@ def tracker_of(fgraph):
 
 
 def frozen_tracker(graph):
-    """The tracker of a frozen graph that nothing has rewritten, and the stand-ins that it knows.
+    """A tracker for a frozen graph that no rewrite has changed, and its stand-in variables.
 
     Parameters
     ----------
@@ -670,7 +678,7 @@ def frozen_tracker(graph):
     -------
     ProvenanceTracker
     dict of Variable to Variable
-        As of :func:`thawed_variables`.
+        The result of :func:`thawed_variables`.
     """
     found = getattr(graph, _FROZEN_TRACKER, None)
     if found is None:
@@ -691,16 +699,16 @@ def attach(fgraph):
 
 
 def leave_origins(fgraph):
-    """Tag each computed variable with the way back to the tracker, so that clones find it.
+    """Tag each computed variable with a link to the tracker, so that clones find it.
 
-    Constants are left alone: they are shared between graphs.
+    Constants get no tag because graphs share them.
     """
     tracker = tracker_of(fgraph)
     if tracker is None:
         return
     computed = (output for node in fgraph.apply_nodes for output in node.outputs)
     for variable in (*fgraph.inputs, *computed):
-        # What has not been rewritten this time leads to the tracker of an earlier time.
+        # A variable that was not rewritten this time keeps the link to its earlier tracker.
         is_new = variable.owner is not None and variable.owner not in tracker.original
         if is_new or not hasattr(variable.tag, ORIGIN):
             setattr(variable.tag, ORIGIN, Origin(tracker, variable))
