@@ -1,4 +1,4 @@
-"""When the terminal's colours are used."""
+"""Decide whether to use the terminal's colours."""
 
 import os
 import sys
@@ -8,8 +8,8 @@ import traceback
 from theanoguard._pytensor import excepthook_file
 from theanoguard.explain import tracebacks
 
-# (variable, what it must be or None for anything, whether colours are then used); the first
-# that fits decides, as in Python's own tracebacks from 3.13 on.
+# (environment variable, its value or None for any value, whether to use colours).  The first row
+# that matches decides, as in Python's own tracebacks since 3.13.
 _WISHES = [
     ("PYTHON_COLORS", "0", False),
     ("PYTHON_COLORS", "1", True),
@@ -20,7 +20,7 @@ _WISHES = [
 
 
 def wants_color(stream):
-    """Whether text for a stream is to be coloured.
+    """Whether to colour the text for a stream.
 
     Parameters
     ----------
@@ -29,8 +29,8 @@ def wants_color(stream):
     Returns
     -------
     bool
-        Whether it is a terminal, unless the environment variables ``PYTHON_COLORS``,
-        ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR`` or ``TERM`` say otherwise.
+        Whether the stream is a terminal.  The environment variables ``PYTHON_COLORS``,
+        ``NO_COLOR`` (https://no-color.org), ``FORCE_COLOR`` and ``TERM`` override this.
 
     Examples
     --------
@@ -52,11 +52,11 @@ _PRINTING = {traceback.__file__, threading.__file__, excepthook_file, tracebacks
 
 
 def is_uncaught():
-    """Whether the caller was called by the interpreter, to print an uncaught exception.
+    """Whether the interpreter called the caller, to print an uncaught exception.
 
-    There is then no code above the caller, but for ``sys.excepthook``, PyTensor's and that of this
-    package, and that of the standard library which prints exceptions (from Python 3.13 on) and
-    starts threads.
+    In this case only these are above the caller on the stack: the ``sys.excepthook`` functions of
+    PyTensor and of this package, and the code of the standard library that prints exceptions
+    (since Python 3.13) and starts threads.
     """
     frame = sys._getframe(1).f_back
     while frame is not None and frame.f_code.co_filename in _PRINTING:

@@ -1,9 +1,9 @@
 """Follow one bad element upstream to the first operation that made it bad.
 
-A :class:`Place` is one element of one variable in one execution of a graph.  Walking
-upstream goes from an element to the elements of the operands that decide it
-(:mod:`~theanoguard.explain.regions`), into fused operations
-(:mod:`~theanoguard.explain.scalars`), and into and out of the bodies of ``Scan``,
+A :class:`Place` is one element of one variable in one execution of a graph.  A walk upstream goes
+from an element to the elements of the operands that it was computed from
+(:mod:`~theanoguard.explain.regions`).  It enters fused operations
+(:mod:`~theanoguard.explain.scalars`), and it enters and leaves the inner graphs of ``Scan``,
 ``OpFromGraph`` and ``IfElse``.
 """
 
@@ -33,15 +33,15 @@ from theanoguard.explain.scalars import (
 )
 
 MAX_STEPS = 100_000
-"""Upstream steps after which a walk gives up (a scan that hands a value on for ever)."""
+"""Largest number of steps upstream, for example through a scan that only passes a value on."""
 
 ELEMENTWISE = (Elemwise, ScalarOp)
-"""Operations that work element by element; Numba's graphs have scalar ones without an array."""
+"""Operations that work element by element.  Numba's graphs also apply scalar ops directly."""
 
 
 @dataclass(eq=False)
 class Scope:
-    """One execution of a graph: the function's own, or an inner one at a step.
+    """One execution of a graph: the function's own graph, or an inner graph at one step.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Scope:
     parent : Scope or None
         The execution that this one ran in.
     node : Apply or None
-        The node there whose inner graph this is.
+        The node of `parent` whose inner graph this is.
     step : int or None
         Iteration of a ``Scan``.
     """
@@ -66,16 +66,16 @@ class Scope:
 
     @property
     def path(self):
-        """Inner graphs entered, outermost first, as in a GuardEvent."""
+        """The inner graphs entered, outermost first, as in a GuardEvent."""
         if self.parent is None:
             return ()
-        if isinstance(self.node.op, FinalizedOpFromGraph):  # a fused node, no graph of the user's
+        if isinstance(self.node.op, FinalizedOpFromGraph):  # a rewrite made it, not the user
             return self.parent.path
         return (*self.parent.path, PathStep(str(self.node.op), self.step, self.forward_step))
 
     @property
     def forward_step(self):
-        """In the gradient of a loop, the step of the loop; None elsewhere."""
+        """In the gradient of a loop, the matching step of the loop itself; None elsewhere."""
         op = getattr(self.node, "op", None)
         if not isinstance(op, Scan) or not str(op.name).startswith("grad_of_"):
             return None
@@ -108,7 +108,7 @@ class Place:
 
     @property
     def is_leaf(self):
-        """Whether nothing in its graph computes it."""
+        """Whether no node of its graph computes it."""
         return self.variable.owner is None
 
 
@@ -120,11 +120,11 @@ class Made:
     ----------
     step : ScalarStep
     sources : dict of int to Place
-        What the positions in ``step.origins`` stand for.
+        The operand elements that the positions in ``step.origins`` refer to.
     index : tuple of int
         The element.
     bad : ndarray of bool or None
-        In a fused reduction, which of its terms are bad; `index` is then the term.
+        For a fused reduction, which of its terms are bad.  `index` is then the index of the term.
     """
 
     step: ScalarStep
@@ -140,12 +140,12 @@ class Origin:
     Parameters
     ----------
     place : Place
-        The element that is bad while all that decides it is sound, or the element of an
-        input, shared variable or constant that was bad from the start.
+        The bad element that was computed from sound elements only, or the element of an input,
+        shared variable or constant that was bad from the start.
     made : Made or None
-        Of an elementwise or fused operation, the scalar operation that made it.
+        For an elementwise or fused operation, the scalar operation that made it.
     steps : tuple of Place
-        The way from the element that was asked for up to `place`.
+        The elements followed, from the one at which the walk began up to `place`.
     """
 
     place: Place
@@ -154,7 +154,7 @@ class Origin:
 
     @property
     def made_here(self):
-        """Whether an operation made the value (else it came in from outside)."""
+        """True if an operation made the value, False if it came in from outside."""
         return not self.place.is_leaf
 
 
@@ -166,7 +166,7 @@ def find_origin(place, mask):
     place : Place
         A bad element.
     mask : callable
-        From an array to the mask of its bad elements.
+        Returns the mask of the bad elements of an array.
 
     Returns
     -------
@@ -183,13 +183,13 @@ def find_origin(place, mask):
 
 
 def bad_operand(place, mask):
-    """Return the bad element that a bad element comes from, if there is one.
+    """Return the bad operand element that a bad element was computed from, if there is one.
 
     Returns
     -------
     place : Place or None
     made : Made or None
-        The scalar operation that made the value, if it was made here by one.
+        The scalar operation that made the value, if this node made it with one.
     """
     node = place.variable.owner
     if node is None:
@@ -217,7 +217,7 @@ def bad_operand(place, mask):
 
 
 def fused_term(place, mask):
-    """Return the bad term of a reduction that something was fused into, or None."""
+    """Return the bad term of a fused reduction, or None."""
     node = place.variable.owner
     if not (isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, Composite)):
         return None
@@ -239,7 +239,7 @@ def fused_term(place, mask):
 
 
 def _or_none(function, *args):
-    """Call a function that evaluates scalar operations in Python; None where it cannot."""
+    """Call a function that evaluates scalar operations in Python; None if it cannot."""
     try:
         return function(*args)
     except (ArithmeticError, ValueError, TypeError, NotImplementedError):
@@ -247,7 +247,7 @@ def _or_none(function, *args):
 
 
 def dense(value):
-    """Return a sparse matrix as an array, anything else as it is."""
+    """Return a sparse matrix as an array, and any other value unchanged."""
     return value.toarray() if is_sparse(value) else value
 
 
@@ -264,7 +264,7 @@ def is_numeric(value):
 
 
 def regions_of(place):
-    """Return the regions of the operands that decide the element at `place`."""
+    """Return the regions of the operands that the element at `place` was computed from."""
     node = place.variable.owner
     values = [dense(place.scope.replay.value(v)) for v in node.inputs]
     return regions(node.op, node, values, node.outputs.index(place.variable), place.index)
@@ -276,15 +276,15 @@ def operand_place(place, region):
 
 
 def elementwise(place, step):
-    """Return a scalar operation of an elementwise node with where its operands come from."""
+    """Return a scalar operation of an elementwise node, with the elements that it reads."""
     sources = {i: operand_place(place, region) for i, region in enumerate(regions_of(place))}
     return Made(step, sources, place.index)
 
 
 def scalar_final(place):
-    """Return the step of an elementwise operation that gives the element, if it can be run.
+    """Return the last scalar step of an elementwise operation at one element.
 
-    The scalar operations are evaluated in Python; None where one of them cannot be.
+    The scalar operations are evaluated in Python.  The result is None if one of them cannot be.
     """
     found = _evaluated(place)
     return None if found is None else found[0]
@@ -322,7 +322,7 @@ def _evaluated(place):
 
 
 def numeric_mask(is_bad):
-    """Return ``is_bad`` for values of any kind: what is not a number is not bad."""
+    """Return ``is_bad`` extended to values of any kind: a value that is not numeric is not bad."""
 
     def mask(array):
         array = np.asarray(array)
@@ -332,30 +332,30 @@ def numeric_mask(is_bad):
 
 
 def not_finite(array):
-    """Return the mask of what is NaN or infinite."""
+    """Return the mask of the elements that are NaN or infinite."""
     array = np.asarray(array)
     return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
 def fused_operands(place, made):
-    """Return what an operation fused into a node was given, as whole arrays.
+    """Return the operands of an operation that was fused into a node, as whole arrays.
 
     Parameters
     ----------
     place : Place
-        Of the fused node's output.
+        An element of the fused node's output.
     made : Made
 
     Returns
     -------
     list of ndarray or None
-        None where they cannot be computed, or differ at the element from what it was given.
+        None if they cannot be computed, or if they differ from the operand values at the element.
     """
     node = place.variable.owner
     scalar_op = getattr(node.op, "scalar_op", node.op)
     arrays = [np.asarray(dense(place.scope.replay.value(v))) for v in node.inputs]
     kinds = [o.type for o in scalar_op.fgraph.outputs]
-    if isinstance(node.op, CAReduce):  # the first operand is what has been gathered so far
+    if isinstance(node.op, CAReduce):  # the first operand is the running result
         arrays.insert(0, np.zeros((), kinds[0].dtype))
         elements = [arrays[0][()], arrays[1][made.index]]
     else:
@@ -385,7 +385,7 @@ def fused_operands(place, made):
 
 @singledispatch
 def enter(op, place):
-    """Return the place inside the inner graph that an output element is, or None."""
+    """Return the place inside the inner graph that computed an output element, or None."""
     return None
 
 
@@ -423,7 +423,7 @@ def _(op: Scan, place):
 
 
 def _state_place(place, node, ran, out, step, index):
-    """Return what output `out` of a scan held after `step` (before 0: its initial state)."""
+    """Return the place of output `out` of a scan after `step` (below 0: the initial state)."""
     info = ran.info
     if step >= 0:
         scope = place.scope.inner(node, step)
@@ -437,7 +437,7 @@ def _state_place(place, node, ran, out, step, index):
 
 
 def _mit_mot_place(scope, node, ran, group, entry, before, index):
-    """Return what last wrote an entry of an accumulating buffer before step `before`."""
+    """Return the place that last wrote an entry of an accumulating buffer before a step."""
     slices = ran.info.mit_mot_out_slices
     offset = sum(map(len, slices[:group]))
     writers = [
@@ -453,7 +453,7 @@ def _mit_mot_place(scope, node, ran, group, entry, before, index):
 
 
 def leave(place):
-    """Return the place outside that an inner graph's input element was taken from."""
+    """Return the place in the outer graph that an inner graph's input element was taken from."""
     scope = place.scope
     if scope.parent is None or isinstance(place.variable, Constant):
         return None

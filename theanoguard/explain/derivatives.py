@@ -1,4 +1,4 @@
-"""What the derivative of an operation is where it is infinite, as the user would write it."""
+"""Derivatives that can be infinite, written as the user would write them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ class Derivative:
     Parameters
     ----------
     where : str
-        The operation with its operands, which take the places of ``{0}`` and ``{1}``.
+        The operation.  ``{0}`` and ``{1}`` stand for its operands.
     formula : str
     edge : callable
-        From the operands to how far they are from where the derivative is infinite.
+        Returns how far operands are from the point at which the derivative is infinite.
     """
 
     where: str
@@ -52,11 +52,11 @@ DERIVATIVES = {
     "arctan2": Derivative("arctan2(y, x) at y = {0}, x = {1}", "x / (x**2 + y**2) by y", np.hypot),
     "exp": Derivative("exp at {0}", "exp({0})", lambda x: 709 - x),
 }
-"""By the name of the operation."""
+"""The derivatives, by the name of the operation."""
 
 
 def derivative_text(op, values):
-    """Return a sentence on the derivative of an operation where it is worst, or an empty text.
+    """Return a sentence on an operation's derivative at the worst element, or an empty text.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def has_no_derivative(node, replay):
     ----------
     node : Apply
     replay : Replay
-        Of its graph.
+        A replay of the graph of `node`.
     """
     known = DERIVATIVES.get(op_name(node.op))
     if known is None or op_name(node.op) == "exp":

@@ -31,7 +31,7 @@ from theanoguard.explain.telling import DECOMPOSITIONS, telling_elements
 
 
 def describe(origin, mask, event=None):
-    """Return the :class:`Cause` that an :class:`~theanoguard.explain.culprit.Origin` is."""
+    """Describe an :class:`~theanoguard.explain.culprit.Origin` as a :class:`Cause`."""
     place = origin.place
     node = place.variable.owner
     scope = place.scope
@@ -58,7 +58,7 @@ def describe(origin, mask, event=None):
         else:
             operands = _region_operands(place)
             op = op_name(node.op)
-            # What is not looked into has no numbers of its own to show, but a formula.
+            # A Composite that could not be evaluated in Python has no operand values to show.
             texts = [o.text for o in operands]
             expression = name if op == "composite" else apply_text(node.op, texts)
         hint = hint_for(situation_of(place, made, op, value, provenance))
@@ -93,7 +93,7 @@ def describe(origin, mask, event=None):
     )
 
 
-# (operation, what the user's operation is called) -> the user's, and what its operand is made of
+# (operation, name of the user's operation) -> the user's operation, and a text for its operand
 _REWRITTEN = {
     ("log1p", "log"): (ps.log, lambda x: ScalarStep(ps.add, None, (1.0, x), (None, 0), (1.0 + x,))),
     ("log1mexp", "log"): (
@@ -104,7 +104,7 @@ _REWRITTEN = {
 
 
 def as_written(made, provenance):
-    """Return the user's operation, where a rewrite has put one of several operations in its place.
+    """Return the user's operation if a rewrite replaced several operations by one.
 
     ``log(1 - p)`` is computed as ``log1p(-p)``: the user's operation is ``log``, of ``1 - p``.
     """
@@ -153,7 +153,7 @@ def _scalar_operands(made, node, provenance, own):
 
 
 def _as_operand(op, own):
-    """Return what the user's expression calls the operand of an operation that has only one."""
+    """Return the user's text for the operand of an operation that has only one."""
     text = own.expression or ""
     is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")
     return own.operands[0] if is_it and len(own.operands[0]) <= MAX_NAME else None
@@ -188,7 +188,7 @@ def _region_operands(place):
 
 
 def _telling(place, found, arrays):
-    """Return the index in each region of the element that weighs most, or None."""
+    """Return the index of the most decisive element in each region, or None."""
     name = op_name(place.variable.owner.op)
     if name in DECOMPOSITIONS:
         return [None] * len(found)

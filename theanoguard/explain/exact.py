@@ -1,4 +1,4 @@
-"""Forms that compute the same as what the user has written, without overflow or underflow."""
+"""Equivalent forms of the user's expressions that do not overflow or underflow."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class Form:
     template : str
         What to write, with ``{x}`` for the name of `x` and ``{pt}`` for PyTensor's module.
     x : Variable
-        What it is computed from.
+        The variable that the form is computed from.
     build : callable
         ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
     """
@@ -35,7 +35,7 @@ class Form:
 
 
 def exact_forms(variable):
-    """Yield the forms that compute the same as a variable of the graph as built.
+    """Yield the forms that are equivalent to a variable of the graph as built.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def exact_forms(variable):
 
 
 class _NoBounds:
-    """What a pattern of :mod:`theanoguard.stable` learns about the values of a graph: nothing."""
+    """Value bounds for the patterns of :mod:`theanoguard.stable`, with no bound on any variable."""
 
     positive, zero, hi = False, True, np.inf
 
@@ -69,7 +69,7 @@ _STABLE = {
     "softplus": "{pt}.softplus({x})",
     "-softplus": "-{pt}.softplus({sign}{x})",
 }
-"""What to write for a form of :mod:`theanoguard.stable`; its other forms change values."""
+"""Code for the forms of :mod:`theanoguard.stable`, except those that change values."""
 
 
 def _of_stable(variable):
@@ -94,7 +94,7 @@ def _is_difference(variable):
 
 
 def _axis(variable, x):
-    """Return the axis of the first reduction of something shaped as `x` upstream."""
+    """Return the axis of the first reduction upstream whose operand has the shape of `x`."""
     level = [variable]
     for _ in range(8):
         level = [v for u in level if u.owner is not None for v in u.owner.inputs]
@@ -106,7 +106,7 @@ def _axis(variable, x):
 
 
 def _logarithm(variable):
-    """log(prod(x)), log(c + exp(x)), and the logarithm of a softmax with an eps."""
+    """Forms of log(prod(x)), log(c + exp(x)) and log(softmax(x) + eps)."""
     inner = viewed(variable.owner.inputs[0])
     node = inner.owner
     if node is None:
@@ -137,13 +137,13 @@ def _logarithm(variable):
 
 
 def _reduced(variable, template, x, build):
-    """Return a form that gives what a reduction gives; none where its shape was changed since."""
+    """Return a form of a reduction, or None if the result was reshaped afterwards."""
     fits = build(lambda v: v).type.ndim == variable.type.ndim
     return Form(template, x, build) if fits else None
 
 
 def _quotient(variable):
-    """c exp(x) / sum(c exp(x)), and exp(x) / (c + exp(x))."""
+    """Forms of c exp(x) / sum(c exp(x)) and exp(x) / (c + exp(x))."""
     matched = _as_softmax(variable)
     if matched is not None:
         x, axis = matched
@@ -166,7 +166,7 @@ def _quotient(variable):
 
 
 def _as_softmax(variable):
-    """Return ``x`` and the axis where a variable is a softmax, or one with a small eps added."""
+    """Return ``x`` and the axis if a variable is softmax(x), or softmax(x) plus a small eps."""
     if scalar_class(variable) is not ps.TrueDiv:
         return None
     terms, total = variable.owner.inputs
@@ -190,7 +190,7 @@ def _as_softmax(variable):
 
 
 def _exponent(variable):
-    """Return ``x`` where a variable is ``exp(x)``, or a positive number times that."""
+    """Return ``x`` if a variable is ``exp(x)``, or a positive number times ``exp(x)``."""
     if scalar_class(variable) is ps.Mul and len(variable.owner.inputs) == 2:
         constant, rest = sorted(variable.owner.inputs, key=lambda v: constant_number(v) is None)
         c = constant_number(constant)
@@ -222,7 +222,7 @@ def _axis_argument(axes):
 
 
 def _difference(variable):
-    """mean(x ** 2) - mean(x) ** 2."""
+    """Forms of mean(x ** 2) - mean(x) ** 2."""
     of_squares, squared = map(viewed, variable.owner.inputs)
     mean = squared_base(squared)
     means = [_mean_of(viewed(v)) if v is not None else None for v in (of_squares, mean)]
@@ -237,7 +237,7 @@ def _difference(variable):
 
 
 def _mean_of(variable):
-    """Return what a mean is taken of, and its axes."""
+    """Return the operand of a mean, and its axes."""
     total = viewed(variable.owner.inputs[0]) if scalar_class(variable) is ps.TrueDiv else variable
     node = total.owner
     if node is None or not isinstance(node.op, CAReduce) or op_name(node.op) not in ("sum", "mean"):
@@ -246,7 +246,7 @@ def _mean_of(variable):
 
 
 def _sum(variable):
-    """max(x) + log(sum(exp(x - max(x))))."""
+    """Forms of max(x) + log(sum(exp(x - max(x))))."""
     if len(variable.owner.inputs) != 2:
         return None
     for top, log in (variable.owner.inputs, variable.owner.inputs[::-1]):
@@ -275,4 +275,4 @@ _MATCHERS = {
     ps.TrueDiv: _quotient,
     ps.Sub: _difference,
 }
-"""By the scalar operation that computes a variable."""
+"""The functions above, by the scalar operation that computes a variable."""

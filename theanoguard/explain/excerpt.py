@@ -11,7 +11,7 @@ import pytensor
 
 
 def pickle_with_source(value):
-    """Pickle a value, with the source of the classes and functions of others that it needs.
+    """Pickle a value, with the source of the user's classes and functions that it needs.
 
     Parameters
     ----------
@@ -21,13 +21,13 @@ def pickle_with_source(value):
     -------
     data : bytes
     source : str
-        Code that defines what is neither Python's nor PyTensor's nor an installed package's;
-        empty where there is none.
+        Code that defines the classes and functions that come from none of these: Python, PyTensor,
+        an installed package.  Empty if there are none.
 
     Raises
     ------
     pickle.PicklingError, AttributeError, TypeError
-        If it cannot be pickled.
+        If the value cannot be pickled.
 
     Examples
     --------
@@ -42,7 +42,7 @@ def pickle_with_source(value):
 
 
 class _Pickler(pickle.Pickler):
-    """Notes classes and functions that stand in modules of the user's."""
+    """A pickler that collects the classes and functions defined in the user's modules."""
 
     def __init__(self, file):
         super().__init__(file)
@@ -55,7 +55,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _is_users(name):
-    """Whether a module is a file of the user's, which others need not have."""
+    """Whether a module is the user's own file, which another machine may not have."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     top = name.partition(".")[0]
@@ -65,7 +65,7 @@ def _is_users(name):
 
 
 def excerpt(objects):
-    """Return the definitions of some objects and of all that they use of their modules.
+    """Return the definitions of some objects and of everything that they use in their modules.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def excerpt(objects):
     Returns
     -------
     str
-        Empty if there are none.  What has no source is left out.
+        Empty if there are none.  Objects without source are left out.
     """
     wanted = {}
     for obj in objects:
@@ -100,7 +100,7 @@ def _of_module(name, names):
 
 
 def _separate(text):
-    """Put blank lines around what is longer than a line."""
+    """Put blank lines around definitions that are longer than one line."""
     return f"\n\n{text}\n" if "\n" in text else text
 
 

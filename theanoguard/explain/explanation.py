@@ -23,7 +23,7 @@ from theanoguard.explain.way import way_from_inputs
 
 
 def explain(trip, masked=False, impl=None):
-    """Find out what made the bad value of a trip.
+    """Find the operation or outside value that a bad value comes from.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def explain(trip, masked=False, impl=None):
     masked : bool
         Also run the rest of the call, to see whether the bad value survives.
     impl : {"c", "py", None}
-        Which implementation of the operations the replay runs.
+        The implementation of the operations that the replay runs.
 
     Returns
     -------
@@ -43,7 +43,7 @@ def explain(trip, masked=False, impl=None):
 
 @contextmanager
 def _garbage_kept():
-    """Collect no garbage: a look at all nodes of a graph each time takes half of the time."""
+    """Pause garbage collection, which visits all nodes of a graph and takes half of the time."""
     if not gc.isenabled():
         yield
         return
@@ -103,7 +103,7 @@ def _scope_of(trip, impl, kernels=None):
 
 
 def _rounding_notes(origin):
-    """Return a sentence for each number that compiled code computes otherwise than NumPy."""
+    """Return a sentence for each number for which compiled code and NumPy differ."""
     if origin.made is None:
         return ()
     step = origin.made.step
@@ -124,12 +124,12 @@ def _is_elementwise(variable):
 
 
 def _flushed(number, tiny):
-    """Return 0 for a number that is smaller than the smallest normal one."""
+    """Return 0 for a subnormal number, and any other number unchanged."""
     return number * 0 if abs(number) < tiny else number
 
 
 def _why_otherwise(step):
-    """Return why compiled code gives another number than NumPy, where that is known."""
+    """Return why compiled code and NumPy differ; an empty text if the reason is unknown."""
     result = np.asarray(step.results[0])
     if result.dtype.kind == "f":
         tiny = np.finfo(result.dtype).tiny
@@ -144,9 +144,9 @@ def _why_otherwise(step):
 
 
 def _with_remedies(trip, cause, deeper, mask):
-    """Return the causes, with what helps the failing call in the hint of the one to repair."""
+    """Return the causes.  The hint of the one to repair names a remedy that helps the call."""
     if deeper is not None and deeper.hint and deeper.hint.key == "switch-chose-infinity":
-        deeper = replace(deeper, hint=None)  # (chosen on purpose: what reads it is to be repaired)
+        deeper = replace(deeper, hint=None)  # (the user chose it; the fault is in its reader)
     is_made = deeper is not None and deeper.role == "node" and deeper.hint is not None
     blamed = deeper if is_made else cause
     if blamed.role != "node" or blamed.hint is None or blamed.hint.key in WITHOUT_TRIAL:
@@ -161,8 +161,8 @@ def _with_remedies(trip, cause, deeper, mask):
 
 
 def _placed(cause, node):
-    """Return the provenance of a cause, with the line that the graph as built shows to be it."""
-    # (a graph that was rewritten before, as PyMC's, has left more than stack traces)
+    """Return the provenance of a cause, with the line of the operation in the graph as built."""
+    # (PyMC rewrites a graph before it compiles it; its records say more than its stack traces)
     provenance, built = cause.provenance, lookup(None, node.outputs[0])
     line = built.source
     if line is None or not built.own_source or line == provenance.source:
@@ -181,12 +181,12 @@ def _placed(cause, node):
 
 
 def _tripped_place(trip, scope, mask):
-    """Return the bad element in the replay, or None and why there is none."""
+    """Return the bad element in the replay, or None and the reason."""
     try:
         for frame in trip.frames:
             scope = scope.inner(frame.node, frame.step, frame.fgraph)
         value = culprit.dense(scope.replay.value(trip.variable))
-    except Exception as error:  # whatever an op of the user's may raise the second time
+    except Exception as error:  # a user-defined op may raise anything when it runs again
         return None, f"{NOT_REPRODUCED} The replay ended in {type(error).__name__}: {error}"
     if is_numeric(value):
         bad = np.asarray(mask(value))
@@ -213,10 +213,10 @@ def _is_before(one, other):
     def step_of(origin):
         if origin.made is None:
             return None
-        step = origin.made.step  # (all steps of a Composite in a Composite have one node)
+        step = origin.made.step  # (all steps of a Composite inside a Composite share one node)
         return step.node, step.op, repr(step.operands)
 
-    # (of a fused reduction, the terms are different elements)
+    # (the terms of a fused reduction are different elements)
     same_element = (one.made and one.made.index) == (other.made and other.made.index)
     return same_element and step_of(one) != step_of(other)
 
@@ -225,7 +225,7 @@ def _live_cause(trip):
     event, node = trip.event, trip.variable.owner
     fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
     provenance = lookup(fgraph, trip.variable)
-    array = np.asarray(culprit.dense(trip.value))  # (holds None where no value was kept)
+    array = np.asarray(culprit.dense(trip.value))  # (holds None if no value was kept)
     low, high = finite_range(array) if is_numeric(array) else (None, None)
     own_name = bool(provenance.own_name and provenance.name)
     name = provenance.name if own_name else name_of(trip.variable)
@@ -258,12 +258,12 @@ def _live_cause(trip):
 
 
 def _outer_variables(trip):
-    """Return the bad variable, or what the inner graph is for that it was found in."""
+    """Return the bad variable, or the outputs of the outermost node that contains it."""
     return trip.frames[0].node.outputs if trip.frames else [trip.variable]
 
 
 def feeds(fgraph, variables):
-    """Return what of a function is computed from variables: its outputs and its updates.
+    """Return the outputs and updates of a function that are computed from some variables.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def feeds(fgraph, variables):
     Returns
     -------
     tuple of str
-        "output loss" or "output 1" (from 0) where it has no name, "update of w".
+        "output loss", or "output 1" (from 0) if it has no name; "update of w".
     """
     reached, todo = set(), list(variables)
     while todo:
@@ -296,7 +296,7 @@ def feeds(fgraph, variables):
 
 
 def fate_of(replay, variable, mask):
-    """Return what becomes of a bad value in the rest of the call."""
+    """Return whether a bad value reaches an output or update, or which nodes mask it."""
 
     def bad(variable):
         value = culprit.dense(replay.value(variable))

@@ -1,7 +1,7 @@
-"""The same report for any exception that a node raises.
+"""Report any exception that a node raises in the same form as a bad value.
 
-A dimension mismatch, a failed Assert, a singular matrix, memory that has run out: which
-operation, on which line of the user, with which operands, and what to do.
+Examples are a dimension mismatch, a failed Assert, a singular matrix, or memory that has run out.
+The report names the operation, the user's line, the operands, and what to do.
 """
 
 import re
@@ -27,17 +27,17 @@ from theanoguard.explain.situation import matrix_text
 
 @dataclass(frozen=True)
 class Held:
-    """A value of the call: an operand, or something that is alive.
+    """A value of the call: an operand, or another value that is in memory.
 
     Parameters
     ----------
     name : str
     shape : tuple of int or None
-        None where the value is not at hand.
+        None if the value is not available.
     dtype : str
     nbytes : int
     text : str
-        The value itself, of a single number.
+        The value itself, if it is a single number.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Failure:
-    """What is known of an exception that a node raised; plain data.
+    """The description of an exception that a node raised; plain data.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class Failure:
     message : str
         Its first line.
     op : str
-        Name of the operation; of a fused one, that of the user which comes last.
+        Name of the operation.  For a fused node, the last of the user's operations in it.
     node : str
         The node as PyTensor prints it.
     operands : tuple of Held
@@ -67,12 +67,12 @@ class Failure:
     path : tuple of PathStep
         The inner graphs entered, outermost first.
     around : SourceLine or None
-        The user's line of the innermost scan, or other operation with an inner graph, that it
-        happened in.
+        The user's line of the innermost scan, or other operation with an inner graph, around the
+        node.
     alive : tuple of Held
-        When memory has run out: what is alive, largest first.
+        If memory has run out, the values that are in memory, largest first.
     needed : int or None
-        When memory has run out: bytes of the outputs, where they can be worked out.
+        If memory has run out, the bytes that the outputs need, if they can be computed.
     """
 
     error: str
@@ -89,7 +89,7 @@ class Failure:
 
 
 def explain_exception(error, fgraph, node, values, frames=()):
-    """Find out what made a node raise.
+    """Describe an exception that a node raised.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def explain_exception(error, fgraph, node, values, frames=()):
     node : Apply
         The node that raised.
     values : mapping of Variable to value
-        What is known of the call: None, or no entry, where a value is not alive.
+        The known values of the call.  A value that is no longer in memory is None or missing.
     frames : sequence of Frame
         The inner graphs entered, outermost first; `node` belongs to the innermost.
 
@@ -123,7 +123,7 @@ def explain_exception(error, fgraph, node, values, frames=()):
 
     scope = Scope(Replay(fgraph, {}))
     for frame in frames:
-        scope.replay.inner(frame.node, frame.fgraph)  # so that it is known; nothing is run
+        scope.replay.inner(frame.node, frame.fgraph)  # registers the inner graph; runs nothing
         scope = Scope(Replay(frame.fgraph, {}), scope, frame.node, frame.step)
 
     def held(variable):
@@ -165,7 +165,7 @@ def _held(variable, value, name):
 
 
 def memory_of(value):
-    """Return the bytes that a value holds itself (a view holds none)."""
+    """Return the bytes that a value owns (a view owns none)."""
     if is_sparse(value):
         return sum(part.nbytes for part in (value.data, value.indices, value.indptr))
     if not isinstance(value, np.ndarray):
@@ -183,7 +183,7 @@ def _needed(node, inputs):
 
 @singledispatch
 def _output_shape(op, inputs):
-    """Return the shape of the outputs, None where it is not known without running `op`."""
+    """Return the shape of the outputs, or None if it is not known without running `op`."""
     if op_name(op) == "dot" and len(inputs) == 2 and all(np.ndim(v) == 2 for v in inputs):
         return inputs[0].shape[0], inputs[1].shape[1]
     return None
@@ -206,7 +206,7 @@ def _(op: AllocEmpty, inputs):
     return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs)
 
 
-# (exception, operation, pattern in the message, key, text); the first that fits is taken
+# (exception, operation, pattern in the message, key, text); the first row that matches is used
 _ERRORS = [
     (
         MemoryError,
@@ -311,11 +311,11 @@ DOMAINS = {
     "dirichlet": (("alpha", _POSITIVE),),
     "t": (("df", _POSITIVE), *_LOCATED),
 }
-"""The parameters of random variables, in their order, with the interval that each must lie in."""
+"""The parameters of random variables, in order, with the interval that each must lie in."""
 
 
 def domain_text(node, values):
-    """Return which parameter of a random variable lies outside of its domain, or an empty text."""
+    """Return a sentence on the parameter of a random variable that is out of domain, if any."""
     known = DOMAINS.get(str(node.op.name).removesuffix("_rv"), ())
     for (name, (low, high)), value in zip(known, values[2:], strict=False):
         array = np.asarray(value, dtype=float)

@@ -1,8 +1,8 @@
-"""What an operation does with such operands, and what to write instead.
+"""Hints: why an operation gives a bad value for some operands, and what to write instead.
 
-One table, open to registration: :func:`register_hint` adds a rule for any operation,
-a user's own too.  The rules of an operation are tried in the order of registration, a
-user's before those that come with the package.
+All hints are rules in one table.  :func:`register_hint` adds a rule for any operation, including
+user-defined ones.  The rules of an operation are tried in the order of registration.  A user's
+rules are tried before those of the package.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from theanoguard.explain.naming import number_text
 
 @dataclass(frozen=True)
 class Hint:
-    """What to know and what to do.
+    """An explanation of a bad value, and advice.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Hint:
         Short name of the rule, such as ``"log-zero"``.
     text : str
     change : tuple of str
-        The old and the new line of the user, of a remedy that helps the failing call.
+        The user's old and new line, if a remedy was found that helps the failing call.
     """
 
     key: str
@@ -32,7 +32,7 @@ class Hint:
     change: tuple[str, ...] = ()
 
     def with_outcome(self, outcome):
-        """Return it with a remedy that was tried in place of the general advice."""
+        """Return the hint with a remedy that was tried instead of the general advice."""
         fact = outcome.fact or self.text.partition(". ")[0].rstrip(".")
         return replace(self, text=f"{fact}. {outcome.text}".rstrip(), change=outcome.change)
 
@@ -48,39 +48,39 @@ class Producer:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a rule looks at.
+    """The facts that a rule can use.
 
     Parameters
     ----------
     op : str
         Name of the operation.
     operands : tuple
-        Their values at the element: numbers, or arrays for what is read along an axis.
+        Their values at the element: numbers, or arrays if the operation reads along an axis.
     result : number
-        What came out.
+        The result at the element.
     dtype : str
-        In which it was computed.
+        The dtype in which it was computed.
     backward : bool
         Whether differentiation made the operation.
     producers : tuple of Producer
-        Where each operand came from.
+        The operation that computed each operand.
     in_scan : bool
-        Whether it happened in the body of a scan.
+        Whether the operation is in the body of a scan.
     in_gradient_scan : bool
-        Whether that scan is the gradient of another.
+        Whether that scan is the gradient of another scan.
     source : str
         Text of the user's line.
     zero_from : tuple of (str or None)
-        For each operand that is exactly 0, the operation that made 0 of what is not 0; None
-        where the 0 came in.
+        For each operand that is exactly 0, the operation that made 0 from operands that are not 0;
+        None if the 0 came in from outside.
     in_update : bool
         Whether the function updates shared variables.
     body : tuple of str
-        Names of the operations of the loop that it happened in.
+        Names of the operations in the loop around it.
     matrix : str
-        Of a decomposition, what keeps the operand from having one.
+        For a decomposition, why the operand cannot be decomposed.
     wrapped : str
-        What the operand would be if its integers had not wrapped around.
+        The value that the operand would have if its integers had not wrapped around.
     """
 
     op: str
@@ -99,7 +99,7 @@ class Situation:
     wrapped: str = ""
 
     def underflowed(self, position, *names):
-        """Whether one of `names` made the 0 at `position` of operands that are not 0."""
+        """Whether one of `names` made the 0 at `position` from operands that are not 0."""
         made = self.zero_from[position] if position < len(self.zero_from) else None
         return made is not None and made in names
 
@@ -118,13 +118,13 @@ class Situation:
 
     @property
     def exp_limit(self):
-        """Where ``exp`` overflows: 709.8 in float64, 88.7 in float32."""
+        """The operand above which ``exp`` overflows: 709.8 in float64, 88.7 in float32."""
         return round(float(np.log(self.limit)), 1)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One line of the table: when it applies, and what it says."""
+    """One row of the table: when it applies, and its text."""
 
     key: str
     when: Callable[[Situation], bool]
@@ -145,10 +145,10 @@ def register_hint(op, key, when, text):
     key : str
         Name of the rule.
     when : callable
-        From a :class:`Situation` to whether the rule applies.
+        Returns whether the rule applies to a :class:`Situation`.
     text : str
-        What to say; ``{0}``, ``{1}`` are the operands, ``{result}``, ``{dtype}``,
-        ``{limit}`` and ``{exp_limit}`` may be used.
+        The text of the hint.  ``{0}`` and ``{1}`` stand for the operands.  ``{result}``,
+        ``{dtype}``, ``{limit}`` and ``{exp_limit}`` may be used as well.
 
     Examples
     --------
@@ -189,18 +189,18 @@ def hint_for(situation):
 
 
 def advice(key, op=None):
-    """Return what to write instead, from the text of a hint: all but its first sentence.
+    """Return the advice of a hint: its text without the first sentence.
 
     Parameters
     ----------
     key : str
     op : str, optional
-        Name of the operation, where several have a hint with this key.
+        Name of the operation, if several have a hint with this key.
 
     Returns
     -------
     str
-        The whole text where it has one sentence only.
+        If the text has only one sentence, the whole text.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def _applies(rule, situation):
     with np.errstate(all="ignore"):
         try:
             return bool(rule.when(situation))
-        except (IndexError, TypeError):  # operands of a shape that the rule does not speak of
+        except (IndexError, TypeError):  # operands of a shape that the rule does not expect
             return False
 
 
@@ -231,7 +231,7 @@ def _nan(s):
 
 
 def _overflow(s):
-    """Finite operands, and a result that is infinite or at least enormous."""
+    """Whether the operands are finite, and the result is infinite or very large."""
     finite = all(np.isfinite(v).all() for v in s.operands if np.asarray(v).dtype.kind in "fciub")
     return finite and not np.isnan(s.result)
 
@@ -257,20 +257,21 @@ def _of_exp(s):
 
 
 def _of_recurrence(s):
-    """A state is multiplied by a matrix in a loop, and not added to what comes of that.
+    """Whether a loop multiplies its state by a matrix without adding the old state.
 
-    A product that adds (Gemv) has more than two operands: a step of a differential equation.
+    A product that also adds (Gemv) has more than two operands.  It may be a step of a differential
+    equation.
     """
     return s.in_scan and "dot" in s.body and (s.op != "dot" or len(s.operands) == 2)
 
 
 def _has_switch(s):
-    """Whether a switch masks what is divided, or stands in the line."""
+    """Whether a switch masks an operand of the division, or is in the user's line."""
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
 
 
 def _cancelled(s):
-    """The operand is a difference of nearly equal numbers, negative by rounding alone."""
+    """Whether the operand is a difference of nearly equal numbers, negative only by rounding."""
     producer = s.producers[0]
     if producer.op not in ("sub", "add") or not producer.operands:
         return False
@@ -282,7 +283,7 @@ _SHRINKING = (
     *("exp", "exp2", "mul", "prod", "pow", "sqr", "sigmoid", "softmax", "true_div", "dot"),
     *("cumprod", "sum", "batched_dot"),
 )
-"""Operations that can make 0 of what is not 0 by underflow."""
+"""Operations that can underflow: they make 0 from operands that are not 0."""
 
 _CANCELLED = (
     "{0} is what rounding leaves of a difference of nearly equal numbers. Compute the"
@@ -290,7 +291,7 @@ _CANCELLED = (
     " x^2 + y^2 - 2xy; or clip what rounding leaves: maximum(x, eps)."
 )
 
-# (operations, key, when, text), the most special rule of an operation first
+# (operations, key, when, text); the most specific rule of an operation comes first
 _TABLE = [
     (
         "log log2 log10",
@@ -611,7 +612,7 @@ WITHOUT_TRIAL = {
     *("big-value", "diverging-update", "integer-wrapped", "switch-chose-infinity"),
     *("growing-state", "growing-gradient", "exploding-state", "cast-overflow"),
 }
-"""Hints whose advice is no change to one operation."""
+"""Hints whose advice is more than a change to one operation."""
 
 CAME_IN = {
     "input": Hint(

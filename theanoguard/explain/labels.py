@@ -1,4 +1,4 @@
-"""Names and provenance of the variables of a call, inner graphs included."""
+"""Names and provenance of the variables of a call, including those of inner graphs."""
 
 import re
 
@@ -29,7 +29,7 @@ VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 
 
 MOVES = ("squeeze", "dropDims", "expandDims", "dimShuffle", "reshape")
-"""What rewrites leave in place of an operation that they have moved inside of a view."""
+"""Operations that a rewrite leaves outermost when it moves an operation inside a view."""
 
 
 def role_of(variable):
@@ -40,7 +40,7 @@ def role_of(variable):
 
 
 def lookup_in(scope, variable):
-    """Return the provenance of a variable of a scope's graph, which may be an inner one."""
+    """Return the provenance of a variable of a scope's graph, which may be an inner graph."""
     if scope.parent is None:
         return lookup(scope.fgraph, variable)
     if isinstance(scope.node.op, FinalizedOpFromGraph) and variable.owner is not None:
@@ -56,12 +56,12 @@ def provenance_of(place, step=None):
 
 
 def _of_step(found, node, step):
-    """Return the provenance of a scalar operation of a node, or of the node around it."""
+    """Return the provenance of a node's scalar operation; if unknown, that of the node."""
     return _exactly(found, node, step)[0]
 
 
 def _exactly(found, node, step):
-    """Return the provenance that is known nearest to a scalar operation, and whether it is its."""
+    """Return the nearest known provenance of a scalar operation, and whether it is exact."""
     if step is None or step.node is None:
         return found, step is None
     op = getattr(node.op, "scalar_op", node.op)
@@ -84,14 +84,14 @@ def line_around(scope):
 
 
 MAX_NAME = 60
-"""How long an expression may be that stands for a name."""
+"""Largest length of an expression that is shown instead of a name."""
 
 
 def name_in(scope, variable, provenance):
     """Return the user's name of a variable or a short expression, and whether it is a name.
 
-    The name is the user's own or that which the code assigns the value to; then comes the
-    expression as it is written there; then a formula over what has such a name.
+    The first of these that exists is used: the name that the user gave the variable; the name that
+    the code assigns the value to; the expression as it is written in the code; a formula.
     """
     if provenance.own_name and provenance.name:
         return provenance.name, True
@@ -119,7 +119,7 @@ def known_in(scope):
 
 
 def constant_name(scope, variable):
-    """Return what the user's code calls an array that is a constant, None for a number."""
+    """Return the name of a constant array in the user's code; None for a number."""
     if np.size(variable.data) < 2:
         return None
     found = lookup_in(scope, variable)
@@ -127,7 +127,7 @@ def constant_name(scope, variable):
 
 
 def _outer_name(scope, variable):
-    """Return the name of an inner graph's input: in the body, else of what it was taken from."""
+    """Return the name of an inner graph's input, in the inner graph or else in the outer one."""
     position = list(scope.fgraph.inputs).index(variable)
     inside = inner_input(scope.node.op, scope.fgraph, position)
     if inside.own_name and inside.name and not inside.name.endswith("]"):
@@ -146,7 +146,7 @@ def display_name(scope, variable):
 
 
 def element_name(place):
-    """Return the name of what a place is an element of, and the element as the user counts it."""
+    """Return the name of the variable of a place, and the index in the user's dimensions."""
     found = lookup_in(place.scope, place.variable)
     while isinstance(getattr(place.variable.owner, "op", None), DimShuffle):
         if found.own_name or written(found):
@@ -164,7 +164,7 @@ def index_in(place, provenance):
 def in_users_dimensions(provenance, index, shape):
     """Return an index and a shape without the dimensions of length 1 that rewrites have added."""
     known = provenance.own_name or written(provenance)
-    if not known or provenance.ndim is None:  # of one element, no index is needed
+    if not known or provenance.ndim is None:  # an array with one element needs no index
         return ((), ()) if all(length == 1 for length in shape) else (index, shape)
     excess = len(shape) - provenance.ndim
     ones = [axis for axis, length in enumerate(shape) if length == 1]
@@ -175,7 +175,7 @@ def in_users_dimensions(provenance, index, shape):
 
 
 def fused_name(place, step):
-    """Return what the user calls the result of a fused operation, None where it is not known."""
+    """Return the user's name for the result of a fused operation, or None if unknown."""
     whole = lookup_in(place.scope, place.variable)
     found, is_exact = _exactly(whole, place.variable.owner, step)
     if not is_exact:
@@ -184,7 +184,7 @@ def fused_name(place, step):
 
 
 def step_name(made, node, provenance, origin):
-    """Return what the user calls an operand of a fused operation.
+    """Return the user's name for an operand of a fused operation.
 
     Parameters
     ----------
@@ -192,9 +192,9 @@ def step_name(made, node, provenance, origin):
     node : Apply
         The fused node.
     provenance : Provenance
-        Of the node.
+        The provenance of the node.
     origin : ScalarStep or int
-        What computed the operand, or which operand of the node it is.
+        The step that computed the operand, or its position among the operands of the node.
     """
     if not isinstance(origin, ScalarStep):
         source = made.sources[origin]

@@ -1,7 +1,7 @@
-"""Bad values that a call makes and masks again, so that its results are sound.
+"""Find bad values that a call computes but masks, so that its results are sound.
 
-``switch(x > 0, log(x), 0)`` takes the logarithm of every x.  The value is sound, its gradient
-may not be.
+``switch(x > 0, log(x), 0)`` takes the logarithm of every x.  Its value is sound, but its gradient
+may be bad.
 """
 
 import numpy as np
@@ -28,25 +28,25 @@ from theanoguard.explain.scalars import first_made, steps_of
 
 
 def find_masked(fn, *args, is_bad=not_finite, **kwargs):
-    """Find the bad values that a call makes and masks again, so that they reach no output.
+    """Find the bad values that a call computes but masks, so that they reach no output.
 
-    The call is computed once more, operation by operation; nothing is updated.
+    The call is computed once more, operation by operation.  No shared variable is updated.
 
     Parameters
     ----------
     fn : Function
-        Compiled under any mode that runs NumPy arrays.
+        A function compiled under any mode that runs NumPy arrays.
     *args, **kwargs
-        As for calling it.
+        The arguments of the call.
     is_bad : callable
-        From an array to the mask of its bad elements; by default what is NaN or infinite.
+        Returns the mask of the bad elements of an array.  By default NaN and infinity are bad.
 
     Returns
     -------
     list of Cause
-        For each output of a node the first operation that makes a bad value out of sound ones,
-        if that value reaches no output and no update: because a later node leaves it out, or
-        because an operation fused into the same node does.
+        For each output of a node, the first operation that makes a bad value from sound ones.
+        Only values that reach no output and no update are included: a later node masks them, or an
+        operation that is fused into the same node does.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def _is_bad(scope, variable, mask):
 
 
 def _inside(node, scope, mask):
-    """Yield what is bad inside of a fused node whose operands and outputs are sound."""
+    """Yield the bad values inside a fused node whose operands and outputs are sound."""
     if not isinstance(node.op, Elemwise):
         return
     index = _masked_index(node, scope, mask)
@@ -95,7 +95,7 @@ def _inside(node, scope, mask):
 
 
 def _masked_index(node, scope, mask):
-    """Return the first element that is bad inside of a fused node and sound at its outputs."""
+    """Return the first element that is bad inside a fused node but sound in its outputs."""
     shape = np.shape(scope.replay.value(node.outputs[0]))
     operands = [np.asarray(v) for v in scope.replay.values(node.inputs)]
     kinds = [o.type for o in node.op.scalar_op.fgraph.outputs]

@@ -37,7 +37,7 @@ SHOWN = {
     "extractDiag": "diag", "specifyShape": "specify_shape", "composite": "elementwise formula",
     "setSubtensor": "indexed update", "incSubtensor": "indexed update", "sLogDet": "slogdet",
 }  # fmt: skip
-"""What a message calls an operation whose own name is no word of the user's."""
+"""Names in messages for operations whose PyTensor name a user does not know."""
 
 ALIASES = {
     "Dot22": "dot",
@@ -65,7 +65,7 @@ ALIASES = {
     "IsNan": "isnan",
     "IsInf": "isinf",
 }
-"""What the user writes for an operation that PyTensor calls otherwise."""
+"""The user's name for operations that PyTensor names differently."""
 
 REDUCTIONS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 
@@ -86,7 +86,7 @@ def op_name(op):
         op = op.core_op
     if type(op) is CAReduce:
         root = op.scalar_op
-        if isinstance(root, Composite):  # a reduction with something fused into it
+        if isinstance(root, Composite):  # a fused reduction
             root = root.fgraph.outputs[0].owner.op
         return REDUCTIONS.get(op_name(root), "reduction")
     if isinstance(op, CumOp):
@@ -101,7 +101,7 @@ def op_name(op):
 
 
 def shown_op(name):
-    """Return what a message calls an operation, from what :func:`op_name` gives.
+    """Return the name of an operation in messages, from the result of :func:`op_name`.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def apply_text(op, arguments):
 
 
 def _infix_text(name, sign, arguments):
-    if name == "add":  # a sum in which something is subtracted, as the user writes it
+    if name == "add":  # write a negative term with a minus sign, as the user would
         first, *others = arguments
         if first[:1] == "-" and others and others[0][:1] != "-":
             first, others[0] = others[0], first
@@ -158,7 +158,7 @@ _LEVELS = {
     ast.Mult: 6, ast.Div: 6, ast.FloorDiv: 6, ast.Mod: 6, ast.MatMult: 6, ast.UnaryOp: 7,
     ast.Pow: 8,
 }  # fmt: skip
-"""How tightly an operator binds; what is none binds tightest."""
+"""Precedence of each operator.  An expression without an operator has the highest."""
 
 _SUM, _PRODUCT, _UNARY, _TIGHTEST = 5, 6, 7, 10
 
@@ -170,22 +170,22 @@ _OPERATORS = {
 
 @lru_cache(maxsize=4096)
 def _level(text):
-    """How tightly the outermost operator of an expression binds."""
+    """The precedence of the outermost operator of an expression."""
     try:
         body = ast.parse(text, mode="eval").body
-    except (SyntaxError, ValueError, RecursionError):  # words, or what is not Python
+    except (SyntaxError, ValueError, RecursionError):  # text that is not Python
         return 0 if _is_sum(text) else _TIGHTEST
     kind = type(body.op) if isinstance(body, ast.BinOp) else type(body)
     return _LEVELS.get(kind, 0 if kind in (ast.IfExp, ast.Lambda, ast.BoolOp) else _TIGHTEST)
 
 
 def _inside(text, level):
-    """Return an operand, in parentheses if its operator binds less tightly than `level`."""
+    """Return an operand, in parentheses if its operator has a lower precedence than `level`."""
     return text if _level(text) >= level else f"({text})"
 
 
 def element_text(name, index):
-    """Return an element of what has a name, as it is written.
+    """Return an element of a named value, as Python writes it.
 
     Examples
     --------
@@ -222,7 +222,7 @@ _SAME_VALUE = (
     TensorFromScalar,
 )
 MAX_DEPTH = 5
-"""How many operations a formula holds inside one another; of one deeper its name is shown."""
+"""Depth of nested operations in a formula.  Deeper operands are shown by name."""
 
 
 def name_of(variable, depth=MAX_DEPTH, own=None):
@@ -232,9 +232,9 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     ----------
     variable : Variable
     depth : int
-        How many operations an expression may hold inside one another.
+        How deeply operations may be nested in the expression.
     own : callable, optional
-        From a variable to the name that is known of it, or None.
+        Returns the known name of a variable, or None.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
 
 
 def _sum_with_product(names):
-    """Return ``beta * z + alpha * x @ y``, which Gemm and Gemv compute, in its shortest form."""
+    """Return the shortest form of ``beta * z + alpha * x @ y``, which Gemm and Gemv compute."""
     added, alpha, left, right, beta = names
     terms = [(beta, added), (alpha, f"{_inside(left, _PRODUCT)} @ {_inside(right, _UNARY)}")]
     texts = [
@@ -288,7 +288,7 @@ def _is_cast(op):
 
 
 def _is_setting(variable, operands):
-    """Whether an operand says how, and not what: a generator, a flag, a shape."""
+    """Whether an operand is a setting, not data: a generator, a flag, a shape."""
     return not hasattr(variable.type, "dtype") and len(operands) > 1
 
 
@@ -297,7 +297,7 @@ def _subscript_text(node, names):
     taken, *indices = names
     inner = _inside(taken, _TIGHTEST)
     entries = getattr(node.op, "idx_list", None)
-    if entries is None:  # 3.0's advanced indexing has no list
+    if entries is None:  # advanced indexing in PyTensor 3.0 has no list of indices
         return f"{inner}[{', '.join(indices)}]"
     left = iter(indices)
 
@@ -339,7 +339,7 @@ def constant_text(variable):
 
 
 def number_text(value):
-    """Return a number in five digits, or exactly where five digits would mislead.
+    """Return a number in five digits, or exactly if five digits would mislead.
 
     Examples
     --------
@@ -360,7 +360,7 @@ def number_text(value):
 
 
 def number_texts(values):
-    """Return several numbers as text, with as many digits as it takes to tell them apart.
+    """Return several numbers as text, with enough digits to distinguish them.
 
     Examples
     --------
@@ -374,7 +374,7 @@ def number_texts(values):
 
 
 def index_text(index):
-    """Return an index as it is written.
+    """Return an index as Python writes it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What an explanation consists of: plain data, which pickles and outlives the call."""
+"""The parts of an explanation: plain data that can be pickled and kept after the call."""
 
 import os
 from collections.abc import Mapping
@@ -20,28 +20,29 @@ SCHEMA = "theanoguard.explanation/1"
 
 @dataclass(frozen=True)
 class Operand:
-    """What the culprit was given.
+    """An operand of the operation that made a bad value.
 
     Parameters
     ----------
     name : str
         Name of the variable, or a short expression.
     value : number or None
-        The element, exactly; None where a whole region was read.
+        The exact element; None if a whole region was read.
     index : tuple or None
-        Its index in the variable; slices where a region was read.
+        Its index in the variable, with slices if a region was read.
     shape : tuple of int
     dtype : str
     minimum, maximum : number or None
-        Smallest and largest finite value of what was read.
+        Smallest and largest finite value that was read.
     constant : bool
     telling : tuple of (tuple of int, number) or None
-        Of a region, the element that weighs most: in a product of matrices that of the largest
-        term.
+        For a region, the element that contributes most to the result.  In a matrix product it
+        belongs to the largest term.
     computed : bool
         Whether it is a value inside a fused operation.
     given : str
-        Of such a value, the numbers that it was computed from: ``1.0 - 2.0``.
+        For a value inside a fused operation, the numbers that it was computed from:
+        ``1.0 - 2.0``.
     """
 
     name: str
@@ -58,7 +59,7 @@ class Operand:
 
     @property
     def text(self) -> str:
-        """The value if it is one, else the name with what was read of it."""
+        """The value of a single element, else the name with the part that was read."""
         if self.value is not None:
             return number_text(self.value)
         return element_text(self.name, self.index)
@@ -66,7 +67,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Waypoint:
-    """One stop on the way from an input to the culprit.
+    """One stop on the path from an input to the operation that made a bad value.
 
     Parameters
     ----------
@@ -75,18 +76,18 @@ class Waypoint:
     index : tuple
         The element there.
     value : number
-        Its value, exactly.
+        Its exact value.
     shape : tuple of int
     kind : {"node", "input", "shared", "constant", "state", "loop"}
-        A state is what a scan hands from step to step; a loop stands for several steps of it.
+        A state is passed by a scan from step to step.  A loop combines several steps of a scan.
     source : SourceLine or None
         The user's line.
     op : str or None
         The user's operation.
     path : tuple of PathStep
-        The inner graphs it lies in.
+        The inner graphs that contain it.
     steps : tuple of (int, number)
-        Of a loop: steps, and the state that each begins with.
+        For a loop: step numbers, and the state at the beginning of each.
     """
 
     name: str
@@ -107,10 +108,10 @@ class Cause:
     Parameters
     ----------
     kind : {"nan", "inf", "big", "extreme"}
-        What its value is.
+        The kind of bad value.
     role : {"node", "input", "shared", "constant"}
     op : str or None
-        Name of the operation; of a fused one, the inner scalar operation.
+        Name of the operation.  For a fused node, the inner scalar operation.
     node : str or None
         The Apply node that holds it.
     fused : bool
@@ -125,21 +126,21 @@ class Cause:
     index : tuple of int
         The element.
     value : number
-        What came out there, exactly.
+        The exact value of the element.
     shape : tuple of int
     dtype : str
     n_bad, size : int
-        How many elements are bad, of how many.
+        Number of bad elements, and number of all elements.
     minimum, maximum : number or None
         Smallest and largest finite value.
     provenance : Provenance
-        Of the operation.
+        Where the operation comes from.
     path : tuple of PathStep
         The inner graphs entered, outermost first.
     hint : Hint or None
     around : SourceLine or None
-        The user's line of the innermost scan, or other operation with an inner graph, that it
-        happened in.
+        The user's line of the innermost scan, or other operation with an inner graph, around the
+        operation.
     """
 
     kind: str
@@ -171,22 +172,22 @@ class Cause:
 
     @property
     def source(self) -> SourceLine | None:
-        """The user's line; of a gradient, the line that it differentiates."""
+        """The user's line; for a gradient, the line that is differentiated."""
         return user_line(self.provenance)
 
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a bad value in the rest of the call.
+    """Whether a bad value survived the rest of the call.
 
     Parameters
     ----------
     survives : bool
         Whether an output or update of the function is bad.
     outputs : tuple of str
-        Which ones.
+        The bad outputs and updates.
     masked_by : tuple of str
-        Operations that read a bad value and gave sound ones.
+        Operations that read a bad value and returned sound values.
     """
 
     survives: bool
@@ -195,38 +196,38 @@ class Fate:
 
 
 WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
-"""What a report calls the kinds of bad values."""
+"""Names of the kinds of bad values in a report."""
 
 ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
-"""What a report calls what comes in from outside."""
+"""Names in a report for values that come in from outside."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is known of a trip; plain data, which pickles and outlives the call.
+    """The explanation of a bad value: plain data that can be pickled and kept after the call.
 
     Parameters
     ----------
     event : GuardEvent
-        The trip.
+        The bad value that the guard found.
     cause : Cause
-        The first operation that made the badness, or the outside value that held it.
+        The first operation that made a bad value, or the bad value that came in from outside.
     deeper : Cause or None
-        Where `cause` is sound under the policy except for an infinite operand: what made that.
+        If `cause` read an infinite operand that the policy allows, the cause of that operand.
     waypoints : tuple of Waypoint
-        The way from an input to the cause.
+        The path from an input to the cause.
     left_out : int
-        How many stops of a long way are left out after the first :data:`FAR`.
+        How many stops of a long path are left out after the first :data:`FAR`.
     reproduced : bool
-        Whether the replay gave the same bad value.  If not, `cause` tells what the live
-        call showed.
+        Whether the replay gave the same bad value.  If not, `cause` describes what the guard saw
+        during the call.
     notes : tuple of str
     fate : Fate or None
-        On request.
+        None unless it was requested.
     feeds : tuple of str
         The outputs and updates of the function that are computed from the bad value.
     repro : Repro or None
-        What :meth:`save_repro` writes.
+        The data that :meth:`save_repro` writes.
     """
 
     event: GuardEvent
@@ -241,15 +242,15 @@ class Explanation:
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
-        """Write a standalone script that shows the fault, with its data beside it.
+        """Write a standalone script that shows the fault, and its data file.
 
         Parameters
         ----------
         path : str or Path
-            Of the script; the data file has the same name and the suffix ``.npz``.
+            Path of the script.  The data file has the same name and the suffix ``.npz``.
         as_built : bool
-            Write the whole function as the user built it, before any rewrite, not the failing
-            operation alone.
+            Write the whole function as the user built it, before any rewrite, instead of only the
+            failing operation.
 
         Returns
         -------
@@ -264,16 +265,16 @@ class Explanation:
         return save_repro(self, path, as_built)
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it as dictionaries, lists, strings and numbers, ready for JSON.
+        """Return the explanation as dictionaries, lists, strings and numbers, ready for JSON.
 
         Returns
         -------
         dict
-            ``"schema"`` names the format and its version (:data:`SCHEMA`); ``"event"`` is as
-            :meth:`GuardEvent.to_json` gives it; the other keys are the fields, each record an
-            object with its own fields.  Numbers that JSON has not are written as in an event,
-            a slice of an index is ``{"slice": [start, stop, step]}``.  Only `repro` is left
-            out: it holds whole arrays.
+            ``"schema"`` names the format and its version (:data:`SCHEMA`).  ``"event"`` is the
+            result of :meth:`GuardEvent.to_json`.  The other keys are the fields; each record
+            becomes an object with its own fields.  NaN and infinity are written as in an event.  A
+            slice in an index becomes ``{"slice": [start, stop, step]}``.  Only `repro` is left
+            out, because it holds whole arrays.
 
         Examples
         --------
@@ -295,12 +296,12 @@ class Explanation:
 
     @classmethod
     def from_plain(cls, record: Mapping[str, Any]) -> "Explanation":
-        """Restore an explanation, without its `repro`, from what :meth:`to_plain` gave.
+        """Restore an explanation, without its `repro`, from the result of :meth:`to_plain`.
 
         Raises
         ------
         ValueError
-            If it is not of this schema and version.
+            If `record` has another schema or version.
         """
         schema = record.get("schema") if isinstance(record, dict) else None
         if schema != SCHEMA:
@@ -322,12 +323,12 @@ class Explanation:
 
     @property
     def made_here(self) -> bool:
-        """Whether an operation of the function made the badness (else it came in)."""
+        """True if an operation of the function made the bad value, False if it came in."""
         return self.cause.role == "node"
 
 
 def user_line(provenance: Provenance) -> SourceLine | None:
-    """Return the user's line; of a gradient, the line that it differentiates."""
+    """Return the user's line; for a gradient, the line that is differentiated."""
     if provenance.backward is not None and provenance.backward.forward_source is not None:
         return provenance.backward.forward_source
     return provenance.source

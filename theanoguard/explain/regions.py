@@ -1,7 +1,7 @@
-"""Which elements of a node's operands decide one element of its output.
+"""Find the elements of a node's operands that one element of its output is computed from.
 
-One function per kind of operation, chosen by the Op.  A region names an operand and
-what of it is read: everything, a slice, or a single element.
+There is one function per kind of operation, dispatched on the Op.  A region names an operand and
+the part of it that is read: everything, a slice, or a single element.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class Region:
     operand : int
         Position among the node's inputs.
     index : tuple
-        What is read of it, as NumPy would index it; ``(...,)`` for everything.
+        The part that is read, as a NumPy index; ``(...,)`` for everything.
     """
 
     operand: int
@@ -61,7 +61,7 @@ class Region:
 
 
 def locate(region, value, position):
-    """Return the index in `value` of the element at a flat position of what a region reads.
+    """Return the index in `value` of the element at a flat position inside a region.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def first_element(region, value, mask):
     Parameters
     ----------
     mask : callable
-        From an array to a boolean mask of its shape.
+        Returns a boolean mask of the shape of an array.
 
     Returns
     -------
@@ -107,13 +107,13 @@ def extreme_element(region, value):
 
 
 def broadcast_index(index, shape):
-    """Return where `index` of a broadcast result reads an operand of `shape`."""
+    """Return the index in an operand of `shape` that `index` of a broadcast result reads."""
     tail = index[len(index) - len(shape) :]
     return tuple(0 if n == 1 else i for i, n in zip(tail, shape, strict=True))
 
 
 def whole_operands(node, inputs):
-    """Return a region for every operand that is an array or a number, whole."""
+    """Return a region for the whole of each operand that is an array or a number."""
     return [
         Region(i)
         for i, value in enumerate(inputs)
@@ -123,12 +123,12 @@ def whole_operands(node, inputs):
 
 @singledispatch
 def regions(op, node, inputs, output, index):
-    """Return what of the operands decides one element of an output.
+    """Return the parts of the operands that one element of an output is computed from.
 
     Parameters
     ----------
     op : Op
-        ``node.op``, by which the rule is chosen.
+        ``node.op``, on which the function is dispatched.
     node : Apply
     inputs : list
         Values of the node's inputs.
@@ -140,7 +140,7 @@ def regions(op, node, inputs, output, index):
     Returns
     -------
     list of Region
-        Where nothing is known of the operation, all operands whole.
+        For an operation without a rule, the whole of every operand.
 
     Examples
     --------
@@ -213,7 +213,7 @@ def _(op: Join, node, inputs, output, index):
     return []
 
 
-# Operations that only move elements: run them on the positions of the elements.
+# Operations that only move elements.  They are run on the positions of the elements.
 
 
 @regions.register(DimShuffle)
@@ -245,7 +245,7 @@ def _(op: IncSubtensor, node, inputs, output, index):
 
 def _advanced_written(op, node, inputs, output, index):
     reader = advanced_subtensor_ops[0]
-    # Without a list of indices it is one vector along the first axis.
+    # An op without a list of indices has one index vector, along the first axis.
     return _written(reader(getattr(op, "idx_list", (0,))), op, inputs, index)
 
 
@@ -254,7 +254,7 @@ for _op in advanced_increment_ops:
 
 
 def _written(reader, op, inputs, index):
-    """Regions of ``x[idx] += y`` and ``x[idx] = y``, whose `reader` is ``x[idx]``."""
+    """Regions of ``x[idx] += y`` and ``x[idx] = y``; `reader` is the op of ``x[idx]``."""
     x, y, *where = inputs
     positions = np.arange(x.size).reshape(x.shape)
     cell = [None]
@@ -342,7 +342,7 @@ def _(op: SortOp, node, inputs, output, index):
 
 @regions.register
 def _(op: Blockwise, node, inputs, output, index):
-    """The batch entry, and within it all of the core operands."""
+    """For each operand, the whole core array of the same batch entry."""
     n_batch = len(index) - len(op.outputs_sig[output])
     found = []
     for i, (value, core) in enumerate(zip(inputs, op.inputs_sig, strict=True)):

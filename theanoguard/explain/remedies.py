@@ -1,7 +1,7 @@
 """Remedies that are tried on the failing call.
 
-The graph as the user built it is changed in one place and evaluated again, with its gradient
-where the function takes one.  A remedy that does not help is not mentioned.
+The graph as the user built it is changed in one place and evaluated again.  If the function
+computes a gradient, the gradient is evaluated as well.  A remedy that does not help is not shown.
 """
 
 import logging
@@ -33,10 +33,11 @@ class Remedy:
     text : str
         What to write, such as ``"log_softmax(h, axis=1)"``.
     builders : dict of Variable to callable
-        What is computed otherwise, as :func:`theanoguard.stable.patterns.rebuild` takes it.
+        The variables that are computed differently, as
+        :func:`theanoguard.stable.patterns.rebuild` takes them.
     operand : int or None
-        Where the change is one to an operand of the operation: which.  `text` then has ``{x}`` for
-        it and ``{pt}`` for PyTensor's module.
+        Position of the operand that the remedy changes, if it changes only one operand.  `text`
+        then has ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
     """
 
     text: str
@@ -46,18 +47,18 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What trials have shown.
+    """The result of trying remedies.
 
     Parameters
     ----------
     text : str or None
         A sentence for the user; empty if nothing helps, None if nothing was tried.
     change : tuple of str
-        The old and the new line of the user, or nothing.
+        The user's old and new line, or nothing.
     fact : str
-        What is to be said of the derivative, where a gradient is bad.
+        A sentence on the derivative, if a gradient is bad.
     node : Apply or None
-        The operation of the graph as built that remedies were tried on.
+        The operation of the graph as built on which remedies were tried.
     """
 
     text: str | None
@@ -71,9 +72,9 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A change to one operand of an operation, with a small number to be chosen.
+    """A change to one operand of an operation, with a small number such as an eps.
 
-    `sizes` are tried in order: the first that helps changes the values least.
+    `sizes` are tried in order, from the smallest change of the values to the largest.
     """
 
     operand: int
@@ -104,13 +105,13 @@ def _positive(values):
 
 
 def _may_guard_base(values):
-    """Whether a power has no value, or no derivative, at a base of 0 or below."""
+    """Whether a power is undefined, or has no derivative, at a base of 0 or below."""
     exponent = np.asarray(values[1])
     return bool(np.any((exponent != np.floor(exponent)) | (exponent < 1)))
 
 
 def _is_even(values):
-    """Whether a power has a negative base and is the same for its absolute value."""
+    """Whether a power has a negative base, but is equal for the base's absolute value."""
     base, exponent = map(np.asarray, values)
     return bool(np.any(base < 0) and np.all(exponent % 2 == 0))
 
@@ -188,17 +189,17 @@ GUARDED: dict[str, tuple[_Guarded, ...]] = {
     ),
     **dict.fromkeys(WITH_JITTER, (_JITTER,)),
 }
-"""Changes to an operand, by the operation of the user."""
+"""Changes to an operand, by the user's operation."""
 
 
 def remedies_for(spot, underflowed=False):
-    """Yield what may help an operation of the graph as built, what changes least first.
+    """Yield possible remedies for an operation of the graph as built, the smallest change first.
 
     Parameters
     ----------
     spot : Spot
     underflowed : bool
-        Whether an operand has underflowed: a bound on it would hide that.
+        Whether an operand has underflowed.  A bound on that operand would hide the underflow.
 
     Yields
     ------
@@ -220,7 +221,7 @@ def remedies_for(spot, underflowed=False):
 
 
 def _inside(name, template):
-    """Return a name as it stands in a form: in parentheses where that is needed."""
+    """Return a name for insertion into a template, in parentheses if that is needed."""
     plain = all(c.isalnum() or c in "_.[](), :" for c in name)
     return name if plain or "{x}." not in template and "{x} " not in template else f"({name})"
 
@@ -240,7 +241,7 @@ def _guarded(spot, guarded, size):
 
 
 def _number(size):
-    """Return a number as it is written in code.
+    """Return a number as code.
 
     Examples
     --------
@@ -251,7 +252,7 @@ def _number(size):
 
 
 def _around(spot, depth=4):
-    """Return the outputs of a spot, what is computed from them, and what they are computed from."""
+    """Return the outputs of a spot, and the variables a few steps down- and upstream of them."""
     down = up = list(spot.node.outputs)
     found = down[:]
     for _ in range(depth):
@@ -262,27 +263,28 @@ def _around(spot, depth=4):
 
 
 UNDERFLOWED = ("probability-underflow", "softmax-then-log")
-"""Hints of operands that have underflowed to 0."""
+"""Hints for operands that have underflowed to 0."""
 
 
 def try_remedies(trip, cause, mask):
-    """Try what may help on the call that failed.
+    """Try possible remedies on the call that failed.
 
     Parameters
     ----------
     trip : Trip
     cause : Cause
     mask : callable
-        From an array to the mask of its bad elements.
+        Returns the mask of the bad elements of an array.
 
     Returns
     -------
     Outcome or None
-        What helps; one with an empty text if nothing does, None where nothing could be tried.
+        The remedy that helps.  Its text is empty if nothing helps.  None if nothing could be
+        tried.
     """
     tried = None
     try:
-        with config.change_flags(traceback__limit=0):  # nobody asks where a trial was built
+        with config.change_flags(traceback__limit=0):  # a trial needs no stack traces
             built = as_built(trip, mask)
             for spot in built.spots_of(cause) if built else ():
                 found = _tried_on(built, spot, cause)
@@ -291,9 +293,9 @@ def try_remedies(trip, cause, mask):
                 tried = tried or found
             if built and tried is None:
                 return _finite_as_written(built, cause)
-    except NotRun:  # something with side effects is needed to know the values
+    except NotRun:  # the values need an operation with side effects
         pass
-    except Exception as error:  # whatever an op of the user's does when it is run or differentiated
+    except Exception as error:  # a user-defined op may fail when it is run or differentiated
         logger.debug("a remedy could not be tried: %r", error)
     return tried
 
@@ -303,7 +305,7 @@ FOLDS_SUMS = "local_add_canonizer"
 
 
 def _finite_as_written(built, cause):
-    """Return what a rewrite has changed where the graph as it was written gives finite values."""
+    """Return the rewrite that made a bad value, if the graph as written is finite; else None."""
     found = built.finite_as_written(cause)
     if found is None:
         return None
@@ -342,7 +344,7 @@ def _tried_on(built, spot, cause):
 
 
 def _outcome(spot, remedy, got, cause):
-    """Return the sentence on a remedy that helps, and how it changes the user's line."""
+    """Return a sentence on a remedy that helps, and the user's line with that change."""
     variables = list(remedy.builders)
     places = [place for v in variables if (place := source_place(v)) is not None]
     source = places[0] if places else source_place(spot.node.outputs[0])

@@ -1,4 +1,4 @@
-"""Saying the same thing once: a report per cause, then a line with a count now and then."""
+"""Report each cause in full once, and after that only a line with a count from time to time."""
 
 import sys
 from contextlib import nullcontext
@@ -20,7 +20,7 @@ class Repeats:
         self._counts = {}
 
     def is_due(self, cause):
-        """Count a cause, and return whether its count has doubled since it was last due."""
+        """Count a cause, and return whether its count has doubled since it was last reported."""
         count = self._counts[cause] = self._counts.get(cause, 0) + 1
         return count & (count - 1) == 0
 
@@ -30,12 +30,12 @@ class Repeats:
 
 
 def cause_of(event):
-    """Return what events with the same cause have in common."""
+    """Return a key that events with the same cause share."""
     return event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path)
 
 
 def count_text(title, count, call):
-    """Return the line that stands for further reports of the same cause.
+    """Return the line that replaces further reports of the same cause.
 
     Examples
     --------
@@ -46,9 +46,9 @@ def count_text(title, count, call):
 
 
 def beside_progress_bars():
-    """Return a context in which text can be written without tearing the progress bars of tqdm.
+    """Return a context in which text can be written without breaking the progress bars of tqdm.
 
-    Without tqdm, or while no bar is shown, nothing happens.
+    The context does nothing without tqdm, or while no bar is shown.
 
     Examples
     --------

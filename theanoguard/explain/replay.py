@@ -1,10 +1,10 @@
 """Recompute the intermediate values of one call, from the values of its inputs.
 
-The graph that ran is evaluated again, node by node, with the kernels that ran (the
-C code of every node is in PyTensor's cache by then), but without in-place damage: what
-a node would destroy is copied first.  Only the ancestors of what is asked for are
-computed, and :class:`~pytensor.scan.op.Scan`, ``OpFromGraph`` and ``IfElse`` are stepped
-into instead of run, so that the values inside them can be asked for too.
+The replay evaluates the graph that ran again, node by node, with the same kernels.  The C code of
+every node is in PyTensor's cache by then.  If a node overwrites an input, it gets a copy.  Only the
+ancestors of the requested values are computed.  The inner graphs of
+:class:`~pytensor.scan.op.Scan`, ``OpFromGraph`` and ``IfElse`` are replayed step by step, so that
+the values inside them are available as well.
 """
 
 import copy
@@ -20,7 +20,7 @@ from pytensor.tensor.basic import AllocEmpty
 from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
 
 MEMORY_BOUND = 1 << 30
-"""Bytes of recomputed values that a replay keeps; what is dropped is computed again."""
+"""Bytes of recomputed values that a replay keeps.  A dropped value is computed again on request."""
 
 
 class NotRun(Exception):
@@ -28,10 +28,10 @@ class NotRun(Exception):
 
 
 def has_effects(op):
-    """Return whether running an operation again may be seen from outside.
+    """Return whether an operation may have side effects.
 
-    It may unless the operation is one of PyTensor's own, or a check: what an operation of the
-    user's does in Python is not known.  PyMC's checks of parameters derive from PyTensor's.
+    PyTensor's own operations and checks have none.  A user-defined operation may do anything.
+    PyMC's parameter checks are subclasses of PyTensor's checks.
     """
     if isinstance(op, CheckAndRaise) and type(op).perform is CheckAndRaise.perform:
         return False
@@ -51,13 +51,12 @@ def copy_value(value):
 class Kernels:
     """Callables that compute the outputs of a node, shared by equal nodes.
 
-    A graph of a thousand nodes has some dozens of different kernels; making one costs
-    half a millisecond even when its C code is cached.
+    Many nodes of a graph share a kernel.  Making a kernel takes time even if its C code is cached.
 
     Parameters
     ----------
     impl : {"c", "py", None}
-        Which implementation to run; None takes C code where PyTensor has a compiler.
+        Which implementation to run.  None selects C code if PyTensor has a compiler.
 
     Attributes
     ----------
@@ -76,11 +75,11 @@ class Kernels:
         return len(self._made)
 
     def run(self, node, inputs):
-        """Return the values of the outputs of `node` for `inputs`, which it may destroy."""
+        """Return the values of the outputs of `node` for `inputs`, which may be overwritten."""
         return self.kernel_of(node)(inputs)
 
     def kernel_of(self, node):
-        """Return what computes the outputs of `node`, made the first time."""
+        """Return the kernel of `node`, made on first use."""
         key = (
             node.op,
             tuple(_constant_key(v) if isinstance(v, Constant) else v.type for v in node.inputs),
@@ -88,20 +87,20 @@ class Kernels:
         )
         try:
             kernel = self._made.get(key)
-        except TypeError:  # an op of the user's own that cannot be hashed
+        except TypeError:  # a user-defined op that cannot be hashed
             key = id(node)
-            self._unhashed[key] = node  # kept alive, as its id stands for it
+            self._unhashed[key] = node  # keep the node alive, so that its id stays unique
             kernel = self._made.get(key)
         if kernel is None:
             kernel = self._made[key] = self._make(node)
         return kernel
 
     def runs_whole(self, node):
-        """Whether an op with an inner graph is run as one piece, not stepped into."""
+        """Whether an op with an inner graph is run in one piece, not step by step."""
         return False
 
     def _make(self, node):
-        # Constants stay: the C code of some ops depends on them.
+        # Keep constants as they are: the C code of some ops depends on them.
         own = Apply(
             node.op,
             [v if isinstance(v, Constant) else v.type() for v in node.inputs],
@@ -119,7 +118,7 @@ class Kernels:
         def kernel(values):
             for cell, value in zip(ins, values, strict=True):
                 cell[0] = value
-            for cell in outs:  # a buffer left there would be written into
+            for cell in outs:  # otherwise the next run would overwrite this buffer
                 cell[0] = None
             try:
                 thunk()
@@ -132,7 +131,7 @@ class Kernels:
 
 
 def _constant_key(constant):
-    """Return what equal constants share: of a number or a slice its value, else the identity."""
+    """Return a key for a constant: the value of a number or a slice, else the identity."""
     data = constant.data
     if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "fciub":
         return constant.type, data.tobytes()
@@ -141,14 +140,14 @@ def _constant_key(constant):
 
 
 class Replay:
-    """The values of one execution of a graph, computed when they are asked for.
+    """The values of one execution of a graph, computed on request.
 
     Parameters
     ----------
     fgraph : FunctionGraph
         The graph as it ran.
     inputs : mapping of Variable to value
-        Values of its inputs at the beginning of the execution; they are not changed.
+        Values of its inputs at the beginning of the execution.  They are not modified.
     kernels : Kernels, optional
         Shared between the replays of one explanation.
     memory_bound : int, optional
@@ -156,12 +155,12 @@ class Replay:
     watch : callable, optional
         ``watch(replay, node, outputs)`` is called after each node that has been run.
     live : mapping, optional
-        Outputs of nodes that must not be run a second time, by node and the steps of the scans
-        that it runs in.
+        Outputs of nodes that must not be run a second time.  The key is the node and the steps of
+        the scans around it.
     graphs : mapping of Apply to FunctionGraph, optional
-        The inner graphs of nodes as they were linked, where they are at hand.
+        The inner graphs of nodes as they were linked, if they are available.
     place : tuple of (Replay, Apply, int or None), optional
-        Of an inner graph: the replay outside, the node there, and the step.
+        For an inner graph: the replay of the outer graph, the node there, and the step.
 
     Examples
     --------
@@ -198,7 +197,7 @@ class Replay:
         self._bytes = 0
 
     def value(self, variable):
-        """Return the value of `variable`, computing what it needs."""
+        """Return the value of `variable`, after computing its ancestors."""
         pending = [variable]
         while pending:
             current = pending[-1]
@@ -229,9 +228,9 @@ class Replay:
         return [self.value(v) for v in variables]
 
     def inner(self, node, fgraph=None):
-        """Return the replay of what ran inside `node`, an op with an inner graph.
+        """Return the replay of the inner graph of `node`.
 
-        `fgraph` is that graph as it was linked, where it is at hand.
+        `fgraph` is the inner graph as it was linked, if it is available.
         """
         if node not in self._inner:
             fgraph = fgraph or self.graphs.get(node)
@@ -263,18 +262,18 @@ class Replay:
 
     @property
     def steps(self):
-        """The steps of the scans that this runs in, outermost first."""
+        """The steps of the scans around this graph, outermost first."""
         if self.place is None:
             return ()
         outside, _node, step = self.place
         return outside.steps if step is None else (*outside.steps, step)
 
     def known_values(self):
-        """Return the values that are at hand: those given, and those computed and kept."""
+        """Return the available values: the given ones, and the computed ones that were kept."""
         return {**self._given, **self._computed}
 
     def knows(self, variable):
-        """Return whether the value of a variable is at hand."""
+        """Return whether the value of a variable is available without computation."""
         return (
             isinstance(variable, Constant) or variable in self._computed or variable in self._given
         )
@@ -292,7 +291,7 @@ class Replay:
 
 
 def _nbytes(value):
-    # A view keeps its base alive and costs nothing of its own.
+    # A view owns no memory; its base does.
     return value.nbytes if isinstance(value, np.ndarray) and value.base is None else 0
 
 
@@ -331,7 +330,7 @@ def _run_whole(node, replay):
 
 @compute.register
 def _(op: AllocEmpty, node, replay):
-    # What nothing has written must not be taken for a bad value, nor differ from run to run.
+    # Uninitialised memory may look like a bad value, and differs between runs.  So use zeros.
     return [np.zeros([int(replay[v]) for v in node.inputs], op.dtype)]
 
 
@@ -373,7 +372,7 @@ def _(op: Scan, node, replay, fgraph):
 
 
 class GraphReplay:
-    """What ran inside a node that runs an inner graph once, on some of its inputs."""
+    """The replay of a node that runs an inner graph once, on some of its inputs."""
 
     def __init__(self, node, replay, fgraph, inputs):
         self.node = node
@@ -393,7 +392,7 @@ class GraphReplay:
         return self._replay
 
     def outer_input(self, position):
-        """Return the node's input that an inner input is, or None for a state."""
+        """Return the node's input that becomes an inner input, or None for a state."""
         return self._inputs[position]
 
     def outer_outputs(self):
@@ -402,10 +401,9 @@ class GraphReplay:
 
 
 class ScanReplay:
-    """What ran inside a ``Scan`` node: its steps, and the inputs of each.
+    """The replay of a ``Scan`` node: its steps, and the inputs of each step.
 
-    The layout of a scan's inputs, outputs and circular buffers is that of
-    ``Scan.perform`` in PyTensor.
+    Inputs, outputs and circular buffers have the same layout as in PyTensor's ``Scan.perform``.
     """
 
     def __init__(self, node, replay, fgraph):
@@ -422,7 +420,7 @@ class ScanReplay:
         self._outer = replay
         self._steps = []  # the inner inputs of each step that ran
         self._begun = False
-        self._last = None  # the step last asked for, and its replay
+        self._last = None  # the step that was requested last, and its replay
 
     # Positions among the outer inputs
     @property
@@ -499,7 +497,7 @@ class ScanReplay:
             self._going = False
 
     def _run(self, n_steps):
-        """Run until the inputs of step `n_steps` are there, or the scan ends."""
+        """Run until the inputs of step `n_steps` are known, or the scan ends."""
         if not self._begun:
             self._begin()
         while self._going and len(self._steps) < n_steps:

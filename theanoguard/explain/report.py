@@ -1,7 +1,7 @@
-"""The text that a person reads when the guard has tripped.
+"""The text that a person reads after a guard error.
 
-The answer first: what happened, with which values, where in the user's code, what to do;
-then the way from the inputs.  Never a dump of the graph.
+The answer comes first: the bad value, the operands, the user's line, and what to do.  The path from
+the inputs follows.  The graph is never printed.
 """
 
 import ast
@@ -36,17 +36,17 @@ BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[
 
 
 def render_text(event, explanation, color=False, links=False):
-    """Return the report of a trip as plain text, at most :data:`MAX_LINES` lines.
+    """Return the report of a bad value as plain text, at most :data:`MAX_LINES` lines.
 
     Parameters
     ----------
     event : GuardEvent
     explanation : Explanation or None
-        None where none could be made: then the event alone is told.
+        None if there is no explanation.  The report then describes only the event.
     color : bool
         Whether to use the terminal's colours.
     links : bool
-        Whether places are links (OSC 8), as terminals show them.
+        Whether to write places as terminal links (OSC 8).
 
     Returns
     -------
@@ -98,7 +98,7 @@ def render_failure(failure, color=False):
 
 
 def _code_line(hint):
-    """Return where to read more about a fault that has a page; nothing for a user's own hint."""
+    """Return the line that refers to the page about a fault; none for a user's own hint."""
     code = code_of(hint.key) if hint is not None else None
     return [f"More: theanoguard explain {code}"] if code else []
 
@@ -165,7 +165,7 @@ _NO_TEXT = re.compile(r"\x1b\[(?:1;31|36|32|2|0)m|\x1b\]8;;[!-\[\]-~]*\x1b\\|[^\
 
 
 def _joined(blocks):
-    """Join blocks of lines; what is neither text nor one of our colours is replaced."""
+    """Join blocks of lines.  Control characters other than our colours are replaced."""
     text = "\n\n".join("\n".join(block) for block in blocks if block)
     return _NO_TEXT.sub(lambda m: m[0] if len(m[0]) > 1 else printable(m[0]), text)
 
@@ -213,7 +213,7 @@ def _element(index, shape):
 
 
 def _place_lines(source, paint, before=""):
-    """Return the lines of a place, indented; the last lines are its text and its callers."""
+    """Return the lines of a place, indented: file and line, then its text and its callers."""
     first, *others = source_lines(source, text_width() - 2, paint.link)
     shown = [f"{BLUE}{before}{first}{RESET}" if paint.color else before + first]
     return ["  " + line for line in (*shown, *(paint(BLUE, line) for line in others))]
@@ -226,7 +226,7 @@ def _lines_of(cause, paint):
 
 
 def inside_text(path):
-    """Return the inner graphs that were entered, ``step 3 of scan``; empty for none."""
+    """Return a text for the inner graphs entered, such as ``step 3 of scan``, or an empty text."""
     inner = []
     for part in reversed(path):
         if part.forward is not None:
@@ -268,7 +268,7 @@ def _source_lines(provenance, path, paint, around=None):
 
 
 def _cost_text(cost):
-    """Return the name of a cost; of one that has none its operation."""
+    """Return the name of a cost, or its operation if it has no name."""
     return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 
 
@@ -361,7 +361,7 @@ def _advice(explanation, paint):
 
 def _way(explanation, paint, room):
     points = explanation.waypoints
-    if len(points) < 2:  # a path of one step says what the operands have said
+    if len(points) < 2:  # a path of one step only repeats the operands
         return []
     deeper = explanation.deeper
     if room - 1 < MIN_PATH_LINES:
@@ -395,7 +395,7 @@ def _point_row(point):
 
 
 def steps_text(steps):
-    """Return the values of a state at some steps of a loop, and the factor where it grows by one.
+    """Return the values of a state at some steps of a loop, and its constant growth factor if any.
 
     Examples
     --------
@@ -429,7 +429,7 @@ def _footer(event, explanation):
 
 
 def _listed(things, most=3):
-    """Return names as a list in a sentence, all but the first ones counted.
+    """Return names as a list in a sentence.  Only the first are named; the rest are counted.
 
     Examples
     --------

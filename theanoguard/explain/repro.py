@@ -1,8 +1,8 @@
-"""A standalone script that shows a fault again, from the nearest sound values to the bad one.
+"""Write a standalone script that computes a bad value again from its sound operands.
 
-The script needs PyTensor alone, with a data file beside it.  What can be written as an
-expression is; an operation that cannot is pickled into the data file.  On request the script has
-the whole function instead, as the user built it, to show what the rewrites have to do with a fault.
+The script needs only PyTensor and its data file.  The operation is written as an expression if that
+is possible; otherwise it is pickled into the data file.  On request, the script contains the whole
+function as the user built it.  It then shows whether a rewrite causes the fault.
 """
 
 import pickle
@@ -29,24 +29,24 @@ from theanoguard.explain.scalars import ScalarStep
 
 @dataclass(frozen=True)
 class Repro:
-    """What a standalone script needs; plain data.
+    """The contents of a standalone script; plain data.
 
     Parameters
     ----------
     arrays : dict of str to ndarray
         The sound operands, by the name of their variable in the script.
     names : dict of str to str
-        What the user calls them.
+        The user's names for them.
     expression : str or None
-        The operation as an expression; None where it is pickled.
+        The operation as an expression; None if it is pickled.
     pickled : bytes or None
         The operation, and for each input its type or its value.
     source : str
-        What is pickled of the user's own, as code.
+        The code of the user's own classes and functions that are pickled.
     trouble : str
-        Why nothing can be saved, where neither is there.
+        If there is neither an expression nor a pickle, the reason.
     call : FailingCall or None
-        The whole function; it does not outlive a pickle.
+        The whole function.  It is not included when this object is pickled.
     """
 
     arrays: dict[str, np.ndarray] = field(repr=False)
@@ -73,23 +73,23 @@ class FailingCall:
     def __init__(self, trip):
         self._graph = trip.fgraph
         self._variable = trip.variable
-        # A later call may overwrite the values.
+        # Copy the values, because a later call may overwrite them.
         size = sum(getattr(v, "nbytes", 0) for v in trip.inputs.values())
         fits = size <= MAX_BYTES
         self._values = {v: copy_value(x) for v, x in trip.inputs.items()} if fits else None
 
-    def __reduce__(self):  # (the function and the values of its inputs stay in their process)
+    def __reduce__(self):  # (a pickle leaves out the function and the values of its inputs)
         return _nothing, ()
 
     def pickled(self):
-        """Return the graph with its values as bytes, and the source of what is the user's own.
+        """Return the graph with its values as bytes, and the source of the user's own code.
 
-        The graph is a list, since pickle goes into linked variables by recursion.
+        The graph is pickled as a list, because pickle follows linked variables recursively.
 
         Raises
         ------
         ValueError
-            If it is not known, or an operation or a value cannot be pickled.
+            If the graph as built is not known, or an operation or a value cannot be pickled.
         """
         tracker = tracker_of(self._graph)
         if self._values is None:
@@ -139,7 +139,7 @@ def repro_of(origin, display_name):
     ----------
     origin : Origin
     display_name : callable
-        From a place to the name that its variable is shown under.
+        Returns the name under which the variable of a place is shown.
     """
     place, made = origin.place, origin.made
     node = place.variable.owner
@@ -159,9 +159,9 @@ def repro_of(origin, display_name):
 
 
 def _last_step(place, made, display_name):
-    """Return the Repro of one operation of a fused node, with what it is given as arrays.
+    """Return the Repro of one operation of a fused node, with its operands as arrays.
 
-    None where nothing was fused, or where the operations before it cannot be run on arrays.
+    None if the node is not fused, or if the operations before it cannot be run on arrays.
     """
     arrays = fused_operands(place, made) if made.step.node is not None else None
     if arrays is None:
@@ -214,7 +214,7 @@ def _whole_node(place, display_name):
 
 @singledispatch
 def node_text(op, operands):
-    """Return the Python expression of a node, None where there is none."""
+    """Return the Python expression of a node, or None if it has none."""
     return None
 
 
@@ -262,7 +262,7 @@ def scalar_text(op, operands):
     if name == "cast":
         return f"pt.cast({operands[0]}, {op.o_type.dtype!r})"
     tensor_op = getattr(getattr(pt, name, None), "scalar_op", None)
-    # Only where the function of that name is this very operation.
+    # The function of that name in PyTensor may apply a different operation.
     return f"pt.{name}({', '.join(operands)})" if tensor_op == op else None
 
 
@@ -341,7 +341,7 @@ inputs = [v for v, (_, value) in zip(variables, kept) if value is None]
 given = [data[f"x{{i}}"] for i, (_, value) in enumerate(kept) if value is None]
 values = [v.type.filter(value, allow_downcast=True) for v, value in zip(inputs, given)]"""
 
-# Of the user's own classes the source stands in the script.
+# The script contains the source of the user's own classes.
 WITH_SOURCE = """
 {source}
 
@@ -421,9 +421,9 @@ def save_repro(explanation, path, as_built=False):
     ----------
     explanation : Explanation
     path : str or Path
-        Of the script; the data go beside it, with the suffix ``.npz``.
+        Path of the script.  The data file has the same name and the suffix ``.npz``.
     as_built : bool
-        Write the whole function as the user built it, not the failing operation alone.
+        Write the whole function as the user built it, instead of only the failing operation.
 
     Returns
     -------
@@ -433,8 +433,8 @@ def save_repro(explanation, path, as_built=False):
     Raises
     ------
     ValueError
-        If the trip could not be reproduced in the first place, or what is to be saved can be
-        neither written down nor pickled.
+        If the replay did not reproduce the bad value, or if the operation can be neither written
+        as an expression nor pickled.
     """
     repro = explanation.repro
     if as_built:
@@ -482,7 +482,7 @@ def _save_function(explanation, path):
 
 
 def _heading(cause):
-    """Return the first line of a script, and the one that says where the fault is."""
+    """Return the first line of a script, and the line that names the place of the fault."""
     where = f"From {cause.source}\n" if cause.source is not None else ""
     what = shown_op(cause.op) if cause.op else cause.role
     return _harmless(f"{cause.kind} in {what}: {cause.expression}"), _harmless(where)
@@ -526,6 +526,6 @@ def _declaration(name, array, repro):
 
 
 def _harmless(text):
-    """Return text that cannot end the docstring it is put into, on one line."""
+    """Return text on one line that is safe inside a docstring: it cannot end the docstring."""
     kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
     return kept.replace("\\", "/").replace('"""', "'''")

@@ -1,4 +1,4 @@
-"""One element through a fused operation: which of its inner scalar operations made it bad."""
+"""Find the scalar operation inside a fused operation that made one element bad."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,18 +18,19 @@ class ScalarStep:
     ----------
     op : ScalarOp
     node : Apply or None
-        The node in the Composite's inner graph; None where nothing was fused.
+        The node in the Composite's inner graph; None if the operation is not fused.
     operands : tuple
         Values of its inputs.
     origins : tuple of (ScalarStep or int or None)
-        Where each operand came from: an earlier step, the position of an input of the
-        whole operation, or None for a constant.
+        The origin of each operand: an earlier step, the position of an input of the whole
+        operation, or None for a constant.
     results : tuple
         Values of its outputs.
     by_numpy : tuple or None
-        What NumPy gives for the same operands, where the compiled code gives something else.
+        NumPy's results for the same operands, if they differ from the compiled code's.
     inside : tuple of Apply
-        In a Composite inside a Composite: the nodes from there on, the last one applies `op`.
+        For a Composite inside a Composite: the nodes from `node` inwards.  The last one applies
+        `op`.
     """
 
     op: Any
@@ -46,7 +47,7 @@ def _cast(value, type_):
 
 
 def _apply(op, values, output_types):
-    """Return what scalar `op` makes of `values`, in the dtypes it computes in."""
+    """Return the result of scalar `op` for `values`, in the dtypes in which it computes."""
     with np.errstate(all="ignore"):
         if any(np.ndim(v) for v in values):
             results = _apply_to_arrays(op, values)
@@ -58,7 +59,7 @@ def _apply(op, values, output_types):
 
 
 def _apply_to_arrays(op, values):
-    """Return what `op` makes of arrays, with NumPy's loop where there is one."""
+    """Return the result of `op` for arrays, by a NumPy function if there is one."""
     if isinstance(op, Switch):
         return np.where(*values)
     if isinstance(op, Cast):
@@ -80,9 +81,9 @@ def steps_of(scalar_op, values, output_types, output=0):
     values : sequence of scalars
         Its operands, in the right dtypes.
     output_types : sequence of ScalarType
-        Types of its outputs (a plain operation does not know them).
+        Types of its outputs.  They are needed because a plain operation does not store them.
     output : int
-        Which output is asked for.
+        Position of the requested output.
 
     Returns
     -------
@@ -90,12 +91,12 @@ def steps_of(scalar_op, values, output_types, output=0):
         The step that made that output, the input that passes through to it, or None
         for a constant.
     steps : list of ScalarStep
-        All of them in order of evaluation.
+        All steps in order of evaluation.
 
     Raises
     ------
     ArithmeticError, ValueError, NotImplementedError
-        Where the Python implementation of a scalar operation cannot take the values.
+        If the Python implementation of a scalar operation does not accept the values.
     """
     steps = []
     if not isinstance(scalar_op, Composite):
@@ -110,8 +111,8 @@ def steps_of(scalar_op, values, output_types, output=0):
 def _run(fgraph, inputs, steps, around=()):
     """Evaluate a Composite's graph, appending to `steps`; return (origin, value) per output.
 
-    A Composite inside a Composite is run through in the same way; its steps carry the nodes
-    `around` them, the outermost first.
+    A Composite inside a Composite is evaluated in the same way.  Its steps store the nodes
+    `around` them, outermost first.
     """
     known = dict(zip(fgraph.inputs, inputs, strict=True))
 
@@ -143,8 +144,8 @@ def first_bad(final, is_bad, output=0):
     Returns
     -------
     ScalarStep or int or None
-        That step, or the input position through which the badness came in; None where
-        the last step's value is not bad.
+        That step, or the position of the input that was already bad.  None if the last step's
+        value is not bad.
     """
     if not isinstance(final, ScalarStep):
         return final
@@ -164,8 +165,9 @@ def first_bad(final, is_bad, output=0):
 def compiled_step(composite, values, final, result, run):
     """Return the last step of a Composite with the numbers that its compiled code computes.
 
-    A C compiler may join a product and a sum into one operation, which rounds once.  So what
-    lies before a step is compiled by itself, and run, as far back as it differs from NumPy.
+    A C compiler may join a product and a sum into one operation that rounds once.  So the operands
+    of a step are compiled separately and run.  This is repeated upstream, as long as the results
+    differ from NumPy's.
 
     Parameters
     ----------
@@ -175,7 +177,7 @@ def compiled_step(composite, values, final, result, run):
     final : ScalarStep
         The last step, as NumPy computes it.
     result : scalar
-        What the compiled code gave for it.
+        The result of the compiled code for that step.
     run : callable
         ``run(node, inputs)`` computes the outputs of a node of tensors.
 
@@ -212,13 +214,13 @@ def compiled_step(composite, values, final, result, run):
 
 
 def agrees(value, other):
-    """Return whether two evaluations of a number gave the same, but for rounding."""
+    """Return whether two evaluations of a number agree, except for rounding."""
     with np.errstate(all="ignore"):
         return bool(np.isclose(value, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
 def _read(step):
-    """Yield what a step read, with where it came from: of a switch only the chosen branch.
+    """Yield the operands of a step with their origins; for a switch, only the chosen branch.
 
     An operand of the same kind as the result (NaN, infinite) comes first.
     """
@@ -232,7 +234,7 @@ def _read(step):
 def first_made(steps, is_bad):
     """Return the first step whose result is bad although its operands are sound, or None.
 
-    Unlike :func:`first_bad` it also sees what a later ``switch`` masks.
+    Unlike :func:`first_bad`, it also finds a bad value that a later ``switch`` masks.
     """
     for step in steps:
         bad_out = any(is_bad(np.asarray(r)) for r in step.results)
@@ -242,7 +244,7 @@ def first_made(steps, is_bad):
 
 
 def term_of(reduction, elements, output_type):
-    """Return the steps of what a fused reduction adds up, without the adding up.
+    """Return the steps that compute one term of a fused reduction, without the reduction itself.
 
     A reduction such as ``sum(x * log(x))`` may be fused into one ``CAReduce`` whose scalar
     operation is ``total + x * log(x)``.
@@ -250,7 +252,7 @@ def term_of(reduction, elements, output_type):
     Parameters
     ----------
     reduction : Composite
-        Of the running result and one element.
+        The scalar operation; its operands are the running result and one element.
     elements : ndarray or scalar
     output_type : ScalarType
 

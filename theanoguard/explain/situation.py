@@ -1,4 +1,4 @@
-"""What a hint looks at: the operation, its operands, and what lies around it."""
+"""Collect the facts for a hint: the operation, its operands, and the nodes around it."""
 
 import math
 
@@ -26,7 +26,7 @@ def situation_of(place, made, op, value, provenance):
     ----------
     place : Place
     made : Made or None
-        The scalar operation, of an elementwise or fused node.
+        The scalar operation, if the node is elementwise or fused.
     op : str
         Name of the operation.
     value : number
@@ -79,7 +79,7 @@ def _body(scope):
 
 
 def _zeros_from(place, made, operands):
-    """Return for each operand that is 0 which operation made it of what is not 0."""
+    """Return for each operand that is 0 the operation that made it from nonzero operands."""
     if made is not None:
         starts = made.step.origins
     else:
@@ -91,7 +91,7 @@ def _zeros_from(place, made, operands):
 
 
 def _zero_from(start, made):
-    """Follow a 0 upstream to the operation that made it of what is not 0; None if it came in."""
+    """Return the operation upstream that made a 0 from nonzero operands; None if it came in."""
     for _ in range(200):
         if isinstance(start, int):
             start = made.sources[start]
@@ -123,7 +123,7 @@ def _zero_from(start, made):
 
 
 def matrix_text(matrix, op="cholesky"):
-    """Return what keeps a matrix from being decomposed, as the beginning of a sentence.
+    """Return why a matrix cannot be decomposed, as the beginning of a sentence.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ _EXACTLY = {"mul": math.prod, "add": sum, "sub": lambda v: v[0] - sum(v[1:])}
 
 
 def _wrapped(producer, value):
-    """Return what an operand would be had its integers not wrapped around, else an empty text."""
+    """Return the value of an operand without integer wrap-around, or an empty text."""
     exact = _EXACTLY.get(producer.op)
     parts = [np.asarray(v) for v in producer.operands]
     if exact is None or not parts or any(v.dtype.kind not in "iu" or v.ndim for v in parts):
@@ -202,7 +202,7 @@ def _step_producer(made, origin):
 
 
 def _upstream(step):
-    """Return names of the operations upstream in a fused node, and what they read of it."""
+    """Return names of the operations upstream in a fused node, and the node inputs they read."""
     names, positions, todo = [], [], list(step.origins)
     while todo:
         origin = todo.pop()
@@ -223,7 +223,7 @@ def _region_places(place):
 
 
 def _producer(place):
-    """Return what computed an element, looking through views, and into and out of fused nodes."""
+    """Return the operation that computed an element.  Views and fused nodes are followed."""
     while (shown := _shown(place)) is not None:
         place = shown
     node = place.variable.owner
@@ -241,7 +241,7 @@ def _producer(place):
 
 
 def _shown(place):
-    """Return the element that an element shows, or that entered a fused node; None for others."""
+    """Return the element that a view shows, or that entered a fused node; else None."""
     node, around = place.variable.owner, place.scope.node
     if node is not None:
         is_view = isinstance(node.op, VIEWS)
@@ -251,7 +251,7 @@ def _shown(place):
 
 
 def _names(op):
-    """Return the names of an operation and of those that a backend has fused in it."""
+    """Return the names of an operation and of the operations that a backend fused into it."""
     if isinstance(op, OpFromGraph):
         fused = (name for node in op.fgraph.toposort() for name in _names(node.op))
     else:

@@ -1,4 +1,4 @@
-"""A line of the user with one operand of one operation written otherwise."""
+"""Edit one operand of one operation in the user's line of code."""
 
 import ast
 
@@ -16,7 +16,7 @@ _BINARY = {
 
 
 def edited(text, op, operand, template, marked=()):
-    """Return the operand and the line after a change, or None where the line does not allow it.
+    """Return the operand and the line after a change, or None if the line cannot be changed.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def edited(text, op, operand, template, marked=()):
     op : str
         Name of the operation.
     operand : int
-        Which of its operands is written otherwise.
+        Position of the operand to change.
     template : str
         What to write, with ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
     marked : sequence of (int, int)
-        Where the expressions begin and end that are to be changed.  Without it the line must hold
-        the operation exactly once.
+        Where the expressions to change begin and end.  Without it, the line must contain the
+        operation exactly once.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def edited(text, op, operand, template, marked=()):
 
 
 def _with_change(line, node, template, module):
-    """Return what replaces an operand, and the line with that; columns count bytes."""
+    """Return the new operand, and the line with it.  Columns are counted in bytes."""
     start, end = _span(node)
     old = line[start:end].decode()
     inner = f"({old})" if "{x}." in template or "{x} " in template else old
@@ -78,7 +78,7 @@ def _with_change(line, node, template, module):
 
 
 def replaced(text, marked, template):
-    """Return a new expression, and the line with it in the place of the one that is marked.
+    """Return a new expression, and the line in which it replaces the marked one.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def replaced(text, marked, template):
     Returns
     -------
     tuple of (str, str) or None
-        None where the expression is not a whole one, or what it is computed from has no name.
+        None if the marked text is not a complete expression, or if its operand has no name.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def _compound(node):
 
 
 def _operands(node, op):
-    """Return the operands of a call or an operator that is the operation, else None."""
+    """Return the operands of a call or an operator if it is the operation `op`, else None."""
     if isinstance(node, ast.BinOp):
         return [node.left, node.right] if _SIGNS.get(_BINARY.get(type(node.op))) == op else None
     if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
@@ -141,7 +141,7 @@ def _operands(node, op):
 
 
 def _module(tree):
-    """Return the name by which the line calls PyTensor's functions."""
+    """Return the module name that the line uses for PyTensor's functions, such as ``pt``."""
     names = [
         node.func.value.id
         for node in ast.walk(tree)

@@ -1,4 +1,4 @@
-"""Which operand of an operation, and which element of it, decides a result most."""
+"""Choose the operand of an operation, and the element of it, that decides the result most."""
 
 import numpy as np
 from pytensor.graph.basic import Constant
@@ -15,21 +15,21 @@ DECOMPOSITIONS = (
     *("cholesky", "solve", "solveTriangular", "matrixInverse", "matrixPinv"),
     *("sLogDet", "slogdet", "det", "eigh"),
 )
-"""Operations whose operand is a matrix: no element of it tells why they fail."""
+"""Operations on a whole matrix: no single element explains why they fail."""
 
 _MOVES = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 _COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)
 
 
 def decisive(name, values, result):
-    """Return which operand decides the result of an operation most.
+    """Return the position of the operand that decides the result of an operation most.
 
     Parameters
     ----------
     name : str
-        Of the operation.
+        Name of the operation.
     values : dict of int to number
-        Operands by position: those that may be chosen.
+        The operands that may be chosen, by position.
     result : number
 
     Returns
@@ -38,7 +38,8 @@ def decisive(name, values, result):
 
     Examples
     --------
-    A zero factor, the numerator of 0 / x, a divisor of 0, the larger operand of a difference:
+    It chooses a zero factor, the numerator of 0 / x, a divisor of 0, or the larger operand of a
+    difference:
 
     >>> decisive("mul", {0: 3.0, 1: 0.0}, 0.0), decisive("true_div", {0: 0.0, 1: 5.0}, 0.0)
     (1, 0)
@@ -64,7 +65,7 @@ def decisive(name, values, result):
 
 
 def is_fixed(variable):
-    """Return whether a variable is computed from constants and lengths alone."""
+    """Return whether a variable is computed only from constants and lengths."""
     todo = [variable]
     for _ in range(20):
         if not todo:
@@ -84,17 +85,17 @@ def is_fixed(variable):
 
 
 def telling_elements(name, found, arrays, result):
-    """Return for each region the index of the element that weighs most, or None where it is empty.
+    """Return for each region the index of its most decisive element, or None if it is empty.
 
     Parameters
     ----------
     name : str
-        Of the operation.
+        Name of the operation.
     found : sequence of Region
     arrays : sequence of ndarray
-        The operand of each.
+        The operand of each region.
     result : number
-        The element that they decide.
+        The element that is computed from the regions.
     """
     indices = [
         _telling_element(name, region, array, result)
@@ -102,7 +103,8 @@ def telling_elements(name, found, arrays, result):
     ]
     if name not in ("dot", "batched_dot") or len(found) < 2:
         return indices
-    # The k of the largest term a[i, k] * b[k, j]; the row and the column come first.
+    # Find the k of the largest term a[i, k] * b[k, j].  The first two regions are the row of a and
+    # the column of b.
     row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
     if np.shape(row) != np.shape(column) or not np.size(row):
         return indices
@@ -120,7 +122,7 @@ _CHOSEN = {
     "any": lambda read, result: read.astype(bool) if result else ~read.astype(bool),
     "prod": lambda read, result: np.equal(read, 0) if result == 0 else ~np.isfinite(read),
 }
-"""Which elements of what a reduction reads tell its result."""
+"""How to choose the most decisive element of a reduction's operand."""
 
 
 def _telling_element(name, region, array, result):

@@ -1,8 +1,8 @@
-"""Tracebacks of guard errors end at the user's call.
+"""End the tracebacks of guard errors at the user's call.
 
-What lies below that call, PyTensor's frames and those of this package, is the same for every error.
-It is left out where Python, a thread, IPython or pytest shows a traceback; set
-``THEANOGUARD_FULL_TRACEBACK=1`` in the environment to see it.
+The frames below that call belong to PyTensor and this package, and are the same for every error.
+They are left out when Python, a thread, IPython or pytest shows a traceback.  Set
+``THEANOGUARD_FULL_TRACEBACK=1`` in the environment to see them.
 """
 
 import os
@@ -15,7 +15,7 @@ from theanoguard._pytensor.files import is_user_file
 
 
 def users_part(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without its inner frames that are not the user's.
+    """Return a traceback without the inner frames below the user's last one.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
     Returns
     -------
     traceback or None
-        The same object, if it ends in a frame of the user's, has none, or if
-        ``THEANOGUARD_FULL_TRACEBACK`` asks for everything.
+        The same object, if it ends in a user's frame, if it has no user's frame, or if
+        ``THEANOGUARD_FULL_TRACEBACK`` is set.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def _trimmed(error, traceback):
     if not isinstance(error, TheanoguardError):
         return traceback
     shown = users_part(traceback)
-    error.__traceback__ = shown  # what Python prints, whatever a hook is given
+    error.__traceback__ = shown  # Python prints this one, not the argument of the hook
     return shown
 
 
@@ -70,7 +70,7 @@ def _thread_hook(before):
 
 
 def install() -> None:
-    """Let Python print the tracebacks of uncaught guard errors as far as they are the user's."""
+    """Install the hooks that print uncaught guard errors without the inner frames."""
     if _HOOKS:
         return
     _HOOKS.extend((_hook(sys.excepthook), _thread_hook(threading.excepthook)))

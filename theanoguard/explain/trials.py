@@ -1,7 +1,7 @@
-"""Trials of remedies: the graph as the user built it, changed in one place and evaluated again.
+"""Try remedies: change the graph as the user built it in one place, and evaluate it again.
 
-Nobody notices a trial.  Random states are copied, checks are only repeated, and what a trial must
-not run a second time keeps the value that it gave in the call.
+A trial has no side effects.  Random states are copied.  Checks are run again.  An operation that
+must not run a second time is not run; the value that it returned in the call is used.
 """
 
 import logging
@@ -31,32 +31,32 @@ from theanoguard.stable.patterns import rebuild
 logger = logging.getLogger("theanoguard")
 
 MAX_NODES = 20_000
-"""Nodes of a graph as built up to which remedies are tried."""
+"""Largest number of nodes of a graph as built for which remedies are tried."""
 
 MAX_DIFFERENTIATED = 250
-"""Nodes of a cost up to which its gradient is taken again, which costs a millisecond for each."""
+"""Largest number of nodes of a cost for which its gradient is built again."""
 
 MAX_ELEMENTS = 1_000_000
-"""Elements of the inputs of a call up to which it is evaluated again."""
+"""Largest number of elements in the inputs of a call for which it is evaluated again."""
 
 MAX_RUNS = 2_000
-"""Steps of loops in which an operation is looked for."""
+"""Number of steps of loops that are searched for an operation."""
 
 MAX_STEPS = 20_000
-"""Steps that a loop of the function may have; as built, it stores all of them."""
+"""Largest number of steps in a loop.  The loop as built stores all of its steps."""
 
 
 def has_body(op):
-    """Return whether an operation has an inner graph that the user has written.
+    """Return whether an operation has an inner graph that the user wrote.
 
-    PyTensor writes some of its own operations, such as a softmax, as graphs.
+    Some of PyTensor's own operations, such as a softmax, have an inner graph as well.
     """
     of_pytensor = type(op) is not OpFromGraph and type(op).__module__.startswith("pytensor.")
     return isinstance(op, Scan) or (isinstance(op, OpFromGraph) and not of_pytensor)
 
 
 class PureKernels(Kernels):
-    """Kernels of operations that do nothing but compute."""
+    """Kernels that refuse to run an operation with side effects."""
 
     def run(self, node, inputs):
         if has_effects(node.op):
@@ -71,7 +71,7 @@ class Body:
     Parameters
     ----------
     node : Apply
-        In the graph outside.
+        The node in the outer graph.
     graph : FunctionGraph
     outer : Body or None
         The body that `node` belongs to, if any.
@@ -83,16 +83,16 @@ class Body:
 
     @property
     def outermost(self):
-        """The node of the function's own graph that this belongs to."""
+        """The node of the function's own graph that contains this body."""
         return self.node if self.outer is None else self.outer.outermost
 
     def changed(self, builders):
-        """Return what replaces the outputs of :attr:`outermost` if some variables are changed.
+        """Return replacements for the outputs of :attr:`outermost` after a change in the body.
 
         Parameters
         ----------
         builders : dict of Variable to callable
-            As :func:`theanoguard.stable.patterns.rebuild` takes them.
+            The changed variables, as :func:`theanoguard.stable.patterns.rebuild` takes them.
         """
         outputs = rebuild(self.graph.outputs, builders)
         made = []
@@ -109,7 +109,7 @@ class Body:
 
 
 def _with_graph(node, graph, outputs, new):
-    """Return the outputs of an operation with an inner graph whose outputs are others."""
+    """Return the outputs of an op whose inner graph has got new outputs."""
     inputs = [new(v) for v in node.inputs]
     if isinstance(node.op, OpFromGraph):
         return clone_replace(outputs, dict(zip(graph.inputs, inputs, strict=True)))
@@ -118,22 +118,22 @@ def _with_graph(node, graph, outputs, new):
 
 @dataclass(frozen=True)
 class Spot:
-    """An operation of the graph as built, in one of its runs.
+    """An operation of the graph as built, in one execution of that graph.
 
     Parameters
     ----------
     node : Apply
         The first of `nodes`.
     nodes : tuple of Apply
-        With all others that compute the same: the user may have written an expression twice.
+        All nodes that compute the same value.  The user may have written an expression twice.
     body : Body or None
         The inner graph that it belongs to.
     replay : Replay
-        Of its graph.
+        The replay of its graph.
     clients : dict of Variable to list of Apply
-        What reads a variable of its graph.
+        The nodes that read each variable of its graph.
     name_of : callable
-        From a variable of its graph to what the user calls it, or None.
+        Returns the user's name of a variable of its graph, or None.
     """
 
     node: Any
@@ -156,7 +156,7 @@ class AsBuilt:
     ----------
     trip : Trip
     mask : callable
-        From an array to the mask of the elements that are bad as those of the event are.
+        Returns the mask of the elements of an array that are bad in the same way as the event's.
     """
 
     def __init__(self, trip, mask):
@@ -173,7 +173,7 @@ class AsBuilt:
         self._replay = self._run(self.outputs, self._live)
 
     def _known_values(self, live):
-        """Return what operations gave in the call that must not be run again."""
+        """Return the values, from the call, of operations that must not be run again."""
         known = {}
         for (node, steps), values in live.items():
             same = [old for old in self.tracker.replaced_by(node) if type(old.op) is type(node.op)]
@@ -189,7 +189,7 @@ class AsBuilt:
         )
 
     def has_long_loops(self):
-        """Return whether a loop has too many steps to be run again, or unknown ones."""
+        """Return whether a loop has too many steps to run again, or an unknown number."""
         loops = [node for node in self.copies.values() if isinstance(node.op, Scan)]
         try:
             return any(self._replay.value(node.inputs[0]) > MAX_STEPS for node in loops)
@@ -197,13 +197,13 @@ class AsBuilt:
             return True
 
     def is_bad(self, value):
-        """Return whether a value holds what the guard reports, or is not finite."""
+        """Return whether the guard would report a value, or it is not finite."""
         return _holds(value, self._mask) or _holds(value, culprit.not_finite)
 
     # -- which operation
 
     def spots_of(self, cause):
-        """Yield the user's operations that a cause may come from, of a gradient the forward one.
+        """Yield the user's operations that may be the cause; for a gradient, the forward ones.
 
         Parameters
         ----------
@@ -212,7 +212,8 @@ class AsBuilt:
         Yields
         ------
         Spot
-            Of a NaN first the operation that made it, then the one that made its infinite operand.
+            For a NaN, first the operation that made it, then the one that made its infinite
+            operand.
         """
         if cause.backward:
             spot = self._differentiated()
@@ -227,7 +228,7 @@ class AsBuilt:
                 yield spot
 
     def _made_by(self, cause, is_bad):
-        """Return the operation that made a value bad of the line or name of a cause."""
+        """Return the operation with the line or name of a cause that made a bad value."""
         bodies = sorted([None, *self.bodies], key=lambda body: (body is None) == bool(cause.path))
         for body in bodies:
             found = self._fitting(cause, body)
@@ -242,7 +243,7 @@ class AsBuilt:
         return None
 
     def _fitting(self, cause, body):
-        """Return the operations of a graph that have the name of a cause, or its line."""
+        """Return the operations of a graph that have the same name or line as a cause."""
 
         def fits(node):
             same = op_name(node.op) == cause.op or str(node.op) == cause.provenance.op
@@ -257,7 +258,7 @@ class AsBuilt:
         return sorted(found, key=ranked.__getitem__, reverse=True)
 
     def finite_as_written(self, cause):
-        """Return the operation of a cause, and its operand, where it is finite as it was written.
+        """Return the operation of a cause, and its operand, if it is finite in the graph as built.
 
         Returns
         -------
@@ -278,12 +279,12 @@ class AsBuilt:
 
     @staticmethod
     def least(value):
-        """Return the number of a value that is nearest to 0."""
+        """Return the element of a value that is nearest to 0."""
         flat = np.ravel(value)
         return flat[np.argmin(np.abs(flat))]
 
     def folded_away(self, variable):
-        """Return the small number that a sum adds, where it is lost in another one, or None."""
+        """Return the small constant of a sum that a rewrite rounded away, or None."""
         constants, todo = [], [(variable, 1)]
         while todo:
             v, sign = todo.pop()
@@ -305,7 +306,7 @@ class AsBuilt:
         return None
 
     def _runs(self, body):
-        """Yield a replay for each time that a graph runs."""
+        """Yield a replay for each execution of a graph."""
         if body is None:
             yield self._replay
             return
@@ -337,7 +338,7 @@ class AsBuilt:
         return None
 
     def _singular_in(self, node):
-        """Return an operation in a loop that has no derivative at a value of this call."""
+        """Return an operation in a loop that has no finite derivative at a value of this call."""
         for body in self.bodies:
             if node is not None and body.outermost is not node:
                 continue
@@ -370,11 +371,11 @@ class AsBuilt:
         return name
 
     def original(self, spot):
-        """Return the node of the user's graph that the operation of a spot stands for."""
+        """Return the node of the user's graph that corresponds to the operation of a spot."""
         return self._originals.get(spot.node, spot.node)
 
     def costs(self):
-        """Return what gradients were taken of."""
+        """Return the variables that were differentiated."""
         return [
             v if v.owner is None else self.copies[v.owner].outputs[v.index]
             for v in self.tracker.costs()
@@ -383,14 +384,14 @@ class AsBuilt:
     # -- a trial
 
     def attempt(self, spot, remedy, gradient):
-        """Return what the call gives with a remedy, as text; None if that is bad as well.
+        """Return the result of the call with a remedy, as text; None if it is bad as well.
 
         Parameters
         ----------
         spot : Spot
         remedy : Remedy
         gradient : bool
-            Whether the gradient of what the function differentiates must be finite.
+            Whether the gradients that the function computes must be finite as well.
         """
         builders = dict(remedy.builders)
         if spot.body is not None:
@@ -400,7 +401,7 @@ class AsBuilt:
         if outputs:
             try:
                 return self._whole(outputs, costs, builders, gradient)
-            except NotRun:  # something with side effects reads what is changed
+            except NotRun:  # an operation with side effects reads the changed value
                 pass
         return self._locally(spot, remedy, gradient)
 
@@ -422,7 +423,7 @@ class AsBuilt:
         )
 
     def _evaluated(self, outputs):
-        """Return the values of a changed graph, None if the guard would report one on the way."""
+        """Return the values of a changed graph; None if the guard would report any value in it."""
         made_bad = []
 
         def watch(replay, node, values):
@@ -438,7 +439,7 @@ class AsBuilt:
         return _holds(value, self._guarded)
 
     def _locally(self, spot, remedy, gradient):
-        """Try a change where the rest of the call is not computed again."""
+        """Try a change on the operation alone, without computing the rest of the call."""
         variable = next(iter(remedy.builders))
         [new] = rebuild([variable], {variable: remedy.builders[variable]})
         floats = [v for v in spot.node.inputs if v.type.dtype.startswith("float")]
@@ -452,7 +453,7 @@ class AsBuilt:
 
 
 def _holds(value, mask):
-    """Return whether a value is numeric and a mask has an element of it."""
+    """Return whether a value is numeric and the mask selects any of its elements."""
     if isinstance(value, list):
         return False
     value = np.asarray(culprit.dense(value))
@@ -464,7 +465,7 @@ def _is_nan(value):
 
 
 def _maker(node, replay, is_bad):
-    """Return the first operation upstream that makes something bad of what is not."""
+    """Return the first operation upstream that makes a bad value from sound ones."""
     while True:
         inputs = (v for v in node.inputs if v.owner is not None)
         bad = next((v for v in inputs if is_bad(replay.value(v))), None)
@@ -482,7 +483,7 @@ def _bodies(nodes, outer=None):
 
 
 def _equal(node, nodes):
-    """Return a node with all others that compute the same."""
+    """Return a node together with all nodes that compute the same value."""
     classes, found = {}, {}
 
     def class_of(v):
@@ -502,18 +503,18 @@ def made_by_grad(node):
 
 
 def is_differentiable(variable):
-    """Return whether a gradient may be taken by a variable: a leaf that holds real numbers."""
+    """Return whether a variable is a leaf with real numbers, so that it can have a gradient."""
     leaf = variable.owner is None and not isinstance(variable, Constant)
     return leaf and getattr(variable.type, "dtype", "").startswith("float")
 
 
 def depends_on(variable, others):
-    """Return whether a variable is computed from one of others, or is one of them."""
+    """Return whether a variable is one of `others`, or is computed from one of them."""
     return any(v in others for v in ancestors([variable]))
 
 
 def as_built(trip, mask):
-    """Return the graph of a failing call as it was built, None where it is not known or large."""
+    """Return the graph of a failing call as built, or None if it is unknown or too large."""
     tracker = tracker_of(trip.fgraph)
     if tracker is None or len(tracker.original) > MAX_NODES:
         return None

@@ -1,4 +1,4 @@
-"""The way from an input to the culprit."""
+"""The path from an input to the operation that made a bad value (the culprit)."""
 
 from dataclasses import dataclass, replace
 
@@ -37,23 +37,23 @@ from theanoguard.explain.telling import (
 )
 
 MAX_STEPS = 2_000
-"""Operations followed from the culprit towards the inputs."""
+"""Largest number of operations followed from the culprit towards the inputs."""
 
 
 MAX_WAYPOINTS = 60
-"""How many of them are described."""
+"""Largest number of these operations that are shown."""
 
 
 MAX_FORMULA = 40
-"""How long a formula may be that stands for a name; a longer one gives way to its operation."""
+"""Largest length of a formula shown as a name.  For a longer one, the operation is shown."""
 
 
 FAR = 3
-"""How many of these are the ones nearest to the input."""
+"""How many of the shown operations are those nearest to the input."""
 
 
 def way_from_inputs(origin):
-    """Return the way from an input to the culprit, and how many stops in it are left out.
+    """Return the path from an input to the culprit, and the number of stops left out.
 
     Parameters
     ----------
@@ -62,9 +62,9 @@ def way_from_inputs(origin):
     Returns
     -------
     waypoints : tuple of Waypoint
-        Farthest first; of a long way its beginning and its end.
+        Farthest from the culprit first.  Only the beginning and the end of a long path are shown.
     left_out : int
-        How many lie between the first :data:`FAR` and the rest.
+        How many stops are left out after the first :data:`FAR`.
     """
     stops = []
     place, made = origin.place, origin.made
@@ -77,18 +77,18 @@ def way_from_inputs(origin):
         if _is_stop(place):
             stops.append(place)
     stops = _folded(stops[::-1])
-    if len(stops) == 1:  # the operands of the culprit, which are shown, say as much
+    if len(stops) == 1:  # the report shows the operands of the culprit anyway
         return (), 0
     left_out = max(len(stops) - MAX_WAYPOINTS, 0)
     points = [_waypoint(stop) for stop in stops[:FAR] + stops[FAR + left_out :]]
-    # (of `-(1.0)` there is nothing to say but its value)
+    # (a stop such as `-(1.0)`, whose name is just its value, says nothing new)
     said = [p for p in points if p.kind != "node" or p.name != number_text(p.value)]
     return merge_rewritten(said), left_out
 
 
 @dataclass(frozen=True)
 class _FusedStop:
-    """A scalar operation fused into the node at `place`, and what the node was given."""
+    """A scalar operation fused into the node at `place`, and the operands of the node."""
 
     place: Place
     step: ScalarStep
@@ -103,7 +103,7 @@ class _LoopStop:
 
 
 def _folded(stops):
-    """Join what lies between the first and the last state of a loop that stops pass through."""
+    """Join the stops between the first and the last state of a loop into one stop."""
     loops = {}
     for i, stop in enumerate(stops):
         if isinstance(stop, Place) and stop.is_leaf and stop.scope.step is not None:
@@ -118,14 +118,14 @@ def _folded(stops):
 
 
 def _is_stop(place):
-    """Whether a place is worth a line: views are not, nor what is merely handed inside."""
+    """Whether to show a place.  Views and values only passed into an inner graph are not shown."""
     if not place.is_leaf:
         return not isinstance(place.variable.owner.op, VIEWS) and not is_buffer(place.variable)
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
 
 
 def is_buffer(variable):
-    """Return whether a variable is the memory of a loop's states, which begins with a value."""
+    """Return whether a variable is the buffer of a loop's states, set to the initial state."""
     node = variable.owner
     is_set = isinstance(node.op, IncSubtensor) and node.op.set_instead_of_inc
     return is_set and isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty)
@@ -140,7 +140,7 @@ def _is_state(place):
 def _upstream(place, made):
     """Return the fused operations before the last one of a node, and the operand they lead to.
 
-    Of each operation the operand that decides most is followed.
+    At each operation, the operand that decides its result most is followed.
     """
     node = place.variable.owner
     if made is None and node is not None and isinstance(node.op, Elemwise):
@@ -186,9 +186,10 @@ def _divisor_is_zero(step):
 def most_telling(place):
     """Return the operand element to follow upstream from an element, or None.
 
-    That which decides it most: the infinite one, of a product of matrices the larger factor of
-    the largest term, of a reduction the element that tells, else the first that is computed.
-    Constants, shapes and indices are left out.
+    The element that decides the result most is followed.  An infinite operand comes first.  For a
+    matrix product it is the larger factor of the largest term, for a reduction the most decisive
+    element.  Otherwise it is the first operand that is computed.  Constants, shapes and indices
+    are never followed.
     """
     node = place.variable.owner
     if node is None:
@@ -207,11 +208,11 @@ def most_telling(place):
         variable = node.inputs[region.operand]
         if index is None or not is_numeric(value) or is_fixed(variable):
             continue
-        # A softmax reads a whole row: the element itself is the one to show.
+        # A softmax reads a whole row.  Show the element at the same index.
         sound = not region.is_element and not region_is_bad(region, value)
         same = sound and np.shape(value) == np.shape(place.array)
         if sound and not same and region.index == (...,) or sound and is_matrix_operation(node.op):
-            continue  # no element of it is known to matter
+            continue  # it is not known which element matters
         candidates[i] = Place(place.scope, variable, place.index if same else index)
     if not candidates:
         return None
@@ -235,7 +236,7 @@ def is_matrix_operation(op):
 
 
 def region_is_bad(region, value):
-    """Return whether a region holds what is not finite."""
+    """Return whether a region contains a value that is not finite."""
     return bool(np.any(not_finite(np.asarray(value)[region.index])))
 
 
@@ -272,7 +273,7 @@ def _fused_waypoint(stop):
     if name is None:
         whole = lookup_in(place.scope, place.variable)
         name = step_name(Made(step, stop.sources, ()), place.variable.owner, whole, step)
-    # Only elementwise operations are stepped into: all have the shape of the node's terms.
+    # Only elementwise operations are fused.  They all have the shape of the node's terms.
     return Waypoint(
         name=name,
         index=(),
@@ -291,7 +292,7 @@ def _leaf_kind(place):
 
 
 def merge_rewritten(points):
-    """Join neighbours that one operation of the user was rewritten into; the last one stays."""
+    """Join neighbouring stops that come from one operation of the user; keep the last one."""
     merged = []
     for point in points:
         last = merged[-1] if merged else None
