@@ -1,4 +1,4 @@
-"""``import theano``: putting the modules of the shim in place, and taking them away again."""
+"""Install the shim, so that ``import theano`` imports it, and uninstall it."""
 
 import importlib
 import sys
@@ -10,13 +10,13 @@ from theanoguard._pytensor import forget_module_cache
 
 from . import names
 
-# The tree mirrors Theano's own module paths.  Its modules are loaded under Theano's names, so
-# that classes, pickles and messages name them as legacy code does.
+# The tree mirrors Theano's own module paths.  Its modules are loaded under Theano's names.  So
+# classes, pickles and messages use the same names as old code.
 TREE = Path(__file__).parent / "theano"
 
 
 class TheanoLoader(names.FilledLoader):
-    """Loads the package ``theano``, and then changes of PyTensor what Theano has otherwise."""
+    """Loads the package ``theano``, and then patches PyTensor to behave as Theano."""
 
     def exec_module(self, module):
         """Run the package, and apply its patches."""
@@ -25,9 +25,9 @@ class TheanoLoader(names.FilledLoader):
 
 
 class TheanoFinder(MetaPathFinder):
-    """Finds the package ``theano`` in the tree of the shim, and its modules there or in the tables.
+    """Finds ``theano`` and its modules in the tree of the shim or in the tables of names.
 
-    Of other modules it refuses those of which it can say what to use.
+    For some other modules of Theano it raises an error that names a replacement.
     """
 
     def find_spec(self, fullname, path=None, target=None):
@@ -51,21 +51,20 @@ FINDER = TheanoFinder()
 
 
 def theano_modules():
-    """The names of the loaded modules of any Theano."""
+    """The names of the loaded modules of Theano: of the shim or of another one."""
     return [name for name in sys.modules if name.split(".")[0] == "theano"]
 
 
 def is_installed():
-    """Whether ``import theano`` gives the shim."""
+    """Whether ``import theano`` imports the shim."""
     return FINDER in sys.meta_path
 
 
 def install_theano():
     """Make ``import theano`` import the shim, which runs on PyTensor's C backend.
 
-    PyTensor's default linker becomes ``cvm``, and those methods of its variables that behave
-    otherwise in Theano 1.0.5 behave as there, until `uninstall_theano`.  A second call does
-    nothing.
+    PyTensor's default linker becomes ``cvm``.  Methods of its variables that differ from Theano
+    1.0.5 behave as in Theano.  `uninstall_theano` undoes this.  A second call does nothing.
 
     Returns
     -------
@@ -75,7 +74,7 @@ def install_theano():
     Raises
     ------
     ImportError
-        When another Theano (or Theano-PyMC) is already imported.
+        If another Theano (or Theano-PyMC) is already imported.
 
     Examples
     --------
@@ -102,7 +101,7 @@ def install_theano():
 
 
 def offer_theano():
-    """Have ``import theano`` find the shim; nothing of PyTensor changes before that import."""
+    """Let ``import theano`` find the shim.  PyTensor is not changed before that import."""
     if not is_installed():
         sys.meta_path.insert(0, FINDER)
 
@@ -110,7 +109,7 @@ def offer_theano():
 def uninstall_theano():
     """Undo `install_theano`: every patch of PyTensor, the configuration, and the modules.
 
-    Does nothing where the shim is not installed.
+    It does nothing if the shim is not installed.
     """
     if not is_installed():
         return

@@ -1,1 +1,1 @@
-"""Graphs to look at: the model, and its renderings."""
+"""Show graphs: a model of a graph, and its renderings."""

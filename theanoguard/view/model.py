@@ -1,7 +1,7 @@
-"""One model of a graph, gathered once, that every rendering reads.
+"""The model of a graph from which every rendering is made.
 
-The terminal text, the picture, the HTML and the JSON are made from a :class:`GraphModel`; none
-of them walks PyTensor's graph by itself.
+The terminal text, the picture, the HTML and the JSON are made from a :class:`GraphModel`.  None
+of them walks PyTensor's graph itself.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
 
-#: Version of the JSON form; raised when a field changes its meaning or goes away.
+#: Version of the JSON form.  It increases when a field changes its meaning or is removed.
 SCHEMA = 1
 
 _MAX_VALUE = 80
@@ -26,15 +26,15 @@ _MAX_VALUE = 80
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the last value of a variable looked like.
+    """Statistics of the last value of a variable.
 
     Parameters
     ----------
     dtype : str
     shape : tuple of int
     min, max, mean : float or None
-        Over the finite elements; None where there is none, or for complex values.  Only the
-        mean may be None, too: where the sum overflows.
+        Over the finite elements.  None if there are none, or for complex values.  If the sum
+        overflows, only the mean is None.
     n_bad : int
         Number of NaN and infinite elements.
     """
@@ -59,12 +59,12 @@ def statistics(value):
     Parameters
     ----------
     value : array_like or scipy.sparse matrix
-        Of a sparse matrix the stored elements are looked at.
+        For a sparse matrix, only the stored elements count.
 
     Returns
     -------
     Statistics or None
-        None for something that is no array of numbers.
+        None if the value is not an array of numbers.
 
     Examples
     --------
@@ -110,15 +110,15 @@ class VariableModel:
     owner : str or None
         Key of the node that computes it.
     index : int
-        Which output of that node it is.
+        Its position among the outputs of that node.
     is_output : bool
         Whether it is an output of the graph.
     update_of : str or None
-        Key of the input that it is the update of.
+        Key of the input that it updates.
     value : str or None
-        Of a constant, its value, shortened.
+        For a constant, its shortened value.
     statistics : Statistics or None
-        Of its last value.
+        Statistics of its last value.
     events : list of str
     provenance : Provenance or None
     """
@@ -190,7 +190,7 @@ class GraphModel:
     variables : dict of str to VariableModel
     nodes : dict of str to NodeModel
     name : str or None
-        Of the function.
+        Name of the function.
     objects : dict of str to object
         The live variable or node behind each key; not part of the JSON form.
     """
@@ -255,13 +255,14 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
     ----------
     graph : Variable, Apply, Function, FunctionGraph or list of these
     values : mapping of Variable to array_like or Statistics, optional
-        Last values; a variable is looked up by itself.
+        Last values, by variable.
     events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
-        What to mark, and with what: its ``str`` is kept; a list stands for several.  The event
-        of a guard marks what it names; one from an inner graph the node that this belongs to.
+        The variables and nodes to mark, and the mark of each: the ``str`` of the object.  A list
+        gives several marks.  A `GuardEvent` marks the variable or node that it names.  An event
+        from an inner graph marks the node that has the inner graph.
     times : mapping of Apply to float, optional
-        Seconds spent in each node.  For a function compiled with ``profile=True`` its profile
-        is read without being asked.
+        Seconds spent in each node.  For a function compiled with ``profile=True``, the times are
+        read from its profile.
     with_provenance : bool
         Whether to look up where nodes come from.
 
@@ -272,7 +273,7 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
     Raises
     ------
     TypeError
-        If `graph` is none of these.
+        If `graph` has another type.
 
     Examples
     --------
@@ -319,9 +320,9 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
 
 
 def _in_order(outputs):
-    """The nodes that variables are computed from, each once, after those that it reads.
+    """The nodes that variables are computed from, each once, after the nodes that it reads.
 
-    PyTensor's own ``toposort`` goes through what several outputs share once for each of them.
+    PyTensor's own ``toposort`` visits a node that several outputs share once per output.
     """
     order = {}
     todo = [v.owner for v in reversed(outputs) if v.owner is not None]
@@ -338,7 +339,7 @@ def _in_order(outputs):
 def _found_events(events, order, inputs):
     """Map the nodes and variables that events of a guard name to texts of the events."""
     roots = [v for node in order for v in node.inputs if v.owner is None]
-    roots = dict.fromkeys([*inputs, *roots])  # (no node may read an input)
+    roots = dict.fromkeys([*inputs, *roots])  # (an input may be unused)
     found = {}
     for event in events:
         if event.path:
@@ -394,7 +395,7 @@ class _Gatherer:
             nodes[key].provenance = found[node.outputs[0]] = provenance
             nodes[key].inner = dict(self._inner(node, provenance))
         for v, key in variable_keys.items():
-            if v in found:  # (what is asked for its node need not be worked out again)
+            if v in found:  # (already looked up for its node)
                 provenance = found[v]
             else:
                 provenance = self._provenance(v, home, known.get(v.owner) if v.owner else None)
@@ -457,7 +458,8 @@ class _Gatherer:
     def _inner(self, node, provenance):
         for name, graph in inner_graphs(node):
             order = list(graph.toposort())
-            # One for each node of the only inner graph of a fused node; nothing for others.
+            # A fused node has one inner graph, and one provenance for each node in it.  Other
+            # nodes have none.
             per_node = provenance.inner if provenance is not None else ()
             yield (
                 name,
@@ -473,7 +475,7 @@ class _Gatherer:
 
 
 def inner_graphs(node):
-    """The inner graphs of a node, those of a wrapped scalar or core operation included.
+    """The inner graphs of a node, including those of a wrapped scalar or core operation.
 
     Parameters
     ----------
@@ -482,7 +484,7 @@ def inner_graphs(node):
     Yields
     ------
     (str, FunctionGraph or FrozenFunctionGraph)
-        The graph and its name, ``""`` where it is the only one.
+        The name, ``""`` if there is only one graph, and the graph.
     """
     op = node.op
     if isinstance(op, Elemwise):
@@ -508,7 +510,7 @@ def _keys(outputs, order, inputs):
         if node is not None and node not in nodes:
             nodes[node] = f"a{len(nodes)}"
             todo += reversed(node.inputs)
-    # What the outputs do not reach: unused outputs and unused inputs.
+    # The depth-first visit does not reach unused outputs of nodes and unused inputs.
     for node in order:
         for v in (*node.inputs, *node.outputs):
             variables.setdefault(v, f"n{len(variables)}")

@@ -1,6 +1,6 @@
-"""Graphs as text, as pictures and as tables of time and memory.
+"""Render graphs as text, as pictures, and as tables of time and memory.
 
-``Print`` lives in a module of its own; here is what renders a graph.
+The op ``Print`` is in a module of its own.
 """
 
 import math
@@ -67,28 +67,30 @@ def debugprint(
 ):
     """Print a graph as text, with further columns on request.
 
-    Without the arguments named below it prints what ``pytensor.printing.debugprint`` prints.
+    Without the additional arguments, the text is the same as from
+    ``pytensor.printing.debugprint``.
 
     Parameters
     ----------
     graph_like : Variable, Apply, Function, FunctionGraph or list of these
     depth, print_type, print_shape, file, id_type, stop_on_name, done, print_storage, used_ids
-        As in PyTensor, as are all further keyword arguments.
+        The same as in PyTensor.  Further keyword arguments are passed to PyTensor.
     obj, ids
         Theano's names of `graph_like` and `id_type`.
     print_clients : bool
-        Of a node that several nodes read, say which, as Theano does.
+        Show which nodes read a node, if there are several, as Theano does.
     print_source : bool
-        The user's line that made each node.
+        Show the user's line that made each node.
     print_rewrites : bool
-        The rewrites that led from the user's node to this one, latest first.
+        Show the rewrites that led from the user's node to this one, latest first.
     values : mapping of Variable to array_like or Statistics, optional
-        Last values, of which minimum, maximum, mean and the number of bad elements are shown.
+        Last values.  Their minimum, maximum, mean and number of bad elements are shown.
     events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
-        What to mark with ``<<<``, and with which text; what the events of a guard name.
+        The variables and nodes to mark with ``<<<``, and the text of each mark.  A `GuardEvent`
+        marks the variable or node that it names.
     times : mapping of Apply to float, optional
-        Seconds spent in each node; of a function compiled with ``profile=True``, and `values`
-        or `times` given, they are read from its profile.
+        Seconds spent in each node.  If a function was compiled with ``profile=True``, and `values`
+        or `times` is given, the times are read from its profile.
 
     Returns
     -------
@@ -98,9 +100,9 @@ def debugprint(
     Raises
     ------
     TypeError
-        If there is nothing to print, or it has no graph.
+        If there is nothing to print, or if it has no graph.
     ValueError
-        If columns are asked for together with ``file="rich"``.
+        If further columns are requested together with ``file="rich"``.
 
     Examples
     --------
@@ -141,7 +143,8 @@ def debugprint(
         times=times,
         with_provenance=print_source or print_rewrites,
     )
-    # Identifiers lead from a line back to its variable; where none are wanted they go again.
+    # The identifier of a line gives its variable.  If the user wants no identifiers, they are
+    # removed afterwards.
     text = _debugprint(graph, file="str", id_type=id_type or "CHAR", used_ids=used_ids, **kwargs)
     render = _Columns(
         model,
@@ -159,7 +162,7 @@ def debugprint(
             if not id_type:
                 line = _ID.sub("", line)
         lines.append((line, added))
-    # One long line does not push the columns of all others away.
+    # A single long line must not move the columns of all other lines to the right.
     wide = max((len(line) for line, added in lines if added and len(line) <= MOST_LEFT), default=0)
     text = "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
     if file == "str":
@@ -170,10 +173,10 @@ def debugprint(
 
 
 MOST_LEFT = 56
-"""Up to which width of the tree the columns beside it are aligned."""
+"""Largest width of the tree up to which the columns next to it are aligned."""
 
 MOST_TEXT = 52
-"""Characters of a line of source, or of an operation, in a column."""
+"""Largest number of characters of a source line, or of an operation, in a column."""
 
 
 def _cut(text, most=MOST_TEXT):
@@ -182,7 +185,7 @@ def _cut(text, most=MOST_TEXT):
 
 
 def _short_place(source):
-    """Return a place without its text; of a file elsewhere, its folder and its name.
+    """Return a place without its text.  A distant file is shown by folder and name only.
 
     Examples
     --------
@@ -193,7 +196,7 @@ def _short_place(source):
     file = short_file(source.file)
     if Path(file).is_absolute() and len(Path(file).parts) > 3:
         file = "/".join(["...", *Path(file).parts[-2:]])
-    # (of a file that is not absolute nothing is shortened any more)
+    # (`place_text` does not shorten a relative path further)
     return place_text(replace(source, file=file), column=False)
 
 
@@ -210,7 +213,7 @@ class _Columns:
         self.source = source
         self.rewrites = rewrites
         self.times = times
-        # The outer graph comes last: a variable that is in several is shown as there.
+        # The outer graph comes last, so that it wins for a variable that is in several graphs.
         self.where = {}
         for part in reversed(list(model.walk())):
             reads = part.clients() if clients else {}
@@ -301,42 +304,45 @@ def pydotprint(
 ):
     """Draw a graph with Graphviz.
 
-    Nodes are ellipses, variables boxes: green for inputs, cyan for shared variables, blue for
-    outputs, grey for what nobody reads.  A blue edge is a view, a red one is destroyed.
+    Nodes are ellipses and variables are boxes.  Inputs are green, shared variables cyan, outputs
+    blue, and unused variables grey.  A blue edge means that the output is a view of the input.  A
+    red edge means that the node overwrites the input.
 
     Parameters
     ----------
     fct : Variable, Apply, Function, FunctionGraph or list of these
     outfile : str or Path, optional
-        Where to write; by default ``theanoguard.pydotprint.<format>`` in PyTensor's directory
+        The file to write.  By default ``theanoguard.pydotprint.<format>`` in PyTensor's directory
         of compiled code.
     compact : bool
         Leave out intermediate variables without a name.
     format : str
-        Any of Graphviz', or ``"dot"``, which needs no Graphviz.
+        Any output format of Graphviz, or ``"dot"``, which does not need Graphviz.
     with_ids : bool
         Show the position in the order of execution.
     high_contrast : bool
-        Fill the shapes rather than colour their border.
+        Fill the shapes instead of colouring only their border.
     cond_highlight : str, optional
-        Name of an ``IfElse``: frame what only its left branch needs, only its right, and both.
+        Name of an ``IfElse``.  Three frames show the nodes that only its left branch needs, only
+        its right branch needs, and both need.
     colorCodes : dict of str to str, optional
         Colour by a part of the name of the op's class.
     max_label_size : int
     scan_graphs : bool
-        Draw the inner graphs of scans into files of their own beside it.
+        Draw the inner graphs of scans into separate files in the same folder.
     var_with_name_simple : bool
         Show the name of a variable without its type.
     print_output_file : bool
-        Say where the file is.
+        Print the path of the file.
     return_image : bool
-        Return the picture and write nothing.
+        Return the picture and write no file.
     assert_nb_all_strings : int
-        For tests: how many different labels there must be; -1 for any number.
+        For tests: the required number of different labels; -1 for any number.
     highlight : Variable or Apply, optional
-        Draw the way from the inputs to it in red.
+        Draw the path from the inputs to it in red.
     events : mapping of Variable or Apply to object, GuardEvent or list of GuardEvent, optional
-        As in :func:`debugprint`; what is marked is drawn in red with its way from the inputs.
+        As in :func:`debugprint`.  A marked variable or node is drawn in red, with its path from
+        the inputs.
 
     Returns
     -------
@@ -397,7 +403,7 @@ def pydotprint(
 
 
 def _draw(text, format):
-    """Let Graphviz draw; return the bytes of the picture."""
+    """Run Graphviz, and return the bytes of the picture."""
     if format == "dot":
         return text.encode()
     program = shutil.which("dot")
@@ -434,10 +440,10 @@ class _Picture:
 
 
 def _quote(text):
-    """A DOT string: what it contains is shown as it is."""
-    # Graphviz reads entities even in plain labels.
+    """A DOT string that Graphviz shows literally."""
+    # Graphviz interprets entities even in plain labels.
     text = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
-    # A NUL or another control character would end the text or the line of it.
+    # A NUL or another control character would end the text or its line.
     text = "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
     return '"' + text.replace("\n", "\\n") + '"'
 
@@ -454,7 +460,7 @@ def dot_text(model, picture=None):
     ----------
     model : GraphModel
     picture : optional
-        How to draw it; by default as :func:`pydotprint` does by default.
+        How to draw it.  The defaults are those of :func:`pydotprint`.
 
     Returns
     -------
@@ -582,7 +588,7 @@ class _Dot:
         return _line(f'"{start}" -> "{end}"', label=label, **style)
 
     def _branches(self):
-        """Frames around what the branches of the named IfElse need."""
+        """Frames around the nodes that the branches of the named IfElse need."""
         name = self.picture.cond_highlight
         if name is None:
             return
@@ -618,7 +624,7 @@ class _Dot:
 
 
 def _path_to_events(model):
-    """Keys of what is marked, and of all that it is computed from."""
+    """Keys of marked variables and nodes, and of everything upstream of them."""
     bad = {key for key, node in model.nodes.items() if node.events}
     bad |= {key for key, variable in model.variables.items() if variable.events}
     todo = list(bad)
@@ -653,12 +659,12 @@ class ProfileRow:
     seconds : float
         Total time.
     percent : float
-        Of the time of all nodes.
+        Percentage of the time of all nodes.
     calls : int
     impl : {"C", "Py"}
     bytes : int or None
-        Newly allocated for the outputs at the last call: views and what is computed in place
-        count for nothing.  None where the shapes are not known.
+        Bytes newly allocated for the outputs in the last call.  Views and outputs computed in
+        place do not count.  None if the shapes are not known.
     name : str or None
         Name of the output, or of the nearest named variable.
     source : SourceLine or None
@@ -695,7 +701,7 @@ class Profile:
     seconds : float
         Time spent in these calls.
     name : str or None
-        Of the function.
+        Name of the function.
     """
 
     rows: tuple[ProfileRow, ...]
@@ -708,7 +714,7 @@ class Profile:
         return self.rows
 
     def by_memory(self):
-        """The rows whose memory is known, in descending order of it."""
+        """The rows with known memory, in descending order of memory."""
         known = (row for row in self.rows if row.bytes is not None)
         return tuple(sorted(known, key=lambda row: -row.bytes))
 
@@ -751,19 +757,20 @@ def profile_nodes(fn):
     Parameters
     ----------
     fn : Function
-        Compiled with ``profile=True``, and called.  PyTensor records memory only if its flags
-        ``profile`` and ``profile_memory`` were set when it was compiled and called; without,
-        the memory of a node is known where its shapes are static, or its values were kept.
+        A function that was compiled with ``profile=True``, and called.  PyTensor records memory
+        only if its flags ``profile`` and ``profile_memory`` were set when the function was
+        compiled and called.  Without the flags, the memory of a node is known only if its shapes
+        are static or its values were kept.
 
     Returns
     -------
     Profile
-        Whose ``str`` is the table as text.
+        Its ``str`` is the table as text.
 
     Raises
     ------
     ValueError
-        If it was not compiled with ``profile=True``.
+        If `fn` was not compiled with ``profile=True``.
     """
     stats = getattr(fn, "profile", None)
     if not stats or not hasattr(stats, "apply_time"):
@@ -799,7 +806,7 @@ def profile_nodes(fn):
 
 
 def _allocated(node, shapes, storage_map):
-    """Bytes that a node allocates for its outputs, None where a shape is not known."""
+    """Bytes that a node allocates for its outputs; None if a shape is not known."""
     reused = {*(node.op.view_map or {}), *(node.op.destroy_map or {})}
     total = 0
     for i, output in enumerate(node.outputs):
@@ -807,7 +814,7 @@ def _allocated(node, shapes, storage_map):
             continue
         shape = shapes.get(output)
         if shape is None:
-            # Without garbage collection the last value is still there.
+            # If the function keeps intermediate values (allow_gc=False), use the last value.
             kept = storage_map.get(output, [None])[0]
             shape = getattr(kept, "shape", getattr(output.type, "shape", None))
         known = isinstance(shape, tuple) and None not in shape

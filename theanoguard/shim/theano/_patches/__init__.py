@@ -1,6 +1,6 @@
-"""What the shim changes in PyTensor while it is installed, and how it is undone.
+"""The changes that the shim makes to PyTensor while it is installed.
 
-Each module of this package holds a list ``PATCHES``.
+Each module of this package defines a list ``PATCHES``.  Each patch can be applied and undone.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from theanoguard._pytensor import register_rewrite
 
 @dataclass(frozen=True)
 class Patch:
-    """An attribute of an object of PyTensor's, and what stands there while the shim is in place.
+    """A new value for an attribute of a PyTensor object, used while the shim is installed.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Patch:
     name : str
         The attribute.
     value : object
-        What Theano 1.0.5 has there.
+        The value that behaves as in Theano 1.0.5.
     """
 
     owner: Any
@@ -33,13 +33,13 @@ class Patch:
     value: Any
 
     def apply(self):
-        """Put the value in place and return a function that puts back what was there."""
+        """Set the attribute, and return a function that restores the old value."""
         return _patching.apply([_patching.Patch(self.owner, self.name, lambda _: self.value)])
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A rewrite that is in one of PyTensor's databases while the shim is in place.
+    """A rewrite that the shim adds to one of PyTensor's databases while it is installed.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Rewrite:
     rewriter : RewriteDatabase, GraphRewriter or NodeRewriter
     tags : tuple of str
     settings : dict
-        What else ``database.register`` takes, as a position.
+        Further arguments of ``database.register``, such as the position.
     """
 
     database: Any
@@ -58,14 +58,14 @@ class Rewrite:
     settings: dict = field(default_factory=dict)
 
     def apply(self):
-        """Register the rewrite and return a function that takes it out again."""
+        """Register the rewrite, and return a function that removes it."""
         return register_rewrite(
             self.database, self.name, self.rewriter, *self.tags, **self.settings
         )
 
 
 def called_by_pytensor():
-    """Whether the function that asks was called from PyTensor or theanoguard, not from old code."""
+    """Whether PyTensor or theanoguard, not old code, called the function that calls this one."""
     caller = sys._getframe(2).f_globals.get("__name__", "")
     return caller.partition(".")[0] in ("pytensor", "theanoguard")
 
@@ -74,17 +74,17 @@ _applied = ExitStack()
 
 
 def at_undo(function, *arguments):
-    """Call a function when the shim is uninstalled."""
+    """Register a function to be called when the shim is uninstalled."""
     _applied.callback(function, *arguments)
 
 
 def apply():
-    """Put every patch in place."""
+    """Apply every patch."""
     for module in pkgutil.iter_modules(__path__):
         for patch in importlib.import_module(f"{__name__}.{module.name}").PATCHES:
             at_undo(patch.apply())
 
 
 def undo():
-    """Put back what was there, the last patch first."""
+    """Undo every patch, the last one first."""
     _applied.close()

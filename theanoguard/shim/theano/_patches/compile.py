@@ -1,4 +1,4 @@
-"""Operations and types that old code defines, and what it asks of variables and nodes."""
+"""Support the Ops and types that old code defines, and its use of variables and nodes."""
 
 from pytensor.compile import mode as compile_mode
 from pytensor.compile.debug.debugmode import DebugMode
@@ -45,7 +45,7 @@ _grad = graph_op.Op.grad
 
 
 def grad(self, inputs, output_grads):
-    """Return the gradients by ``pullback``, PyTensor's name, of the first class that writes one."""
+    """Return the gradients by ``pullback``, PyTensor's name, of the first class that defines it."""
     for cls in type(self).__mro__:
         pullback = vars(cls).get("pullback")
         if pullback not in (None, graph_op.Op.pullback, *_oldstyle.BY_OLD_METHODS):
@@ -54,12 +54,12 @@ def grad(self, inputs, output_grads):
 
 
 def all_subclasses(cls):
-    """Return the classes below one, each once."""
+    """Return all direct and indirect subclasses of a class, each once."""
     return {sub for direct in cls.__subclasses__() for sub in (direct, *all_subclasses(direct))}
 
 
 def without_graph(infer_shape):
-    """``super().infer_shape(node, shapes)``, where PyTensor 3.0 takes the graph before these."""
+    """Let ``infer_shape`` be called without the graph, the first argument in PyTensor 3.0."""
 
     @_oldstyle.wraps(infer_shape)
     def adapted(self, *args):

@@ -1,4 +1,4 @@
-"""Without a compiler, a fused operation runs on whole arrays, not on one element after another."""
+"""Without a C compiler, run a fused operation on whole arrays instead of element by element."""
 
 from functools import reduce, wraps
 
@@ -17,7 +17,7 @@ def ufunc_of(node):
     if isinstance(op, Composite):
         return OnArrays(op)
     if isinstance(op, Cast):
-        return np.asarray  # the dtype is given to every result
+        return np.asarray  # every result is converted to the output's dtype anyway
     spec = getattr(op, "nfunc_spec", None)
     function = import_func_from_string(spec[0]) if spec and not others else None
     if function is not None and isinstance(op, Add | Mul):
@@ -26,7 +26,7 @@ def ufunc_of(node):
         return np.frompyfunc(op.impl, len(node.inputs), len(node.outputs))
     is_float = output.dtype.startswith("float")
     if is_float and isinstance(function, np.ufunc) and node.inputs[0].dtype in discrete_dtypes:
-        # Of small integers, NumPy makes a float16.
+        # Without a dtype, NumPy returns float16 for small integers.
         return lambda *values: function(*values, dtype=output.dtype)
     return function
 

@@ -1,4 +1,4 @@
-"""Where messages come from: backtraces begin and end in the user's files; compilers are quiet."""
+"""Make backtraces begin and end in the user's files, and silence compiler messages."""
 
 import logging
 import os
@@ -20,17 +20,17 @@ from . import Patch
 
 _extract = utils.simple_extract_stack
 PACKAGE = str(Path(__file__).parents[3])
-# Who starts a program: what is below in the stack is not the user's.
+# Files that start a program.  Frames of these files and below are not the user's.
 LAUNCHERS = (str(Path(PACKAGE, "cli")), str(Path(PACKAGE, "__main__.py")), "<frozen runpy>")
 INNER = tuple(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1]))
 
 
 def extract_stack(f=None, limit=None, skips=None):
-    """Return the stack, as PyTensor records it, without the launcher and the innermost library."""
+    """Return the stack as PyTensor records it, without launcher frames and innermost own frames."""
     f = sys._getframe(1) if f is None else f
     if limit == 0:  # while a function is compiled
         return []
-    # What is left out does not count.
+    # Frames that are left out do not count towards the limit.
     while f.f_back is not None and f.f_code.co_filename.startswith(INNER):
         f = f.f_back
     return [
@@ -40,13 +40,13 @@ def extract_stack(f=None, limit=None, skips=None):
 
 @dataclass(frozen=True)
 class Level:
-    """The level of a logger while the shim is in place."""
+    """The level of a logger while the shim is installed."""
 
     name: str
     level: int
 
     def apply(self):
-        """Set the level and return a function that sets it back."""
+        """Set the level, and return a function that restores the old level."""
         logger = logging.getLogger(self.name)
         before = logger.level
         logger.setLevel(self.level)
@@ -58,7 +58,7 @@ _find_blas = _ldflags._default
 
 
 def find_blas():
-    """Return the linker's flags for a BLAS; where there is none, say what to install."""
+    """Return the linker flags for BLAS; if there is no BLAS, say what to install."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = _find_blas()
@@ -78,7 +78,7 @@ _call = Op.__call__
 
 
 def call(self, *inputs, **kwargs):
-    """Apply an operation; it refuses inputs in Theano's words."""
+    """Apply an operation.  An error about its inputs has Theano's text."""
     try:
         return _call(self, *inputs, **kwargs)
     except Exception as error:
@@ -87,12 +87,12 @@ def call(self, *inputs, **kwargs):
 
 
 def refuse_text(x, name, ndim, **kwargs):
-    """Raise Theano's exception for a text where a tensor is wanted."""
+    """Raise Theano's exception for a string in place of a tensor."""
     raise AsTensorError(f"Cannot convert {x} to TensorType", type(x))
 
 
 def refuse_assignment(self, key, value):
-    """Raise Python's own exception, with what Theano has instead."""
+    """Raise Python's own exception, with Theano's alternative in its message."""
     raise TypeError(
         f"'{type(self).__name__}' object does not support item assignment.  "
         "Use theano.tensor.set_subtensor(x[...], y), which returns a new variable."
@@ -101,13 +101,13 @@ def refuse_assignment(self, key, value):
 
 @dataclass(frozen=True)
 class Conversion:
-    """How PyTensor converts what a class describes, while the shim is in place."""
+    """A conversion of a class to a PyTensor variable, used while the shim is installed."""
 
     kind: type
     convert: Callable
 
     def apply(self):
-        """Register the conversion and return a function that registers what was there."""
+        """Register the conversion, and return a function that restores the old one."""
         before = _as_tensor_variable.dispatch(self.kind)
         _as_tensor_variable.register(self.kind, self.convert)
         return lambda: _as_tensor_variable.register(self.kind, before)
@@ -119,6 +119,6 @@ PATCHES = [
     Patch(_tensor_py_operators, "__setitem__", refuse_assignment),
     Conversion(str, refuse_text),
     Patch(utils, "simple_extract_stack", extract_stack),
-    # ``logging.basicConfig(level=logging.INFO)`` is for the user's own messages.
+    # A user who calls ``logging.basicConfig(level=logging.INFO)`` wants no messages of PyTensor.
     Level("pytensor", logging.WARNING),
 ]

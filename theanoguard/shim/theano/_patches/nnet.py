@@ -1,4 +1,4 @@
-"""The rewrites of neural networks: stable cross-entropies, and how convolutions are computed."""
+"""Theano's rewrites for neural networks: stable cross-entropies, and convolutions."""
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import WalkingGraphRewriter
@@ -13,7 +13,7 @@ BOTH = ("fast_run", "fast_compile")
 
 
 def device_rewrites():
-    """Return the database of what replaces abstract operations, after everything else."""
+    """Return the database of rewrites that replace abstract operations, after all others."""
     database = EquilibriumDB()
     for name, tags in {
         "local_abstractconv_gemm": ("conv_gemm",),
@@ -31,8 +31,8 @@ def device_rewrites():
     return database
 
 
-# By the phase of PyTensor's rewriting, with the tags besides the name of the phase.  PyTensor has
-# rewrites of its own softmax that have the names of two of these.
+# The rewrites by phase of PyTensor's rewriting, with their tags other than the name of the phase.
+# Two of them have the same name as rewrites of PyTensor's own softmax.
 PHASES = {
     "canonicalize": {
         "local_broadcast_of_one_length": ("fast_compile",),
@@ -68,7 +68,7 @@ PATCHES = [
     ),
     Rewrite(optdb["stabilize"], "log1pexp_to_softplus", sigm.log1pexp_to_softplus, ("fast_run",)),
     *(
-        # Only who includes them by name gets them.
+        # These run only if a mode includes them by name.
         Rewrite(
             optdb["uncanonicalize"], name, getattr(sigm, name), (), {"use_db_name_as_tag": False}
         )
@@ -106,7 +106,7 @@ PATCHES = [
         )
         for rewriter, position in (
             (nnet.local_row_numbers, 0.006),
-            # Behind the last rewrite that looks for a cross-entropy.
+            # Position after the last rewrite that matches a cross-entropy.
             (nnet.local_arange_of_row_numbers, 2.02),
         )
     ),

@@ -1,6 +1,6 @@
-"""Operations spelt as Theano spells them; see `types.str_elemwise` for the element-wise ones.
+"""Theano's texts for operations; `types.str_elemwise` gives those of element-wise operations.
 
-Old code looks for operations by their text, as in ``str(node.op) == "dot"``.
+Old code compares these texts, as in ``str(node.op) == "dot"``.
 """
 
 from pytensor.tensor.basic import AllocDiag, ExtractDiag, Join, Split
@@ -21,7 +21,7 @@ from . import Patch
 
 
 def indices(op):
-    """The types of what is indexed."""
+    """Return the types of the indices of an operation, as text."""
 
     def text(entry):
         if not isinstance(entry, slice):
@@ -33,7 +33,7 @@ def indices(op):
 
 
 def along(op):
-    """The axes of a reduction in braces, where it has any."""
+    """Return the axes of a reduction in braces, or an empty text if it has none."""
     return "" if op.axis is None else f"{{{', '.join(map(str, op.axis))}}}"
 
 
@@ -43,7 +43,7 @@ def sum_text(op):
 
 
 def is_of_rows(op):
-    """Whether rows are indexed by one vector; PyTensor 3.3 has one class for every index."""
+    """Whether one vector indexes rows.  PyTensor 3.3 has the same class for every index."""
     if AdvancedSubtensor is AdvancedSubtensor1:
         return vars(op)["idx_list"] == (0,)
     return isinstance(op, AdvancedSubtensor1 | AdvancedIncSubtensor1)
@@ -73,7 +73,10 @@ _blockwise_text = Blockwise.__str__
 
 
 def blockwise_text(op):
-    """What is done to each matrix, which Theano did to one; a product has to be told from it."""
+    """Return the text of the core operation, as in Theano, which has no batches of matrices.
+
+    A batched product keeps its own text, to be distinguished from ``dot``.
+    """
     return _blockwise_text(op) if isinstance(op.core_op, Dot) else str(op.core_op)
 
 

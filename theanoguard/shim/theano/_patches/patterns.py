@@ -1,7 +1,8 @@
-"""Broadcast patterns: PyTensor knows of more dimensions than Theano that they have the length 1.
+"""Give variables the broadcast patterns of Theano.
 
-Old code depends on what Theano does not know: ``x[-1:]`` of a row is a matrix that another matrix
-can be added to, and a state of a scan may start as one.
+PyTensor infers for more dimensions than Theano that their length is 1.  Some old code works only
+without that knowledge.  In Theano, ``x[-1:]`` of a row is a matrix without a broadcastable
+dimension, so another matrix can be added to it, and a state of a scan may start with it.
 """
 
 import re
@@ -27,7 +28,7 @@ from . import Patch, called_by_pytensor
 
 
 def known_number(part):
-    """Return the number that a part of a slice or of a shape is known to be, or None."""
+    """Return the known number of a part of a slice or of a shape, or None."""
     try:
         return int(get_scalar_constant_value(part))
     except NotScalarConstantError:
@@ -35,14 +36,14 @@ def known_number(part):
 
 
 def keeps_one(entry):
-    """Whether a slice of a broadcastable dimension is broadcastable: it begins at its start."""
+    """Whether a slice of a broadcastable dimension stays broadcastable: it must start at 0."""
     start = 0 if entry.start is None else known_number(entry.start)
     stop = 1 if entry.stop is None else known_number(entry.stop)
     return start == 0 and stop is not None and stop > 0
 
 
 def pattern_of_slices(node):
-    """Dimensions stay broadcastable where nothing, or their beginning, is sliced."""
+    """Return the pattern after slicing.  A slice must start at 0 to stay broadcastable."""
     x = node.inputs[0]
     entries = get_idx_list(node.inputs, node.op.idx_list)
     entries = [*entries, *[slice(None)] * (x.type.ndim - len(entries))]
@@ -54,7 +55,7 @@ def pattern_of_slices(node):
 
 
 def pattern_of_reshape(node):
-    """Only what is asked to be 1 is broadcastable, not what follows for a -1."""
+    """Return the pattern of the requested lengths: an explicit 1 is broadcastable, a -1 is not."""
     length = node.inputs[1]
     if length.owner is None and hasattr(length, "data"):
         return [part == 1 for part in length.data]
@@ -64,21 +65,22 @@ def pattern_of_reshape(node):
 
 
 def no_ones(node):
-    """No dimension is broadcastable."""
+    """Return a pattern without a broadcastable dimension."""
     return [False] * node.outputs[0].type.ndim
 
 
 def pattern_of_diagonal(node):
-    """The diagonal itself is not broadcastable."""
+    """Return the output's pattern, with the diagonal itself not broadcastable."""
     return [*node.outputs[0].type.broadcastable[:-1], False]
 
 
 def pattern_of_input(node):
-    """The input's."""
+    """Return the pattern of the first input."""
     return node.inputs[0].type.broadcastable
 
 
-# By the Op, the pattern of its output in Theano; a dimension stays broadcastable in both only.
+# The pattern of the output in Theano, by Op.  A dimension is broadcastable in the shim only if it
+# is broadcastable in both Theano and PyTensor.
 PATTERNS = {
     ARange: no_ones,
     AllocDiag: no_ones,
@@ -90,7 +92,7 @@ PATTERNS = {
 
 
 def forgetting(make_node, pattern):
-    """Return a ``make_node`` whose outputs are of the broadcast pattern that Theano gives them."""
+    """Return a ``make_node`` whose outputs have Theano's broadcast pattern."""
 
     @wraps(make_node)
     def make(self, *inputs):
@@ -110,7 +112,7 @@ _getitem = _tensor_py_operators.__getitem__
 
 
 def is_newaxis(entry):
-    """Whether an index asks for a new dimension."""
+    """Whether an index adds a new dimension."""
     return entry is None or isinstance(getattr(entry, "type", None), NoneTypeT)
 
 
@@ -122,9 +124,10 @@ def is_basic(entry):
 
 
 def getitem(self, args):
-    """Index; where dimensions are added, those behind the last index are left out, as in Theano.
+    """Index a tensor as Theano does, which matters if the index adds dimensions.
 
-    That drops dimensions that are broadcastable, and others raise.  An ellipsis keeps them.
+    Theano then drops the dimensions after the last index if they are broadcastable, and raises if
+    they are not.  An ellipsis keeps them.
     """
     entries = args if isinstance(args, tuple) else (args,)
     rest = [entry for entry in entries if not is_newaxis(entry)]
@@ -142,7 +145,7 @@ def getitem(self, args):
 
 
 def allow_broadcast(*_args):
-    """Refuse nothing: Theano repeats a value along dimensions whose length is found to be 1."""
+    """Never raise: Theano repeats a value along a dimension whose length is 1 at run time."""
 
 
 _c_code, _c_version = Alloc.c_code, Alloc.c_code_cache_version
@@ -150,12 +153,12 @@ _c_code, _c_version = Alloc.c_code, Alloc.c_code_cache_version
 
 @wraps(_c_code)
 def c_code_of_alloc(*args, **kwargs):
-    """Return the C code without the check that refuses to repeat a value."""
+    """Return the C code without the check that raises when a value has to be repeated."""
     return re.sub(r"== 1 && shape\[\d+\] != 1", "== 1 && 0", _c_code(*args, **kwargs))
 
 
 def c_version_of_alloc(self):
-    """Return a version of its own: compiled code is found again by it."""
+    """Return a separate version, because the version is part of the key of cached C code."""
     return (*_c_version(self), "theano")
 
 

@@ -1,4 +1,4 @@
-"""Graphs in pickles of Theano 1.0.5, where its Ops hold other things than PyTensor's."""
+"""Load graphs from pickles of Theano 1.0.5, whose Ops have other attributes than PyTensor's."""
 
 from itertools import count
 
@@ -22,7 +22,7 @@ from . import Patch
 
 
 def numbered(idx_list):
-    """Return what is indexed with the numbers of the inputs; Theano has their types there."""
+    """Return an index list with the numbers of the inputs; Theano's list has their types."""
     numbers = count()
 
     def number(part):
@@ -32,21 +32,21 @@ def numbered(idx_list):
 
 
 def hold_pairs(op):
-    """Keep the pairs of inputs that may be aliased in tuples: PyTensor cannot hash lists."""
+    """Store the pairs of inputs that may be aliased as tuples, because PyTensor hashes them."""
     pairs = getattr(op, "destroyhandler_tolerate_aliased", None)
     if pairs is not None:
         op.destroyhandler_tolerate_aliased = tuple(tuple(pair) for pair in pairs)
 
 
 def set_subtensor_state(self, state):
-    """Take the state of an Op that indexes with slices and numbers."""
+    """Set the state of an Op that indexes with slices and numbers."""
     vars(self).update(state)
     self.idx_list = numbered(self.idx_list)
     hold_pairs(self)
 
 
 def index(variable):
-    """Return what a variable among the inputs stands for between brackets."""
+    """Return the index that a variable among the inputs represents."""
     if isinstance(variable, Constant) and isinstance(variable.data, slice | None):
         return variable.data
     if variable.owner is not None and type(variable.owner.op).__name__ == "MakeSlice":
@@ -55,17 +55,17 @@ def index(variable):
 
 
 def axis_of(variable):
-    """The axis that is an input of Theano's sorting Ops."""
+    """Return the number of an axis, which is an input of Theano's sorting Ops."""
     return None if getattr(variable, "data", 0) is None else int(variable.data)
 
 
 def again(op, x):
-    """The same reduction, made by PyTensor: it has attributes that Theano's has not."""
+    """Return the same reduction as a new PyTensor Op, because Theano's lacks some attributes."""
     return type(op)(axis=op.axis)(x)
 
 
-# What PyTensor has with other attributes, inputs or outputs than Theano: whether it is in Theano's
-# form, and how it is made again.
+# Ops whose attributes, inputs or outputs differ between Theano and PyTensor.  The first function
+# says whether an Op has Theano's form; the second one builds it again.
 REBUILT = {
     All: (lambda op, *_: not hasattr(op, "acc_dtype"), again),
     AllocDiag: (lambda op, *_: not hasattr(op, "fgraph"), lambda op, x: basic.diag(x, op.offset)),
@@ -74,7 +74,7 @@ REBUILT = {
         lambda op, inputs, _: len(inputs) == 2,
         lambda op, x, axis: argsort(x, axis_of(axis), op.kind),
     ),
-    # For a vector the two look the same.
+    # For a vector, the two forms cannot be distinguished.
     Nonzero: (
         lambda op, inputs, count: count == 1 < inputs[0].type.ndim,
         lambda op, x: basic.stack(basic.nonzero(x)),
@@ -87,14 +87,14 @@ REBUILT = {
 
 
 def outputs_of(op, inputs, count):
-    """Return the outputs of an Op, `count` of them, that only Theano has in this form, or None."""
+    """Return the `count` outputs of an Op in Theano's form, built by PyTensor; else None."""
     is_theanos, make = REBUILT.get(type(op), (None, None))
     if make is not None and is_theanos(op, inputs, count):
         return [make(op, *inputs)]
     if isinstance(type(op), StandIn):
         outputs = op(*inputs)
         return outputs if isinstance(outputs, list | tuple) else [outputs]
-    # Theano's look at the inputs' types for what PyTensor's hold in `idx_list`.
+    # Theano's Ops read their indices from the types of the inputs, PyTensor's from `idx_list`.
     if isinstance(op, AdvancedSubtensor) and not hasattr(op, "idx_list"):
         x, *indices = inputs
         return [x[tuple(map(index, indices))]]
@@ -106,13 +106,13 @@ def outputs_of(op, inputs, count):
 
 
 def set_node_state(self, state):
-    """Take the state of a node; the variables that are its outputs stay."""
+    """Set the state of a node; its outputs remain the same variables."""
     vars(self).update(state)
     outputs = outputs_of(self.op, self.inputs, len(self.outputs))
     if outputs is None:
         return
     node = outputs[0].owner
-    if node.outputs != outputs:  # what is one Op in Theano is several
+    if node.outputs != outputs:  # one Op of Theano is several Ops in PyTensor
         node = OpFromGraph(self.inputs, outputs, inline=True).make_node(*self.inputs)
     self.op, self.inputs = node.op, node.inputs
 

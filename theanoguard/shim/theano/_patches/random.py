@@ -1,4 +1,4 @@
-"""Random states are overwritten where nobody else needs them."""
+"""Overwrite random states in place if nothing else reads them."""
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.rewriting.basic import copy_stack_trace, dfs_rewriter, node_rewriter
@@ -11,7 +11,7 @@ from . import Rewrite
 
 @node_rewriter([mrg_uniform, RandomFunction], inplace=True)
 def overwrite_random_state(fgraph, node):
-    """Let an op that draws change the state it is given."""
+    """Replace an op that draws random numbers by one that overwrites its random state."""
     if node.op.inplace:
         return None
     properties = {name: getattr(node.op, name) for name in node.op.__props__}

@@ -1,4 +1,4 @@
-"""Scan's attributes and rewrites under Theano's names; and default updates without a warning."""
+"""Provide Scan's attributes and rewrites under Theano's names, and default updates."""
 
 from dataclasses import dataclass
 
@@ -16,13 +16,13 @@ from . import Patch
 
 
 def set_default_update(self, update):
-    """Let functions update the variable by this expression; PyTensor warns of that."""
+    """Set the default update of a variable, without PyTensor's warning."""
     if update is not None:
         update = self.type.filter_variable(update, allow_convert=True)
     self._default_update = update
 
 
-# What Theano keeps on the op, by where PyTensor has it.
+# Theano's attributes of the op, and how to read them in PyTensor.
 SCAN = {
     "inputs": lambda op: list(op.inner_inputs),
     "outputs": lambda op: list(op.inner_outputs),
@@ -41,7 +41,7 @@ SCAN = {
 
 
 def of_node(method, attribute):
-    """Let a method that picks some of the inputs (or outputs) take their node instead."""
+    """Let a method that selects some of the inputs (or outputs) accept their node as well."""
 
     def pick(self, variables):
         whole = getattr(variables, attribute) if isinstance(variables, Apply) else variables
@@ -50,7 +50,7 @@ def of_node(method, attribute):
     return pick
 
 
-# Methods that pick, under Theano's names, by what they pick from.
+# Methods that select inputs or outputs, under Theano's names.
 PICKING = {
     "inputs": {
         "outer_seqs": Scan.outer_seqs,
@@ -70,7 +70,7 @@ PICKING = {
     },
 }
 
-# Where Theano's names of rewrites, by which modes include and exclude them, are PyTensor's.
+# Theano's and PyTensor's names of rewrites.  Modes include and exclude rewrites by name.
 REWRITES = [
     (optdb, "scanOp_save_mem", "scan_save_mem"),
     (optdb, "scanOp_make_inplace", "scan_make_inplace"),
@@ -84,14 +84,14 @@ REWRITES = [
 
 @dataclass(frozen=True)
 class TheanosName:
-    """A second name of rewrites while the shim is in place."""
+    """A second name for rewrites while the shim is installed."""
 
     database: RewriteDatabase
     theanos: str
     pytensors: str
 
     def apply(self):
-        """Give the name and return a function that takes it away again."""
+        """Add the name, and return a function that removes it."""
         return name_rewrites(self.database, self.theanos, self.pytensors)
 
 
@@ -99,10 +99,10 @@ _infer_shape = scan_op.infer_shape
 
 
 class ShapesOnRequest:
-    """The shapes of a loop's inner outputs, computed from the first that is asked for on.
+    """The shapes of a loop's inner outputs, computed only from the first requested one onwards.
 
-    A loop reads those of its last outputs only.  A gradient's other outputs, of which there are
-    many, have the shapes of what they start with.
+    A loop reads only the shapes of its last outputs.  The other outputs have the shapes of their
+    initial values; the gradient of a loop has many of these.
     """
 
     def __init__(self, outs, inputs, input_shapes):

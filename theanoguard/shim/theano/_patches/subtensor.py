@@ -1,6 +1,6 @@
-"""What is indexed as Theano's Ops have it, in ``idx_list``: with types, not with numbers.
+"""Give indexing Ops Theano's ``idx_list``, which has types where PyTensor's has numbers.
 
-And what is written to the places of a vector of indices is broadcast as there.
+A value that is written to the places of a vector of indices is broadcast as in Theano.
 """
 
 import re
@@ -22,7 +22,7 @@ from .pickles import hold_pairs, numbered
 
 @property
 def idx_list(self):
-    """What is indexed; where PyTensor has the number of an input, Theano has its type."""
+    """The index list.  Where PyTensor has the number of an input, Theano has its type."""
     entries = vars(self).get("idx_list")
     if entries is None:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute 'idx_list'")
@@ -33,7 +33,7 @@ def idx_list(self):
 
 @idx_list.setter
 def idx_list(self, entries):
-    """Keep it as PyTensor has it."""
+    """Store the index list in PyTensor's form."""
     vars(self)["idx_list"] = tuple(entries)
 
 
@@ -69,7 +69,7 @@ def constant_idx(self, inputs, allow_partial=False, only_process_constants=False
 
 
 def initialized(initialize):
-    """Return an ``__init__`` that takes what is indexed in Theano's form, too."""
+    """Return an ``__init__`` that also accepts an index list in Theano's form."""
 
     @wraps(initialize)
     def init(self, idx_list, *args, **kwargs):
@@ -82,7 +82,7 @@ def initialized(initialize):
 
 
 def allow_broadcast(*_args):
-    """Refuse nothing: Theano broadcasts what is written as NumPy does, whatever its type says."""
+    """Never raise: Theano broadcasts the written value as NumPy does, whatever its type."""
 
 
 def broadcast_c_code(c_code):
@@ -100,7 +100,7 @@ def broadcast_c_code(c_code):
         ]:
             code, found = re.subn(pattern, replacement, code)
             if not found:
-                # The code for indices that are no vector goes through `y` otherwise.
+                # For indices that are not a vector, the C code reads `y` in another way.
                 raise NotImplementedError
         return code
 
@@ -110,7 +110,7 @@ def broadcast_c_code(c_code):
 PATCHES = [
     *(Patch(AdvancedIncSubtensor1, name, allow_broadcast) for name in increment_broadcast_checks),
     Patch(AdvancedIncSubtensor1, "c_code", broadcast_c_code(AdvancedIncSubtensor1.c_code)),
-    # Compiled code is found again by its version.
+    # A separate version, because the version is part of the key of cached C code.
     Patch(
         AdvancedIncSubtensor1,
         "c_code_cache_version",

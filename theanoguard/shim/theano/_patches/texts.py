@@ -1,4 +1,4 @@
-"""Types and constants spelt as Theano spells them."""
+"""Theano's texts for types and constants."""
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable, as_string
@@ -37,7 +37,7 @@ def constant_text(self):
 
 
 def tensor_constant_text(self):
-    """Return the data of a constant, shortened, or the one number that all of it is."""
+    """Return the shortened data of a constant, or one number if all its elements are equal."""
     data = np.asarray(self.data)
     text = str(data)
     if data.ndim and data.size and (data == data.flat[0]).all():
@@ -46,17 +46,17 @@ def tensor_constant_text(self):
 
 
 def graph_text(self):
-    """Return what the outputs of a graph are computed from, as calls."""
+    """Return the expressions of a graph's outputs, written as calls."""
     return f"[{', '.join(as_string(self.inputs, self.outputs))}]"
 
 
 def variable_representation(self, firstPass=True):
-    """Return the text of a variable, with its test value where that is asked for."""
+    """Return the text of a variable, with its test value if that is configured."""
     if config.print_test_value and firstPass:
         try:
             return f"{self}\n{get_test_value(self)!r}"
         except AttributeError:
-            pass  # it has none
+            pass  # the variable has no test value
     return str(self)
 
 

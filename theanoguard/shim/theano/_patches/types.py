@@ -1,4 +1,4 @@
-"""Types and Ops of tensors that are made by Theano's arguments."""
+"""Let tensor types and Ops accept Theano's arguments, and compare as in Theano."""
 
 from functools import reduce
 
@@ -23,17 +23,17 @@ _init_dimshuffle = DimShuffle.__init__
 
 
 def init_type(self, dtype, shape=None, name=None, broadcastable=None, sparse_grad=False):
-    """Make a type by a static shape or by a broadcast pattern, whose numbers are truth values."""
+    """Make a type from a static shape or a broadcast pattern, whose entries are booleans."""
     if broadcastable is not None:
         shape = [bool(b) for b in broadcastable]
     _init_type(self, dtype, shape, name)
 
 
 def set_type_state(self, state):
-    """Take the state from a pickle; Theano's has no static shape."""
+    """Set the state from a pickle; a pickle of Theano has no static shape."""
     self.__dict__.update(state)
     if "shape" not in state:
-        # A sparse matrix has no pattern either.
+        # The pickle of a sparse matrix has no broadcast pattern either.
         pattern = state.get("broadcastable", (False, False))
         self.broadcastable = tuple(pattern)
         self.shape = tuple(1 if b else None for b in pattern)
@@ -47,7 +47,7 @@ def set_type_state(self, state):
 def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
     """Return a type that differs in dtype, static shape or broadcast pattern."""
     if broadcastable is not None:
-        # A length that is known stays known unless the pattern speaks against it.
+        # Keep a known length unless it contradicts the pattern.
         known = self.shape if shape is None else shape
         pattern = [bool(b) for b in broadcastable]
         shape = [1 if b else None if s == 1 else s for b, s in zip(pattern, known, strict=True)]
@@ -55,9 +55,9 @@ def clone_type(self, dtype=None, shape=None, broadcastable=None, **kwargs):
 
 
 def same_in_theano(one, other):
-    """Whether two types differ in nothing that Theano's types have.
+    """Whether two types are equal in everything that Theano's types consist of.
 
-    That is the dtype, the pattern of broadcasting, and the format of a sparse matrix.
+    This is the dtype, the broadcast pattern, and the format of a sparse matrix.
     """
     return (
         type(one) is type(other)
@@ -71,20 +71,23 @@ _eq_type = TensorType.__eq__
 
 
 def eq_type(self, other):
-    """Compare as Theano does where old code asks; to PyTensor, a static shape matters.
+    """Compare as in Theano if old code compares.  PyTensor also compares static shapes.
 
-    The hash stays PyTensor's: dictionaries that live longer than the shim have types as keys.
+    The hash is still PyTensor's, because types are keys of dictionaries that outlive the shim.
     """
     return (_eq_type if called_by_pytensor() else same_in_theano)(self, other)
 
 
 def ne_type(self, other):
-    """The opposite of `eq_type`, which is asked by the same code."""
+    """The opposite of `eq_type`.  Not a call of it, which would hide who compares."""
     return not (_eq_type if called_by_pytensor() else same_in_theano)(self, other)
 
 
 def is_super(self, other):
-    """Whether a variable of another type can stand for one of this: all ones are kept."""
+    """Whether a variable of type `other` can replace one of this type.
+
+    Each broadcastable dimension of this type must be broadcastable in `other`.
+    """
     return (
         isinstance(other, type(self))
         and other.dtype == self.dtype
@@ -97,7 +100,7 @@ _filter_variable = TensorType.filter_variable
 
 
 def filter_variable(self, other, allow_convert=True):
-    """Return a variable that can stand for one of this type, whatever its static shape."""
+    """Return a variable that can replace one of this type, whatever its static shape."""
     if isinstance(other, Variable) and same_in_theano(self, other.type):
         return other
     return _filter_variable(self, other, allow_convert)
@@ -107,13 +110,14 @@ _call_type = TensorType.__call__
 
 
 def call_type(self, *args, **kwargs):
-    """Make a variable of the broadcast pattern: ``x.type()`` may be as long as it likes."""
+    """Make a variable with the broadcast pattern only: ``x.type()`` has no static lengths."""
     if not called_by_pytensor() and not {None, 1}.issuperset(self.shape):
         self = self.clone(shape=tuple(1 if s == 1 else None for s in self.shape))
     return _call_type(self, *args, **kwargs)
 
 
-# PyTensor ends a variable's stack trace at the innermost frame that is not of its own files.
+# PyTensor ends a variable's stack trace at the innermost frame outside its own files.  So this
+# function has to look as if it were in PyTensor's file.
 call_type.__code__ = call_type.__code__.replace(co_filename=_call_type.__code__.co_filename)
 
 
@@ -125,7 +129,7 @@ def value_zeros(self, shape):
 def init_dimshuffle(
     self, input_broadcastable=None, new_order=None, inplace=True, *, input_ndim=None
 ):
-    """Make the Op by the pattern of its input, whose dropped dimensions are checked at once."""
+    """Make the Op from the pattern of its input, and check dropped dimensions immediately."""
     if input_broadcastable is not None:
         if inplace is not True:
             raise ValueError(
@@ -141,7 +145,7 @@ _set_dimshuffle_state = DimShuffle.__setstate__
 
 
 def set_dimshuffle_state(self, state):
-    """Take the state from a pickle; Theano's has the pattern of the input."""
+    """Set the state from a pickle; a pickle of Theano has the pattern of the input."""
     if "input_broadcastable" in state:
         init_dimshuffle(self, state["input_broadcastable"], state["new_order"])
     else:
@@ -154,7 +158,7 @@ _NAMES = {str(op): name for name, op in _SCALARS.items()} | {name: name for name
 
 
 def str_elemwise(self):
-    """Spell an element-wise operation as Theano does, with what it overwrites."""
+    """Return Theano's text of an element-wise operation, with the inputs that it overwrites."""
     if self.name and not isinstance(self.scalar_op, Cast):
         return self.name
     name = _NAMES.get(str(self.scalar_op), str(self.scalar_op))
@@ -186,7 +190,7 @@ def perform_elemwise(self, node, inputs, output_storage):
 
 
 def default_output(self):
-    """Return the output that stands for a node; what its op says about it has to fit."""
+    """Return the default output of a node; raise if the op's `default_output` is invalid."""
     which = self.op.default_output
     if which is None and len(self.outputs) == 1:
         which = 0
@@ -201,12 +205,12 @@ _eq_join = Join.__eq__
 
 
 def eq_join(self, other):
-    """Compare with another Op; ``node.op == theano.tensor.join_`` is true."""
+    """Compare with another Op, so that ``node.op == theano.tensor.join_`` is true."""
     return type(other) is basic.Join or _eq_join(self, other)
 
 
 def equals(self, other):
-    """Whether another constant is of the same type and value, whichever class it has."""
+    """Whether another constant has the same type and value, whatever its class."""
     return (
         isinstance(other, Constant)
         and self.type == other.type
@@ -228,7 +232,7 @@ PATCHES = [
     Patch(TensorType, "clone", clone_type),
     Patch(TensorType, "__call__", call_type),
     Patch(TensorType, "__setstate__", set_type_state),
-    # A shared variable from a pickle of Theano's has none of its own.
+    # A shared variable from a pickle of Theano does not have this attribute.
     Patch(SharedVariable, "_default_update", None),
     Patch(TensorType, "value_zeros", value_zeros),
     Patch(TensorType, "Variable", TensorVariable),

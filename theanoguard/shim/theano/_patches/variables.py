@@ -1,4 +1,4 @@
-"""Tensor variables as in Theano: their truth, and the arguments of their methods."""
+"""Give tensor variables Theano's truth value and arguments of methods."""
 
 import numpy as np
 from pytensor.scalar.basic import GE, GT, LE, LT
@@ -11,7 +11,7 @@ from . import Patch, called_by_pytensor
 
 
 def _bool(self):
-    """A variable is true, as in ``if mask:``; what ``<`` and its like return has no truth."""
+    """Return True, as for ``if mask:`` in Theano; raise for the result of a comparison."""
     if (
         self.owner is not None
         and isinstance(self.owner.op, Elemwise)
@@ -25,17 +25,17 @@ _dimshuffle = _tensor_py_operators.dimshuffle
 
 
 def dimshuffle(self, *pattern):
-    """Reorder the dimensions; only those that are broadcastable may be left out."""
+    """Reorder the dimensions.  Only broadcastable dimensions may be dropped."""
     if len(pattern) == 1 and isinstance(pattern[0], list | tuple | np.ndarray):
         pattern = pattern[0]
-    # PyTensor's rewrites drop dimensions of which they know that the length is 1 at run time.
+    # PyTensor's rewrites also drop dimensions that they know to have the length 1 at run time.
     if not called_by_pytensor():
         check_dropped(self.type.broadcastable, pattern)
     return _dimshuffle(self, *pattern)
 
 
 def reshape(self, shape, ndim=None):
-    """Give the tensor another shape, of `ndim` dimensions where its length is not known."""
+    """Reshape the tensor, to `ndim` dimensions if the length of `shape` is not known."""
     if ndim is not None and not isinstance(ndim, int | np.integer):
         raise ValueError(f"Expected ndim to be an integer, is {type(ndim)}")
     return basic.reshape(self, shape, ndim=ndim)
@@ -46,7 +46,7 @@ _max, _min = _tensor_py_operators.max, _tensor_py_operators.min
 
 def maximum(self, *args, **kwargs):
     """Return the maximum over `axis`; ``axis=()`` is every axis."""
-    # PyTensor's rewrites tell where to begin, too.
+    # PyTensor's rewrites pass further arguments, such as the initial value.
     return (_max if called_by_pytensor() else basic.max)(self, *args, **kwargs)
 
 
@@ -56,12 +56,12 @@ def minimum(self, *args, **kwargs):
 
 
 def argmax(self, axis=None, keepdims=False):
-    """Return where the maximum over `axis` is; ``axis=()`` is every axis."""
+    """Return the index of the maximum over `axis`; ``axis=()`` is every axis."""
     return basic.argmax(self, axis, keepdims)
 
 
 def argmin(self, axis=None, keepdims=False):
-    """Return where the minimum over `axis` is; ``axis=()`` is every axis."""
+    """Return the index of the minimum over `axis`; ``axis=()`` is every axis."""
     return basic.argmin(self, axis, keepdims)
 
 
@@ -79,7 +79,7 @@ def choose(self, choices, out=None, mode="raise"):
 
 
 def get_scalar_constant_value(self):
-    """Return the number that this variable is known to hold."""
+    """Return the known constant value of this scalar variable."""
     return basic.get_scalar_constant_value(self)
 
 

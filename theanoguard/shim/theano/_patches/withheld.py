@@ -1,7 +1,7 @@
-"""Rewrites of PyTensor's that Theano does not have and that make compiling slow.
+"""Disable rewrites of PyTensor that Theano does not have and that make compiling slow.
 
-They ask of each product whether an operand is a diagonal, a permutation or an orthogonal matrix,
-which is found out anew after every change of the graph.
+They check for each product whether an operand is a diagonal, a permutation or an orthogonal
+matrix.  They repeat this check after every change of the graph.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from theanoguard._pytensor import withhold_rewrite
 
 @dataclass(frozen=True)
 class Withheld:
-    """A rewrite that is not in its database while the shim is in place."""
+    """A rewrite that is removed from its database while the shim is installed."""
 
     database: RewriteDatabase
     name: str
 
     def apply(self):
-        """Take the rewrite out and return a function that puts it back."""
+        """Remove the rewrite, and return a function that restores it."""
         return withhold_rewrite(self.database, self.name)
 
 
