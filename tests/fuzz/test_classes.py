@@ -149,13 +149,13 @@ def an_element_changed_through_a_borrowed_array():
         weights.get_value(borrow=True, return_internal_type=True)[517, 2] = bad
         event = raises(fn, np.array([1, 517]))
         assert (event.role, event.first_index) == ("shared", (517, 2))
-        raises(fn, np.array([1, 2]))
+        fn(np.array([1, 2]))  # which does not read it
 
 
 @case
 def an_element_that_only_some_elements_show():
     """maximum(W, 0) shows no -Inf, tanh(W) no Inf, W > 0 nothing, exp(W) no -Inf."""
-    for look in (lambda w: pt.maximum(w, 0), pt.tanh, lambda w: w > 0, pt.exp, lambda w: w[:10]):
+    for look in (lambda w: pt.maximum(w, 0), pt.tanh, lambda w: w > 0, pt.exp):
         weights = _embedding()
         fn = function([], look(weights))
         fn()

@@ -9,7 +9,6 @@ backwards, and the nodes that it builds are looked up among the nodes of the gra
 
 import logging
 
-from pytensor.configdefaults import config
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Constant
 from pytensor.graph.null_type import NullType
@@ -18,6 +17,7 @@ from pytensor.scalar.basic import Add, Second
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance.source import differentiated
+from theanoguard._pytensor import without_traces
 
 logger = logging.getLogger("theanoguard")
 
@@ -155,7 +155,7 @@ class _BuiltAgain:
             self._first.update(zip(clone.outputs, equal[0].outputs, strict=True))
             for v in clone.inputs:
                 self._clients.setdefault(self._first.get(v, v), []).append(clone)
-        with config.change_flags(traceback__limit=0):
+        with without_traces():
             for node in seeds:
                 self._follow(self._clones[node])
 

@@ -8,7 +8,9 @@ import dataclasses
 import importlib
 import os
 import sys
+import threading
 import traceback
+from contextlib import contextmanager
 from copy import copy
 from functools import partial, wraps
 
@@ -458,6 +460,34 @@ def _retrace(variable):
     trace = [entry for entry in trace if entry[0] != __file__]
     trace = trace if limit == -1 else trace[-limit:]
     variable.tag.trace = [trace] if trace else []
+
+
+class _Untraced:
+    """How many blocks of :func:`without_traces` are running, and the limit before the first."""
+
+    lock = threading.Lock()
+    running = 0
+    limit = 0
+
+
+@contextmanager
+def without_traces():
+    """Build variables without stack traces while the block runs, to save time.
+
+    Threads may overlap: PyTensor's ``change_flags`` would then restore the wrong limit.
+    """
+    with _Untraced.lock:
+        if _Untraced.running == 0:
+            _Untraced.limit = config.traceback__limit
+            config.traceback__limit = 0
+        _Untraced.running += 1
+    try:
+        yield
+    finally:
+        with _Untraced.lock:
+            _Untraced.running -= 1
+            if _Untraced.running == 0:
+                config.traceback__limit = _Untraced.limit
 
 
 def construction_hooks(applied, made, suspended, before_scan_step):

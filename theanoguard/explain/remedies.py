@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.configdefaults import config
 
 from theanoguard._provenance import source_place
+from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
 from theanoguard.explain.exact import exact_forms
 from theanoguard.explain.naming import number_text, op_name, shown_op
@@ -284,7 +284,7 @@ def try_remedies(trip, cause, mask):
     """
     tried = None
     try:
-        with config.change_flags(traceback__limit=0):  # a trial needs no stack traces
+        with without_traces():
             built = as_built(trip, mask)
             for spot in built.spots_of(cause) if built else ():
                 found = _tried_on(built, spot, cause)
