@@ -1,8 +1,9 @@
-"""Shared variables of which a call reads some elements alone, such as the rows of an embedding.
+"""Shared variables of which a call reads only some elements, such as the rows of an embedding.
 
-To read a table of 100,000 rows in each call would take a thousand times as long as to update 64 of
-them.  Such a variable is not read when a call begins, but only the elements that the call takes or
-increments.  A bad element that it does not touch is found by the call that does.
+Checking a table of 100,000 rows in each call would take a thousand times as long as updating 64 of
+them.  So the guard does not check the whole variable when a call begins.  It checks only the
+elements that the call reads or increments.  Any other bad element is found by the first call that
+touches it.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,11 +35,12 @@ class Touch:
     variable : Variable
         An input of the node.
     choosing : Op
-        The operation that gives these elements.
+        The indexing operation that returns these elements.
     index : tuple of Variable
-        Its further inputs: inputs of the node, or constants.
+        The further inputs of `choosing`: inputs of the node, or constants.
     is_inside : bool
-        Whether they are chosen inside of the node, which gives something else.
+        Whether the inner graph of the node indexes the variable.  The node itself then returns
+        something other than these elements.
     """
 
     node: Apply
@@ -54,11 +56,11 @@ class Touch:
 
     @property
     def reads(self) -> bool:
-        """Whether they are read, and not only overwritten."""
+        """Whether the elements are read, and not only overwritten."""
         return not (self.writes and self.node.op.set_instead_of_inc)
 
     def where(self, value_of: Callable) -> tuple:
-        """Return which elements these are in a call, as NumPy would index them.
+        """Return the NumPy index of the elements in a call.
 
         Parameters
         ----------
@@ -72,19 +74,19 @@ class Touch:
         return tuple(indices_from_subtensor(index, self.choosing.idx_list))
 
     def mask(self, value_of: Callable) -> np.ndarray:
-        """Return which elements these are, as a mask of the shape of the variable's value."""
+        """Return a mask of the elements, with the shape of the variable's value."""
         mask = np.zeros(value_of(self.variable).shape, bool)
         mask[self.where(value_of)] = True
         return mask
 
 
 def read_in_part(fgraph: FunctionGraph) -> dict[Variable, list[Touch]]:
-    """Return the shared variables of which a call touches some elements alone, and how.
+    """Return the shared variables of which a call touches only some elements, and how it does.
 
     Parameters
     ----------
     fgraph : FunctionGraph
-        As it is compiled, with its in-place operations.
+        The graph that is compiled, with its in-place operations.
 
     Returns
     -------
@@ -119,7 +121,7 @@ def read_in_part(fgraph: FunctionGraph) -> dict[Variable, list[Touch]]:
 
 
 def _touches(fgraph: FunctionGraph, variable: Variable) -> list[Touch] | None:
-    """Return how each client touches a variable; None if one reads or overwrites it whole."""
+    """Return how each client touches a variable; None if one reads or overwrites all of it."""
     found = []
     for node, i in fgraph.clients[variable]:
         if isinstance(node.op, Shape | Shape_i):
@@ -156,7 +158,7 @@ def _touches_inside(node: Apply, i: int) -> list[Touch] | None:
 
 
 def _choosing(op):
-    """Return the operation that gives the elements which an operation in `WRITING` overwrites."""
+    """Return the indexing operation for the elements that an operation in `WRITING` overwrites."""
     if not hasattr(op, "idx_list"):  # on PyTensor 3.0
         return advanced_subtensor_ops[-1]()
     chooses = Subtensor if isinstance(op, IncSubtensor) else advanced_subtensor_ops[0]
@@ -164,7 +166,7 @@ def _choosing(op):
 
 
 def written_index(node: Apply, values: Mapping[Variable, object]) -> tuple:
-    """Return which elements of its first input a node in `WRITING` overwrites."""
+    """Return the NumPy index of the elements that a node in `WRITING` overwrites."""
     index = tuple(node.inputs[2:])
     return Touch(node, node.inputs[0], _choosing(node.op), index).where(values.__getitem__)
 
@@ -176,7 +178,7 @@ class PartSnapshot:
     ----------
     cell : list
     index : tuple
-        Which elements.
+        NumPy index of the elements.
     """
 
     def __init__(self, cell: list, index: tuple):
@@ -186,12 +188,12 @@ class PartSnapshot:
         self._before = np.array(self._array[index])
 
     def old(self) -> np.ndarray:
-        """Return a copy of the array as it was."""
+        """Return a copy of the array with the old elements."""
         whole = self._array.copy()
         whole[self._index] = self._before
         return whole
 
     def __call__(self) -> None:
-        """Put the elements back."""
+        """Restore the old elements in the array."""
         self._array[self._index] = self._before
         self._cell[0] = self._array

@@ -1,4 +1,4 @@
-"""What JAX traces for the operations of ``ops.py``; loaded with JAX, when a graph is compiled."""
+"""The JAX functions for the guard's operations; imported only when a graph is compiled for JAX."""
 
 from dataclasses import dataclass
 from functools import partial, singledispatch
@@ -31,10 +31,10 @@ from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 
-# On a processor, values are first reduced to at most so many elements.
+# On a CPU, each value is first reduced to at most this number of elements.
 SMALL = 256
-# So many parts of an array are laid over each other at a time, which is one loop that the vector
-# units run; XLA's own reduction of a whole array takes two to three times as long on a processor.
+# An array is cut into this number of parts, and their elementwise maximum is one vectorised loop.
+# On a CPU, XLA's own reduction of a whole array takes two to three times as long.
 PARTS = 16
 
 
@@ -42,7 +42,7 @@ inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
 
 def real_type():
-    """Return the widest floating type that JAX is set to have."""
+    """Return the widest floating type that JAX's configuration allows."""
     return jnp.zeros(0, float).dtype
 
 
@@ -51,7 +51,7 @@ def real_type():
 
 @dataclass(frozen=True)
 class Question:
-    """What makes an element bad, wherever it comes from.
+    """The condition for a bad element, whatever its operands were.
 
     Parameters
     ----------
@@ -65,10 +65,10 @@ class Question:
     limit: float | None
 
     def severity(self, v):
-        """Return integers for the elements of `v`, and the one above which they are bad.
+        """Return an integer for each element of `v`, and the largest integer that is not bad.
 
-        The bits of a magnitude, read as an integer, grow with it, and NaN stands above Inf.  XLA
-        compares integers faster than numbers of which one may be NaN.
+        The integers are the bits of the magnitudes.  They have the same order as the magnitudes,
+        and NaN is above Inf.  XLA compares integers faster than floats that may be NaN.
         """
         if jnp.issubdtype(v.dtype, jnp.bool_):
             return v.astype(jnp.int8), np.int8(0)
@@ -92,12 +92,12 @@ class Question:
         return severity, infinite - 1 if self.inf else infinite
 
     def excess(self, v):
-        """Return integers for the elements of `v`, which are 0 unless the element is bad."""
+        """Return an integer for each element of `v`: 0 unless the element is bad."""
         severity, allowed = self.severity(v)
         return jnp.maximum(severity, allowed) - allowed
 
 
-RAISED = Question(True, True, None)  # of flags and marks, which are 0 or 1
+RAISED = Question(True, True, None)  # for flags and marks, which are 0 or 1
 
 
 def bits_of(number, as_int):
@@ -105,7 +105,7 @@ def bits_of(number, as_int):
 
 
 def asked_of(policy, watched, v, operands):
-    """Return the `Question` that a watched value is asked, and the value."""
+    """Return the `Question` for a watched value, and the value or its marks."""
     if watched == Watched():
         return RAISED, v != 0
     if watched.node is not None:
@@ -119,13 +119,14 @@ def asked_of(policy, watched, v, operands):
 
 
 def any_bad(asked):
-    """Return whether any element is bad, in pairs of a `Question` and a value.
+    """Return whether any element is bad, for pairs of a `Question` and a value.
 
-    Values of one shape are laid over each other, as they are made: that joins the loops that make
-    them, and leaves one array of each shape to reduce.  A reduction of each value would be a kernel
-    of its own on a GPU; to join them end to end takes XLA minutes to compile.
+    The elementwise maximum of all values with the same shape is taken as they are computed.  XLA
+    then fuses it with the loops that compute the values, and only one array per shape has to be
+    reduced.  Reducing each value separately would need one GPU kernel per value.  If the values
+    were concatenated, XLA would take minutes to compile.
     """
-    worst = {}  # by shape and type, how far elements are above what is allowed
+    worst = {}  # by shape and type, how far the elements are above the largest that is not bad
     for question, v in asked:
         if v.size > SMALL and jax.default_backend() == "cpu":
             excess = overlaid(v.ravel(), question.excess)
@@ -140,10 +141,10 @@ def any_bad(asked):
 
 
 def overlaid(size, of_part=lambda part: part):
-    """Return the larger ones of elements of a vector that are far apart.
+    """Cut a vector into `PARTS` parts, and return the elementwise maximum of the parts.
 
-    With `of_part` of what is computed of them, part by part: XLA would write the whole into memory
-    on a processor.
+    `of_part` is applied to each part first.  If it were applied to the whole vector, XLA would
+    write the whole result to memory on a CPU.
     """
     n = size.shape[-1]
     length = -(-n // PARTS)
@@ -161,13 +162,13 @@ def bad_elements(policy, watched, v, operands):
     return severity > allowed
 
 
-# ---------------------------------------------------------------- what a node makes
+# ---------------------------------------------------------------- which elements a node made bad
 
 
 def made(policy, node, v, operands):
-    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad``.
+    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad`` does.
 
-    Where nothing is known of an operation, all elements of all operands decide.
+    For an operation without a rule, each output element depends on all elements of all operands.
     """
     nan, inf, big = kinds(policy, v)
     if policy.anywhere:
@@ -177,7 +178,7 @@ def made(policy, node, v, operands):
         for variable, value in zip(node.inputs, operands, strict=True)
     ]
     excuses = {
-        "nan": [  # a NaN that is a constant excuses nothing
+        "nan": [  # a NaN in a constant does not excuse a NaN in the result
             g and (jnp.zeros_like(g[0]) if isinstance(variable, Constant) else g[0])
             for variable, g in zip(node.inputs, given, strict=True)
         ],
@@ -192,7 +193,7 @@ def made(policy, node, v, operands):
 
 
 def kinds(policy, v, everything=False):
-    """Return masks as ``Policy.kinds`` does."""
+    """Return the masks of NaN, Inf and big elements, as ``Policy.kinds`` does."""
     nan = inf = big = jnp.zeros(v.shape, bool)
     if jnp.issubdtype(v.dtype, jnp.inexact):
         is_nan = jnp.isnan(v)
@@ -209,19 +210,19 @@ def kinds(policy, v, everything=False):
 
 @singledispatch
 def reached(op, node, operands, masks, shape):
-    """Return which elements of an output are decided by a marked element of an operand.
+    """Return which elements of an output were computed from a marked element of an operand.
 
     Parameters
     ----------
     op : Op
-        ``node.op``, by which the rule is chosen.
+        ``node.op``, on which the rule is dispatched.
     node : Apply
     operands : list
-        Values.
+        Values of the operands.
     masks : list of (array of bool or None)
-        Of each operand, which elements are marked.
+        The marked elements of each operand.
     shape : tuple of int
-        Of the output.
+        Shape of the output.
     """
     known = [jnp.any(mask) for mask in masks if mask is not None]
     return jnp.broadcast_to(jnp.any(jnp.stack(known)) if known else False, shape)
@@ -266,7 +267,7 @@ def _(op: Blockwise, node, operands, masks, shape):
 
 @reached.register(IncSubtensor)
 def _written(op, node, operands, masks, shape):
-    """Operations that add to elements: run them on the marks."""
+    """The rule for operations that write or add to elements: run them on the marks."""
     marks = [jnp.asarray(mask).astype(real_type()) for mask in masks[:2]]
     return jax_funcify(op, node=node)(*marks, *operands[2:]) != 0
 
@@ -331,12 +332,12 @@ def jax_funcify_no_marks(op, node=None, storage_map=None, **kwargs):
 
 
 def element_of(v):
-    """Return what stands for an element along the first axis of an array."""
+    """Return the shape and dtype of an element along the first axis of an array."""
     return jax.ShapeDtypeStruct(jnp.shape(v)[1:], jnp.result_type(v))
 
 
 def with_history(traced):
-    """Return a function that keeps the flags of its last 32 calls, one bit each."""
+    """Return a function that stores the flags of its last 32 calls in an integer, one bit each."""
 
     def run(*values):
         *values, history = values
@@ -347,7 +348,7 @@ def with_history(traced):
 
 
 def without_flag(traced):
-    """Return a function that does not give the flag."""
+    """Return a function whose results do not include the flag."""
     return lambda *values: traced(*values)[:-1]
 
 
@@ -367,7 +368,7 @@ def jax_funcify_checked_if_else(op, node=None, storage_map=None, **kwargs):
     return lambda condition, *inputs: lax.cond(condition, *branches, *inputs)
 
 
-# ---------------------------------------------------------------- replaying what JAX ran
+# ---------------------------------------------------------------- replaying a call
 
 
 class JaxKernels(Kernels):
@@ -387,7 +388,7 @@ class JaxKernels(Kernels):
             values = [as_jax(v) for v in values]
             try:
                 results = compiled(*values)
-            except Exception:  # it needs to know a value, such as a shape; other errors come again
+            except Exception:  # it may need a concrete value, such as a shape; real errors recur
                 results = traced(*values)
             results = [results] if len(node.outputs) == 1 else results
             return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
@@ -396,7 +397,7 @@ class JaxKernels(Kernels):
 
 
 def as_jax(value):
-    """Return an array as one of JAX's; any other value as it is."""
+    """Return an array as a JAX array, and any other value unchanged."""
     return jnp.asarray(value) if isinstance(value, np.ndarray) else value
 
 
@@ -414,7 +415,7 @@ def _(op, node, replay):
 
 @compute.register(RandomVariable)
 def _(op, node, replay):
-    """Draw what JAX has drawn, where the random state is one of JAX's."""
+    """Draw the same numbers as JAX, if the random state is a JAX state."""
     values = [replay[v] for v in node.inputs]
     if not isinstance(values[0], dict):
         return compute.dispatch(object)(op, node, replay)
@@ -424,20 +425,20 @@ def _(op, node, replay):
     return [state, np.asarray(sample, node.outputs[1].type.dtype)]
 
 
-# ---------------------------------------------------------------- values in flight
+# ---------------------------------------------------------------- values of calls in flight
 
 
 def own_copy(value):
-    """Return an input as a value that nobody else can change.
+    """Return an input as a value that no other code can change.
 
-    An array of NumPy's stays one: JAX's compiled functions take it over faster than
-    ``jax.device_put`` does.
+    A NumPy array is copied as a NumPy array, because JAX's compiled functions transfer it faster
+    than ``jax.device_put`` does.
     """
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def held_bytes(values):
-    """Return how much memory arrays take, each counted once."""
+    """Return the bytes that arrays occupy; each array is counted once."""
     leaves = {id(v): v for v in jax.tree.leaves(values)}
     return sum(int(getattr(v, "nbytes", 0)) for v in leaves.values())
 

@@ -1,6 +1,6 @@
-"""The guard on the JAX backend: one flag in every call, and a second look where it is raised.
+"""The guard on the JAX backend: every call computes a flag, and a raised flag starts a replay.
 
-``guard/graph/flagged.py`` writes the graph, ``code.py`` has what JAX traces for it, and
+``guard/graph/flagged.py`` writes the graph.  ``code.py`` has the JAX functions of its operations.
 ``runtime.py`` reads the flag.
 """
 
@@ -25,7 +25,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
         If JAX is not installed.
     """
 
-    # XLA fuses by itself, and PyTensor's own mode for JAX leaves fused operations out as well.
+    # XLA fuses operations itself.  PyTensor's own mode for JAX excludes fusion as well.
     incompatible_rewrites = (*JAXLinker.incompatible_rewrites, "fusion")
 
     needs = {"jax": "JAX"}
@@ -45,7 +45,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             shared = storage_map[variable]
             at = next(i for i, cell in enumerate(input_storage) if cell is shared)
             storage_map[variable] = input_storage[at] = [copy.deepcopy(shared[0])]
-        self.create_thunk_inputs(storage_map)  # (makes JAX's states of them)
+        self.create_thunk_inputs(storage_map)  # (converts random states to JAX's form)
         with watch_rewriting():
             part = plan_with_flag(self.fgraph, order, self.policy, code.inner_graphs)
         part.plan.kept = kept_values(part.plan)
@@ -68,9 +68,9 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
 
 
 def kept_values(plan):
-    """Return the shared inputs that need not be read again, and which output they become.
+    """Return the shared inputs that need not be checked again, and the output that updates each.
 
-    An array of JAX's that an update has left cannot have changed since.
+    JAX arrays are immutable.  So an array that a checked update has stored is still good.
     """
     if plan.policy.trusted:
         return plan.kept

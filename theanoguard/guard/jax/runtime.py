@@ -1,9 +1,9 @@
-"""The guard of a function that JAX compiles: when its flag is read, and what follows then.
+"""The guard of a function that JAX compiles: when it reads the flag, and what it does then.
 
-JAX returns before it has computed.  Whoever reads the flag of a call waits for its end, so on a
-device of its own the flags are read later (``when="later"``).  The function carries a *history*
-from call to call: a number whose bits are the flags of its last calls.  Arrays of JAX's cannot
-change, so the inputs of the calls whose flags have not been read are simply kept.
+JAX returns before the computation has finished.  Reading the flag of a call waits until the call
+has finished.  So on a separate device, the flags are read later (``when="later"``).  The function
+passes a *history* from call to call: an integer whose bits are the flags of its last calls.  JAX
+arrays are immutable, so the guard simply keeps the inputs of calls whose flags are unread.
 """
 
 import atexit
@@ -25,15 +25,16 @@ from theanoguard.guard.graph.runtime import FlaggedRuntime
 
 logger = logging.getLogger("theanoguard")
 
-# How much of a device's memory the inputs of calls in flight may take, and how many bytes where
-# its size is not known.
+# The share of a device's memory that the inputs of calls in flight may occupy, and the number of
+# bytes if the size of the memory is not known.
 SHARE, UNKNOWN = 0.1, 1 << 30
 
-# How many calls the device may be behind before it is waited for.
+# The copy of the history to the host starts this number of calls before the flags are due.  So the
+# device may be that many calls behind without the host waiting for it.
 AHEAD = 2
 
 _order = itertools.count()
-_in_flight: dict["JaxRuntime", None] = {}  # what has calls in flight is kept alive
+_in_flight: dict["JaxRuntime", None] = {}  # keeps guards alive while they have calls in flight
 
 
 @dataclass(slots=True)
@@ -43,15 +44,15 @@ class Call:
     Parameters
     ----------
     number : int
-        Of the function's calls.
+        Number of the call, among the function's calls.
     values : tuple
-        Of its inputs.
+        Values of its inputs.
     results : list
-        Of its outputs and updates.
+        Values of its outputs and updates.
     order : int
-        Among the calls of all functions.
+        Number of the call, among the calls of all functions.
     began : float
-        By ``time.monotonic``.
+        Start of the call, from ``time.monotonic``.
     suspicious : bool
         Whether its flag is raised.
     """
@@ -66,24 +67,25 @@ class Call:
 
 @dataclass(frozen=True)
 class Programs:
-    """What is compiled of a function, each when it is first needed.
+    """The compiled programs of a function; each is compiled on first use.
 
     Parameters
     ----------
     flagged : callable
-        ``flagged(on_purpose)`` returns the program of every call and how many values it reads.
-        The program takes the values of the inputs and the history; it returns those of the outputs
-        and the history.  For None, it is without a flag and a history.
+        ``flagged(on_purpose)`` returns the program of every call, and the number of values that it
+        checks.  The program takes the values of the inputs and the history.  It returns the values
+        of the outputs and the new history.  ``flagged(None)`` returns the program without a flag
+        and a history.
     kernels : callable
-        Returns what computes single nodes.
+        Returns the kernels that compute single nodes.
     no_history : callable
         Returns the history of a function that has not been called.
     own_copy : callable
-        Returns the value of an input as one that nobody else can change.
+        Returns the value of an input as a value that no other code can change.
     held_bytes : callable
-        Returns how much memory values take.
+        Returns the bytes that values occupy.
     device : Device
-        Of JAX.
+        JAX's device.
     """
 
     flagged: Any
@@ -114,10 +116,10 @@ class JaxRuntime(FlaggedRuntime):
         later = policy.when == "later" or (policy.when is None and self._is_far)
         self.later = later and not policy.audit
         self._calls: deque[Call] = deque()
-        self._suspects: list[Call] = []  # suspicious ones, and healthy ones after the first
-        self._probe = None  # a history on its way, and how many of the calls it covers
+        self._suspects: list[Call] = []  # the first suspicious call and all calls after it
+        self._probe = None  # a history being copied to the host, and the number of calls in it
         self._limit = held_limit(programs.device)
-        self.held = 0  # bytes, when it was last looked at
+        self.held = 0  # bytes kept for calls in flight, when last measured
         updates = getattr(self.fgraph, "update_mapping", None) or {}
         self._becomes = {self.fgraph.inputs[i]: output for output, i in updates.items()}
         if self.later:
@@ -125,20 +127,21 @@ class JaxRuntime(FlaggedRuntime):
 
     @cached_property
     def kernels(self):
-        """What computes single nodes."""
+        """The kernels that compute single nodes."""
         return self._programs.kernels()
 
     # -- calls
 
     def call(self, values):
-        """Run the function, and look at the flags that have to be read.
+        """Run the function, and read the flags that are due.
 
         Returns
         -------
         list
             The results.
         GuardError or None
-            To be raised: of this call, or of an earlier one, of another function perhaps.
+            The error to raise.  It may belong to this call or to an earlier one, even of another
+            function.
         """
         if not self.is_looked_at():
             return self.plain(*values), None
@@ -167,9 +170,9 @@ class JaxRuntime(FlaggedRuntime):
         return results, error
 
     def begin(self):
-        """Return whether something bad enters the call, and the error of an earlier one."""
+        """Return whether an input of the call is bad, and the error of an earlier call."""
         changed = self.changed()
-        if self._calls and changed:  # what is bad there may come from an earlier call
+        if self._calls and changed:  # a bad input may be the result of an earlier call
             error = self.read()
             if error is not None:
                 return False, error
@@ -178,10 +181,11 @@ class JaxRuntime(FlaggedRuntime):
         ), None
 
     def _read_what_is_due(self):
-        """Read flags if it is time, those of the last calls excepted; return the first error.
+        """Read flags if they are due, except those of the last calls; return the first error.
 
-        A device that is a call or two behind has computed the others, so that it need not be
-        waited for.  To read takes as long as to start a few calls: it is done as seldom as allowed.
+        The device is usually a call or two behind.  It has finished the earlier calls, so reading
+        their flags does not wait.  Reading takes as long as starting a few calls, so it is done as
+        rarely as the policy allows.
         """
         calls, policy = self._calls, self.policy
         if not calls:
@@ -191,7 +195,7 @@ class JaxRuntime(FlaggedRuntime):
             or time.monotonic() - calls[0].began > 1e-3 * policy.delay_ms
         )
         if self._probe is None and (is_due or len(calls) == policy.delay_calls - AHEAD):
-            self._history.copy_to_host_async()  # until it is read, it will have arrived
+            self._history.copy_to_host_async()  # the copy is finished by the time it is read
             self._probe = self._history, len(calls)
             self.held = self._held_about()
             is_due = is_due or self.held > self._limit
@@ -202,13 +206,13 @@ class JaxRuntime(FlaggedRuntime):
         return None
 
     def _held_about(self):
-        """Return about how many bytes are kept; to count those of each call would take too long."""
+        """Estimate the bytes kept from the last two calls; counting all calls takes too long."""
         last = [(call.values, call.results) for call in itertools.islice(reversed(self._calls), 2)]
         one, both = map(self._programs.held_bytes, (last[:1], last))
         return one + (len(self._calls) - 1) * (both - one)
 
     def _sort_out(self, history, n):
-        """Read the flags of the first `n` calls in flight, and keep what is suspicious."""
+        """Read the flags of the first `n` calls in flight, and keep the suspicious calls."""
         self._probe = None
         flags = np.asarray(history).item()
         for age in reversed(range(n)):
@@ -222,8 +226,8 @@ class JaxRuntime(FlaggedRuntime):
     def read(self):
         """Read the flags of all calls in flight; return the error of the first bad one, or None.
 
-        If anything was, the calls of other functions are looked at as well: the first bad call of
-        all is the one to report.
+        If any flag is raised, the calls of other functions are examined as well, because the first
+        bad call of all functions has to be reported.
         """
         self._read_all()
         if not self._suspects:
@@ -246,7 +250,7 @@ class JaxRuntime(FlaggedRuntime):
     # -- a suspicious call
 
     def examine(self, call):
-        """Look at a call again; return the error to be raised, or None."""
+        """Replay a suspicious call; return the error to raise, or None."""
         number, self.calls = self.calls, call.number
         values = dict(zip(self.fgraph.inputs, call.values, strict=True))
         try:
@@ -264,7 +268,7 @@ class JaxRuntime(FlaggedRuntime):
         return as_numpy(super().values_before())
 
     def _put_back(self, call):
-        """Give shared variables the values of before a call, and forget the calls after it."""
+        """Reset shared variables to their values before a call, and forget the later calls."""
         if not self.later:
             return
         after = [c for c in (*self._suspects, *self._calls) if c.order > call.order]
@@ -276,7 +280,7 @@ class JaxRuntime(FlaggedRuntime):
             value, left = call.values[i], call.results[output]
             for later in after:
                 if later.values[i] is not left:
-                    value = later.values[i]  # somebody else has set it in between
+                    value = later.values[i]  # the user set it between the calls
                 left = later.results[output]
             if self.cells[variable][0] is left:
                 self.cells[variable][0] = value
@@ -286,9 +290,9 @@ class JaxRuntime(FlaggedRuntime):
                 guard.forget_after(call.order)
 
     def forget_after(self, order):
-        """Forget the calls after one of which everything has been undone."""
+        """Forget the calls after a given one, because their updates have been undone."""
         if self._calls and self._calls[-1].order > order:
-            self._read_all()  # the history would not fit any more
+            self._read_all()  # afterwards the history would not match the calls in flight
         self._suspects = [c for c in self._suspects if c.order < order]
 
     def updated(self):
@@ -315,14 +319,14 @@ def held_limit(device):
     return SHARE * known["bytes_limit"] if "bytes_limit" in known else UNKNOWN
 
 
-# ---------------------------------------------------------------- reading at the latest
+# ---------------------------------------------------------------- when flags must be read
 
 
 def sync():
     """Wait for all guarded calls that are in flight, and raise the error of the first bad one.
 
     Only functions under ``GuardMode(when="later")`` have such calls.  The flags are also read when
-    a shared variable is read that they update, and when the interpreter exits.
+    you read a shared variable that such a function updates, and when the interpreter exits.
 
     Raises
     ------
@@ -346,7 +350,7 @@ def raise_first(guards):
 
 @lru_cache(maxsize=1)
 def sync_at_exit():
-    """Have :func:`sync` called when the interpreter exits, before JAX cleans up."""
+    """Register :func:`sync` to run when the interpreter exits, before JAX cleans up."""
     atexit.register(sync)
 
 
@@ -354,7 +358,7 @@ _watchers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class WatchedContainer(Container):
-    """A container of a shared variable that is read when the calls which update it are known good.
+    """A container whose reading first checks the calls that update its shared variable.
 
     It is the variable's own container; only its class has been changed.  Copies and pickles are
     plain containers.
@@ -372,14 +376,14 @@ class WatchedContainer(Container):
 
 
 def plain_container(state):
-    """Return a container that nobody watches."""
+    """Return a plain container with a state."""
     container = Container.__new__(Container)
     container.__dict__.update(state)
     return container
 
 
 def watch_containers(guard):
-    """Have the flags of a guard read when a shared variable is that its function updates."""
+    """Read the flags of a guard when a shared variable that its function updates is read."""
     sync_at_exit()
     for variable in guard.updated():
         container = variable.container

@@ -1,4 +1,4 @@
-"""What PyTorch computes for the flag; loaded with PyTorch, when a function is compiled."""
+"""The PyTorch functions that compute the flag; imported only when a function is compiled."""
 
 from functools import partial, singledispatch
 
@@ -27,7 +27,7 @@ inner_graphs = partial(inner_graphs_for_pytorch, compiled_by=pytorch_funcify.dis
 
 
 def bad_elements(watched, policy, v):
-    """Return the mask of the elements of a tensor that are bad, wherever they come from."""
+    """Return the mask of the bad elements of a tensor, whatever its operands were."""
     if watched == Watched():  # the flag of an inner graph
         return v != 0
     nan = Kind.NAN in watched.kind or (watched.big and policy.nan)
@@ -41,7 +41,7 @@ def bad_elements(watched, policy, v):
 
 
 def magnitude(v, limit):
-    """Return the magnitudes of the elements of a tensor, and the largest that is not big."""
+    """Return the magnitudes of a tensor's elements, and the largest magnitude that is not big."""
     if not is_inexact(v):
         v = v.to(torch.float64)
     size = v.abs()
@@ -52,11 +52,11 @@ def is_inexact(v):
     return v.is_floating_point() or v.is_complex()
 
 
-# ---------------------------------------------------------------- what a node makes
+# ---------------------------------------------------------------- which elements a node made bad
 
 
 def made(policy, node, v, operands):
-    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad``."""
+    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad`` does."""
     found = kinds(policy, v)
     if policy.anywhere:
         return found["nan"] | found["inf"] | found["big"]
@@ -65,7 +65,7 @@ def made(policy, node, v, operands):
         for variable, x in zip(node.inputs, operands, strict=True)
     ]
     excuses = {
-        "nan": [  # a NaN that is a constant excuses nothing
+        "nan": [  # a NaN in a constant does not excuse a NaN in the result
             g and (torch.zeros_like(g["nan"]) if isinstance(variable, Constant) else g["nan"])
             for variable, g in zip(node.inputs, given, strict=True)
         ],
@@ -94,16 +94,17 @@ def kinds(policy, v, everything=False):
 
 @singledispatch
 def reached(op, node, operands, masks, output):
-    """Return which elements of an output are decided by a marked element of an operand.
+    """Return which elements of an output were computed from a marked element of an operand.
 
     Parameters
     ----------
     op : Op
-        ``node.op``, by which the rule is chosen; without a rule all elements decide.
+        ``node.op``, on which the rule is dispatched.  Without a rule, each output element depends
+        on all elements of all operands.
     node : Apply
     operands : list of Tensor
     masks : list of (Tensor or None)
-        Of each operand, which elements are marked.
+        The marked elements of each operand.
     output : Tensor
     """
     known = [mask.any() for mask in masks if mask is not None]
@@ -156,7 +157,7 @@ def _(op: Blockwise, node, operands, masks, output):
 
 @reached.register(IncSubtensor)
 def _written(op, node, operands, masks, output):
-    """Operations that add to elements: run them on the marks."""
+    """The rule for operations that write or add to elements: run them on the marks."""
     marks = [mask.to(output.dtype) for mask in masks[:2]]
     return pytorch_funcify(op, node=node)(*marks, *operands[2:]) != 0
 
@@ -182,7 +183,7 @@ def pytorch_funcify_flag(op, **kwargs):
             return torch.zeros((), dtype=torch.int32)
         return torch.stack([mask.any() for mask in found]).any().to(torch.int32)
 
-    # The compiler records what is done to tensors here, and does not read this code.
+    # The compiler records the tensor operations of this function instead of reading its code.
     return torch.compiler.allow_in_graph(flag)
 
 
@@ -191,7 +192,7 @@ def pytorch_funcify_checked_body(op, node=None, storage_map=None, **kwargs):
     return pytorch_funcify(op.fgraph, **kwargs, squeeze_output=True)
 
 
-# ---------------------------------------------------------------- a second look
+# ---------------------------------------------------------------- replaying a call
 
 
 class TorchKernels(Kernels):
@@ -225,5 +226,5 @@ def as_numpy(variable, value):
 
 
 def device():
-    """Return the device on which PyTorch computes what PyTensor hands to it."""
+    """Return the device on which PyTorch runs PyTensor's functions."""
     return torch.get_default_device()

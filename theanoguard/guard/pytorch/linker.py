@@ -1,8 +1,8 @@
-"""The guard on the PyTorch backend: one flag in every call, and a second look where it is raised.
+"""The guard on the PyTorch backend: every call computes a flag, and a raised flag starts a replay.
 
-PyTensor hands a function to ``torch.compile``, and copies its results to the host before it
-returns.  The flag is one result more, so that to read it costs nothing.  ``code.py`` has what
-PyTorch computes for it.
+PyTensor compiles a function with ``torch.compile``, and copies its results to the host before it
+returns.  The flag is one more result, so reading it costs nothing.  ``code.py`` has the PyTorch
+functions that compute it.
 """
 
 from theanoguard._provenance import watch_rewriting
@@ -17,9 +17,9 @@ class PytorchRuntime(FlaggedRuntime):
     Parameters
     ----------
     policy, recorder, part, storage_map, compile
-        As for :class:`FlaggedRuntime`.
+        The same as for :class:`FlaggedRuntime`.
     kernels : Kernels
-        Of the backend.
+        The backend's kernels.
     """
 
     def __init__(self, policy, recorder, part, storage_map, compile, kernels):
@@ -34,7 +34,7 @@ class PytorchRuntime(FlaggedRuntime):
         list
             The results.
         GuardError or None
-            To be raised.
+            The error to raise.
         """
         if not self.is_looked_at():
             return self.plain(*values)[:-1], None
