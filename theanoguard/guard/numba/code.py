@@ -1,4 +1,4 @@
-"""What Numba compiles for the guard; loaded with Numba, when a graph is compiled for it."""
+"""The Numba code of the guard's operations; imported only when a graph is compiled for Numba."""
 
 from functools import partial
 from hashlib import sha256
@@ -40,7 +40,8 @@ from theanoguard.guard.numba.ops import (
     WatchTrue,
 )
 
-# Part of the key of what Numba keeps on disk: another source is another check.
+# Part of the key of Numba's cache on disk, so that a change of these files compiles the checks
+# again.
 SOURCE = "".join(
     resources.files("theanoguard.guard.numba").joinpath(name).read_text("utf-8")
     for name in ("code.py", "flags.py", "ops.py")
@@ -51,7 +52,7 @@ inner_graphs = partial(inner_graphs_for_numba, compiled_by=numba_funcify_and_cac
 
 
 def runs_in_python(op):
-    """Whether Numba has no implementation of an operation, and calls Python for it."""
+    """Whether an operation has no Numba implementation, so that Numba calls Python."""
     return all(
         dispatcher.dispatch(type(op)) is dispatcher.dispatch(object)
         for dispatcher in (
@@ -70,7 +71,7 @@ def numba_funcify_checked_body(op, node=None, ofg_memo=None, storage_map=None, *
 
 
 def bad_element(op, dtype):
-    """Return a function that tells whether one element is bad, as ``Policy.mask`` does."""
+    """Return a function that returns whether one element is bad, by the rule of ``Policy.mask``."""
     kind = np.dtype(dtype).kind
     if kind in "iu":
         limit = op.limit
@@ -92,14 +93,14 @@ def bad_element(op, dtype):
     return numba_njit(lambda v: v == v and size(v) > limit)
 
 
-VECTOR = 64  # bytes that are looked at in one step; LLVM splits them as the processor needs
+VECTOR = 64  # bytes checked in one step; LLVM splits them to fit the processor's registers
 
 
 def excess(builder, op, bits, size):
-    """Return a number, or vector, that is negative where the bits of a float are a bad value.
+    """Return an integer, or a vector of them, that is negative if the bits of a float are bad.
 
-    Without their sign the bits of floats are ordered as their magnitudes, NaN above Inf, so that
-    integers are compared: no options for fast arithmetic can remove that.
+    Without the sign bit, the bits of floats have the same order as their magnitudes, with NaN
+    above Inf.  Integers are compared because fast-math options cannot remove that comparison.
     """
     real = np.dtype(f"float{size}").type
     integer = bits.type.element if isinstance(bits.type, ir.VectorType) else bits.type
@@ -126,7 +127,7 @@ def excess(builder, op, bits, size):
 
 
 def scan_function(module, op, size):
-    """Return the LLVM function that tells whether any of `n` floats in a row is bad."""
+    """Return the LLVM function that returns whether any of `n` contiguous floats is bad."""
     count = VECTOR * 8 // size
     integer, index, flag = ir.IntType(size), ir.IntType(64), ir.IntType(1)
     vector, half = ir.VectorType(integer, count), ir.VectorType(integer, count // 2)
@@ -159,7 +160,8 @@ def scan_function(module, op, size):
     builder = ir.IRBuilder(entry)
     builder.cbranch(builder.icmp_unsigned("<", n, step), short, long)
 
-    # whole vectors, and the last ones again as a vector
+    # At least one whole vector: check the whole vectors, then the last elements.  The last vector
+    # may overlap the one before it.
     builder.position_at_end(long)
     end = builder.sub(n, step)
     builder.branch(body)
@@ -176,7 +178,7 @@ def scan_function(module, op, size):
     any_of_vector = any_negative(builder, builder.or_(new, look(builder, end, vector)))
     builder.branch(done)
 
-    # fewer than one vector: its halves in the same way, or one by one
+    # Less than one vector: check two overlapping half vectors, or the elements one by one.
     builder.position_at_end(short)
     builder.cbranch(builder.icmp_unsigned("<", n, half_step), few, halves)
     builder.position_at_end(halves)
@@ -207,18 +209,18 @@ def scan_function(module, op, size):
 
 
 def look(context, builder, op, kind, value, fallback):
-    """Write code that tells whether a value is bad; return the flag.
+    """Write LLVM code that checks whether a value is bad; return its flag.
 
     Parameters
     ----------
     context, builder
-        Numba's.
+        Numba's context and LLVM builder.
     op : Check
     kind : numba.types.Type
-        Of the value.
+        Numba type of the value.
     value : llvmlite.ir.Value
     fallback : callable
-        ``fallback(builder, value)`` writes such code for any array of this kind.
+        ``fallback(builder, value)`` writes such code for an array of this type in any layout.
     """
     is_array = isinstance(kind, types.Array)
     dtype = kind.dtype if is_array else kind
@@ -247,9 +249,10 @@ def look(context, builder, op, kind, value, fallback):
 
 
 def look_along(builder, scan, data, vector, itemsize, look_anywhere):
-    """Scan a vector of any layout if its elements lie in a row, from either end, else look at each.
+    """Scan a vector whose elements are contiguous in either direction, else check each element.
 
-    What was reversed begins with its last element.
+    The first element of a reversed vector has the highest address.  The scan goes from the lowest
+    address upwards, so it begins at the vector's last element.
     """
     stride, n = builder.extract_value(vector.strides, 0), vector.nitems
     forwards, backwards = (
@@ -272,9 +275,9 @@ def look_along(builder, scan, data, vector, itemsize, look_anywhere):
 
 
 def called(context, typingctx, function, *kinds):
-    """Return what writes a call of a function that Numba compiles, and that raises nothing.
+    """Return a function that writes the call of a compiled function that never raises.
 
-    Numba would keep references to its arguments, for what follows an error.
+    For a call that may raise, Numba would count references to the arguments for error handling.
     """
     signature = typingctx.resolve_function_type(function, kinds, {})
     compiled = function.dispatcher.get_compile_result(signature)
@@ -288,10 +291,11 @@ def called(context, typingctx, function, *kinds):
 
 
 def looking(op):
-    """Return ``is_bad(value, any_array)``, which Numba writes in its place.
+    """Return the intrinsic ``is_bad(value, any_array)``, whose code Numba inserts at the call.
 
-    `any_array` does the same for arrays of any layout.  An intrinsic, since a function of Numba's
-    own counts references to what it is passed, which takes longer than to look at a small array.
+    `any_array` does the same for arrays of any layout.  An intrinsic is used because an ordinary
+    Numba function counts references to its arguments.  That takes longer than checking a small
+    array.
     """
 
     @intrinsic
@@ -306,7 +310,7 @@ def looking(op):
 
 
 def looker(op, value_type):
-    """Return the function that tells whether a value of any layout is bad."""
+    """Return the function that returns whether a value of any layout is bad."""
     bad_one = bad_element(op, value_type.dtype)
     if isinstance(value_type, ScalarType):
         return numba_njit(lambda value: bad_one(value))
@@ -314,13 +318,13 @@ def looker(op, value_type):
     @numba_njit
     def any_in(elements):
         found = False
-        for v in elements:  # (no way out of a loop: it is vectorised)
+        for v in elements:  # (no early exit, so that LLVM vectorises the loop)
             found |= bad_one(v)
         return found
 
     if is_sparse(value_type):
         return numba_njit(lambda value: any_in(value.data.flat))
-    if value_type.ndim == 0:  # Numba's `flat` of an array without dimensions may have no element.
+    if value_type.ndim == 0:  # Numba's `flat` of a 0-d array may have no element.
         return numba_njit(lambda value: bad_one(value[()]))
 
     @numba_njit
@@ -331,7 +335,7 @@ def looker(op, value_type):
 
 
 def signalling(op, value_type):
-    """Return ``watch(value, signals)``, and its key."""
+    """Return the function ``watch(value, signals)``, and its cache key."""
     is_bad, any_array = looking(op), looker(op, value_type)
 
     @numba_njit
@@ -348,7 +352,7 @@ def signalling(op, value_type):
 
 @register_funcify_and_cache_key(Watch)
 def numba_funcify_watch(op, node, **kwargs):
-    """One compiled function for each kind of array."""
+    """Compile one function for each type of array."""
     return signalling(op, node.inputs[0].type)
 
 
@@ -380,7 +384,8 @@ def numba_funcify_bracketed(op, node, **kwargs):
     compute, key = numba_funcify_ensure_cache(op.op, node=inner, **kwargs)
     n = len(inner.inputs)
     names = ", ".join(f"i{k}" for k in range(n))
-    # (Elementwise operations are overloads, of which `call_apart` finds no compiled code.)
+    # (Elementwise operations are Numba overloads.  `call_apart` needs a compiled function, so this
+    # one calls them.)
     apart = compile_numba_function_src(
         f"def apart({names}):\n    return compute({names})\n", "apart", {"compute": compute}
     )
@@ -398,7 +403,7 @@ def bracketed({names}{", " if n else ""}signals):
 
 @numba_njit
 def is_suspect(signals):
-    """Whether anything has been signalled so far."""
+    """Whether a check has found a bad value, or a relevant exception flag was raised, so far."""
     if signals[FOUND] != 0 or signals[FLAGS] & signals[COUNTING] != 0:
         return True
     return read_flags() & signals[COUNTING] != 0
@@ -429,7 +434,7 @@ def numba_funcify_until(op, **kwargs):
     return until
 
 
-# What the generated sources below refer to.
+# The names that the generated sources below refer to.
 NAMES = {
     "__name__": __name__,
     "np": np,
@@ -439,12 +444,12 @@ NAMES = {
     "read_flags": read_flags,
 }
 
-BLOCK = 16384  # bytes of each operand, so that some of them fit into the first cache
+BLOCK = 16384  # bytes of each operand, so that the blocks of several operands fit into L1 cache
 
 
 @register_funcify_and_cache_key(InBlocks)
 def numba_funcify_in_blocks(op, node, **kwargs):
-    """Write the loop over blocks; the operation itself is compiled as any other."""
+    """Write the loop over blocks.  The operation itself is compiled like any other."""
     into_node = op.into(node)
     into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
     operands = node.inputs[:-1]
@@ -488,18 +493,18 @@ def numba_funcify_in_blocks(op, node, **kwargs):
 
 
 def compile_flagged(graph, takes_signals):
-    """Return a function that computes a graph, and notes which flags that has raised.
+    """Return a function that computes a graph and records the exception flags that this raised.
 
     Parameters
     ----------
     graph : FunctionGraph
     takes_signals : bool
-        Whether the graph has an input for the signals, its last.
+        Whether the last input of the graph is the signals.
 
     Returns
     -------
     callable
-        Takes the values of the inputs and the signals, and returns those of the outputs.
+        It takes the values of the inputs and the signals, and returns the values of the outputs.
     """
     compute, key = numba_funcify_and_cache_key(graph)
     n = len(graph.inputs) - takes_signals
