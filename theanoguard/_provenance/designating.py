@@ -45,7 +45,7 @@ _CONSTRUCTORS = re.compile(
     r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data"
 )
 _IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-_STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # what `scan` calls the inputs of its step
+_STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # names that `scan` gives to the inputs of its step
 
 
 def _plain(name):
@@ -110,7 +110,7 @@ class Designation:
 
 
 _BY_PYTENSOR = re.compile(r"mean|var|std|\(d.*/d.*\)")
-"""Names that PyTensor's own functions, and its ``grad``, give to what they return."""
+"""Names that PyTensor's own functions, and its ``grad``, give to their results."""
 
 
 def given_name(variable):

@@ -316,7 +316,7 @@ def _of_targets(targets, index):
 
 
 def loop_of(entry):
-    """Return the line of the loop around the expression of an entry, None where there is none."""
+    """Return the line of the loop around the expression of an entry, or None."""
     found = expression_at(entry)
     node = found.node if found is not None else None
     while node is not None and not isinstance(node, _FUNCTIONS):

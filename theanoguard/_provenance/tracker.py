@@ -663,7 +663,7 @@ TRACK_PROVENANCE = (TrackProvenance(), 1e6)
 
 
 def tracker_of(fgraph):
-    """The tracker attached to a graph, None where there is none."""
+    """The tracker attached to a graph, or None."""
     return next((f for f in fgraph._features if isinstance(f, ProvenanceTracker)), None)
 
 

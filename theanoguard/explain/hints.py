@@ -612,7 +612,7 @@ WITHOUT_TRIAL = {
     *("big-value", "diverging-update", "integer-wrapped", "switch-chose-infinity"),
     *("growing-state", "growing-gradient", "exploding-state", "cast-overflow"),
 }
-"""Hints whose advice is more than a change to one operation."""
+"""Hints whose advice is not a change to one operation, so that no remedy is tried."""
 
 CAME_IN = {
     "input": Hint(

@@ -29,7 +29,7 @@ VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
 
 
 MOVES = ("squeeze", "dropDims", "expandDims", "dimShuffle", "reshape")
-"""Operations that a rewrite leaves outermost when it moves an operation inside a view."""
+"""Views.  If a rewrite swaps an operation with a view, the provenance names only the view."""
 
 
 def role_of(variable):

@@ -321,7 +321,7 @@ def compute(op, node, replay):
 
 
 def _run_whole(node, replay):
-    """Run `node` as one piece, on copies of what it overwrites."""
+    """Run `node` in one piece, on copies of the inputs that it overwrites."""
     values = replay.values(node.inputs)
     for i in {i for positions in node.op.destroy_map.values() for i in positions}:
         values[i] = copy_value(values[i])
