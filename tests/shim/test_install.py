@@ -53,6 +53,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable, TensorConstant, _tensor_py_operators
 import pytensor.compile.debug.debugmode, pytensor.scan, pytensor.sparse
+from theanoguard import GuardMode  # which gives PyTensor the name of the mode
 
 def state():
     found = {}
