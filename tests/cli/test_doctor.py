@@ -44,6 +44,7 @@ def test_this_machine(has_cxx, tmp_path):
     settings.write_text("# mine\n[global]\nopenmp = False\n")
     status, found = examine("flaotX=float32", PYTENSORRC=str(settings))
     assert status == 0
+    assert "GuardMode() compiles for C" in found["backend"].value
     assert found["guard"].value == f"stops at a NaN (checked in {'C' if has_cxx else 'NumPy'})"
     assert found["kernel"].value == (
         "builds and loads" if has_cxx else "not built without a compiler"

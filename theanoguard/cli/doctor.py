@@ -31,6 +31,7 @@ from theanoguard._pytensor import blas_links, config, configuration_files
 from theanoguard.explain.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
+from theanoguard.guard.mode import BACKENDS, default_backend
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
@@ -225,6 +226,16 @@ def _guard():
     yield Finding("guard", "did not find a NaN", PROBLEM, "Please report this with all of this.")
 
 
+def _backend():
+    """Say which program is guarded: ``GuardMode()`` need not compile for the default backend."""
+    default = default_backend()
+    value = "GuardMode() compiles for C"
+    if default in BACKENDS and default != "c":
+        value += f", PyTensor by default for {default}: backend='auto' guards that"
+    yield Finding("backend", value)
+    yield Finding("cost of the guard", "docs/cost.rst has the figures, by backend")
+
+
 def _jax():
     """Name the device that GuardMode(backend="jax") guards, where JAX is installed."""
     if importlib.util.find_spec("jax") is None:
@@ -345,6 +356,7 @@ CHECKS = (
     _compiler,
     _kernel,
     _guard,
+    _backend,
     _jax,
     _pytorch,
     _blas,

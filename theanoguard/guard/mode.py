@@ -95,8 +95,9 @@ def is_guarded(linker: Any) -> bool:
     return isinstance(linker, GuardLinker | GuardedLinker)
 
 
-def _backend_of_mode(linker: Any) -> str:
-    """Return the backend of PyTensor's default linker, one that cannot be guarded included."""
+def default_backend() -> str:
+    """Return the backend of a function without a mode, one that cannot be guarded included."""
+    linker = get_mode(None).linker
     known = backend_of(linker)
     if known is None and isinstance(linker, JITLinker):
         names = (name for name, found in predefined_linkers.items() if type(found) is type(linker))
@@ -114,7 +115,7 @@ def _linker(backend: str, linker: Any) -> Any:
     """
     asked = backend
     if backend == "auto":
-        backend = _backend_of_mode(get_mode(None).linker)
+        backend = default_backend()
     if backend not in BACKENDS:
         allowed = ", ".join(repr(name) for name in (*BACKENDS, "auto"))
         taken = f" (mode={config.mode!r} of PyTensor's configuration)" if asked == "auto" else ""
