@@ -13,7 +13,7 @@ from theanoguard.guard.rewriting import WatchedMode
 def guarded_optimizers(order, policy, make_linker):
     """Return a guarded operation for each node that is an optimizer.
 
-    Where only results count there are none: what the search has come across is no result.
+    Where only results count there are none, since values met during the search are not results.
 
     Parameters
     ----------

@@ -54,7 +54,8 @@ def _hide_callers():
 def spoils_sampling(results: list[Any]) -> bool:
     """Return whether the results of a function that PyMC has compiled are an error.
 
-    A log-density of -inf is none: the sampler rejects the point, whatever the gradient is there.
+    A log-density of -inf is not an error, because the sampler rejects the point, whatever the
+    gradient is there.
 
     Parameters
     ----------

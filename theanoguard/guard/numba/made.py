@@ -83,7 +83,7 @@ def _made_of_many(node, index, policy, silent):
 
 @singledispatch
 def _made_by(op, node, made, policy, silent):
-    """Return what tells of the outputs of a node where they were made big; None: not known.
+    """Return masks of where a node has made its outputs big; None if that is not known.
 
     `made` tells it of variables before.  Outputs that are never big are missing.
     """

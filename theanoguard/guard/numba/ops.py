@@ -83,7 +83,7 @@ class Recorded(Op):
     Parameters
     ----------
     node : Apply
-        That it stands for.
+        The user's node, which this operation replaces.
     recording : Recording
     """
 

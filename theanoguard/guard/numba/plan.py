@@ -175,7 +175,7 @@ class SignPlan(GraphPlan):
         }
 
     def read_whole(self, noisy):
-        """Read in full what is overwritten in part with what is bad on purpose."""
+        """Read a variable in full again if its rows are incremented by bad values on purpose."""
         self.partly = {
             v: touches
             for v, touches in self.partly.items()

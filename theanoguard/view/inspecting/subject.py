@@ -167,7 +167,7 @@ def _last_values(function):
 
 
 def _memory(value):
-    """Return what tells which memory an array lies in; None for anything else."""
+    """Return the address of an array's memory; None for anything else."""
     if not isinstance(value, np.ndarray):
         return None
     while isinstance(value.base, np.ndarray):

@@ -184,7 +184,7 @@ def as_op(itypes, otypes, infer_shape=None):
     Raises
     ------
     TypeError
-        If a type is none.
+        If an argument is not a type.
     """
     types = []
     for name, given in (("itypes", itypes), ("otypes", otypes)):
