@@ -8,7 +8,6 @@ import dataclasses
 import importlib
 import os
 import sys
-import threading
 import traceback
 from contextlib import contextmanager
 from copy import copy
@@ -462,12 +461,8 @@ def _retrace(variable):
     variable.tag.trace = [trace] if trace else []
 
 
-class _Untraced:
-    """How many blocks of :func:`without_traces` are running, and the limit before the first."""
-
-    lock = threading.Lock()
-    running = 0
-    limit = 0
+def _no_frames(limit):
+    return 0
 
 
 @contextmanager
@@ -476,18 +471,10 @@ def without_traces():
 
     Threads may overlap: PyTensor's ``change_flags`` would then restore the wrong limit.
     """
-    with _Untraced.lock:
-        if _Untraced.running == 0:
-            _Untraced.limit = config.traceback__limit
-            config.traceback__limit = 0
-        _Untraced.running += 1
-    try:
+    config.traceback__limit  # noqa: B018 (it gets its value when it is first read)
+    limit = config._config_var_dict["traceback__limit"]
+    with applied([Patch(limit, "val", _no_frames)]):
         yield
-    finally:
-        with _Untraced.lock:
-            _Untraced.running -= 1
-            if _Untraced.running == 0:
-                config.traceback__limit = _Untraced.limit
 
 
 def construction_hooks(applied, made, suspended, before_scan_step):

@@ -443,13 +443,20 @@ def save_repro(explanation, path, as_built=False):
         why = repro.trouble if repro else "running the call again did not show it"
         raise ValueError(f"no reproduction of this trip can be saved: {why}.")
     path = Path(path)
-    data = path.with_suffix(".npz")
-    arrays = dict(repro.arrays)
-    if repro.pickled is not None:
-        arrays["pickled"] = np.frombuffer(repro.pickled, dtype=np.uint8)
-    with replacing(data) as file:
+    text = script_text(explanation, _data_of(path).name)
+    return _write(path, text, repro.arrays, repro.pickled)
+
+
+def _data_of(path):
+    return path.with_suffix(".npz")
+
+
+def _write(path, text, arrays, pickled):
+    """Write a script and its data file; return the path of the script."""
+    if pickled is not None:
+        arrays = {**arrays, "pickled": np.frombuffer(pickled, dtype=np.uint8)}
+    with replacing(_data_of(path)) as file:
         np.savez(file, **arrays)
-    text = script_text(explanation, data.name)
     write_atomically(path, text.encode())
     return path
 
@@ -464,21 +471,17 @@ def _save_function(explanation, path):
             "Save it there: error.save_repro(path, as_built=True)."
         )
     pickled, source = call.pickled()
-    data = path.with_suffix(".npz")
-    with replacing(data) as file:
-        np.savez(file, pickled=np.frombuffer(pickled, dtype=np.uint8))
     title, where = _heading(explanation.cause)
     text = WHOLE.format(
         title=title,
         where=where,
-        data=data.name,
+        data=_data_of(path).name,
         script=path.name,
         source=WITH_SOURCE.format(source=source).lstrip("\n") if source else "",
         loads="loads" if source else "pickle.loads",
         test=_test_of(explanation.cause),
     )
-    write_atomically(path, text.encode())
-    return path
+    return _write(path, text, {}, pickled)
 
 
 def _heading(cause):

@@ -6,7 +6,7 @@ elements that the call reads or increments.  Any other bad element is found by t
 touches it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,10 +165,10 @@ def _choosing(op):
     return chooses(op.idx_list)
 
 
-def written_index(node: Apply, values: Mapping[Variable, object]) -> tuple:
+def written_index(node: Apply, value_of: Callable) -> tuple:
     """Return the NumPy index of the elements that a node in `WRITING` overwrites."""
     index = tuple(node.inputs[2:])
-    return Touch(node, node.inputs[0], _choosing(node.op), index).where(values.__getitem__)
+    return Touch(node, node.inputs[0], _choosing(node.op), index).where(value_of)
 
 
 class PartSnapshot:

@@ -40,6 +40,7 @@ from theanoguard._pytensor import (
     is_numeric,
 )
 from theanoguard.guard.elements import WRITING, is_unit, only_selects
+from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.policy import arrays_in
 
 # ---------------------------------------------------------------- what is known of an op
@@ -303,6 +304,11 @@ class GraphPlan:
     order : iterable of Apply
         In the order in which they run.
     policy : Policy
+
+    Attributes
+    ----------
+    partly : dict of Variable to list of Touch
+        Shared variables of which only some elements are read.
     """
 
     def __init__(self, fgraph, order, policy):
@@ -310,6 +316,7 @@ class GraphPlan:
         self.order = list(order)
         self.policy = policy
         self._as_built = thawed_variables(fgraph)
+        self.partly = {}
 
     def as_built(self, variable):
         """Return `variable` with the name and the tags that it lost where a graph was frozen."""
@@ -320,6 +327,12 @@ class GraphPlan:
         if not is_numeric(variable.type):
             return False
         return not _is_discrete(variable) or (self.policy.big and self.policy.integers)
+
+    def touched_in_part(self):
+        """Return the shared variables that need not be read in full, and how they are touched."""
+        if self.policy.by_result or self.policy.anywhere:  # a bad element counts wherever it is
+            return {}
+        return read_in_part(self.fgraph)
 
     def bad_literals(self):
         """Return the constants that are errors whatever is passed in.

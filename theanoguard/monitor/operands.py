@@ -2,6 +2,7 @@
 
 import linecache
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -34,10 +35,14 @@ class Operand:
         """Whether it holds NaN or Inf."""
         return is_bad(self.value)
 
+    @cached_property
+    def _statistics(self):
+        return statistics(self.value)
+
     @property
     def type(self):
         """Return its dtype and shape, or its class."""
-        found = statistics(self.value)
+        found = self._statistics
         if found is None:
             return "" if self.value is None else type(self.value).__name__
         return f"{found.dtype} {found.shape}"
@@ -45,7 +50,7 @@ class Operand:
     @property
     def range(self):
         """Return the least and the greatest finite element as text."""
-        found = statistics(self.value)
+        found = self._statistics
         if found is None or found.min is None:
             return ""
         least, greatest = f"{found.min:.4g}", f"{found.max:.4g}"
@@ -96,7 +101,7 @@ def operands(stepper):
     ]
 
 
-def excerpt(stepper, context=CONTEXT):
+def source_around(stepper, context=CONTEXT):
     """Return the source around the line that the node in view comes from.
 
     Parameters

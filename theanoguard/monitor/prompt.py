@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from theanoguard._provenance.places import encodable
-from theanoguard.monitor.operands import counted, excerpt, operands
+from theanoguard.monitor.operands import counted, operands, source_around
 from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
 
@@ -312,7 +312,7 @@ class StepPrompt(cmd.Cmd):
 
     def do_list(self, argument):
         """l: list the source around the line that the node comes from."""
-        lines = excerpt(self.stepper)
+        lines = source_around(self.stepper)
         if not lines:
             self.say("the line is not known")
         for number, text, is_here in lines:

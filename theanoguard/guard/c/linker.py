@@ -277,7 +277,7 @@ class GuardRuntime(Reporter):
             mode |= module.CAREFUL if treatment.careful else 0
             mode |= module.COUNT if first else 0  # (the first node counts the steps)
             mode |= module.PART if treatment.part else 0
-            mode |= module.PART_BEFORE if treatment.part and treatment.big_before else 0
+            mode |= module.PART_BEFORE if treatment.big_before else 0
             keeps = node in self.bodies or (node in self.ends and not treatment.bracketed)
             mode |= module.KEEP if keeps else 0
             first = False
@@ -301,9 +301,9 @@ class GuardRuntime(Reporter):
         node = self.order[index]
         root = self.plan.nodes[node].destroys[i]
         if isinstance(node.op, WRITING):
-            values = [self.storage_map[v][0] for v in node.inputs]
-            if isinstance(values[0], np.ndarray):
-                return values[0], written_index(node, dict(zip(node.inputs, values, strict=True)))
+            array = self.storage_map[node.inputs[0]][0]
+            if isinstance(array, np.ndarray):
+                return array, written_index(node, lambda v: self.storage_map[v][0])
         return Snapshot(self.storage_map[root])
 
     def verdict(self, index, before):

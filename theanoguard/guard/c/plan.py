@@ -46,7 +46,6 @@ from theanoguard._pytensor import (
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, unwritten
-from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
@@ -150,8 +149,6 @@ class WatchPlan(GraphPlan):
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
         Outputs that are not read, and why (`REASONS`).
-    partly : dict of Variable to list of Touch
-        Shared variables of which only some elements are read.
     """
 
     def __init__(
@@ -181,6 +178,7 @@ class WatchPlan(GraphPlan):
             node: [root for root in overwritten(node) if root in updated] for node in self.order
         }
         self.bad_constants = [] if is_inner else self.bad_literals()
+        self._touched = {} if is_inner or self._is_lazy else self.touched_in_part()
         self.make()
 
     def learn(self, noisy=(), loud=(), lossy=(), flags_work=True):
@@ -216,7 +214,7 @@ class WatchPlan(GraphPlan):
         self.dropped = {}
         self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self.may_be_bad(v)]
         self.scanned, sources = [], {}
-        self.partly = self._read_in_part()
+        self.partly = {v: found for v, found in self._touched.items() if self._counts_in_part(v)}
         # (The audit reads everything, but by the same definition of an error.)
         partly = {} if policy.audit else self.partly
         touches = {t.node: t for found in partly.values() for t in found}
@@ -278,24 +276,19 @@ class WatchPlan(GraphPlan):
             else:
                 self.nodes[variable.owner].checks.append(variable.owner.outputs.index(variable))
 
-    def _read_in_part(self):
-        """Return the shared variables that need not be read in full, and what touches them."""
-        if self.is_inner or self.policy.by_result or self.policy.anywhere:
-            return {}
-        return {
-            variable: touches
-            for variable, touches in read_in_part(self.fgraph).items()
-            if self.may_be_bad(variable)
+    def _counts_in_part(self, variable):
+        """Whether only the elements of a shared variable are read that the call touches."""
+        return (
+            self.may_be_bad(variable)
             and self.is_watched(variable)
-            and not self._is_lazy
             and not any(
                 touch.is_inside
                 or (touch.writes and not touch.node.op.destroy_map)
                 or touch.node in self.loud
                 or (touch.reads and any(v in self.noisy for v in touch.node.outputs))
-                for touch in touches
+                for touch in self._touched[variable]
             )
-        }
+        )
 
     # -- what is known of a variable
 

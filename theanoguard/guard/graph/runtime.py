@@ -182,7 +182,7 @@ class JittedRuntime(Reporter):
             live=self.live,
             graphs=self._graphs,
             first_only=policy.action == "raise" and not by_result,
-            partly=getattr(self.plan, "partly", None),
+            partly=self.plan.partly,
         )
 
     def rounded_otherwise(self, second, results):

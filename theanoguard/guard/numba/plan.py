@@ -24,7 +24,6 @@ from theanoguard.guard.elements import keeps_size, may_lose, unwritten
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.graph.parts import Part
 from theanoguard.guard.numba import signs
-from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
 
 
@@ -119,8 +118,6 @@ class SignPlan(GraphPlan):
         which output that is.
     kinds : Kind
         The kinds of bad values that are looked for.
-    partly : dict of Variable to list of Touch
-        Shared variables of which only some elements are read.
     """
 
     def __init__(self, fgraph, order, policy, around=None, silent=()):
@@ -147,7 +144,14 @@ class SignPlan(GraphPlan):
             v for node in self.order for v in node.outputs if policy.exempts(self.as_built(v))
         )
         self.kept = self._kept_values()
-        self.partly = self._read_in_part()
+        if around is None:
+            self.partly = {
+                v: touches
+                for v, touches in self.touched_in_part().items()
+                if v in self.inputs
+                and v not in self.kept
+                and all(touch.node in self.certain for touch in touches)
+            }
         self.kinds = policy.looked_for
 
     def _kept_values(self):
@@ -161,17 +165,6 @@ class SignPlan(GraphPlan):
             v: becomes.get(v)
             for v in self.inputs
             if isinstance(v, SharedVariable) and (v in becomes or v not in destroyed)
-        }
-
-    def _read_in_part(self):
-        if self.around is not None or self.policy.by_result or self.policy.anywhere:
-            return {}
-        return {
-            v: touches
-            for v, touches in read_in_part(self.fgraph).items()
-            if v in self.inputs
-            and v not in self.kept
-            and all(touch.node in self.certain for touch in touches)
         }
 
     def read_whole(self, noisy):

@@ -8,7 +8,7 @@ import numpy as np
 
 from theanoguard._provenance import lookup
 from theanoguard._provenance.places import printable
-from theanoguard.monitor.operands import counted, excerpt, operands
+from theanoguard.monitor.operands import counted, operands, source_around
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import cut
 
@@ -141,7 +141,7 @@ class StepView:
             yield f"<p>The call is complete: {_text(short(stepper.result))}</p>"
 
     def _source(self):
-        for number, text, is_here in excerpt(self.stepper, CONTEXT):
+        for number, text, is_here in source_around(self.stepper, CONTEXT):
             shown = f"{'->' if is_here else '  '} {number:4}  {_text(text)}"
             yield f"<b>{shown}</b>" if is_here else shown
 
