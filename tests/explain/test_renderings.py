@@ -37,7 +37,7 @@ VALUE = np.array([0.0, 1.0])
 
 
 def marks(text):
-    """Whether the line stands there with carets below the failing one of its two logarithms."""
+    """Whether the text has the line, with carets below the logarithm that fails."""
     lines = text.splitlines()
     return any(
         TEXT in line and below.rstrip()[line.index(TEXT) :] == CARETS

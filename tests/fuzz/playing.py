@@ -533,7 +533,7 @@ class Play:
         )
 
     def judge_records(self, verdict, events):
-        """Yield what is wrong with the events: a fault that is missing, or one that is none."""
+        """Yield each disagreement: a fault without an event, or an event without a fault."""
         for event in events:
             if not any(matches(f, event) for f in verdict.findings):
                 yield "false report", f"recorded {told(event)}\n{listed(verdict.findings)}"

@@ -613,7 +613,9 @@ class Reference:
         except (ValueError, OverflowError):
             if self.backend == "c":
                 raise
-            return self.backend_kernel(node)(ins)  # which may compute it all the same
+            return self.backend_kernel(node)(
+                ins
+            )  # the backend may accept what PyTensor's code refuses
 
     def backend_kernel(self, node):
         """Return what runs a node as the backend compiles it, without a guard."""

@@ -590,7 +590,7 @@ def run_all(look, address):
         )
         look.shift_enter()
         if number == 1:
-            # (what is asked for before the kernel is connected is forgotten)
+            # (JupyterLab forgets requests that it gets before the kernel is connected)
             look.wait(lambda: started(look), "the kernel")
     # (running the last one has added a cell)
     look.wait(lambda: all(map(str.isdigit, look.run(PROMPTS)[:prompts])), "all cells to end", 180)

@@ -1,8 +1,8 @@
 """Hints: why an operation gives a bad value for some operands, and what to write instead.
 
 All hints are rules in one table.  :func:`register_hint` adds a rule for any operation, including
-user-defined ones.  The rules of an operation are tried in the order of registration.  A user's
-rules are tried before those of the package.
+user-defined ones.  The rules of an operation are tried in the order of registration.  The
+user's rules come before the rules of the package.
 """
 
 from collections.abc import Callable

@@ -56,7 +56,7 @@ def provenance_of(place, step=None):
 
 
 def _of_step(found, node, step):
-    """Return the provenance of a node's scalar operation; if unknown, that of the node."""
+    """Return the provenance of a node's scalar operation, or of the node if that is unknown."""
     return _exactly(found, node, step)[0]
 
 

@@ -151,7 +151,7 @@ class JittedRuntime(Reporter):
         return error
 
     def audit(self, results):
-        """Return the error that a call without a sign is bad all the same, or None."""
+        """Compute a call again that showed no sign; return an error if it was bad, or None."""
         spoiled = not self.policy.by_result or self.policy.is_spoiled(results)
         if self.looked == self.calls or not self.is_looked_at() or not spoiled:
             return None

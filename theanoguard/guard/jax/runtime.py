@@ -181,7 +181,7 @@ class JaxRuntime(FlaggedRuntime):
         ), None
 
     def _read_what_is_due(self):
-        """Read flags if they are due, except those of the last calls; return the first error.
+        """Read the flags of earlier calls if it is time to; return the first error.
 
         The device is usually a call or two behind.  It has finished the earlier calls, so reading
         their flags does not wait.  Reading takes as long as starting a few calls, so it is done as

@@ -22,7 +22,7 @@ from theanoguard.guard.graph.checks import floor_to
 
 
 def made_big(node, index, policy, silent):
-    """Return the nodes that tell of each element of an output whether it was made big.
+    """Return nodes that compute which elements of an output the node has made big.
 
     Parameters
     ----------
