@@ -9,8 +9,8 @@ from sphinx.util.docutils import SphinxDirective
 
 import theanoguard
 from theanoguard._faults import GROUPS, IMPORTS, faults
-from theanoguard.guard.c.plan import REASONS
-from theanoguard.guard.plan import RULES
+from theanoguard.guard.graph.plan import RULES
+from theanoguard.guard.plan import REASONS
 
 DOCS = Path(__file__).parent
 PACKAGE = Path(theanoguard.__file__).parent

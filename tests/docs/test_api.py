@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import theanoguard
-from theanoguard.guard.c.plan import REASONS
-from theanoguard.guard.plan import RULES
+from theanoguard.guard.graph.plan import RULES
+from theanoguard.guard.plan import REASONS
 
 pytestmark = pytest.mark.on_33
 

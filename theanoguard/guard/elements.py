@@ -178,3 +178,23 @@ def may_lose(node, operand, index):
         own = node.inputs[operand].type.shape
         return any(n == 1 and not m for n, m in zip(own, lengths, strict=True))
     return not all(lengths)
+
+
+def may_show_nothing(order, sources, carries):
+    """Return the variables in which what is carried on from `sources` is lost if they are empty.
+
+    Parameters
+    ----------
+    order : list of Apply
+    sources : collection of Variable
+    carries : callable
+        ``carries(node, operand)`` returns the outputs that show a bad element of an operand.
+    """
+    reached, found = set(sources), {}
+    for node in order if reached else ():
+        for i, variable in enumerate(node.inputs):
+            for o in carries(node, i) if variable in reached else ():
+                reached.add(node.outputs[o])
+                if may_lose(node, i, o):
+                    found[node.outputs[o]] = None
+    return list(found)

@@ -1,276 +1,38 @@
-"""Which outputs need a check at all, and which kind: decided once, at compile time.
+"""The plan of a graph: which values a call reads, decided when the graph is compiled.
 
-A check is left out only by a named rule of `RULES`, each with its reason; a property
-test shows for each that it never hides a bad value.
+Each way of detection has its own class of plan, with `GraphPlan` as the base class:
+
+==============================================  ====================================================
+``CPlan`` (:mod:`theanoguard.guard.c.plan`)     C: flags of the processor, and values that are read
+``NumbaPlan`` (``guard/numba/plan.py``)         Numba: the same, in a program that is compiled whole
+``FlaggedPlan`` (``guard/graph/plan.py``)       JAX and PyTorch: no flags of the processor
+==============================================  ====================================================
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    ExtractDiag,
-    Eye,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.extra_ops import Repeat
-from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.special import Softmax
-from pytensor.tensor.subtensor import IncSubtensor
-from pytensor.tensor.type import TensorType
 
-from theanoguard._facts import RANGES, SELECTING
 from theanoguard._provenance import thawed_variables
-from theanoguard._pytensor import (
-    IfElse,
-    Scan,
-    advanced_subtensor_ops,
-    is_numeric,
-)
-from theanoguard.guard.elements import WRITING, is_unit, only_selects
+from theanoguard._pytensor import is_numeric
+from theanoguard.guard.elements import only_selects, unwritten
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.policy import arrays_in
 
-# ---------------------------------------------------------------- what is known of an op
-
-# Scalar operations with a bounded result for every operand that is not NaN.
-BOUNDED = {
-    kind: max(-lowest, highest)
-    for kind, (lowest, highest) in RANGES.items()
-    if kind not in (ps.Sin, ps.Cos)  # of an Inf they make a NaN
+# Why C and Numba do not read an output.
+REASONS = {
+    "not numeric": "random generators, slices, None and such hold no numbers",
+    "discrete": "integers and booleans are neither NaN nor infinite; big ones are not looked for",
+    "uninitialised": "memory that nobody has written yet; what is written into it was checked",
+    "inner graph": "every value is checked inside, where it is made",
+    "flag": "the processor raises a flag when the node makes a NaN or an Inf",
+    "carried": "a NaN or an Inf of it shows in a value further down, which is read",
+    "part": "only the elements that the node increments are read",
+    "moved": "gives operands that have been checked, or a value in a fixed range",
 }
-
-# Operations that copy elements of their first input, ...
-COPYING_FIRST = (
-    Alloc,
-    DeepCopyOp,
-    ExtractDiag,
-    Repeat,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-    *advanced_subtensor_ops,
-)
-# ... of any of their inputs, or write 0 and 1.
-COPYING = (*COPYING_FIRST, Eye, Join, MakeVector)
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A reason why an output needs no check.
-
-    Parameters
-    ----------
-    name : str
-    reason : str
-        Why a bad value cannot be missed.
-    applies : callable
-        ``applies(plan, node, index)`` for output number `index` of `node`.
-    clean : bool
-        Whether the output then counts as clean for the rules of later nodes.
-    """
-
-    name: str
-    reason: str
-    applies: Callable
-    clean: bool = True
-
-
-def _viewed(node, index):
-    """Return the input that output `index` is a view of, or None.
-
-    An IfElse declares a view of one branch and copies the other.
-    """
-    if isinstance(node.op, IfElse):
-        return None
-    sources = node.op.view_map.get(index, ())
-    if len(sources) != 1:
-        return None
-    source = node.inputs[sources[0]]
-    same = getattr(source.type, "dtype", None) == getattr(node.outputs[index].type, "dtype", None)
-    return source if same else None
-
-
-def _is_view(plan, node, index):
-    source = _viewed(node, index)
-    return source is not None and plan.is_clean(source)
-
-
-def _all_clean(plan, variables):
-    return all(plan.is_clean(v) for v in variables)
-
-
-def _is_copy(plan, node, index):
-    op = node.op
-    copies = isinstance(op, COPYING) or (
-        isinstance(op, WRITING) and (op.set_instead_of_inc or _increments_zeros(node))
-    )
-    return copies and _all_clean(plan, node.inputs)
-
-
-def _increments_zeros(node):
-    """Whether what is added to is 0, and no element is added to twice."""
-    buffer = node.inputs[0]
-    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
-        buffer = buffer.owner.inputs[0]
-    is_zero = isinstance(buffer, Constant) and not np.any(buffer.data)
-    return is_zero and isinstance(node.op, IncSubtensor)
-
-
-def _is_unwritten(plan, node, index):
-    """Whether the output is an AllocEmpty, an array that was written in part, or a copy of one."""
-    if isinstance(node.op, AllocEmpty):
-        return True
-    if isinstance(node.op, WRITING):  # (what is added to has been written before)
-        return node.op.set_instead_of_inc and node.inputs[0] in plan.unwritten
-    if isinstance(node.op, COPYING_FIRST):  # loops that write to one buffer get a copy each
-        return node.inputs[0] in plan.unwritten
-    source = _viewed(node, index)
-    return source is not None and source in plan.unwritten
-
-
-def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()):
-    """Whether the scalar operation maps clean operands to a clean output number `index`.
-
-    The outputs in `known` are clean, or checked.
-    """
-    if not operands_clean:
-        return False
-    if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
-        big_integers = plan.policy.big and plan.policy.integers
-        return not big_integers or all(v.type.dtype == "bool" for v in outputs)
-    if type(op) in SELECTING:
-        selected = inputs[SELECTING[type(op)]]
-        return all(_widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
-    bound = BOUNDED.get(type(op))
-    if bound is not None:
-        return not plan.policy.big or bound <= plan.policy.limit
-    if isinstance(op, ps.Cast):
-        return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
-    if isinstance(op, ps.Mul):
-        large = [v for v in inputs if not is_unit(v)]
-        return _are_finite(plan.policy) and (
-            len(large) <= 1 and all(_widens(v.type.dtype, outputs[0].type.dtype) for v in large)
-        )
-    if isinstance(op, ps.Composite):
-        result = op.fgraph.outputs[index]
-        given = {op.fgraph.outputs[i] for i in known} - {result}
-        return all(
-            _scalar_is_safe(plan, n.op, _constants_clean(plan, n), n.inputs, n.outputs)
-            for n in toposort([result], blockers=given)
-        )
-    return False
-
-
-def _are_finite(policy):
-    """Whether what has been checked is finite: 0 times Inf is NaN."""
-    return policy.nan and (policy.inf or policy.big)
-
-
-def _constants_clean(plan, node):
-    return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
-
-
-def _widens(source, target):
-    order = ("bool", "int8", "float16", "float32", "float64")
-    return source in order and target in order[2:] and order.index(source) <= order.index(target)
-
-
-def _is_safe_map(plan, node, index):
-    if not isinstance(node.op, Elemwise):
-        return False
-    known = [
-        i
-        for i, v in enumerate(node.outputs)
-        if i != index and not plan.policy.exempts(plan.as_built(v))
-    ]
-    clean = _all_clean(plan, node.inputs)
-    return _scalar_is_safe(plan, node.op.scalar_op, clean, node.inputs, node.outputs, index, known)
-
-
-def _is_softmax(plan, node, index):
-    policy = plan.policy
-    return (
-        isinstance(node.op, Softmax)
-        and _are_finite(policy)
-        and (not policy.big or policy.limit >= 1.0)
-        and _all_clean(plan, node.inputs)
-    )
-
-
-RULES = (
-    Rule(
-        "not numeric",
-        "random generators, slices, None and such hold no numbers",
-        lambda plan, node, i: not is_numeric(node.outputs[i].type),
-    ),
-    Rule(
-        "discrete",
-        "integers and booleans can be neither NaN nor infinite, and big ones are not asked for",
-        lambda plan, node, i: (
-            getattr(node.outputs[i].type, "dtype", "") in ps.discrete_dtypes
-            and not (plan.policy.big and plan.policy.integers)
-        ),
-    ),
-    Rule(
-        "uninitialised",
-        "memory that nobody has written yet holds anything; what is written into it was checked",
-        _is_unwritten,
-        clean=False,
-    ),
-    Rule(
-        "exempt",
-        "the user left it out",
-        lambda plan, node, i: plan.policy.exempts(plan.as_built(node.outputs[i])),
-        clean=False,
-    ),
-    Rule("view", "a view shows only elements that have been checked", _is_view),
-    Rule("copy", "only copies elements that have been checked, or writes 0 and 1", _is_copy),
-    Rule(
-        "clean map",
-        "gives one of its operands, its magnitude, a part of it, or a value in a fixed range",
-        _is_safe_map,
-    ),
-    Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax),
-    Rule(
-        "whole inner graph",
-        "every value was checked inside, when it was made, and nothing is left unwritten",
-        lambda plan, node, i: node in plan.whole_inner and all(map(plan.holds_clean, node.inputs)),
-    ),
-    Rule(
-        "inner graph",
-        "every value was checked inside, when it was made",
-        lambda plan, node, i: (
-            node in plan.guarded_inner
-            and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
-        ),
-        clean=False,  # it may have been left out inside, or a loop have stopped early
-    ),
-    Rule(
-        "branch",
-        "the value of the branch that ran was checked when it was made",
-        lambda plan, node, i: (
-            isinstance(node.op, IfElse)
-            and plan.is_clean(node.inputs[1 + i])
-            and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
-        ),
-    ),
-)
-
-
-# ---------------------------------------------------------------- the plan
 
 
 @dataclass
@@ -296,7 +58,7 @@ class NodePlan:
 
 
 class GraphPlan:
-    """What the plans of all backends know of a graph.
+    """The plan of one graph, and of the graphs inside it.
 
     Parameters
     ----------
@@ -304,29 +66,100 @@ class GraphPlan:
     order : iterable of Apply
         In the order in which they run.
     policy : Policy
+    is_inner : bool
+        Whether this is the inner graph of a node: the plan outside checks what enters.
+    updated : collection of Variable
+        Inputs that a failed call must leave as they were.
 
     Attributes
     ----------
+    nodes : dict of Apply to NodePlan
+    inner : dict of Apply to list of GraphPlan
+        The plans of inner graphs that have checks of their own.
+    inputs : list of Variable
+        Inputs of the graph in which a bad value is an error.
+    bad_constants : list of Variable
+        Constants that are errors whatever is passed in.
+    dropped : dict of Variable to str
+        Outputs that are not read, and why.
+    unwritten : set of Variable
+        Variables that may hold uninitialised memory.
     partly : dict of Variable to list of Touch
         Shared variables of which only some elements are read.
+    kept : dict of Variable to (int or None)
+        Shared variables that need not be read while they hold what the last call left there, and
+        which output that is.
     """
 
-    def __init__(self, fgraph, order, policy):
+    node_plan: type = NodePlan
+
+    def __init__(self, fgraph, order, policy, is_inner=False, updated=()):
         self.fgraph = fgraph
         self.order = list(order)
         self.policy = policy
+        self.is_inner = is_inner
         self._as_built = thawed_variables(fgraph)
+        self._destroys = {
+            node: [root for root in overwritten(node) if root in updated] for node in self.order
+        }
+        self.nodes = self.new_nodes()
+        self.inner = {}
+        self.inputs = [] if is_inner else list(filter(self.is_checked_input, fgraph.inputs))
+        self.bad_constants = [] if is_inner else self._bad_literals()
+        self.dropped = {}
+        self.unwritten = unwritten(self.order)
         self.partly = {}
+        self.kept = {}
+
+    def new_nodes(self):
+        """Return a plan without checks for each node."""
+        return {node: self.node_plan(node, destroys=self._destroys[node]) for node in self.order}
+
+    def plans(self) -> Iterator["GraphPlan"]:
+        """Yield the plans of this graph and of those inside."""
+        yield self
+        for plans in self.inner.values():
+            for plan in plans:
+                yield from plan.plans()
+
+    def graphs(self) -> dict:
+        """Return the inner graphs as they are compiled, by node; not those of branches."""
+        return {
+            node: plans[0].fgraph
+            for plan in self.plans()
+            for node, plans in plan.inner.items()
+            if len(plans) == 1
+        }
 
     def as_built(self, variable):
         """Return `variable` with the name and the tags that it lost where a graph was frozen."""
         return self._as_built.get(variable, variable)
 
+    def is_exempt(self, variable):
+        """Whether the user left a variable out."""
+        return self.policy.exempts(self.as_built(variable))
+
     def may_be_bad(self, variable):
         """Whether values of this type may be bad."""
         if not is_numeric(variable.type):
             return False
-        return not _is_discrete(variable) or (self.policy.big and self.policy.integers)
+        return not is_discrete(variable) or (self.policy.big and self.policy.integers)
+
+    def is_checked_input(self, variable):
+        """Whether a bad value in this input of the graph is an error."""
+        policy = self.policy
+        return policy.inputs and self.may_be_bad(variable) and not policy.exempts(variable)
+
+    def reason_to_leave_out(self, node, index):
+        """Return the reason (a key of `REASONS`) why no backend reads an output, or None."""
+        variable = node.outputs[index]
+        if not is_numeric(variable.type):
+            return "not numeric"
+        if not self.may_be_bad(variable):
+            return "discrete"
+        if variable in self.unwritten:
+            return "uninitialised"
+        return "inner graph" if node in self.inner else None
 
     def touched_in_part(self):
         """Return the shared variables that need not be read in full, and how they are touched."""
@@ -334,7 +167,34 @@ class GraphPlan:
             return {}
         return read_in_part(self.fgraph)
 
-    def bad_literals(self):
+    def kept_values(self, is_checked: Callable):
+        """Return the trusted shared variables whose value stays, or becomes a checked output.
+
+        Parameters
+        ----------
+        is_checked : callable
+            Whether a bad value in an output would be seen.
+        """
+        if self.is_inner or not self.policy.trusted:
+            return {}
+        becomes = self.updates()
+        # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
+        destroyed = {v for roots in self._destroys.values() for v in roots}
+
+        def is_known(variable):
+            if variable in becomes:
+                return is_checked(self.fgraph.outputs[becomes[variable]])
+            return variable not in destroyed
+
+        shared = (v for v in self.inputs if isinstance(v, SharedVariable))
+        return {v: becomes.get(v) for v in shared if is_known(v)}
+
+    def updates(self):
+        """Return the inputs that are updated after a call, and by which output."""
+        mapping = getattr(self.fgraph, "update_mapping", None) or {}
+        return {self.fgraph.inputs[i]: output for output, i in mapping.items()}
+
+    def _bad_literals(self):
         """Return the constants that are errors whatever is passed in.
 
         An infinite constant is one only with ``inf_is_error="any"``.
@@ -356,144 +216,9 @@ class GraphPlan:
         ]
 
 
-class Plan(GraphPlan):
-    """The checks of one graph.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-        Topological.
-    policy : Policy
-    updated : collection of Variable
-        Inputs with an update, which a failed call must leave as they were.
-    guarded_inner : collection of Apply
-        Nodes with an inner graph that is guarded itself.
-    whole_inner : collection of Apply
-        Those of them whose outputs are clean if their inputs are.
-    is_inner : bool
-        Inner graphs do not check their inputs.
-
-    Attributes
-    ----------
-    nodes : dict of Apply to NodePlan
-    inputs : list of (Variable, role)
-        Inputs of the graph that are checked at the start of a call.
-    bad_constants : list of Variable
-        Constants that are bad whatever is passed in.
-    dropped : dict of Variable to str
-        Outputs without a check, and the rule.
-    kept : dict of Variable to (int or None)
-        Shared inputs whose value after a call is known to be clean, and which output it is.
-    """
-
-    def __init__(
-        self,
-        fgraph,
-        order,
-        policy,
-        updated=(),
-        guarded_inner=(),
-        whole_inner=(),
-        is_inner=False,
-    ):
-        super().__init__(fgraph, order, policy)
-        self.guarded_inner = set(guarded_inner)
-        self.whole_inner = set(whole_inner)
-        self.dropped = {}
-        self.unwritten = set()
-        self._written_clean = set()  # of these, those into which nothing bad has been written
-        self._clean = set()
-        self.inputs = []
-        self.bad_constants = []
-        self.nodes = {node: NodePlan(node) for node in self.order}
-        self._plan_inputs(updated, is_inner)
-        for node in self.order:
-            self._plan_outputs(node)
-        self._plan_overwrites(set(updated))
-        self.kept = {} if is_inner else self._kept_values()
-
-    # -- values
-
-    def is_clean(self, variable):
-        """Whether no bad element can be in `variable` when it is read."""
-        return variable in self._clean or not is_numeric(variable.type)
-
-    def holds_clean(self, variable):
-        """Whether no bad element has been written into `variable`, as far as it is written."""
-        return self.is_clean(variable) or variable in self._written_clean
-
-    def _plan_inputs(self, updated, is_inner):
-        policy = self.policy
-        for variable in self.fgraph.inputs:
-            if is_inner:
-                self._clean.add(variable)
-            elif self._is_checkable(variable):
-                self.inputs.append(variable)
-                self._clean.add(variable)
-            elif _is_discrete(variable):
-                self._clean.add(variable)
-        for node in self.order:
-            for variable in node.inputs:
-                if not isinstance(variable, Constant) or variable in self._clean:
-                    continue
-                if not policy.is_bad(variable.data):
-                    self._clean.add(variable)
-                elif (
-                    self._is_checkable(variable)
-                    and not only_selects(node)
-                    and variable not in self.bad_constants
-                ):
-                    self.bad_constants.append(variable)
-
-    def _is_checkable(self, variable):
-        policy = self.policy
-        return policy.inputs and self.may_be_bad(variable) and not policy.exempts(variable)
-
-    def _plan_outputs(self, node):
-        for index, variable in enumerate(node.outputs):
-            rule = next((r for r in RULES if r.applies(self, node, index)), None)
-            if rule is None:
-                self.nodes[node].checks.append(index)
-                self._clean.add(variable)
-                continue
-            self.dropped[variable] = rule.name
-            if rule.clean:
-                self._clean.add(variable)
-            if rule.name == "uninitialised":
-                self.unwritten.add(variable)
-                if all(map(self.holds_clean, node.inputs)):
-                    self._written_clean.add(variable)
-
-    # -- overwriting shared variables
-
-    def _plan_overwrites(self, updated):
-        for node in self.order:
-            self.nodes[node].destroys += [root for root in overwritten(node) if root in updated]
-
-    def _kept_values(self):
-        """Return the shared inputs whose value stays, or becomes an output that is checked."""
-        updates = getattr(self.fgraph, "update_mapping", None) or {}
-        becomes = {self.fgraph.inputs[i]: output for output, i in updates.items()}
-        # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
-        destroyed = {root for node_plan in self.nodes.values() for root in node_plan.destroys}
-        found = {}
-        for variable in self.inputs if self.policy.trusted else ():
-            output = becomes.get(variable)
-            if output is None:
-                is_known = variable not in destroyed
-            else:
-                is_known = self.is_clean(self.fgraph.outputs[output])
-            if isinstance(variable, SharedVariable) and is_known:
-                found[variable] = output
-        return found
-
-
-def gives_clean(node, plans):
-    """Whether the inner graphs of a node, which have these plans, check all that it gives."""
-    if isinstance(node.op, Scan) and node.op.info.as_while:
-        return False  # the ends of its buffers stay uninitialised when it stops early
-    return all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
+def is_discrete(variable):
+    """Whether a variable holds integers or booleans."""
+    return getattr(variable.type, "dtype", "") in ps.discrete_dtypes
 
 
 def overwritten(node):
@@ -511,48 +236,3 @@ def _root(variable):
             return variable
         variable = node.inputs[sources[0]]
     return variable
-
-
-def first_readers(variables, order):
-    """Return the first node that reads each variable which may be a large array.
-
-    Parameters
-    ----------
-    variables : iterable of Variable
-    order : list of Apply
-
-    Returns
-    -------
-    dict of Variable to Apply
-    """
-    waiting, found = set(filter(may_be_large, variables)), {}
-    for node in order:
-        if isinstance(node.op, Shape | Shape_i):
-            continue  # reads no element
-        readers = waiting.intersection(node.inputs)
-        waiting -= readers
-        found.update(dict.fromkeys(readers, node))
-    return found
-
-
-def may_be_large(variable):
-    """Whether a variable may be a large array of real numbers."""
-    kind = variable.type
-    return _has_intervals(variable) and kind.ndim > 0 and not any(kind.broadcastable)
-
-
-def runs_in_blocks(node):
-    """Whether rows can be computed on their own: all operands have one shape, or one element."""
-    return (
-        isinstance(node.op, Elemwise)
-        and not node.op.destroy_map
-        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
-    )
-
-
-def _is_discrete(variable):
-    return getattr(variable.type, "dtype", "") in ps.discrete_dtypes
-
-
-def _has_intervals(variable):
-    return isinstance(variable.type, TensorType) and variable.type.dtype in ("float32", "float64")

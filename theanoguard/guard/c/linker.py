@@ -26,10 +26,11 @@ from theanoguard._pytensor import (
 )
 from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.c import build, numpy_kernel
-from theanoguard.guard.c.plan import REASONS, WatchPlan
+from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.partly import written_index
+from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
 from theanoguard.guard.rewriting import WatchedMode
@@ -187,14 +188,14 @@ class GuardRuntime(Reporter):
         self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
         self.module = build.load() or numpy_kernel
         self.is_lazy = any(is_lazy(node.op) for node in nodes)
-        self.plan = WatchPlan(
+        self.plan = CPlan(
             self.fgraph,
             nodes,
             policy,
-            in_c={n for n, t in zip(nodes, thunks, strict=True) if hasattr(t, "cthunk")},
-            inner=self.bodies,
+            is_inner,
             updated=linker.updated_inputs(),
-            is_inner=is_inner,
+            inner={node: [body.plan] for node, body in self.bodies.items()},
+            in_c={n for n, t in zip(nodes, thunks, strict=True) if hasattr(t, "cthunk")},
             flags_work=bool(self.module.flags_work),
         )
         self.told = None  # the note for an error of another kind that is passing through
@@ -359,7 +360,7 @@ class GuardRuntime(Reporter):
 
     def plans(self):
         """Return the plans of all graphs of the function."""
-        return [self.plan, *(plan for body in self.bodies.values() for plan in body.plans())]
+        return list(self.plan.plans())
 
     def counters(self):
         """Return what the kernels have counted, of all graphs of the function together."""
@@ -402,7 +403,6 @@ class GuardRuntime(Reporter):
 
     def second_run(self):
         """Return a second run of this call, from what its inputs hold."""
-        graphs = {n: b.fgraph for inner in self.runtimes() for n, b in inner.bodies.items()}
         return SecondRun(
             self.fgraph,
             self.order,
@@ -412,7 +412,7 @@ class GuardRuntime(Reporter):
             self.rerun_kernels,
             constants=self.plan.bad_constants,
             live=dict(self.live),
-            graphs=graphs,
+            graphs=self.plan.graphs(),
             partly=self.plan.partly,
         )
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
-import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
@@ -41,12 +40,11 @@ from theanoguard._pytensor import (
     IfElse,
     ger_ops,
     is_lazy,
-    is_numeric,
 )
 from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, unwritten
-from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
+from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
+from theanoguard.guard.plan import GraphPlan, NodePlan
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
 PLAIN_CODE = (
@@ -106,66 +104,38 @@ class Treatment(NodePlan):
     big_before: bool = False
 
 
-REASONS = {
-    "not numeric": "random generators, slices, None and such hold no numbers",
-    "discrete": "integers and booleans are neither NaN nor infinite; big ones are not looked for",
-    "uninitialised": "memory that nobody has written yet; what is written into it was checked",
-    "inner graph": "every value is checked inside, where it is made",
-    "flag": "the processor raises a flag when the node makes a NaN or an Inf",
-    "carried": "a NaN or an Inf of it shows in a value further down, which is read",
-    "part": "only the elements that the node increments are read",
-    "moved": "gives operands that have been checked, or a value in a fixed range",
-}
-
-
-class WatchPlan(GraphPlan):
+class CPlan(GraphPlan):
     """The plan of one graph.
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-        As they run.
-    policy : Policy
+    fgraph, order, policy, is_inner, updated
+        As for :class:`~theanoguard.guard.plan.GraphPlan`.
+    inner : dict of Apply to list of CPlan
+        The plans of inner graphs.
     in_c : collection of Apply
         The nodes that run as C code.
-    inner : collection of Apply
-        Nodes whose inner graph is guarded itself.
-    updated : collection of Variable
-        Inputs that a failed call must leave as they were.
-    is_inner : bool
-        Whether the graph is another's inner one: what enters it was checked outside.
     flags_work : bool
         Whether the exception flags can be relied upon.
 
     Attributes
     ----------
-    nodes : dict of Apply to Treatment
     inputs : list of Variable
-        Inputs of the graph that are watched.
+        Inputs of the graph that may be bad.  One that is exempt is read as well: the verdict
+        decides whether it matters.
     scanned : list of Variable
-        Those of `inputs` that are read when a call begins; the others show further down.
-    bad_constants : list of Variable
-        Constants that are errors whatever is passed in.
-    dropped : dict of Variable to str
-        Outputs that are not read, and why (`REASONS`).
+        Inputs that are read when a call begins; the others show further down.
     """
 
+    node_plan = Treatment
+
     def __init__(
-        self,
-        fgraph,
-        order,
-        policy,
-        in_c=(),
-        inner=(),
-        updated=(),
-        is_inner=False,
-        flags_work=True,
+        self, fgraph, order, policy, is_inner=False, updated=(), inner=(), in_c=(), flags_work=True
     ):
-        super().__init__(fgraph, order, policy)
+        super().__init__(fgraph, order, policy, is_inner, updated)
+        self.inner = dict(inner)
+        self.inputs = [] if is_inner else list(filter(self.may_be_bad, fgraph.inputs))
         self.in_c = set(in_c)
-        self.inner = set(inner)
-        self.is_inner = is_inner
         self.flags_work = flags_work
         self.noisy = set()
         self.loud = set()
@@ -173,11 +143,6 @@ class WatchPlan(GraphPlan):
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
         self._kinds = policy.looked_for
         self._literals = Kind.BOTH if policy.anywhere else Kind.NAN
-        self.unwritten = unwritten(self.order)
-        self.destroys = {
-            node: [root for root in overwritten(node) if root in updated] for node in self.order
-        }
-        self.bad_constants = [] if is_inner else self.bad_literals()
         self._touched = {} if is_inner or self._is_lazy else self.touched_in_part()
         self.make()
 
@@ -210,9 +175,8 @@ class WatchPlan(GraphPlan):
     def make(self):
         """Decide how each node is treated."""
         policy = self.policy
-        self.nodes = {node: Treatment(node, destroys=self.destroys[node]) for node in self.order}
+        self.nodes = self.new_nodes()
         self.dropped = {}
-        self.inputs = [] if self.is_inner else [v for v in self.fgraph.inputs if self.may_be_bad(v)]
         self.scanned, sources = [], {}
         self.partly = {v: found for v, found in self._touched.items() if self._counts_in_part(v)}
         # (The audit reads everything, but by the same definition of an error.)
@@ -238,7 +202,7 @@ class WatchPlan(GraphPlan):
                 or any(v in silent for v in node.inputs)
             )
             for i, variable in enumerate(node.outputs):
-                reason = self._reason_to_leave_out(node, i)
+                reason = self.reason_to_leave_out(node, i)
                 if reason is not None:
                     self.dropped[variable] = reason
                     continue
@@ -265,7 +229,9 @@ class WatchPlan(GraphPlan):
         if policy.audit:
             read.update(v for v in self.inputs if v not in silent and v not in self.scanned)
         points = self._watch_points(sources) if sources else set()
-        self._mind_empty_arrays(set(sources) - points)
+        for variable in may_show_nothing(self.order, set(sources) - points, self._carries):
+            node = variable.owner
+            self.nodes[node].sizes.append(node.outputs.index(variable))
         for variable in sources:
             if variable not in points and variable.owner is not None:
                 self.dropped[variable] = "carried"
@@ -296,7 +262,7 @@ class WatchPlan(GraphPlan):
         """Whether a bad value in a variable is reported where it comes from."""
         if isinstance(variable, Constant):
             return variable in self.bad_constants
-        if self.policy.exempts(self.as_built(variable)):
+        if self.is_exempt(variable):
             return False
         return variable.owner is not None or self.is_inner or self.policy.inputs
 
@@ -317,18 +283,9 @@ class WatchPlan(GraphPlan):
             and _facts.signals(node, literals=self._literals)
         )
 
-    def _reason_to_leave_out(self, node, i):
-        variable = node.outputs[i]
-        if not is_numeric(variable.type):
-            return "not numeric"
-        discrete = getattr(variable.type, "dtype", None) in ps.discrete_dtypes
-        if discrete and not (self.policy.big and self.policy.integers):
-            return "discrete"
-        if variable in self.unwritten:
-            return "uninitialised"
-        if node in self.inner:
-            return "inner graph"
-        return "moved" if isinstance(node.op, IfElse) else None
+    def reason_to_leave_out(self, node, index):
+        reason = super().reason_to_leave_out(node, index)
+        return "moved" if reason is None and isinstance(node.op, IfElse) else reason
 
     def _may_be_big(self, node, i):
         return self.policy.big and not keeps_size(node, i, self.policy.limit)
@@ -360,17 +317,6 @@ class WatchPlan(GraphPlan):
             infinite=() if self.policy.anywhere else expected_infinities(self.order),
         )
         return set(found)
-
-    def _mind_empty_arrays(self, sources):
-        """Note where what is carried on from `sources` is lost if an array is empty."""
-        reached = set(sources)
-        for node in self.order if sources else ():
-            for i, variable in enumerate(node.inputs):
-                for o in self._carries(node, i) if variable in reached else ():
-                    reached.add(node.outputs[o])
-                    sizes = self.nodes[node].sizes
-                    if o not in sizes and may_lose(node, i, o):
-                        sizes.append(o)
 
 
 # ---------------------------------------------------------------- products

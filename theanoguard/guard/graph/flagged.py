@@ -13,48 +13,11 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._facts import Kind, carries, holds_nonfinite, makes, makes_nan_of_inf
-from theanoguard._pytensor import IfElse, Scan, advanced_increment_ops, is_numeric, with_flag
+from theanoguard._facts import Kind, carries, holds_nonfinite
+from theanoguard._pytensor import Scan, advanced_increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.graph.checks import CheckedGraph, certain_nodes, has_elements
+from theanoguard.guard.graph.checks import CheckedGraph, has_elements
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
-from theanoguard.guard.graph.parts import Part, plan_of
-
-# ---------------------------------------------------------------- the plan
-
-
-def plan_with_flag(fgraph, order, policy, inner_graphs):
-    """Return the :class:`Part` of a function: its plan, and those of its inner graphs.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-    policy : Policy
-    inner_graphs : callable
-        As for :func:`~theanoguard.guard.graph.parts.plan_of`.
-    """
-    part = plan_of(fgraph, order, policy, inner_graphs)
-    for plan in part.plans():
-        check_what_counts(plan)
-    return part
-
-
-def check_what_counts(plan):
-    """Check every value that a node makes, except those that an ``IfElse`` throws away."""
-    certain = certain_nodes(plan)
-    for node in plan.order:
-        node_plan = plan.nodes[node]
-        if node not in certain:
-            node_plan.checks = []
-        elif isinstance(node.op, IfElse):
-            node_plan.checks = [
-                i for i, v in enumerate(node.outputs) if plan.dropped.get(v) in (None, "branch")
-            ]
-    for variable in made_in(plan):
-        node_plan = plan.nodes[variable.owner]
-        index = variable.owner.outputs.index(variable)
-        node_plan.checks = sorted({*node_plan.checks, index})
 
 
 def is_shape_alone(fgraph, variable):
@@ -83,42 +46,6 @@ def rename_shared_random(fgraph, new):
 
 
 # ---------------------------------------------------------------- whether it was bad
-
-
-# Rules of the plan under which an output is not looked at whatever its node makes.
-LEFT_OUT = (
-    "not numeric",
-    "discrete",
-    "uninitialised",
-    "exempt",
-    "whole inner graph",
-    "inner graph",
-    "branch",
-)
-
-
-def made_in(plan, infinite=()):
-    """Return the outputs of nodes that may make a NaN or an Inf, and which of them.
-
-    Parameters
-    ----------
-    plan : Plan
-    infinite : collection of Variable
-        Variables that may hold an Inf that is not an error.
-    """
-
-    def kinds(node):
-        of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)
-        return makes(node) | (Kind.NAN if of_inf else Kind.NONE)
-
-    return {
-        v: kind
-        for node in plan.order
-        for i, v in enumerate(node.outputs)
-        if (plan.dropped[v] not in LEFT_OUT if v in plan.dropped else i in plan.nodes[node].checks)
-        and has_elements(v)
-        and (kind := kinds(node))
-    }
 
 
 def following(plan, variables):
@@ -154,7 +81,7 @@ class FlagWriter:
 
     Parameters
     ----------
-    part : Part
+    plan : FlaggedPlan
     policy : Policy
     on_purpose : collection of Variable
         Values that were bad in a call that turned out to be healthy.  There only what the node
@@ -167,22 +94,21 @@ class FlagWriter:
         How many values are read, those of inner graphs included.
     """
 
-    def __init__(self, part, policy, on_purpose=frozenset()):
+    def __init__(self, plan, policy, on_purpose=frozenset()):
         self.policy = policy
         self.on_purpose = on_purpose
         self.n_read = 0
-        plan = part.plan
         judged = self.policy.by_result
         if on_purpose is None:
-            self.graph = self._written(Part(plan, {}), {})
+            self.graph = self._written(plan, {}, steps_inside=False)
         elif judged and not on_purpose:
-            self.graph = self._written(Part(plan, {}), {}, whole=True)
+            self.graph = self._written(plan, {}, whole=True, steps_inside=False)
         else:
             entering = [v for v in plan.inputs if v not in plan.kept and has_elements(v)]
             entering = [v for v in entering if not is_shape_alone(plan.fgraph, v)]
             infinite = self._infinite(plan)
             points = self._points(plan, infinite, entering)
-            self.graph = self._written(part, points, infinite, whole=judged)
+            self.graph = self._written(plan, points, infinite, whole=judged)
 
     def _infinite(self, plan, entering=()):
         """Return which variables of a graph may hold an Inf that is not an error."""
@@ -195,7 +121,7 @@ class FlagWriter:
         """Return what to read in a graph: a dict of variables to :class:`Watched`."""
         policy, asked = self.policy, self.policy.looked_for
         sources = dict.fromkeys(entering, asked)
-        made = made_in(plan, infinite)
+        made = plan.made(infinite)
         sources.update((v, kind & asked) for v, kind in made.items() if kind & asked)
         checked = [v for node in plan.order for _, v in plan.nodes[node].checked()]
         checked = list(filter(has_elements, checked))
@@ -227,19 +153,20 @@ class FlagWriter:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points
 
-    def _written_inside(self, part, around, infinite):
+    def _written_inside(self, plan, around, infinite):
         """Return the inner graph of a node with its flag or marks."""
         may_enter = any(v in infinite for v in around.inputs)
-        inside = self._infinite(part.plan, part.plan.fgraph.inputs if may_enter else ())
+        inside = self._infinite(plan, plan.fgraph.inputs if may_enter else ())
         loop = around.op if isinstance(around.op, Scan) else None
-        return self._written(part, self._points(part.plan, inside), inside, scan=loop)
+        return self._written(plan, self._points(plan, inside), inside, scan=loop)
 
-    def _written(self, part, points, infinite=(), whole=False, scan=None):
+    def _written(self, plan, points, infinite=(), whole=False, scan=None, steps_inside=True):
         """Return a graph with its flag; the body of `scan` with its marks instead.
 
-        With `whole`, the flag is raised only if an output is bad as well.
+        With `whole`, the flag is raised only if an output is bad as well.  Without `steps_inside`,
+        inner graphs stay as they are.
         """
-        plan, order, flags = part.plan, [], []
+        order, flags = [], []
         fgraph = plan.fgraph
         new = {variable: variable for variable in fgraph.inputs}
         rename_shared_random(fgraph, new)
@@ -255,9 +182,8 @@ class FlagWriter:
         for node in plan.order:
             op, given, more = node.op, [get(v) for v in node.inputs], []
             loop = op if isinstance(op, Scan) else None
-            bodies = [
-                self._written_inside(body, node, infinite) for body in part.inner.get(node, ())
-            ]
+            inside = plan.inner.get(node, ()) if steps_inside else ()
+            bodies = [self._written_inside(body, node, infinite) for body in inside]
             if any(body.is_flagged for body in bodies):
                 if loop is None:
                     op, more = with_flag(op, bodies), [FLAG()]

@@ -10,7 +10,6 @@ import logging
 from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
 from pytensor.link.basic import Container
 from pytensor.link.utils import map_storage
 
@@ -41,7 +40,7 @@ class JittedRuntime(Reporter):
     ----------
     policy : Policy
     recorder : Recorder
-    part : Part
+    plan : GraphPlan
     storage_map : dict of Variable to list
 
     Attributes
@@ -58,28 +57,25 @@ class JittedRuntime(Reporter):
     live: dict = {}
     reasons: dict = {}
 
-    def __init__(self, policy, recorder, part, storage_map):
-        super().__init__(policy, recorder, part.plan.fgraph)
-        self.part = part
-        self.plan = part.plan
+    def __init__(self, policy, recorder, plan, storage_map):
+        super().__init__(policy, recorder, plan.fgraph)
+        self.plan = plan
         self.cells = {v: storage_map[v] for v in self.fgraph.inputs}
-        nodes = self.plan.nodes.values()
+        nodes = plan.nodes.values()
         destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
         self.overwritten = {v: self.cells[v] for v in destroyed}
         self.snapshots = {}
-        self.constants = [
-            v for v in self.plan.bad_constants if policy.anywhere or np.isnan(v.data).any()
-        ]
+        self.constants = plan.bad_constants
         self.every = policy.every
-        self.kept = self.plan.kept
+        self.kept = plan.kept
         self.checked = {}  # the values of these that are known to be clean
         self.acting = False  # the user's action runs
         self.looked = 0  # the last call that was run again
-        self._graphs = part.graphs()
+        self._graphs = plan.graphs()
 
     def plans(self):
         """Return the plans of all graphs of the function."""
-        return list(self.part.plans())
+        return list(self.plan.plans())
 
     def counters(self):
         """Return nothing: checks that are compiled with the function are not counted."""
@@ -277,7 +273,7 @@ class FlaggedRuntime(JittedRuntime):
 
     Parameters
     ----------
-    policy, recorder, part, storage_map
+    policy, recorder, plan, storage_map
         As for :class:`JittedRuntime`.
     compile : callable
         ``compile(on_purpose)`` returns the program of every call, and how many values it reads, as
@@ -292,8 +288,8 @@ class FlaggedRuntime(JittedRuntime):
         How many values it reads.
     """
 
-    def __init__(self, policy, recorder, part, storage_map, compile):
-        super().__init__(policy, recorder, part, storage_map)
+    def __init__(self, policy, recorder, plan, storage_map, compile):
+        super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
         self._on_purpose = frozenset()
         self._refinements = 0

@@ -11,7 +11,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import JAXLinker
-from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random, plan_with_flag
+from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random
+from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.jax.runtime import JaxRuntime, Programs
 
@@ -47,11 +48,11 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             storage_map[variable] = input_storage[at] = [copy.deepcopy(shared[0])]
         self.create_thunk_inputs(storage_map)  # (converts random states to JAX's form)
         with watch_rewriting():
-            part = plan_with_flag(self.fgraph, order, self.policy, code.inner_graphs)
-        part.plan.kept = kept_values(part.plan)
+            plan = FlaggedPlan(self.fgraph, order, self.policy, code.inner_graphs)
+        plan.kept = kept_values(plan)
 
         def compiled(on_purpose):
-            writer = FlagWriter(part, self.policy, on_purpose)
+            writer = FlagWriter(plan, self.policy, on_purpose)
             traced = self.fgraph_convert(writer.graph, input_storage, {})
             change = code.without_flag if on_purpose is None else code.with_history
             return self.jit_compile(change(traced)), writer.n_read
@@ -64,7 +65,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
             held_bytes=code.held_bytes,
             device=code.device(),
         )
-        return JaxRuntime(self.policy, self.recorder, part, storage_map, programs)
+        return JaxRuntime(self.policy, self.recorder, plan, storage_map, programs)
 
 
 def kept_values(plan):
@@ -74,11 +75,10 @@ def kept_values(plan):
     """
     if plan.policy.trusted:
         return plan.kept
-    updates = getattr(plan.fgraph, "update_mapping", None) or {}
     return {
-        plan.fgraph.inputs[i]: output
-        for output, i in updates.items()
-        if plan.fgraph.inputs[i] in plan.inputs
-        and isinstance(plan.fgraph.inputs[i], SharedVariable)
+        v: output
+        for v, output in plan.updates().items()
+        if v in plan.inputs
+        and isinstance(v, SharedVariable)
         and plan.is_clean(plan.fgraph.outputs[output])
     }

@@ -103,13 +103,13 @@ class JaxRuntime(FlaggedRuntime):
     ----------
     policy : Policy
     recorder : Recorder
-    part : Part
+    plan : FlaggedPlan
     storage_map : dict of Variable to list
     programs : Programs
     """
 
-    def __init__(self, policy, recorder, part, storage_map, programs):
-        super().__init__(policy, recorder, part, storage_map, programs.flagged)
+    def __init__(self, policy, recorder, plan, storage_map, programs):
+        super().__init__(policy, recorder, plan, storage_map, programs.flagged)
         self._programs = programs
         self._history = programs.no_history()
         self._is_far = programs.device.platform != "cpu"
@@ -120,8 +120,7 @@ class JaxRuntime(FlaggedRuntime):
         self._probe = None  # a history being copied to the host, and the number of calls in it
         self._limit = held_limit(programs.device)
         self.held = 0  # bytes kept for calls in flight, when last measured
-        updates = getattr(self.fgraph, "update_mapping", None) or {}
-        self._becomes = {self.fgraph.inputs[i]: output for output, i in updates.items()}
+        self._becomes = plan.updates()
         if self.later:
             watch_containers(self)
 

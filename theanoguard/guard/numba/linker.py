@@ -19,14 +19,14 @@ from pytensor.printing import Print
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
 from theanoguard.explain.replay import Kernels, NotRun, has_effects
-from theanoguard.guard.c.plan import REASONS
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
-from theanoguard.guard.numba.plan import plan_of
+from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot
+from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.ops.print import PrintBeside
 
@@ -44,7 +44,7 @@ class NumbaKernels(Kernels):
 
     Parameters
     ----------
-    part : Part
+    plan : NumbaPlan
         Of the function: its nodes with an inner graph of their own are stepped into.
 
     Attributes
@@ -53,9 +53,9 @@ class NumbaKernels(Kernels):
         The exception flags of the last node.
     """
 
-    def __init__(self, part):
+    def __init__(self, plan):
         super().__init__()
-        self._stepped_into = set(_stepped_into(part))
+        self._stepped_into = {node for inner in plan.plans() for node in inner.inner}
         self._code, _ = numba_code()
         self._signals = np.zeros(N_SIGNALS, np.int64)
         self.raised = 0
@@ -92,13 +92,6 @@ class NumbaKernels(Kernels):
         return kernel
 
 
-def _stepped_into(part):
-    for node, parts in part.inner.items():
-        yield node
-        for inner in parts:
-            yield from _stepped_into(inner)
-
-
 class NumbaRuntime(JittedRuntime):
     """The guard of one function that Numba compiles.
 
@@ -106,7 +99,7 @@ class NumbaRuntime(JittedRuntime):
     ----------
     policy : Policy
     recorder : Recorder
-    part : Part
+    plan : NumbaPlan
     storage_map : dict of Variable to list
     compile : callable
         ``compile(reliance)`` returns the function that runs in every call, and how many values it
@@ -115,8 +108,8 @@ class NumbaRuntime(JittedRuntime):
 
     reasons = REASONS
 
-    def __init__(self, policy, recorder, part, storage_map, compile):
-        super().__init__(policy, recorder, part, storage_map)
+    def __init__(self, policy, recorder, plan, storage_map, compile):
+        super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
         code, flags = numba_code()
         self.may_use_flags = not policy.by_result
@@ -137,7 +130,7 @@ class NumbaRuntime(JittedRuntime):
         self.only_flags = False  # whether flags alone have led to the last second look
         self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
         self.lists = [v for v in self.plan.inputs if is_list(v)]
-        records = any(code.runs_in_python(n.op) for plan in part.plans() for n in plan.order)
+        records = any(code.runs_in_python(n.op) for own in plan.plans() for n in own.order)
         prepared = (
             records,
             self.overwritten,
@@ -165,7 +158,7 @@ class NumbaRuntime(JittedRuntime):
     @cached_property
     def kernels(self):
         """What computes single nodes."""
-        return NumbaKernels(self.part)
+        return NumbaKernels(self.plan)
 
     def signs(self):
         """Return by which signs the function notices bad values, as text."""
@@ -258,7 +251,7 @@ class NumbaRuntime(JittedRuntime):
 
     def _minded(self):
         """Return the nodes whose outputs must not be empty."""
-        return frozenset(v.owner for plan in self.part.plans() for v in plan.sizes)
+        return frozenset(v.owner for plan in self.plan.plans() for v in plan.sizes)
 
     def _readable(self):
         """Return the variables that are read for big values and need not be."""
@@ -266,7 +259,7 @@ class NumbaRuntime(JittedRuntime):
             return frozenset()
         return frozenset(
             treatment.node.outputs[i]
-            for plan in self.part.plans()
+            for plan in self.plan.plans()
             for treatment in plan.nodes.values()
             for i in treatment.checks
             if made_big(treatment.node, i, self.policy, plan.silent)
@@ -284,13 +277,13 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
         code, _ = numba_code()
         fgraph = self.fgraph
         with watch_rewriting():
-            part = plan_of(fgraph, order, self.policy, code.inner_graphs)
+            plan = NumbaPlan(fgraph, order, self.policy, code.inner_graphs)
 
         def compiled(reliance):
             if reliance is None:
                 graph = CheckedGraph(fgraph.inputs, fgraph.outputs, order)
                 return code.compile_flagged(graph, takes_signals=False), 0
-            graph, n_read = program_of(part, self.policy, reliance)
+            graph, n_read = program_of(plan, self.policy, reliance)
             return code.compile_flagged(graph, takes_signals=True), n_read
 
-        return NumbaRuntime(self.policy, self.recorder, part, storage_map, compiled)
+        return NumbaRuntime(self.policy, self.recorder, plan, storage_map, compiled)

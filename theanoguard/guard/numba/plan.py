@@ -13,47 +13,16 @@ nodes that read it are sources.
 
 from dataclasses import dataclass
 
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 
 from theanoguard._facts import Kind, holds_nonfinite
-from theanoguard._pytensor import IfElse, LazyIfElse, Scan, is_numeric
+from theanoguard._pytensor import IfElse, LazyIfElse, Scan
 from theanoguard.explain.replay import ScanReplay
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, unwritten
+from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
-from theanoguard.guard.graph.parts import Part
 from theanoguard.guard.numba import signs
-from theanoguard.guard.plan import GraphPlan, NodePlan, overwritten
-
-
-def plan_of(fgraph, order, policy, inner_graphs, around=None, silent=()):
-    """Return the plan of a graph and of those in it, as a :class:`Part`.
-
-    Parameters
-    ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-    policy : Policy
-    inner_graphs : callable
-        ``inner_graphs(node)`` returns those that Numba compiles on their own.
-    around : Apply or None
-        The node whose inner graph this is.
-    silent : collection of Variable
-        Inputs of an inner graph that nobody has looked at.
-    """
-    plan = SignPlan(fgraph, order, policy, around, silent)
-    inner = {}
-    for node in plan.order:
-        parts = []
-        for graph in inner_graphs(node):
-            given = zip(graph.inputs, sources_of(node, graph), strict=True)
-            unseen = [v for v, source in given if source in plan.silent]
-            parts.append(plan_of(graph, graph.toposort(), policy, inner_graphs, node, unseen))
-        if parts:
-            inner[node] = parts
-    plan.inner = inner
-    return Part(plan, inner)
+from theanoguard.guard.plan import GraphPlan
 
 
 def sources_of(node, fgraph):
@@ -82,8 +51,8 @@ class Sign:
     made: Kind = Kind.NONE
 
 
-class SignPlan(GraphPlan):
-    """The plan of one graph.
+class NumbaPlan(GraphPlan):
+    """The plan of one graph, and of those inside it that Numba compiles on their own.
 
     Parameters
     ----------
@@ -91,60 +60,36 @@ class SignPlan(GraphPlan):
     order : list of Apply
         Topological.
     policy : Policy
-    around : Apply or None
-        The node whose inner graph this is.
+    inner_graphs : callable
+        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
+    is_inner : bool
     silent : collection of Variable
-        Inputs of an inner graph that nobody has looked at.
+        Inputs of an inner graph that are not checked outside.
 
     Attributes
     ----------
-    nodes : dict of Apply to NodePlan
-    inputs : list of Variable
-        Inputs of the graph in which a bad value is an error.
     silent : set of Variable
         Variables in which a bad value is not an error.
-    bad_constants : list of Variable
-        Constants that are errors whatever is passed in.
-    dropped : dict of Variable to str
-        Outputs that are not read, and why: a key of :data:`~theanoguard.guard.c.plan.REASONS`.
     sizes : set of Variable
         Arrays that must not be empty: they would not show a bad operand.
-    unwritten : set of Variable
-        Variables that may hold uninitialised memory.
     certain : set of Apply
         Nodes whose results count in every call.
-    kept : dict of Variable to (int or None)
-        Shared variables that need not be read while they hold what the last call left there, and
-        which output that is.
     kinds : Kind
         The kinds of bad values that are looked for.
     """
 
-    def __init__(self, fgraph, order, policy, around=None, silent=()):
-        super().__init__(fgraph, order, policy)
-        self.around = around
-        self.inner = {}
-        self.unwritten = unwritten(self.order)
+    def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False, silent=()):
+        super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
         self.certain = certain_nodes(self)
-        roots = () if around is not None else fgraph.inputs
-        self.nodes = {
-            node: NodePlan(node, destroys=[v for v in overwritten(node) if v in roots])
-            for node in self.order
-        }
-        self.dropped = {}
         self.sizes = set()
-        numeric = [v for v in fgraph.inputs if self.may_be_bad(v)]
-        if around is not None:
-            self.inputs, self.silent, self.bad_constants = [], set(silent), []
-        else:
-            self.inputs = [v for v in numeric if policy.inputs and not policy.exempts(v)]
-            self.silent = set(numeric) - set(self.inputs)
-            self.bad_constants = self.bad_literals()
-        self.silent.update(
-            v for node in self.order for v in node.outputs if policy.exempts(self.as_built(v))
-        )
-        self.kept = self._kept_values()
-        if around is None:
+        self.kinds = policy.looked_for
+        self.silent = set(silent)
+        if not is_inner:
+            self.silent.update(filter(self.may_be_bad, fgraph.inputs))
+            self.silent.difference_update(self.inputs)
+        self.silent.update(filter(self.is_exempt, (v for n in self.order for v in n.outputs)))
+        self.kept = self.kept_values(lambda output: output not in self.silent)
+        if not is_inner:
             self.partly = {
                 v: touches
                 for v, touches in self.touched_in_part().items()
@@ -152,20 +97,16 @@ class SignPlan(GraphPlan):
                 and v not in self.kept
                 and all(touch.node in self.certain for touch in touches)
             }
-        self.kinds = policy.looked_for
-
-    def _kept_values(self):
-        if self.around is not None or not self.policy.trusted:
-            return {}
-        updates = getattr(self.fgraph, "update_mapping", None) or {}
-        becomes = {self.fgraph.inputs[i]: output for output, i in updates.items()}
-        # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
-        destroyed = {v for treatment in self.nodes.values() for v in treatment.destroys}
-        return {
-            v: becomes.get(v)
-            for v in self.inputs
-            if isinstance(v, SharedVariable) and (v in becomes or v not in destroyed)
+        self.inner = {
+            node: [self._plan_inside(node, graph, inner_graphs) for graph in graphs]
+            for node in self.order
+            if (graphs := inner_graphs(node))
         }
+
+    def _plan_inside(self, node, fgraph, inner_graphs):
+        given = zip(fgraph.inputs, sources_of(node, fgraph), strict=True)
+        silent = [v for v, source in given if source in self.silent]
+        return NumbaPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
     def read_whole(self, noisy):
         """Read a variable in full again if its rows are incremented by bad values on purpose."""
@@ -208,7 +149,7 @@ class SignPlan(GraphPlan):
         return signs_of
 
     def _by_result(self):
-        ends = () if self.around is not None else self.fgraph.outputs
+        ends = () if self.is_inner else self.fgraph.outputs
         sign = Sign(self.kinds, self.policy.big)
         return {v: sign for v in ends if has_elements(v) and not isinstance(v, Constant)}
 
@@ -224,7 +165,7 @@ class SignPlan(GraphPlan):
         for node in self.order:
             uses_flags = reliance.flags and node not in bracketed
             for i, variable in enumerate(node.outputs):
-                reason = self._reason_to_leave_out(node, variable)
+                reason = self.reason_to_leave_out(node, i)
                 if reason is not None:
                     self.dropped[variable] = reason
                     continue
@@ -257,7 +198,13 @@ class SignPlan(GraphPlan):
                 carries=lambda node, operand: self._carries(node, operand, reliance),
                 infinite=() if policy.anywhere else expected_infinities(self.order, infinite),
             )
-            self.sizes = self._sizes_minded(sources.keys() - points.keys(), reliance)
+            self.sizes = set(
+                may_show_nothing(
+                    self.order,
+                    sources.keys() - points.keys(),
+                    lambda node, operand: self._carries(node, operand, reliance),
+                )
+            )
         return {
             v: Sign(self.kinds, policy.big, points.get(v, Kind.NONE))
             if v in read
@@ -265,15 +212,12 @@ class SignPlan(GraphPlan):
             for v in {**points, **dict.fromkeys(read)}
         }
 
-    def _reason_to_leave_out(self, node, variable):
-        if not is_numeric(variable.type) or not has_elements(variable):
+    def reason_to_leave_out(self, node, index):
+        variable = node.outputs[index]
+        if not has_elements(variable):
             return "not numeric"
-        if not self.may_be_bad(variable):
-            return "discrete"
-        if variable in self.unwritten:
-            return "uninitialised"
-        if node in self.inner:
-            return "inner graph"
+        if reason := super().reason_to_leave_out(node, index):
+            return reason
         if variable in self.silent:
             return "exempt"
         return None if node in self.certain else "branch"
@@ -288,14 +232,3 @@ class SignPlan(GraphPlan):
             if node.outputs[i] not in self.unwritten | self.silent
             and not (node in reliance.lossy and may_lose(node, operand, i))
         }
-
-    def _sizes_minded(self, sources, reliance):
-        """Return the variables in which what is carried on from `sources` is lost if empty."""
-        reached, found = set(sources), set()
-        for node in self.order if sources else ():
-            for i, variable in enumerate(node.inputs):
-                for o in self._carries(node, i, reliance) if variable in reached else ():
-                    reached.add(node.outputs[o])
-                    if may_lose(node, i, o):
-                        found.add(node.outputs[o])
-        return found

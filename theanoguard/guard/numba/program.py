@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type import TensorType
 
 from theanoguard._facts import Kind
 from theanoguard._pytensor import Scan, with_inner_graphs
@@ -26,7 +28,6 @@ from theanoguard.guard.numba.ops import (
     WatchTrue,
 )
 from theanoguard.guard.numba.plan import Sign
-from theanoguard.guard.plan import first_readers, may_be_large, runs_in_blocks
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,12 @@ class Reliance:
     lossy: frozenset = frozenset()
 
 
-def program_of(part, policy, reliance):
+def program_of(plan, policy, reliance):
     """Return the graph of a function with its signs.
 
     Parameters
     ----------
-    part : Part
+    plan : NumbaPlan
     policy : Policy
     reliance : Reliance
 
@@ -76,7 +77,7 @@ def program_of(part, policy, reliance):
     int
         How many values it reads.
     """
-    writer = Writer(part, policy, reliance)
+    writer = Writer(plan, policy, reliance)
     return writer.graph, writer.n_read
 
 
@@ -85,7 +86,7 @@ class Writer:
 
     Parameters
     ----------
-    part, policy, reliance
+    plan, policy, reliance
         As for :func:`program_of`.
     around : Apply or None
         The node whose inner graph this is.
@@ -103,9 +104,8 @@ class Writer:
         How many values are read, here and in inner graphs.
     """
 
-    def __init__(self, part, policy, reliance, around=None, infinite=False):
-        self.plan = part.plan
-        self._part = part
+    def __init__(self, plan, policy, reliance, around=None, infinite=False):
+        self.plan = plan
         self._policy = policy
         self._reliance = reliance
         self._around = around
@@ -121,7 +121,7 @@ class Writer:
         self._bracketed = {
             node
             for node in self.plan.order
-            if self.uses_flags and node not in part.inner and self._is_bracketed(node)
+            if self.uses_flags and node not in plan.inner and self._is_bracketed(node)
         }
         points = self.plan.decide(
             reliance,
@@ -191,7 +191,7 @@ class Writer:
             self._computed.update(v for v in node.outputs if not signs.is_number(v))
         if reads_computed and not isinstance(node.op, signs.COUNTING):
             return False
-        return node in self._part.inner or signs.is_steady(node.op)
+        return node in self.plan.inner or signs.is_steady(node.op)
 
     def _block_readers(self):
         """Return the node that reads each large input first, if it can read it in blocks."""
@@ -272,11 +272,11 @@ class Writer:
             self._mind_empty(node)
             return
         op = node.op
-        if node in self._part.inner:
+        if node in self.plan.inner:
             op = self._written_op(node)
         elif self._reliance.runs_in_python(op):
             op = Recorded(node, self._reliance.recording)
-        takes_signals = node in self._part.inner and op is not node.op
+        takes_signals = node in self.plan.inner and op is not node.op
         if node in self._bracketed:
             self.signals = takes_signals = True
             op = Bracketed(op)
@@ -309,11 +309,55 @@ class Writer:
         """Return the op with what signals in its inner graphs; itself where nothing does."""
         infinite = any(v in self._infinite for v in node.inputs)
         writers = [
-            Writer(part, self._policy, self._reliance, node, infinite)
-            for part in self._part.inner[node]
+            Writer(plan, self._policy, self._reliance, node, infinite)
+            for plan in self.plan.inner[node]
         ]
         self.n_read += sum(writer.n_read for writer in writers)
         if not any(writer.signals or writer.records for writer in writers):
             return node.op
         self.signals = True
         return with_inner_graphs(node.op, [writer.graph for writer in writers])
+
+
+# ---------------------------------------------------------------- reading in blocks
+
+
+def first_readers(variables, order):
+    """Return the first node that reads each variable which may be a large array.
+
+    Parameters
+    ----------
+    variables : iterable of Variable
+    order : list of Apply
+
+    Returns
+    -------
+    dict of Variable to Apply
+    """
+    waiting, found = set(filter(may_be_large, variables)), {}
+    for node in order:
+        if isinstance(node.op, Shape | Shape_i):
+            continue  # reads no element
+        readers = waiting.intersection(node.inputs)
+        waiting -= readers
+        found.update(dict.fromkeys(readers, node))
+    return found
+
+
+def may_be_large(variable):
+    """Whether a variable may be a large array of real numbers."""
+    kind = variable.type
+    return _has_intervals(variable) and kind.ndim > 0 and not any(kind.broadcastable)
+
+
+def runs_in_blocks(node):
+    """Whether rows can be computed on their own: all operands have one shape, or one element."""
+    return (
+        isinstance(node.op, Elemwise)
+        and not node.op.destroy_map
+        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
+    )
+
+
+def _has_intervals(variable):
+    return isinstance(variable.type, TensorType) and variable.type.dtype in ("float32", "float64")

@@ -7,7 +7,8 @@ functions that compute it.
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import PytorchLinker
-from theanoguard.guard.graph.flagged import FlagWriter, plan_with_flag
+from theanoguard.guard.graph.flagged import FlagWriter
+from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import FlaggedRuntime, GuardedLinker
 
 
@@ -16,14 +17,14 @@ class PytorchRuntime(FlaggedRuntime):
 
     Parameters
     ----------
-    policy, recorder, part, storage_map, compile
+    policy, recorder, plan, storage_map, compile
         The same as for :class:`FlaggedRuntime`.
     kernels : Kernels
         The backend's kernels.
     """
 
-    def __init__(self, policy, recorder, part, storage_map, compile, kernels):
-        super().__init__(policy, recorder, part, storage_map, compile)
+    def __init__(self, policy, recorder, plan, storage_map, compile, kernels):
+        super().__init__(policy, recorder, plan, storage_map, compile)
         self.kernels = kernels
 
     def call(self, values):
@@ -62,13 +63,13 @@ class PytorchGuardLinker(GuardedLinker, PytorchLinker):
         from theanoguard.guard.pytorch import code  # loads PyTorch
 
         with watch_rewriting():
-            part = plan_with_flag(self.fgraph, order, self.policy, code.inner_graphs)
+            plan = FlaggedPlan(self.fgraph, order, self.policy, code.inner_graphs)
 
         def compiled(on_purpose):
-            writer = FlagWriter(part, self.policy, on_purpose)
+            writer = FlagWriter(plan, self.policy, on_purpose)
             graph = self.fgraph_convert(writer.graph, input_storage, {})
             return self.jit_compile(graph), writer.n_read
 
         return PytorchRuntime(
-            self.policy, self.recorder, part, storage_map, compiled, code.TorchKernels()
+            self.policy, self.recorder, plan, storage_map, compiled, code.TorchKernels()
         )

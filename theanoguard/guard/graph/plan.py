@@ -1,0 +1,367 @@
+"""Which values of a graph are read on JAX and PyTorch, which do not report exception flags.
+
+An output is not checked only by a named rule of `RULES`, each with its reason; a property test
+shows for each that it never hides a bad value.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.basic import (
+    Alloc,
+    ExtractDiag,
+    Eye,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import IncSubtensor
+
+from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf
+from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, is_numeric
+from theanoguard.guard.elements import WRITING, is_unit
+from theanoguard.guard.graph.checks import certain_nodes, has_elements
+from theanoguard.guard.plan import GraphPlan, is_discrete
+
+# ---------------------------------------------------------------- what is known of an op
+
+# Scalar operations with a bounded result for every operand that is not NaN.
+BOUNDED = {
+    kind: max(-lowest, highest)
+    for kind, (lowest, highest) in RANGES.items()
+    if kind not in (ps.Sin, ps.Cos)  # of an Inf they make a NaN
+}
+
+# Operations that copy elements of their inputs, or write 0 and 1.
+COPYING = (
+    Alloc,
+    DeepCopyOp,
+    ExtractDiag,
+    Eye,
+    Join,
+    MakeVector,
+    Repeat,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+    *advanced_subtensor_ops,
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A reason why an output needs no check.
+
+    Parameters
+    ----------
+    name : str
+    reason : str
+        Why a bad value cannot be missed.
+    applies : callable
+        ``applies(plan, node, index)`` for output number `index` of `node`.
+    clean : bool
+        Whether the output then counts as clean for the rules of later nodes.
+    spares_made : bool
+        Whether the output is not read for a NaN or an Inf that the node itself may make.
+    """
+
+    name: str
+    reason: str
+    applies: Callable
+    clean: bool = True
+    spares_made: bool = True
+
+
+def _viewed(node, index):
+    """Return the input that output `index` is a view of, or None.
+
+    An IfElse declares a view of one branch and copies the other.
+    """
+    if isinstance(node.op, IfElse):
+        return None
+    sources = node.op.view_map.get(index, ())
+    if len(sources) != 1:
+        return None
+    source = node.inputs[sources[0]]
+    same = getattr(source.type, "dtype", None) == getattr(node.outputs[index].type, "dtype", None)
+    return source if same else None
+
+
+def _is_view(plan, node, index):
+    source = _viewed(node, index)
+    return source is not None and plan.is_clean(source)
+
+
+def _all_clean(plan, variables):
+    return all(plan.is_clean(v) for v in variables)
+
+
+def _is_copy(plan, node, index):
+    op = node.op
+    copies = isinstance(op, COPYING) or (
+        isinstance(op, WRITING) and (op.set_instead_of_inc or _increments_zeros(node))
+    )
+    return copies and _all_clean(plan, node.inputs)
+
+
+def _increments_zeros(node):
+    """Whether what is added to is 0, and no element is added to twice."""
+    buffer = node.inputs[0]
+    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
+        buffer = buffer.owner.inputs[0]
+    is_zero = isinstance(buffer, Constant) and not np.any(buffer.data)
+    return is_zero and isinstance(node.op, IncSubtensor)
+
+
+def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()):
+    """Whether the scalar operation maps clean operands to a clean output number `index`.
+
+    The outputs in `known` are clean, or checked.
+    """
+    if not operands_clean:
+        return False
+    if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
+        big_integers = plan.policy.big and plan.policy.integers
+        return not big_integers or all(v.type.dtype == "bool" for v in outputs)
+    if type(op) in SELECTING:
+        selected = inputs[SELECTING[type(op)]]
+        return all(_widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
+    bound = BOUNDED.get(type(op))
+    if bound is not None:
+        return not plan.policy.big or bound <= plan.policy.limit
+    if isinstance(op, ps.Cast):
+        return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
+    if isinstance(op, ps.Mul):
+        large = [v for v in inputs if not is_unit(v)]
+        return _are_finite(plan.policy) and (
+            len(large) <= 1 and all(_widens(v.type.dtype, outputs[0].type.dtype) for v in large)
+        )
+    if isinstance(op, ps.Composite):
+        result = op.fgraph.outputs[index]
+        given = {op.fgraph.outputs[i] for i in known} - {result}
+        return all(
+            _scalar_is_safe(plan, n.op, _constants_clean(plan, n), n.inputs, n.outputs)
+            for n in toposort([result], blockers=given)
+        )
+    return False
+
+
+def _are_finite(policy):
+    """Whether what has been checked is finite: 0 times Inf is NaN."""
+    return policy.nan and (policy.inf or policy.big)
+
+
+def _constants_clean(plan, node):
+    return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
+
+
+def _widens(source, target):
+    order = ("bool", "int8", "float16", "float32", "float64")
+    return source in order and target in order[2:] and order.index(source) <= order.index(target)
+
+
+def _is_safe_map(plan, node, index):
+    if not isinstance(node.op, Elemwise):
+        return False
+    known = [i for i, v in enumerate(node.outputs) if i != index and not plan.is_exempt(v)]
+    clean = _all_clean(plan, node.inputs)
+    return _scalar_is_safe(plan, node.op.scalar_op, clean, node.inputs, node.outputs, index, known)
+
+
+def _is_softmax(plan, node, index):
+    policy = plan.policy
+    return (
+        isinstance(node.op, Softmax)
+        and _are_finite(policy)
+        and (not policy.big or policy.limit >= 1.0)
+        and _all_clean(plan, node.inputs)
+    )
+
+
+RULES = (
+    Rule(
+        "not numeric",
+        "random generators, slices, None and such hold no numbers",
+        lambda plan, node, i: not is_numeric(node.outputs[i].type),
+    ),
+    Rule(
+        "discrete",
+        "integers and booleans can be neither NaN nor infinite, and big ones are not asked for",
+        lambda plan, node, i: not plan.may_be_bad(node.outputs[i]),
+    ),
+    Rule(
+        "uninitialised",
+        "memory that nobody has written yet holds anything; what is written into it was checked",
+        lambda plan, node, i: node.outputs[i] in plan.unwritten,
+        clean=False,
+    ),
+    Rule(
+        "exempt",
+        "the user left it out",
+        lambda plan, node, i: plan.is_exempt(node.outputs[i]),
+        clean=False,
+    ),
+    Rule(
+        "view",
+        "a view shows only elements that have been checked",
+        _is_view,
+        spares_made=False,
+    ),
+    Rule(
+        "copy",
+        "only copies elements that have been checked, or writes 0 and 1",
+        _is_copy,
+        spares_made=False,
+    ),
+    Rule(
+        "clean map",
+        "gives one of its operands, its magnitude, a part of it, or a value in a fixed range",
+        _is_safe_map,
+        spares_made=False,
+    ),
+    Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax, spares_made=False),
+    Rule(
+        "whole inner graph",
+        "every value was checked inside, when it was made, and nothing is left unwritten",
+        lambda plan, node, i: plan.checks_inside(node) and all(map(plan.holds_clean, node.inputs)),
+    ),
+    Rule(
+        "inner graph",
+        "every value was checked inside, when it was made",
+        lambda plan, node, i: (
+            node in plan.inner and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
+        ),
+        clean=False,  # it may have been left out inside, or a loop have stopped early
+    ),
+    Rule(
+        "branch",
+        "the value of the branch that ran was checked when it was made",
+        lambda plan, node, i: (
+            isinstance(node.op, IfElse)
+            and plan.is_clean(node.inputs[1 + i])
+            and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
+        ),
+    ),
+)
+
+
+# ---------------------------------------------------------------- the plan
+
+
+class FlaggedPlan(GraphPlan):
+    """The plan of one graph, and of those inside it that the backend compiles on their own.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    order : list of Apply
+        Topological.
+    policy : Policy
+    inner_graphs : callable
+        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
+    is_inner : bool
+    """
+
+    def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False):
+        super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
+        self.inner = {
+            node: [FlaggedPlan(g, g.toposort(), policy, inner_graphs, True) for g in graphs]
+            for node in self.order
+            if (graphs := inner_graphs(node))
+        }
+        self._rules = {}  # by which an output is not checked
+        self._clean = {v for v in fgraph.inputs if is_inner or is_discrete(v)} | {*self.inputs}
+        self._clean.update(
+            v
+            for node in self.order
+            for v in node.inputs
+            if isinstance(v, Constant) and not policy.is_bad(v.data)
+        )
+        self._written_clean = set()  # unwritten variables into which nothing bad has been written
+        for node in self.order:
+            self._plan_outputs(node)
+        self.dropped = {v: rule.name for v, rule in self._rules.items()}
+        self.kept = self.kept_values(self.is_clean)
+        self._check_what_counts()
+
+    def is_clean(self, variable):
+        """Whether no bad element can be in `variable` when it is read."""
+        return variable in self._clean or not is_numeric(variable.type)
+
+    def holds_clean(self, variable):
+        """Whether no bad element has been written into `variable`, as far as it is written."""
+        return self.is_clean(variable) or variable in self._written_clean
+
+    def checks_inside(self, node):
+        """Whether the inner graphs of a node check all that it gives."""
+        if isinstance(node.op, Scan) and node.op.info.as_while:
+            return False  # the ends of its buffers stay uninitialised when it stops early
+        plans = self.inner.get(node, ())
+        return bool(plans) and all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
+
+    def made(self, infinite=()):
+        """Return the outputs of nodes that may make a NaN or an Inf, and which of them.
+
+        Parameters
+        ----------
+        infinite : collection of Variable
+            Variables that may hold an Inf that is not an error.
+        """
+
+        def is_read(node, index):
+            rule = self._rules.get(node.outputs[index])
+            return index in self.nodes[node].checks if rule is None else not rule.spares_made
+
+        def kinds(node):
+            of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)
+            return makes(node) | (Kind.NAN if of_inf else Kind.NONE)
+
+        return {
+            v: kind
+            for node in self.order
+            for i, v in enumerate(node.outputs)
+            if (
+                not self._rules[v].spares_made if v in self._rules else i in self.nodes[node].checks
+            )
+            and has_elements(v)
+            and (kind := kinds(node))
+        }
+
+    def _plan_outputs(self, node):
+        for index, variable in enumerate(node.outputs):
+            rule = next((r for r in RULES if r.applies(self, node, index)), None)
+            if rule is None:
+                self.nodes[node].checks.append(index)
+                self._clean.add(variable)
+                continue
+            self._rules[variable] = rule
+            if rule.clean:
+                self._clean.add(variable)
+            elif variable in self.unwritten and all(map(self.holds_clean, node.inputs)):
+                self._written_clean.add(variable)
+
+    def _check_what_counts(self):
+        """Check every value that a node makes, except those that an ``IfElse`` throws away."""
+        certain = certain_nodes(self)
+        for node in self.order:
+            node_plan = self.nodes[node]
+            if node not in certain:
+                node_plan.checks = []
+            elif isinstance(node.op, IfElse):
+                node_plan.checks = [
+                    i for i, v in enumerate(node.outputs) if self.dropped.get(v) in (None, "branch")
+                ]
+        for variable in self.made():
+            node_plan = self.nodes[variable.owner]
+            index = variable.owner.outputs.index(variable)
+            node_plan.checks = sorted({*node_plan.checks, index})
