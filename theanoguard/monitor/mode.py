@@ -9,15 +9,20 @@ import copy
 import inspect
 import sys
 import weakref
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.link.vm import VM
 from pytensor.printing import debugprint
 
 from theanoguard._event import Frame, PathStep
-from theanoguard._provenance import TRACK_PROVENANCE, lookup, lookup_inner
+from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
 from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
 
@@ -37,7 +42,7 @@ class Callback:
         If it takes neither three nor four arguments.
     """
 
-    def __init__(self, function):
+    def __init__(self, function: Callable) -> None:
         self.function = function
         # Not kept: signatures of some callables do not pickle.
         parameters = self._parameters(function)
@@ -60,13 +65,15 @@ class Callback:
             )
 
     @staticmethod
-    def _parameters(function):
+    def _parameters(function: Callable) -> Mapping[str, inspect.Parameter]:
         try:
             return inspect.signature(function).parameters
         except ValueError:  # a builtin without a signature: PyTensor's form
             return inspect.signature(lambda fgraph, i, node, fn: None).parameters
 
-    def bind(self, fgraph, i, node, thunk, body):
+    def bind(
+        self, fgraph: FunctionGraph, i: int, node: Apply, thunk: Callable, body: "Body | None"
+    ) -> Callable[[], None]:
         """Return a callable without arguments that calls the function for one node."""
         arguments = (fgraph, i, node, thunk) if self.with_fgraph else (i, node, thunk)
         bound = partial(self.function, *arguments)
@@ -84,14 +91,14 @@ class Body:
     outer : Body or None
     """
 
-    def __init__(self, node, outer):
+    def __init__(self, node: Apply, outer: "Body | None") -> None:
         self.node = node
         self.outer = outer
-        self.fgraph = None  # known once it is linked
+        self.fgraph: FunctionGraph = None  # known once it is linked
         self.step = -1
 
     @property
-    def path(self):
+    def path(self) -> tuple[Frame, ...]:
         """The way from the function's own graph to here, outermost first."""
         outside = () if self.outer is None else self.outer.path
         step = self.step if isinstance(self.node.op, Scan) else None
@@ -104,21 +111,26 @@ class _CountsSteps(VM):
     It derives from ``VM`` so that its layout is that of the machine whose class it becomes.
     """
 
-    body = None
+    body: Body
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self.body.step += 1
         return super().__call__(*args, **kwargs)
 
 
-def _raise_c_error(c_thunk):
+def _raise_c_error(c_thunk: Any) -> None:
     """Raise the error that the C code of a thunk has left."""
     kind, value, trace = c_thunk.error_storage
     error = value if isinstance(value, BaseException) else kind(value)
     raise error.with_traceback(trace)
 
 
-def _monitored(thunk, before, after, body):
+def _monitored(
+    thunk: Any,
+    before: Callable[[], None] | None,
+    after: Callable[[], None] | None,
+    body: Body | None,
+) -> Callable:
     """Return the thunk that calls `before`, `thunk` and `after`."""
     capsule = getattr(thunk, "cthunk", None)
     if capsule is not None:
@@ -126,7 +138,7 @@ def _monitored(thunk, before, after, body):
         # The C function itself: the thunk would call it through two of Python's.
         run_c = c_thunk.run_cthunk
 
-        def run():
+        def run() -> Any:
             if before is not None:
                 before()
             if run_c(capsule):
@@ -136,7 +148,7 @@ def _monitored(thunk, before, after, body):
 
     elif thunk.lazy:
 
-        def run():
+        def run() -> Any:
             if before is not None:
                 before()
             needed = thunk()
@@ -146,7 +158,7 @@ def _monitored(thunk, before, after, body):
 
     else:
 
-        def run():
+        def run() -> Any:
             if before is not None:
                 before()
             if body is not None:
@@ -155,10 +167,11 @@ def _monitored(thunk, before, after, body):
             if after is not None:
                 after()
 
-    run.lazy = thunk.lazy
-    run.inputs = thunk.inputs
-    run.outputs = thunk.outputs
-    return run
+    made: Any = run
+    made.lazy = thunk.lazy
+    made.inputs = thunk.inputs
+    made.outputs = thunk.outputs
+    return made
 
 
 class MonitorLinker(VMLinker):
@@ -175,22 +188,34 @@ class MonitorLinker(VMLinker):
         Those of ``VMLinker``.
     """
 
-    def __init__(self, pre, post, inner=False, body=None, **settings):
+    def __init__(
+        self,
+        pre: Callback | None,
+        post: Callback | None,
+        inner: bool = False,
+        body: Body | None = None,
+        **settings: Any,
+    ) -> None:
         super().__init__(**settings)
         self.pre = pre
         self.post = post
         self.inner = inner
         self.body = body
-        self.bodies = {}
+        self.bodies: dict[Apply, Body] = {}
 
-    def accept(self, fgraph, no_recycling=None, profile=None):
+    def accept(
+        self,
+        fgraph: FunctionGraph,
+        no_recycling: Collection[Variable] | None = None,
+        profile: Any = None,
+    ) -> "MonitorLinker":
         # The linker of a mode stays free of graphs; each function has a copy.
         own = copy.copy(self)
         own.fgraph = None
         own.bodies = {}
         return super(MonitorLinker, own).accept(fgraph, no_recycling, profile)
 
-    def make_all(self, *args, **kwargs):
+    def make_all(self, *args: Any, **kwargs: Any) -> tuple:
         ops = {}
         if self.inner:
             for node in self.fgraph.apply_nodes:
@@ -208,7 +233,7 @@ class MonitorLinker(VMLinker):
             for node, op in originals.items():
                 node.op = op
 
-    def link_body(self, node):
+    def link_body(self, node: Apply) -> Op | None:
         """Return a copy of the node's op with a monitored inner function, or None."""
         body = Body(node, self.body)
         op = link_inner(
@@ -235,11 +260,11 @@ class MonitorLinker(VMLinker):
             self.bodies[node] = body
         return op
 
-    def make_vm(self, nodes, thunks, *args):
+    def make_vm(self, nodes: list[Apply], thunks: list, *args: Any) -> VM:
         if self.pre is not None or self.post is not None:
             for i, (node, thunk) in enumerate(zip(nodes, thunks, strict=True)):
                 before, after = (
-                    callback and callback.bind(self.fgraph, i, node, thunk, self.body)
+                    callback.bind(self.fgraph, i, node, thunk, self.body) if callback else None
                     for callback in (self.pre, self.post)
                 )
                 thunks[i] = _monitored(thunk, before, after, self.bodies.get(node))
@@ -296,9 +321,17 @@ class MonitorMode(Mode):
     Add [2.0]
     """
 
+    _optimizer: Any
+
     def __init__(
-        self, pre_func=None, post_func=None, optimizer="default", linker=None, db=None, inner=False
-    ):
+        self,
+        pre_func: Callable | None = None,
+        post_func: Callable | None = None,
+        optimizer: Any = "default",
+        linker: None = None,
+        db: Any = None,
+        inner: bool = False,
+    ) -> None:
         if linker is not None and not isinstance(linker, MonitorLinker):
             raise ValueError(
                 f"MonitorMode has its own linker; {linker!r} cannot be used.\n"
@@ -306,7 +339,14 @@ class MonitorMode(Mode):
             )
         self._set_up(pre_func, post_func, optimizer, db, inner)
 
-    def _set_up(self, pre_func, post_func, optimizer, db, inner):
+    def _set_up(
+        self,
+        pre_func: Callable | None,
+        post_func: Callable | None,
+        optimizer: Any,
+        db: Any,
+        inner: bool,
+    ) -> None:
         pre, post = (f if f is None else Callback(f) for f in (pre_func, post_func))
         super().__init__(MonitorLinker(pre, post, inner, use_cloop=bool(config.cxx)), optimizer, db)
         if isinstance(self._optimizer, RewriteDatabaseQuery):
@@ -315,7 +355,7 @@ class MonitorMode(Mode):
         self.post_func = post_func
         self.inner = inner
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {
             "pre_func": self.pre_func,
             "post_func": self.post_func,
@@ -323,13 +363,13 @@ class MonitorMode(Mode):
             "inner": self.inner,
         }
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
             self._set_up(**state, db=None)
         else:
             super().__setstate__(state)
 
-    def clone(self, link_kwargs=None, optimizer="", **kwargs):
+    def clone(self, link_kwargs: Any = None, optimizer: Any = "", **kwargs: Any) -> "MonitorMode":
         """Return a mode with the same functions.
 
         Parameters
@@ -346,7 +386,7 @@ class MonitorMode(Mode):
         return new
 
 
-def overwritten(node, inputs):
+def overwritten(node: Apply, inputs: list) -> set[int]:
     """Return which inputs of a node that has run do not hold what it read any more.
 
     Parameters
@@ -370,7 +410,7 @@ def overwritten(node, inputs):
     }
 
 
-def excerpt(value, most=120):
+def excerpt(value: Any, most: int = 120) -> str:
     """Return a value as one line of at most `most` characters.
 
     Examples
@@ -418,19 +458,19 @@ class DetectNan:
     >>> y = f(-1.0)
     """
 
-    def __init__(self, nan=True, inf=True, repeat=False):
+    def __init__(self, nan: bool = True, inf: bool = True, repeat: bool = False) -> None:
         self.nan = nan
         self.inf = inf
         self.repeat = repeat
-        self._reported = weakref.WeakSet()
+        self._reported: weakref.WeakSet[Apply] = weakref.WeakSet()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, bool]:
         return {"nan": self.nan, "inf": self.inf, "repeat": self.repeat}
 
-    def __setstate__(self, state):
-        self.__init__(**state)
+    def __setstate__(self, state: dict[str, bool]) -> None:
+        DetectNan.__init__(self, **state)
 
-    def __call__(self, *args, path=()):
+    def __call__(self, *args: Any, path: tuple[Frame, ...] = ()) -> None:
         """Look at the outputs of a node; takes both forms of MonitorMode's arguments."""
         *fgraph, _i, node, fn = args
         if node in self._reported and not self.repeat:
@@ -443,7 +483,7 @@ class DetectNan:
         output, kind = found
         where = self._line(fgraph, node.outputs[output], path)
 
-        def say(text):
+        def say(text: str) -> None:
             print(encodable(text, sys.stdout))
 
         say(f"*** {kind} detected ***")
@@ -462,7 +502,7 @@ class DetectNan:
             say('Compile with mode.excluding("inplace") to see the overwritten inputs.')
 
     @staticmethod
-    def _graph(node):
+    def _graph(node: Apply) -> list[str]:
         """Return the lines of the node and its nearest inputs, not more than are read."""
         lines = debugprint(node, depth=DEPTH, file="str").splitlines()
         lines = [x if len(x) <= MOST_COLUMNS else f"{x[: MOST_COLUMNS - 3]}..." for x in lines]
@@ -472,13 +512,13 @@ class DetectNan:
         return lines
 
     @staticmethod
-    def _values(values, gone=()):
+    def _values(values: list, gone: Collection[int] = ()) -> str:
         texts = ["(overwritten)" if i in gone else excerpt(v) for i, v in enumerate(values)]
         more = len(texts) - MOST_VALUES
         texts[MOST_VALUES:] = [f"and {more} more"] if more > 0 else []
         return f"[{', '.join(texts)}]"
 
-    def _bad(self, value):
+    def _bad(self, value: Any) -> str | None:
         """Return "NaN", "Inf" or None."""
         array = np.asarray(getattr(value, "data", value) if hasattr(value, "nnz") else value)
         if array.dtype.kind not in "fc":
@@ -490,7 +530,7 @@ class DetectNan:
         return None
 
     @staticmethod
-    def _line(fgraph, variable, path):
+    def _line(fgraph: list, variable: Variable, path: tuple[Frame, ...]) -> SourceLine | None:
         """The user's line of `variable`; if it is not known, that of the inner graph's node."""
         if path:
             frame = path[-1]

@@ -3,12 +3,13 @@
 import linecache
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from theanoguard._provenance import lookup
-from theanoguard.monitor.stepper import is_bad, name_of
-from theanoguard.view.model import statistics
+from theanoguard.monitor.stepper import Stepper, is_bad, name_of
+from theanoguard.view.model import Statistics, statistics
 
 #: Lines of source before and after the one that the node comes from.
 CONTEXT = 4
@@ -31,16 +32,16 @@ class Operand:
     value: object
 
     @property
-    def is_bad(self):
+    def is_bad(self) -> bool:
         """Whether it holds NaN or Inf."""
         return is_bad(self.value)
 
     @cached_property
-    def _statistics(self):
+    def _statistics(self) -> Statistics | None:
         return statistics(self.value)
 
     @property
-    def type(self):
+    def type(self) -> str:
         """Return its dtype and shape, or its class."""
         found = self._statistics
         if found is None:
@@ -48,7 +49,7 @@ class Operand:
         return f"{found.dtype} {found.shape}"
 
     @property
-    def range(self):
+    def range(self) -> str:
         """Return the least and the greatest finite element as text."""
         found = self._statistics
         if found is None or found.min is None:
@@ -57,12 +58,12 @@ class Operand:
         return least if least == greatest else f"{least} to {greatest}"
 
     @property
-    def bad(self):
+    def bad(self) -> str:
         """Return how many elements are NaN, and how many are infinite, as text."""
         return counted(self.value)
 
 
-def counted(value):
+def counted(value: Any) -> str:
     """Return how many elements of a value are NaN and how many infinite; empty if none is.
 
     Examples
@@ -77,7 +78,7 @@ def counted(value):
     return ", ".join(f"{n} {word}" for n, word in found if n)
 
 
-def operands(stepper):
+def operands(stepper: Stepper) -> list[Operand]:
     """Return the values of the step in view, those read first.
 
     Parameters
@@ -101,7 +102,7 @@ def operands(stepper):
     ]
 
 
-def source_around(stepper, context=CONTEXT):
+def source_around(stepper: Stepper, context: int = CONTEXT) -> list[tuple[int, str, bool]]:
     """Return the source around the line that the node in view comes from.
 
     Parameters

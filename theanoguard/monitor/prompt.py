@@ -4,10 +4,13 @@ import ast
 import builtins
 import cmd
 import traceback
+from collections.abc import Callable
 from functools import wraps
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.graph.basic import Apply
 
 from theanoguard._provenance.places import encodable
 from theanoguard.monitor.operands import counted, operands, source_around
@@ -20,7 +23,7 @@ FEW = 4
 MAX_COMMANDS = 500
 
 
-def _shown(value):
+def _shown(value: Any) -> str:
     """Show a value in a few lines."""
     if value is None:
         return "(not computed, or kept no more)"
@@ -31,7 +34,7 @@ def _shown(value):
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _about(value):
+def _about(value: Any) -> str:
     """Return the range of a value where its elements do not tell it, and a mark."""
     found = statistics(value)
     if found is None:
@@ -50,10 +53,10 @@ class _Names:
     stepper : Stepper
     """
 
-    def __init__(self, stepper):
+    def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         if name in ("inputs", "outputs"):
             return getattr(self.stepper, name)
         value = self.stepper.value(name)
@@ -76,22 +79,22 @@ class StepPrompt(cmd.Cmd):
     doc_header = "Commands (help COMMAND tells more)"
     intro = "Stepping through {name}: {n} nodes. Type help for the commands."
 
-    def __init__(self, stepper, **streams):
+    def __init__(self, stepper: Stepper, **streams: Any) -> None:
         super().__init__(**streams)
         self.stepper = stepper
-        self.error = None
-        self.commands = []
-        self.breaks = []
+        self.error: Exception | None = None
+        self.commands: list[str] = []
+        self.breaks: list[str] = []
         name = stepper.fn.name or "the function"
         self.intro = self.intro.format(name=name, n=len(stepper.fgraph.apply_nodes))
 
     # -- what is printed
 
-    def say(self, text):
+    def say(self, text: str) -> None:
         """Print a line."""
         print(encodable(text, self.stdout), file=self.stdout)
 
-    def show(self):
+    def show(self) -> None:
         """Print the step in view, and what is watched."""
         stepper = self.stepper
         self.say(stepper.where())
@@ -102,7 +105,7 @@ class StepPrompt(cmd.Cmd):
         for label, value in stepper.watched.items():
             self.say(f"  watched {label} = {_shown(value)}{_about(value)}")
 
-    def move(self, how, at_end):
+    def move(self, how: Callable, at_end: str | Callable[[], str]) -> None:
         """Move the stepper and show where it is; `at_end` is said if it did not move."""
         try:
             moved = how()
@@ -120,11 +123,12 @@ class StepPrompt(cmd.Cmd):
             else:
                 self.show()
 
-    def evaluate(self, expression):
+    def evaluate(self, expression: str) -> Any:
         """Return the value of an expression: names are the graph's, ``inputs`` and ``outputs``."""
-        return eval(expression, {"np": np}, _Names(self.stepper))
+        names: Any = _Names(self.stepper)  # (of a mapping, `eval` needs only this much)
+        return eval(expression, {"np": np}, names)
 
-    def reached(self):
+    def reached(self) -> list[str]:
         """The conditions of ``break if`` that hold at the step in view."""
         found = []
         for condition in self.breaks:
@@ -137,19 +141,19 @@ class StepPrompt(cmd.Cmd):
                 found.append(f"{condition} ({type(error).__name__}: {error})")
         return found
 
-    def explain(self, command):
+    def explain(self, command: str) -> None:
         """Say how a command is used."""
         super().do_help(command)
 
     # -- commands
 
-    def do_next(self, argument):
+    def do_next(self, argument: str) -> None:
         """n [COUNT]: run the next node, or COUNT nodes; stops where a break condition holds."""
         if argument and not argument.isdigit():
             self.say(f"n: {argument!r} is no number of nodes")
             return
 
-        def forward():
+        def forward() -> Apply | None:
             node = None
             for _ in range(int(argument or 1)):
                 node = self.stepper.next()
@@ -159,12 +163,12 @@ class StepPrompt(cmd.Cmd):
 
         self.move(forward, "the function is done; b goes back, c leaves with its result")
 
-    def do_continue(self, argument):
+    def do_continue(self, argument: str) -> bool:
         """c: run to the end, or to a break condition; at the end leave with the result."""
         if self.stepper.done:
             return True
 
-        def to_the_end():
+        def to_the_end() -> Apply | None:
             while self.breaks and (node := self.stepper.next()) is not None:
                 if self._stopped():
                     return node
@@ -174,12 +178,12 @@ class StepPrompt(cmd.Cmd):
         self.move(to_the_end, "done")
         return self.stepper.result is not None or (self.stepper.done and self.error is None)
 
-    def _stopped(self):
+    def _stopped(self) -> bool:
         for condition in (found := self.reached()):
             self.say(f"break: {condition}")
         return bool(found)
 
-    def do_until(self, argument):
+    def do_until(self, argument: str) -> None:
         """u WHAT: run until a node fits.
 
         u bad          its output holds NaN or Inf
@@ -188,7 +192,7 @@ class StepPrompt(cmd.Cmd):
         u line LINE    it comes from this line: a number, or FILE:NUMBER
         """
         kind, _, what = argument.partition(" ")
-        conditions = {
+        conditions: dict[str, dict[str, Any]] = {
             "bad": {"bad": True},
             "op": {"op": what},
             "name": {"name": what},
@@ -200,7 +204,7 @@ class StepPrompt(cmd.Cmd):
         wanted = conditions[kind]
         behind = self.stepper.behind(**wanted)
 
-        def nothing():
+        def nothing() -> str:
             end = "the function is done" if self.stepper.done else "c completes the call"
             text = f"no node to come fits; {end}"
             if behind:
@@ -209,19 +213,19 @@ class StepPrompt(cmd.Cmd):
 
         self.move(lambda: self.stepper.until(**wanted), nothing)
 
-    def do_goto(self, argument):
+    def do_goto(self, argument: str) -> None:
         """goto N: go to step N, forward or, as far as values are kept, back."""
         if not argument.isdigit() or not int(argument):
             self.explain("goto")
             return
 
-        def nothing():
+        def nothing() -> str:
             step = self.stepper.step
             return f"step {argument} is not there; this is step {step.number if step else 0}"
 
         self.move(lambda: self.stepper.goto(int(argument)), nothing)
 
-    def do_break(self, argument):
+    def do_break(self, argument: str) -> None:
         """break [if EXPR | clear]: stop n and c where a condition holds; alone it lists them.
 
         break if y.max() > 100    names are variables of the graph; np is NumPy
@@ -243,7 +247,7 @@ class StepPrompt(cmd.Cmd):
         else:
             self.explain("break")
 
-    def _wrong(self, condition):
+    def _wrong(self, condition: str) -> str | None:
         """Say what is wrong with a condition before anything is run; None if nothing is."""
         try:
             tree = ast.parse(condition, mode="eval")
@@ -260,19 +264,19 @@ class StepPrompt(cmd.Cmd):
             return error.args[0]
         return None
 
-    def do_back(self, argument):
+    def do_back(self, argument: str) -> None:
         """b [COUNT]: go back to the node before, or COUNT nodes, as far as values are kept."""
         if argument and not argument.isdigit():
             self.say(f"b: {argument!r} is no number of nodes")
             return
 
-        def backward():
+        def backward() -> Apply | None:
             moved = [self.stepper.back() for _ in range(int(argument or 1))]
             return moved[0]
 
         self.move(backward, "no step before this one is kept")
 
-    def do_print(self, argument):
+    def do_print(self, argument: str) -> None:
         """p [EXPR]: print a variable or an expression of variables; alone, the node's variables.
 
         p y               the variable y
@@ -296,7 +300,7 @@ class StepPrompt(cmd.Cmd):
                 return
         self.say(f"{argument} = {_shown(value)}{_about(value)}")
 
-    def do_watch(self, argument):
+    def do_watch(self, argument: str) -> None:
         """watch NAME: print the value of a variable after each step."""
         if not argument:
             self.explain("watch")
@@ -306,11 +310,11 @@ class StepPrompt(cmd.Cmd):
         except KeyError as error:
             self.say(error.args[0])
 
-    def do_where(self, argument):
+    def do_where(self, argument: str) -> None:
         """w: say which node this is, and which line of the source it comes from."""
         self.say(self.stepper.where())
 
-    def do_list(self, argument):
+    def do_list(self, argument: str) -> None:
         """l: list the source around the line that the node comes from."""
         lines = source_around(self.stepper)
         if not lines:
@@ -318,25 +322,25 @@ class StepPrompt(cmd.Cmd):
         for number, text, is_here in lines:
             self.say(f"{'->' if is_here else '  '} {number:4}  {text}")
 
-    def do_history(self, argument):
+    def do_history(self, argument: str) -> None:
         """history: list the commands that were typed."""
         for number, line in enumerate(self.commands, start=1):
             self.say(f"{number:4}  {line}")
 
-    def do_quit(self, argument):
+    def do_quit(self, argument: str) -> bool:
         """q: leave; a run that is not done is given up, and shared variables keep their values."""
         if not self.stepper.done:
             self.stepper.stop()
         return True
 
-    def do_EOF(self, argument):
+    def do_EOF(self, argument: str) -> bool:
         """End of input: the same as q."""
         self.say("")
         return self.do_quit(argument)
 
     # -- the loop
 
-    short: ClassVar = {
+    short: ClassVar[dict[str, str]] = {
         "n": "next",
         "c": "continue",
         "u": "until",
@@ -348,7 +352,7 @@ class StepPrompt(cmd.Cmd):
         "h": "help",
     }
 
-    def precmd(self, line):
+    def precmd(self, line: str) -> str:
         """Spell out a short command, and remember it."""
         name, separator, rest = line.strip().partition(" ")
         if line.strip() and line != "EOF":
@@ -356,7 +360,7 @@ class StepPrompt(cmd.Cmd):
             del self.commands[:-MAX_COMMANDS]
         return self.short.get(name, name) + separator + rest
 
-    def do_help(self, argument):
+    def do_help(self, argument: str) -> None:
         """help [COMMAND]: say what the commands do."""
         if argument:
             super().do_help(self.short.get(argument, argument))
@@ -369,21 +373,21 @@ class StepPrompt(cmd.Cmd):
                 usage = f"{command} {usage.partition(' ')[2]}"
                 self.say(f"{letters.get(command, ''):2} {usage:26} {text}")
 
-    def completenames(self, text, *ignored):
+    def completenames(self, text: str, *ignored: Any) -> list[str]:
         """Complete commands, leaving out the end of input."""
         return [name for name in super().completenames(text, *ignored) if name != "EOF"]
 
-    def complete_print(self, text, *ignored):
+    def complete_print(self, text: str, *ignored: Any) -> list[str]:
         """Complete names of variables."""
         return [v.name for v in self.stepper.fgraph.variables if (v.name or "").startswith(text)]
 
     complete_p = complete_watch = complete_print
 
-    def default(self, line):
+    def default(self, line: str) -> None:
         """Say that there is no such command."""
         self.say(f"no command {line.split()[0]!r}; help lists them")
 
-    def cmdloop(self, intro=None):
+    def cmdloop(self, intro: Any = None) -> None:
         """Read commands until one of them leaves; Ctrl-C at the prompt does not."""
         while True:
             try:
@@ -392,7 +396,7 @@ class StepPrompt(cmd.Cmd):
                 intro = "\nq leaves"
 
 
-def step_in_terminal(fn):
+def step_in_terminal(fn: Function) -> Callable:
     """Return a function that is called like `fn` and opens a prompt to step through the call.
 
     Parameters
@@ -423,7 +427,7 @@ def step_in_terminal(fn):
     """
 
     @wraps(fn.__call__)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         prompt = StepPrompt(Stepper(fn, args, kwargs))
         prompt.cmdloop()
         if prompt.error is not None:

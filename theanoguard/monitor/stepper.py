@@ -7,15 +7,19 @@ that it can still be shown; and shared variables get their updates when the run 
 """
 
 from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pytensor.compile.executor import Function
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
-from theanoguard._provenance import lookup
+from theanoguard._provenance import SourceLine, lookup
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
@@ -40,18 +44,18 @@ class Step:
     """
 
     number: int
-    node: object
+    node: Apply
     inputs: list
     outputs: list | None
 
 
-def is_bad(value):
+def is_bad(value: Any) -> bool:
     """Whether a value holds NaN or Inf."""
     array = np.asarray(value.data if hasattr(value, "nnz") else value)
     return array.dtype.kind in "fc" and not np.isfinite(array).all()
 
 
-def name_of(fgraph, variable):
+def name_of(fgraph: FunctionGraph, variable: Variable) -> str | None:
     """Return the user's name of a variable of a compiled graph, None where it is not known."""
     found = lookup(fgraph, variable)
     return variable.name or (found.name if found.own_name else None)
@@ -99,7 +103,13 @@ class Stepper:
     0.0
     """
 
-    def __init__(self, fn, args=(), kwargs=None, memory_bound=MEMORY_BOUND):
+    def __init__(
+        self,
+        fn: Function,
+        args: Sequence = (),
+        kwargs: Mapping[str, Any] | None = None,
+        memory_bound: int = MEMORY_BOUND,
+    ) -> None:
         if not isinstance(fn, Function):
             raise TypeError(
                 f"{fn!r} is no compiled function.\nPass what pytensor.function returned."
@@ -107,21 +117,21 @@ class Stepper:
         self.fn = fn
         self.fgraph = fn.maker.fgraph
         self.memory_bound = memory_bound
-        self.result = None
+        self.result: Any = None
         self.done = False
         self._call = (tuple(args), dict(kwargs or {}))
-        self._history = deque()
+        self._history: deque[Step] = deque()
         self._cursor = -1
-        self._has_run = set()
-        self.bad_steps = []
-        self._watched = {}
+        self._has_run: set[Apply] = set()
+        self.bad_steps: list[int] = []
+        self._watched: dict[str, Variable] = {}
         given = captured_inputs(fn, *self._call)
         self._link(dict(zip(self.fgraph.inputs, given, strict=True)))
         self._execution = self._execute()
 
     # -- running
 
-    def _link(self, inputs):
+    def _link(self, inputs: dict[Variable, Any]) -> None:
         """Make the thunks, on storage of our own."""
         order = self.fgraph.toposort()
         self._cells = {v: [inputs.get(v)] for v in self.fgraph.variables}
@@ -131,7 +141,7 @@ class Stepper:
         self._computed = {v: [v.owner is None] for v in self.fgraph.variables}
         linker = self.fn.maker.linker
         impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
-        self._thunks = {}
+        self._thunks: dict[Apply, Any] = {}
         for node in order:
             with unguarded():
                 thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl=impl)
@@ -143,7 +153,7 @@ class Stepper:
             v: {client for client, _ in self.fgraph.clients[v]} for v in self.fgraph.variables
         }
 
-    def _execute(self):
+    def _execute(self) -> Generator[Step, None, None]:
         """Run the graph; yield a step after each node."""
         before = get_destroy_dependencies(self.fgraph)
         computed = self._computed
@@ -178,7 +188,7 @@ class Stepper:
             self._collect(node)
             yield step
 
-    def _run(self, thunk, node):
+    def _run(self, thunk: Callable, node: Apply) -> Any:
         try:
             with unguarded():  # (an inner graph may be compiled at its first call)
                 return thunk()
@@ -186,13 +196,13 @@ class Stepper:
             self.done = True
             raise_with_op(self.fgraph, node, thunk)
 
-    def _spare_destroyed(self, node):
+    def _spare_destroyed(self, node: Apply) -> None:
         """Let the node overwrite copies: the values themselves are kept, and are the caller's."""
         for i in {i for places in node.op.destroy_map.values() for i in places}:
             cell = self._cells[node.inputs[i]]
             cell[0] = copy_value(cell[0])
 
-    def _collect(self, node):
+    def _collect(self, node: Apply) -> None:
         """Let go of the inputs that nobody will read any more."""
         for variable in node.inputs:
             left = self._clients_left[variable]
@@ -200,12 +210,12 @@ class Stepper:
             if not left and variable.owner is not None:
                 self._cells[variable][0] = None
 
-    def _remember(self, step):
+    def _remember(self, step: Step) -> None:
         self._has_run.add(step.node)
         self._history.append(step)
         self._cursor = len(self._history) - 1
 
-    def _forget_old(self):
+    def _forget_old(self) -> None:
         """Drop the oldest steps until the values kept are within the bound."""
         while len(self._history) > 1:
             kept = {
@@ -220,7 +230,7 @@ class Stepper:
 
     # -- moving
 
-    def next(self):
+    def next(self) -> Apply | None:
         """Run the next node; after :meth:`back`, go forward again to what was run.
 
         Returns
@@ -237,7 +247,7 @@ class Stepper:
             self._finish()
         return node
 
-    def _advance(self):
+    def _advance(self) -> Apply | None:
         """Go to the next node, without completing the call after the last one."""
         if self._cursor < len(self._history) - 1:
             self._cursor += 1
@@ -246,7 +256,7 @@ class Stepper:
             return None
         return self.node
 
-    def back(self):
+    def back(self) -> Apply | None:
         """Go back to the step before.
 
         Returns
@@ -259,7 +269,7 @@ class Stepper:
         self._cursor -= 1
         return self.node
 
-    def goto(self, number):
+    def goto(self, number: int) -> Apply | None:
         """Bring a step into view; run what has not been run.
 
         Parameters
@@ -280,10 +290,16 @@ class Stepper:
         return self.node if self._number == number else None
 
     @property
-    def _number(self):
+    def _number(self) -> int:
         return self.step.number if self.step else 0
 
-    def until(self, op=None, name=None, line=None, bad=None):
+    def until(
+        self,
+        op: type | Op | str | None = None,
+        name: str | None = None,
+        line: int | str | None = None,
+        bad: bool | None = None,
+    ) -> Apply | None:
         """Run until a node fits everything that is asked for.
 
         Nothing is run if no node that is still to come has that operation, name or line.  After
@@ -324,7 +340,13 @@ class Stepper:
                 return node
         return None
 
-    def behind(self, op=None, name=None, line=None, bad=None):
+    def behind(
+        self,
+        op: type | Op | str | None = None,
+        name: str | None = None,
+        line: int | str | None = None,
+        bad: bool | None = None,
+    ) -> list[int]:
         """Return the numbers of the steps up to the one in view that fit what is asked for.
 
         Parameters
@@ -345,14 +367,16 @@ class Stepper:
             and (bad is None or any(map(is_bad, step.outputs or ())) == bad)
         ]
 
-    def _fits(self, node, op, name, line):
+    def _fits(
+        self, node: Apply, op: type | Op | str | None, name: str | None, line: int | str | None
+    ) -> bool:
         return (
             (op is None or _is_op(node.op, op))
             and (name is None or self._has_name(node, name))
             and (line is None or self._is_at(node, line))
         )
 
-    def run(self):
+    def run(self) -> Any:
         """Run to the end and return what the function returns.
 
         Shared variables get their updates, as in a call of the function.
@@ -362,12 +386,12 @@ class Stepper:
                 self._finish()
         return self.result
 
-    def stop(self):
+    def stop(self) -> None:
         """Give the run up: no update is made, and there is no result."""
         self._execution.close()
         self.done = True
 
-    def _finish(self):
+    def _finish(self) -> None:
         outputs = [self._cells[v][0] for v in self.fgraph.outputs]
         # A later call may overwrite a shared variable's value, which is kept here.
         updates = set(self.fgraph.update_mapping)
@@ -375,14 +399,14 @@ class Stepper:
         self.done = True
         self.result = finished_call(self.fn, *self._call, outputs)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Apply]:
         while (node := self.next()) is not None:
             yield node
 
-    def __enter__(self):
+    def __enter__(self) -> "Stepper":
         return self
 
-    def __exit__(self, kind, error, traceback):
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is None and not self.done:
             self.run()
         else:
@@ -391,26 +415,26 @@ class Stepper:
     # -- looking
 
     @property
-    def step(self):
+    def step(self) -> Step | None:
         """The :class:`Step` in view, None before the first."""
         return self._history[self._cursor] if self._history else None
 
     @property
-    def node(self):
+    def node(self) -> Apply | None:
         """The node in view, None before the first step."""
         return self.step and self.step.node
 
     @property
-    def inputs(self):
+    def inputs(self) -> list:
         """The values that the node read, in the order of ``node.inputs``."""
         return self.step.inputs if self.step else []
 
     @property
-    def outputs(self):
+    def outputs(self) -> list:
         """The values that the node wrote, in the order of ``node.outputs``."""
         return (self.step.outputs or []) if self.step else []
 
-    def find(self, what):
+    def find(self, what: Variable | str) -> Variable:
         """Return the variable of the compiled graph that is meant.
 
         Parameters
@@ -437,7 +461,7 @@ class Stepper:
             raise KeyError(f"no variable {what!r} in the compiled graph; rewriting may drop names")
         return found[0]
 
-    def value(self, what):
+    def value(self, what: Variable | str) -> Any:
         """Return the value of a variable at the step in view.
 
         Parameters
@@ -462,7 +486,7 @@ class Stepper:
             return self._cells[variable][0]
         return None
 
-    def watch(self, what):
+    def watch(self, what: Variable | str) -> None:
         """Keep an eye on a variable: its value stands in :attr:`watched`.
 
         Parameters
@@ -475,33 +499,34 @@ class Stepper:
         self._watched[label] = variable
 
     @property
-    def watched(self):
+    def watched(self) -> dict[str, Any]:
         """The values of the watched variables at the step in view, by name."""
         return {label: self.value(variable) for label, variable in self._watched.items()}
 
-    def where(self):
+    def where(self) -> str:
         """Say where the step in view stands: which node, of what function, from which line."""
-        if self.step is None:
+        step = self.step
+        if step is None:
             return f"before the first of {self._n_nodes} nodes"
         name = self.fn.name or "the function"
-        text = f"step {self.step.number}, {self.node.op}, of {self._n_nodes} nodes of {name}"
-        source = lookup(self.fgraph, self.node).source
+        text = f"step {step.number}, {step.node.op}, of {self._n_nodes} nodes of {name}"
+        source = lookup(self.fgraph, step.node).source
         return f"{text}\n  {source}" if source else text
 
     # -- what fits
 
-    def _has_name(self, node, name):
+    def _has_name(self, node: Apply, name: str) -> bool:
         inputs = [v for v in node.inputs if v.owner is None]
         return any(name_of(self.fgraph, v) == name for v in (*node.outputs, *inputs))
 
-    def _is_at(self, node, line):
+    def _is_at(self, node: Apply, line: int | str) -> bool:
         provenance = lookup(self.fgraph, node)
         sources = [provenance.source, *provenance.merged]
         sources += [inner.source for inner in provenance.inner]
         return any(source is not None and _is_line(source, line) for source in sources)
 
 
-def _is_op(op, wanted):
+def _is_op(op: Op, wanted: type | Op | str) -> bool:
     """Whether `wanted` (a class, an operation, a part of a name) fits `op` or what is in it."""
     ops = [op, *scalar_ops_of(op)]
     if isinstance(wanted, str):
@@ -512,7 +537,7 @@ def _is_op(op, wanted):
     return any(o in (wanted, getattr(wanted, "scalar_op", wanted)) for o in ops)
 
 
-def _is_line(source, line):
+def _is_line(source: SourceLine, line: int | str) -> bool:
     if isinstance(line, int):
         return source.line == line
     file, _, number = str(line).rpartition(":")
@@ -521,7 +546,7 @@ def _is_line(source, line):
     return source.file.endswith(file) and source.line == int(number)
 
 
-def step_through(fn, *args, **kwargs):
+def step_through(fn: Function, *args: Any, **kwargs: Any) -> Stepper:
     """Return a :class:`Stepper` for the call ``fn(*args, **kwargs)``.
 
     Parameters
