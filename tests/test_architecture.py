@@ -55,18 +55,20 @@ ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
     "theanoguard.guard.jax.code": {"jax"},
     "theanoguard.guard.pytorch.code": {"torch"},
+    "theanoguard.monitor.screen": {"rich", "textual"},
     "theanoguard.training.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},
 }
 
-# These import parts of the package inside a function: they must start without PyTensor, JAX or
-# PyTorch.
+# These import parts of the package inside a function: they must start without PyTensor, JAX,
+# PyTorch or Textual.
 MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     "theanoguard.guard.jax.linker": {"theanoguard"},
     "theanoguard.guard.pytorch.linker": {"theanoguard"},
+    "theanoguard.monitor.prompt": {"theanoguard"},
     "theanoguard.training.watch": {"theanoguard"},
 }
 

@@ -136,10 +136,16 @@ class Looking:
         """Click the timeline at a share of its length."""
         from selenium.webdriver import ActionChains
 
-        bar = self.one(".tg-timeline")
-        self.run("arguments[0].scrollIntoView({block: 'center'})", bar)
-        by = round((share - 0.5) * (bar.rect["width"] - 4))
-        ActionChains(self.browser).move_to_element_with_offset(bar, by, 0).click().perform()
+        def click():
+            bar = self.one(".tg-timeline")
+            before = bar.get_attribute("aria-valuenow")
+            self.run("arguments[0].scrollIntoView({block: 'center'})", bar)
+            by = round((share - 0.5) * (bar.rect["width"] - 4))
+            ActionChains(self.browser).move_to_element_with_offset(bar, by, 0).click().perform()
+            time.sleep(0.5)
+            return bar.get_attribute("aria-valuenow") != before
+
+        self.wait(click, "a click on the timeline")  # (what is above it may still be drawn)
 
     def everywhere(self, name, element):
         """Keep how it looks light and dark, wide and narrow; return where it is too wide."""
@@ -157,10 +163,23 @@ class Looking:
         self.prefer("")
         return wide
 
+    def check_accessible(self, css):
+        """Fail for what axe-core finds in an element: contrast below 4.5 among others."""
+        axe = pytest.importorskip("axe_selenium_python").Axe(self.browser)
+        axe.inject()
+        found = axe.run(context={"include": [[css]]})["violations"]
+        assert not found, axe.report(found)
+
     def prefer(self, scheme):
         """Ask for light or dark pages, as the settings of an operating system do."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def is_theme(self, scheme):
+        """Whether JupyterLab has taken the theme."""
+        return (
+            self.run("return document.body.dataset.jpThemeLight") == str(scheme == "light").lower()
+        )
 
     def errors(self):
         """What the page and its scripts complained of."""
@@ -481,7 +500,6 @@ def test_a_picture_of_thousands_of_nodes_shows_its_first_view(browser, look, tmp
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_and_names_for_screen_readers(browser, look, error, net, shown, scheme, tmp_path):
     """What axe-core finds on saved pages: contrast of at least 4.5 among others."""
-    axe_selenium_python = pytest.importorskip("axe_selenium_python")
     path = tmp_path / "page.html"
     if shown == "report":
         inspect_graph(error).save(path)
@@ -493,10 +511,7 @@ def test_contrast_and_names_for_screen_readers(browser, look, error, net, shown,
         if shown == "report":
             look.one("summary", "Graph of").click()
         look.one(".tg-panel")
-        axe = axe_selenium_python.Axe(browser)
-        axe.inject()
-        found = axe.run()
-        assert not found["violations"], axe.report(found["violations"])
+        look.check_accessible("body")
         look.screenshot(f"{shown}_{scheme}")
     finally:
         look.prefer("")
@@ -672,6 +687,11 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
     cell = look.all(".jp-Cell")[7]
     screenshot("stepper", cell)
     assert look.everywhere("stepper", cell) == []
+    for scheme in ("light", "dark"):
+        look.prefer(scheme)
+        look.wait(lambda s=scheme: look.is_theme(s), f"the {scheme} theme")
+        look.check_accessible(".jp-OutputArea-output:has(.tg-timeline)")
+    look.prefer("")
     assert look.errors() == []
 
 

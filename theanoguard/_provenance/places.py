@@ -21,6 +21,19 @@ def printable(text):
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
+def cut(text, most=600):
+    """Return text in one line, without control characters, at most `most` characters long.
+
+    Examples
+    --------
+    >>> cut("a line\\nof text", 8)
+    'a line …'
+    """
+    text = " ".join(str(text).split())
+    text = text if text.isprintable() else printable(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 _PLAIN = str.maketrans("└├│─", "`||-")
 
 

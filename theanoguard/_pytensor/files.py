@@ -1,6 +1,7 @@
 """Which files are the user's, and which belong to PyTensor and what stands around it."""
 
 import sysconfig
+from functools import lru_cache
 from pathlib import Path
 
 import pytensor
@@ -26,6 +27,7 @@ def is_between(file):
     return any(package in file.replace("\\", "/") for package in _BETWEEN)
 
 
+@lru_cache(4096)  # (asked for each frame of each variable)
 def is_user_file(file):
     """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
 
@@ -54,6 +56,7 @@ def is_user_file(file):
     return True
 
 
+@lru_cache(4096)
 def is_own_file(file):
     """Whether `file` is the user's own: no library that somebody has installed.
 

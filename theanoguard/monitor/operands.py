@@ -1,4 +1,4 @@
-"""What the prompt and the widget show of a step: its operands, and the source around its line."""
+"""What all steppers show of a step: its operands, and the source around its line."""
 
 import linecache
 from dataclasses import dataclass
@@ -78,6 +78,43 @@ def counted(value: Any) -> str:
     return ", ".join(f"{n} {word}" for n, word in found if n)
 
 
+def short(value: Any, most: int = 300) -> str:
+    """Return the first and last elements of a value as text of at most `most` characters.
+
+    Examples
+    --------
+    >>> short(np.arange(1000))
+    '[  0   1   2 ... 997 998 999]'
+    """
+    if isinstance(value, np.ndarray):
+        shown = np.array2string(value, threshold=20, precision=5)
+    else:
+        with np.printoptions(threshold=20, precision=5):
+            shown = str(value)
+    return shown if len(shown) <= most else f"{shown[:most]}..."
+
+
+def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
+    """Return what the user calls a variable, or what it is to the function.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    variable : Variable
+
+    Returns
+    -------
+    str or None
+        None if it is not known.
+    """
+    if name := name_of(fgraph, variable):
+        return name
+    for output, old in fgraph.update_mapping.items():
+        if fgraph.outputs[output] is variable:
+            return f"update of {fgraph.inputs[old].name or fgraph.inputs[old]}"
+    return lookup(fgraph, variable).expression
+
+
 def operands(stepper: Stepper) -> list[Operand]:
     """Return the values of the step in view, those read first.
 
@@ -93,7 +130,7 @@ def operands(stepper: Stepper) -> list[Operand]:
     if node is None:
         return []
     return [
-        Operand(verb, name_of(stepper.fgraph, variable) or str(variable), value)
+        Operand(verb, called(stepper.fgraph, variable) or str(variable), value)
         for verb, variables, values in (
             ("read", node.inputs, stepper.inputs),
             ("wrote", node.outputs, stepper.outputs),

@@ -396,19 +396,27 @@ class StepPrompt(cmd.Cmd):
                 intro = "\nq leaves"
 
 
-def step_in_terminal(fn: Function) -> Callable:
+def step_in_terminal(fn: Function, full_screen: bool = False) -> Callable:
     """Return a function that is called like `fn` and opens a prompt to step through the call.
 
     Parameters
     ----------
     fn : Function
         A compiled function.
+    full_screen : bool
+        Show the nodes, the source and the values on the full screen, instead of a prompt.  This
+        needs the package Textual (extra ``tui``).
 
     Returns
     -------
     callable
         It returns what `fn` returns; None if the run was given up with ``q``.  An error of a
-        node is raised when the prompt is left.
+        node is raised when you leave.
+
+    Raises
+    ------
+    ImportError
+        If `full_screen` is true and Textual is not installed.
 
     Examples
     --------
@@ -425,13 +433,30 @@ def step_in_terminal(fn: Function) -> Callable:
         ! wrote Log.0 = float64 (2,) [  0. -inf]  <<< 1 Inf
         (step) c
     """
+    screen = _screen_class() if full_screen else None
 
     @wraps(fn.__call__)
     def call(*args: Any, **kwargs: Any) -> Any:
-        prompt = StepPrompt(Stepper(fn, args, kwargs))
-        prompt.cmdloop()
-        if prompt.error is not None:
-            raise prompt.error
-        return prompt.stepper.result
+        stepper = Stepper(fn, args, kwargs)
+        if screen is None:
+            session: Any = StepPrompt(stepper)
+            session.cmdloop()
+        else:
+            session = screen(stepper)
+            session.run()
+        if session.error is not None:
+            raise session.error
+        return stepper.result
 
     return call
+
+
+def _screen_class() -> type:
+    try:
+        from theanoguard.monitor.screen import StepScreen
+    except ImportError as error:
+        raise ImportError(
+            f"the full screen needs {error.name}, which is not installed.\n"
+            "Install Textual with: pip install textual, or use the prompt: leave out full_screen."
+        ) from error
+    return StepScreen

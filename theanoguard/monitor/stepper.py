@@ -20,6 +20,7 @@ from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
 from theanoguard._provenance import SourceLine, lookup
+from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
@@ -188,6 +189,26 @@ class Stepper:
             self._collect(node)
             yield step
 
+    def order(self) -> list[Apply]:
+        """Return the nodes in the order in which they run, with those of all branches.
+
+        Returns
+        -------
+        list of Apply
+            A call may leave out branches of an ``ifelse``.
+        """
+        before = get_destroy_dependencies(self.fgraph)
+        todo = [v.owner for v in reversed(self.fgraph.outputs) if v.owner is not None]
+        found: dict[Apply, None] = {}
+        while todo:
+            owners = [v.owner for v in (*todo[-1].inputs, *before[todo[-1]])]
+            wanted = [node for node in owners if node is not None and node not in found]
+            if wanted and todo[-1] not in found:
+                todo.extend(reversed(wanted))
+            else:
+                found[todo.pop()] = None
+        return list(found)
+
     def _run(self, thunk: Callable, node: Apply) -> Any:
         try:
             with unguarded():  # (an inner graph may be compiled at its first call)
@@ -283,14 +304,15 @@ class Stepper:
             The node of that step.  None if it is not kept any more, or if the function has fewer
             steps: the view is then as near to it as it can be, and the call is not completed.
         """
-        while self._number < number and self._advance() is not None:
+        while self.number < number and self._advance() is not None:
             pass
-        while self._number > number and self.back() is not None:
+        while self.number > number and self.back() is not None:
             pass
-        return self.node if self._number == number else None
+        return self.node if self.number == number else None
 
     @property
-    def _number(self) -> int:
+    def number(self):
+        """The number of the step in view, 0 before the first."""
         return self.step.number if self.step else 0
 
     def until(
@@ -509,9 +531,9 @@ class Stepper:
         if step is None:
             return f"before the first of {self._n_nodes} nodes"
         name = self.fn.name or "the function"
-        text = f"step {step.number}, {step.node.op}, of {self._n_nodes} nodes of {name}"
-        source = lookup(self.fgraph, step.node).source
-        return f"{text}\n  {source}" if source else text
+        text = f"step {self.step.number}, {self.node.op}, of {self._n_nodes} nodes of {name}"
+        source = lookup(self.fgraph, self.node).source
+        return f"{text}\n  {source_text(source)}" if source else text
 
     # -- what fits
 

@@ -2,17 +2,7 @@
 
 import os
 
-from theanoguard._provenance.places import printable
-
-MOST = 600
-"""Characters of one text; what is longer, such as a Composite of hundreds of nodes, is cut."""
-
-
-def cut(text, most=MOST):
-    """Return text in one line, without control characters, at most `most` characters long."""
-    text = " ".join(str(text).split())
-    text = text if text.isprintable() else printable(text)
-    return text if len(text) <= most else text[: most - 1] + "…"
+from theanoguard._provenance.places import cut
 
 
 def label(model, variable):

@@ -9,9 +9,8 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from theanoguard._provenance.places import printable
+from theanoguard._provenance.places import cut, printable
 from theanoguard.view.inspecting.facts import (
-    cut,
     events,
     facts,
     label,

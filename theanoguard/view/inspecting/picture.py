@@ -10,9 +10,9 @@ from pathlib import Path
 
 from theanoguard._files import write_atomically
 from theanoguard._provenance import tracker_of
+from theanoguard._provenance.places import cut
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import (
-    cut,
     events,
     facts,
     label,
@@ -165,7 +165,7 @@ class _Graph:
             "type": short_type(variable),
             "bad": key in self.bad,
             "events": [cut(event) for event in dict.fromkeys(marks)],
-            "facts": [[name, text] for name, text in facts(model, variable)],
+            "facts": list(facts(model, variable)),
         }
 
     def box(self, key, css=()):
@@ -328,10 +328,10 @@ class _Graph:
                         key in self.path and reader.key in self.path,
                     )
         self._put_together(before, edges)
-        unread = [v for v in map(self.model.variables.get, self.model.inputs) if self.is_drawn(v)]
         if group is not None and group.above is None:
-            for variable in unread:
-                if not self.clients[variable.key] and (variable.key in self.path or not nodes):
+            for variable in map(self.model.variables.get, self.model.inputs):
+                unread = self.is_drawn(variable) and not self.clients[variable.key]
+                if unread and (variable.key in self.path or not nodes):
                     before[variable.key] = self.box(variable.key)
         boxes = {**before, **boxes, **after}
         outside = [key for key in before if not _put_inside(tree, key, edges)]

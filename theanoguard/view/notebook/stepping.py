@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from theanoguard._provenance import lookup
-from theanoguard._provenance.places import printable
-from theanoguard.monitor.operands import counted, operands, source_around
+from theanoguard._provenance.places import cut, printable, source_text
+from theanoguard.monitor.operands import counted, operands, short, source_around
 from theanoguard.view.inspecting import page
-from theanoguard.view.inspecting.facts import cut
 
 BINS = 30
 CONTEXT = 2
@@ -86,12 +85,8 @@ class StepView:
             From 1.  Steps that the stepper keeps no more cannot be reached.
         """
 
-        if number != self._number:
+        if number != self.stepper.number:
             self._do(lambda: self.stepper.goto(max(number, 1)))
-
-    @property
-    def _number(self):
-        return self.stepper.step.number if self.stepper.step else 0
 
     def _do(self, act):
         self._note = None
@@ -106,12 +101,12 @@ class StepView:
             self._note = "No later step has a bad value. To the end completes the call."
 
     def _show(self):
-        self._last = max(self._last, self._number)
+        self._last = max(self._last, self.stepper.number)
         timeline = self.timeline
         timeline.run, timeline.bad = self._last, list(self.stepper.bad_steps)
         if self.stepper.done:  # nodes of branches that were not taken have not been run
             timeline.max = self._last
-        timeline.value = self._number
+        timeline.value = self.stepper.number
         self.shown.value = f'<div class="tg-step">{"".join(self._html())}</div>'
 
     def _html(self):
@@ -121,8 +116,10 @@ class StepView:
             return
         node = stepper.node
         found = lookup(stepper.fgraph, node)
-        line = f": <code>{_text(found.source)}</code>" if found.source is not None else ""
-        yield f"<p>Step {self._number}, <b>{_text(cut(node.op))}</b>{line}</p>"
+        line = (
+            f": <code>{_text(source_text(found.source))}</code>" if found.source is not None else ""
+        )
+        yield f"<p>Step {self.stepper.number}, <b>{_text(cut(node.op))}</b>{line}</p>"
         if lines := list(self._source()):
             yield f"<pre>{'&#10;'.join(lines)}</pre>"
         yield "<table><tr>"
@@ -174,22 +171,6 @@ def _timeline_class():
 
 def _text(value):
     return html.escape("" if value is None else "\n".join(map(printable, str(value).split("\n"))))
-
-
-def short(value, most=300):
-    """Return the first and last elements of a value as text of at most `most` characters.
-
-    Examples
-    --------
-    >>> short(np.arange(1000))
-    '[  0   1   2 ... 997 998 999]'
-    """
-    if isinstance(value, np.ndarray):
-        shown = np.array2string(value, threshold=20, precision=5)
-    else:
-        with np.printoptions(threshold=20, precision=5):
-            shown = str(value)
-    return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
 def histogram(value):
