@@ -30,12 +30,14 @@ def is_ours(value):
 
 
 def summary(name):
-    """Return the first sentence of what a public name's docstring says."""
+    """Return the first paragraph of a public name's docstring."""
     value = getattr(theanoguard, name)
     is_object = not (inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value))
     if is_object:
         return f"A ``{type(value).__name__}``, ready to use."
-    return inspect.getdoc(value).split("\n\n")[0].replace("\n", " ")
+    text = inspect.getdoc(value)
+    # (PyTensor's docstrings have no first paragraph of their own)
+    return (text.split("\n\n")[0] if is_ours(value) else text.split("\n")[0]).replace("\n", " ")
 
 
 def entry(name):
@@ -114,11 +116,11 @@ class Faults(FromCode):
         lines = []
         for prefix, group in GROUPS.items():
             rows = (
-                (f":doc:`errors/{fault.code}`", f"``{fault.key}``: {fault.title}")
+                (f":doc:`errors/{fault.code}`", f"``{fault.key}``")
                 for fault in faults().values()
                 if fault.code.startswith(prefix)
             )
-            lines += [f".. rubric:: {group}", "", *list_table(("code", "fault"), *rows)]
+            lines += [f".. rubric:: {group}", "", *list_table(("code", "name"), *rows)]
         return lines
 
 

@@ -2,7 +2,7 @@
 
 Four chains of a random walk run on the workers of a Dask cluster, with the guard on, and write one
 log.  The error of a chain arrives at the client whole, with its explanation; the report names its
-worker and task.  Needs ``pip install "theanoguard[dask]"``.
+worker and task.  Needs Dask: ``pip install distributed``.
 """
 
 import tempfile

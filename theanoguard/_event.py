@@ -42,7 +42,7 @@ MOST_CHARACTERS = 60
 
 @dataclass(frozen=True, eq=False, repr=False)  # a NaN is not equal to itself
 class GuardEvent:
-    """The record of one trip of the guard.
+    """A bad value that the guard has found.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ except ImportError as error:
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.splitlines() == [
         "backend='pytorch' needs PyTorch, which is not installed.",
-        "Install it with: pip install 'theanoguard[pytorch]'",
+        "Install it with: pip install torch",
     ]
 
 

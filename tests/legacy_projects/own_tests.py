@@ -28,7 +28,7 @@ class Project:
     Parameters
     ----------
     version : str
-        The release on PyPI.
+        The release that is tested.
     tests : tuple of str
         Files and directories of tests.
     left_out : dict

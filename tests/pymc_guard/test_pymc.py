@@ -23,7 +23,7 @@ if HAS_PYMC:
 
 @pytest.mark.skipif(HAS_PYMC, reason="PyMC is installed")
 def test_without_pymc_the_error_says_how_to_get_it():
-    with pytest.raises(ImportError, match=r"not installed\.\npip install \"theanoguard\[pymc\]\""):
+    with pytest.raises(ImportError, match=r"not installed\.\nInstall it with: pip"):
         theanoguard.pymc.explain(None)
 
 

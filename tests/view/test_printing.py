@@ -138,7 +138,7 @@ def test_source_and_rewrites(trained):
     assert "from Dot by local_dot_to_dot22" in dot
     inner = text[text.index("Inner graphs:") :]
     assert "test_printing.py" in inner
-    assert "(gradient of cost through" in text
+    assert ": gradient of cost through" in text
 
 
 def test_values_times_and_events():

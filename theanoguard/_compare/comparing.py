@@ -26,7 +26,7 @@ ALIASES = {"c": "CVM"}
 
 # What must be installed for a mode, and what to say without it.
 PACKAGES = {
-    "jax": ("jax", 'pip install "theanoguard[jax]"'),
+    "jax": ("jax", "pip install jax"),
     "numba": ("numba", "pip install numba"),
     "pytorch": ("torch", "pip install torch"),
     "mlx": ("mlx", "pip install mlx"),

@@ -1,4 +1,4 @@
-"""From a trip to an explanation."""
+"""Explain a bad value: where it came from, and what to do."""
 
 import lazy_loader
 

@@ -73,7 +73,7 @@ class GuardSummary:
         # The figures of the calls are there together or not at all.
         if self.scans is not None and self.bytes_read is not None and self.seconds is not None:
             lines += [
-                f"in a call, over {self.calls}: {self.scans:.4g} arrays read "
+                f"per call, mean of {self.calls}: {self.scans:.4g} arrays read "
                 f"({_size(self.bytes_read)})",
                 f"expected to take {1e6 * self.seconds:.3g} µs of each call on this machine",
             ]

@@ -508,7 +508,8 @@ class DetectNan:
         lines = [x if len(x) <= MOST_COLUMNS else f"{x[: MOST_COLUMNS - 3]}..." for x in lines]
         if len(lines) > MOST_LINES:
             left_out = len(lines) - MOST_LINES
-            lines[MOST_LINES:] = [f"... {left_out} more lines; debugprint(f) prints the graph"]
+            more = f"{left_out} more line{'s' if left_out > 1 else ''}"
+            lines[MOST_LINES:] = [f"... {more}; debugprint(f) prints the graph"]
         return lines
 
     @staticmethod

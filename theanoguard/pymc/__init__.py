@@ -1,6 +1,6 @@
 """PyMC: a guard for its samplers, and explanations of a model's log-density.
 
-PyMC is an extra: ``pip install "theanoguard[pymc]"``.  Importing this package does not import it.
+PyMC is optional (extra ``pymc``).  Importing this package does not import it.
 """
 
 from theanoguard.pymc.divergences import DivergenceGroup, Divergences, explain_divergences

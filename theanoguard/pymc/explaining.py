@@ -109,7 +109,8 @@ def _pymc():
         import pymc
     except ImportError as error:
         raise ImportError(
-            'theanoguard.pymc needs PyMC, which is not installed.\npip install "theanoguard[pymc]"'
+            "theanoguard.pymc needs PyMC, which is not installed.\n"
+            'Install it with: pip install "pymc>=6"'
         ) from error
     return pymc
 

@@ -454,7 +454,7 @@ class Watch:
         except ImportError as error:
             raise ImportError(
                 "Watch.plot needs matplotlib, which is not installed.\n"
-                "Install it with: pip install theanoguard[plot]"
+                "Install it with: pip install matplotlib"
             ) from error
         figure = ShownFigure(layout="constrained")
         axes = figure.add_subplot(xlabel="step", ylabel=f"{value} of the {kind}")

@@ -238,10 +238,11 @@ class _Columns:
             yield f"<<< {event}"
         provenance = shown.provenance
         if self.source and provenance is not None and provenance.source is not None:
-            line = _source_text(provenance.source)
+            if provenance.backward is None:
+                line = _source_text(provenance.source)
+            else:  # (all that `grad` made comes from its line; the forward operation differs)
+                line = f"{_short_place(provenance.source)}: {_backward_text(provenance.backward)}"
             yield line if provenance.own_source else f"near {line}"
-            if provenance.backward is not None:
-                yield _backward_text(provenance.backward)
         if self.rewrites and provenance is not None and provenance.history:
             yield "from " + ", ".join(f"{s.op} by {s.reason}" for s in provenance.history)
         if self.clients and len(reads) > 1:
@@ -258,7 +259,7 @@ def _backward_text(backward):
         text += f" through {_cut(backward.forward)}"
     if backward.forward_source is not None:
         text += f" at {_short_place(backward.forward_source)}"
-    return f"({text})"
+    return text
 
 
 # --------------------------------------------------------------------------------------

@@ -382,7 +382,7 @@ class GuardedLinker:
                 backend = name.lower()
                 raise ImportError(
                     f"backend={backend!r} needs {name}, which is not installed.\n"
-                    f"Install it with: pip install 'theanoguard[{backend}]'"
+                    f"Install it with: pip install {module}"
                 )
         super().__init__(allow_gc=allow_gc)
         self.policy = policy

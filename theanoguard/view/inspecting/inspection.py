@@ -15,7 +15,7 @@ TRACEBACK = 15_000
 
 
 def inspect_graph(thing, *, values=None, events=None, times=None):
-    """Look into a graph, or into a trip of the guard.
+    """Look into a graph, or into an error of the guard.
 
     Parameters
     ----------

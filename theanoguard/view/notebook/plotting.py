@@ -145,7 +145,7 @@ class WatchPlot:
         except ImportError as error:
             raise ImportError(
                 "the live plot needs ipywidgets, which is not installed.\n"
-                'Install it with: pip install "theanoguard[notebook]", or display the watch itself.'
+                "Install it with: pip install ipywidgets, or display the watch itself."
             ) from error
         self.shown = ipywidgets.HTML(plot_html(watch))
         self._ended = threading.Event()

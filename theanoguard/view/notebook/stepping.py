@@ -46,8 +46,8 @@ class StepView:
         except ImportError as error:
             raise ImportError(
                 f"the stepper's widget needs {error.name}, which is not installed.\n"
-                'Install it with: pip install "theanoguard[notebook]", or use '
-                "theanoguard.step_through."
+                "Install it with: pip install ipywidgets anywidget, "
+                "or use theanoguard.step_through."
             ) from error
         self.stepper = stepper
         self.error = None
@@ -107,7 +107,9 @@ class StepView:
         if self.stepper.done:  # nodes of branches that were not taken have not been run
             timeline.max = self._last
         timeline.value = self.stepper.number
-        self.shown.value = f'<div class="tg-step">{"".join(self._html())}</div>'
+        # (it may be wider than the cell, and is then scrolled by the keyboard as well)
+        shown = "".join(self._html())
+        self.shown.value = f'<div class="tg-step" tabindex="0" role="group">{shown}</div>'
 
     def _html(self):
         stepper = self.stepper
@@ -122,8 +124,8 @@ class StepView:
         yield f"<p>Step {self.stepper.number}, <b>{_text(cut(node.op))}</b>{line}</p>"
         if lines := list(self._source()):
             yield f"<pre>{'&#10;'.join(lines)}</pre>"
-        yield "<table><tr>"
-        for title in ("", "Name", "Type", "Range", "NaN and Inf", "Values", "Histogram"):
+        yield "<table><tr><td></td>"
+        for title in ("Name", "Type", "Range", "NaN and Inf", "Values", "Histogram"):
             yield f"<th>{title}</th>"
         yield "</tr>"
         for operand in operands(stepper):
