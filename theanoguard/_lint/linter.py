@@ -2,6 +2,7 @@
 
 import linecache
 import re
+import textwrap
 from dataclasses import dataclass, replace
 
 from pytensor.compile.sharedvalue import SharedVariable
@@ -57,7 +58,15 @@ class Finding:
             where = place_text(line)
             below = source_lines(line, text_width())[1:] or [f"  {line.text}"] * bool(line.text)
             text = "".join(f"\n  {shown}" for shown in below)
-        return f"{where}: {self.rule}: {self.why}{text}\n    write: {self.write}"
+        advice = textwrap.fill(
+            f"write: {self.write}",
+            text_width(),
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 6,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        return f"{where}: {self.rule}: {self.why}{text}\n{advice}"
 
 
 def lint(

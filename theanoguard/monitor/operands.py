@@ -6,6 +6,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._provenance import lookup
 from theanoguard.monitor.stepper import Stepper, is_bad, name_of

@@ -311,7 +311,7 @@ class Stepper:
         return self.node if self.number == number else None
 
     @property
-    def number(self):
+    def number(self) -> int:
         """The number of the step in view, 0 before the first."""
         return self.step.number if self.step else 0
 
@@ -531,8 +531,8 @@ class Stepper:
         if step is None:
             return f"before the first of {self._n_nodes} nodes"
         name = self.fn.name or "the function"
-        text = f"step {self.step.number}, {self.node.op}, of {self._n_nodes} nodes of {name}"
-        source = lookup(self.fgraph, self.node).source
+        text = f"step {step.number}, {step.node.op}, of {self._n_nodes} nodes of {name}"
+        source = lookup(self.fgraph, step.node).source
         return f"{text}\n  {source_text(source)}" if source else text
 
     # -- what fits
