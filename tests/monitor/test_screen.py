@@ -1,6 +1,7 @@
 """The full-screen stepper as a person uses it, by Textual's pilot."""
 
 import asyncio
+import io
 import re
 from pathlib import Path
 
@@ -152,6 +153,12 @@ def test_names_are_only_text(size):
 
     x = pt.dvector("[red]x[/nothing]")
     seen(Stepper(pytensor.function([x], pt.exp(x), mode="CVM"), ([1.0],)), session, size)
+
+
+def test_without_a_terminal_it_says_so(train, monkeypatch):
+    monkeypatch.setattr("sys.__stdin__", io.StringIO())
+    with pytest.raises(RuntimeError, match="needs a terminal"):
+        step_in_terminal(train, full_screen=True)([1.0, 2.0])
 
 
 def test_it_is_opened_like_the_prompt(train, monkeypatch):

@@ -6,6 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import get_mode
+from pytensor.ifelse import ifelse
 
 import theanoguard
 from theanoguard._pytensor import IfElse
@@ -274,3 +275,14 @@ def test_a_guard_on_everything_does_not_guard_the_stepping():
         stepper = Stepper(f, ([1.0, -1.0],))
         assert np.isnan(stepper.run())
     assert stepper.bad_steps
+
+
+@pytest.mark.parametrize("condition", [0, 1])
+def test_the_order_is_known_before_the_run(condition):
+    x, c = pt.dvector("x"), pt.iscalar("c")
+    out = ifelse(c, pt.exp(x).sum(), pt.log(x).prod()) * 2 + pt.cumsum(x)
+    stepper = Stepper(pytensor.function([x, c], out, mode="CVM"), ([1.0, 2.0], condition))
+    order = stepper.order()
+    ran = list(stepper)
+    assert len(ran) == len(order) - 1  # (one branch is left out)
+    assert ran == [node for node in order if node in ran]

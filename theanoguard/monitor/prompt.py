@@ -417,6 +417,8 @@ def step_in_terminal(fn: Function, full_screen: bool = False) -> Callable:
     ------
     ImportError
         If `full_screen` is true and Textual is not installed.
+    RuntimeError
+        When called with `full_screen` and without a terminal.
 
     Examples
     --------
@@ -456,7 +458,7 @@ def _screen_class() -> type:
         from theanoguard.monitor.screen import StepScreen
     except ImportError as error:
         raise ImportError(
-            f"the full screen needs {error.name}, which is not installed.\n"
-            "Install Textual with: pip install textual, or use the prompt: leave out full_screen."
+            "the full screen needs Textual, which is not installed.\n"
+            "Install it with: pip install textual, or leave out full_screen to use the prompt."
         ) from error
     return StepScreen

@@ -1,6 +1,7 @@
 """The Stepper as a full screen of the terminal: graph, source and values (extra ``tui``)."""
 
 import asyncio
+import sys
 from typing import ClassVar
 
 from rich.text import Text
@@ -58,6 +59,15 @@ class StepScreen(App):
         self.row = {node: row for row, node in enumerate(self.order)}
         self.title = stepper.fn.name or "the function"
         self.sub_title = f"{len(self.order)} nodes"
+
+    def run(self, **settings):
+        """Show the screen until the user leaves."""
+        if not (sys.__stdin__ and sys.__stdin__.isatty()):
+            raise RuntimeError(
+                "the full screen needs a terminal, and the standard input is none.\n"
+                "Leave out full_screen, or use theanoguard.step_through in a program."
+            )
+        return super().run(**settings)
 
     def compose(self):
         """Return the parts of the screen."""
