@@ -112,6 +112,37 @@ EXPRESSIONS = """
     m.flatten()
     m.flatten(2)
     m.ravel()
+    v.flatten()
+    v.ravel()
+    r.flatten(2)
+    t.flatten(3)
+    T.squeeze(v)
+    T.squeeze(r)
+    T.roll(v, 1)
+    v.T
+    v.dimshuffle(0)
+    m.reshape((2, 3)).reshape((3, 2))
+    T.concatenate([m])
+    T.zeros_like(v)
+    v.copy()
+    T.cast(v, v.dtype)
+    v.astype('float64')
+    v[:]
+    v.repeat(1)
+    T.shape_padleft(v)
+    T.shape_padright(v, 2)
+    T.tensor_copy(m)
+    T.as_tensor_variable(m)
+    T.join(0, v, v)
+    T.max(s)
+    T.max(t, axis=(0, 2))
+    T.min(m)
+    T.max(m, axis=0, keepdims=True)
+    m.max()
+    m.mean(axis=0)
+    m.var()
+    theano.scan(lambda x, a: a + x, v, outputs_info=s)[0]
+    theano.scan(lambda x: (x, theano.scan_module.until(x > 1)), v)[0]
     t.flatten(2)
     m.reshape((3, 2))
     m.reshape((-1, i))
@@ -223,6 +254,14 @@ def namespace():
         "w": theano.shared(np.ones((3, 2)), "w"),
         "b": theano.shared(np.ones(2), "b"),
     }
+
+
+def operations(expression, names):
+    """Return the operations of an expression in the order of ``io_toposort``."""
+    from theano.gof import graph
+
+    made = eval(expression, names)
+    return [node.op for node in graph.io_toposort(graph.inputs([made]), [made])]
 
 
 def describe(expression, names):

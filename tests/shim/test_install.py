@@ -228,6 +228,15 @@ def test_attribute_that_is_missing(shim):
     assert not hasattr(shim.sandbox.cuda, "mem_info")
 
 
+def test_import_again(shim, monkeypatch):
+    """Old tests remove ``theano`` from `sys.modules`, to see who imports it."""
+    monkeypatch.delitem(sys.modules, "theano")
+    again = importlib.import_module("theano")
+    assert again is not shim
+    x = again.tensor.vector("x")
+    assert again.function([x], again.tensor.sum(x), mode="FAST_COMPILE")([1.0, 2.0]) == 3
+
+
 def test_module_that_went_before_1_0_5(shim):
     with pytest.raises(ModuleNotFoundError, match="Use the package six"):
         importlib.import_module("theano.compat.six")

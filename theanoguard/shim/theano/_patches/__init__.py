@@ -71,6 +71,7 @@ def called_by_pytensor():
 
 
 _applied = ExitStack()
+_done = []
 
 
 def at_undo(function, *arguments):
@@ -79,7 +80,11 @@ def at_undo(function, *arguments):
 
 
 def apply():
-    """Apply every patch."""
+    """Apply every patch, once: old tests import ``theano`` again."""
+    if _done:
+        return
+    _done.append(None)
+    at_undo(_done.clear)
     for module in pkgutil.iter_modules(__path__):
         for patch in importlib.import_module(f"{__name__}.{module.name}").PATCHES:
             at_undo(patch.apply())

@@ -3,10 +3,12 @@
 Old code compares these texts, as in ``str(node.op) == "dot"``.
 """
 
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocDiag, ExtractDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg import Cholesky, Solve
 from pytensor.tensor.math import All, Any, Argmax, Dot, Max, Prod, Sum
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.subtensor import (
@@ -65,6 +67,43 @@ def increment_text(op):
     return f"IncSubtensor{{{place}{kind};{indices(op)}}}"
 
 
+def extremum_text(op):
+    """Return the text of Theano's operation for the maximum and its place."""
+    return f"MaxAndArgmax{{axis={op.axis}}}"
+
+
+def named_output(make_node, name):
+    """Let `make_node` give its output the name that it has in Theano."""
+
+    def make_named_node(self, x):
+        node = make_node(self, x)
+        node.outputs[0].name = name
+        return node
+
+    return make_named_node
+
+
+def scan_text(op):
+    """Return the kind of a loop, the outputs that it overwrites if there are any, and its name."""
+    kind = "do_while" if op.info.as_while else "for"
+    overwritten = sorted(op.destroy_map)
+    if not overwritten:
+        return f"{kind}{{cpu,{op.name}}}"
+    traced = op.info.n_mit_mot + op.info.n_mit_sot + op.info.n_sit_sot
+    if overwritten == [*range(traced)]:
+        return f"{kind}all_inplace,cpu,{op.name}}}"
+    return f"{kind}{{inplace{{{''.join(f'{i},' for i in overwritten)}}},cpu,{op.name}}}"
+
+
+def solve_text(op):
+    """Return the text of a solution, for which Theano has four words."""
+    structure = "symmetric" if op.assume_a == "sym" else "general"
+    return (
+        f"Solve{{A_structure={structure!r}, lower={op.lower}, overwrite_A={op.overwrite_a}, "
+        f"overwrite_b={op.overwrite_b}}}"
+    )
+
+
 def dimshuffle_text(op):
     return f"InplaceDimShuffle{{{','.join(map(str, op.new_order))}}}"
 
@@ -89,8 +128,11 @@ TEXTS = {
     AllocDiag: lambda op: f"AllocDiag{{offset={op.offset}, axis1={op.axis1}, axis2={op.axis2}}}",
     Any: lambda op: f"Any{along(op)}",
     ArgSortOp: lambda op: f"ArgSortOp{{{op.kind}, None}}",
-    Argmax: lambda op: f"MaxAndArgmax{{axis={op.axis}}}",
+    Argmax: extremum_text,
     Blockwise: blockwise_text,
+    Cholesky: lambda op: (
+        f"Cholesky{{lower={op.lower}, destructive={op.overwrite_a}, on_error='raise'}}"
+    ),
     CumOp: lambda op: f"CumOp{{{op.axis}, {op.mode}}}",
     DimShuffle: dimshuffle_text,
     Dot: lambda op: "dot",
@@ -99,12 +141,18 @@ TEXTS = {
     ),
     IncSubtensor: increment_text,
     Join: lambda op: "Join",
-    Max: lambda op: f"MaxAndArgmax{{axis={op.axis}}}",
+    Max: extremum_text,
     Prod: lambda op: f"Prod{{axis={op.axis}, dtype={op.dtype!r}, acc_dtype={op.acc_dtype!r}}}",
+    Scan: scan_text,
+    Solve: solve_text,
     SortOp: lambda op: f"SortOp{{{op.kind}, None}}",
     Split: lambda op: f"Split{{{op.len_splits}}}",
     Subtensor: lambda op: f"Subtensor{{{indices(op)}}}",
     Sum: sum_text,
 }
 
-PATCHES = [Patch(op, "__str__", text) for op, text in TEXTS.items()]
+PATCHES = [
+    *(Patch(op, "__str__", text) for op, text in TEXTS.items()),
+    Patch(Max, "make_node", named_output(Max.make_node, "max")),
+    Patch(Argmax, "make_node", named_output(Argmax.make_node, "argmax")),
+]

@@ -1,11 +1,12 @@
 """Give tensor variables Theano's truth value and arguments of methods."""
 
 import numpy as np
+import pytensor.tensor.math as pt_math
 from pytensor.scalar.basic import GE, GT, LE, LT
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
 
-from ..tensor import basic, nlinalg
+from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
 from . import Patch, called_by_pytensor
 
@@ -29,9 +30,12 @@ def dimshuffle(self, *pattern):
     if len(pattern) == 1 and isinstance(pattern[0], list | tuple | np.ndarray):
         pattern = pattern[0]
     # PyTensor's rewrites also drop dimensions that they know to have the length 1 at run time.
-    if not called_by_pytensor():
-        check_dropped(self.type.broadcastable, pattern)
-    return _dimshuffle(self, *pattern)
+    if called_by_pytensor():
+        return _dimshuffle(self, *pattern)
+    check_dropped(self.type.broadcastable, pattern)
+    result = _dimshuffle(self, *pattern)
+    # In Theano this is a node even if nothing changes: old code gives the result another name.
+    return DimShuffle(self.type.broadcastable, pattern)(self) if result is self else result
 
 
 def reshape(self, shape, ndim=None):
@@ -63,6 +67,27 @@ def argmax(self, axis=None, keepdims=False):
 def argmin(self, axis=None, keepdims=False):
     """Return the index of the minimum over `axis`; ``axis=()`` is every axis."""
     return basic.argmin(self, axis, keepdims)
+
+
+_flatten, _ravel = _tensor_py_operators.flatten, _tensor_py_operators.ravel
+
+
+def flatten(self, ndim=1):
+    """Keep the first ``ndim - 1`` dimensions and join the others."""
+    return (_flatten if called_by_pytensor() else basic.flatten)(self, ndim)
+
+
+def ravel(self):
+    """Join all dimensions."""
+    return _ravel(self) if called_by_pytensor() else basic.flatten(self)
+
+
+_squeeze = _tensor_py_operators.squeeze
+
+
+def squeeze(self, axis=None):
+    """Drop these broadcastable dimensions, or all."""
+    return (_squeeze if called_by_pytensor() else extra_ops.squeeze)(self, axis=axis)
 
 
 _dense_dot = _tensor_py_operators.__dot__
@@ -97,6 +122,7 @@ def init_variable(self, type, owner=None, index=None, name=None):
 
 
 PATCHES = [
+    Patch(pt_math, "mean", basic.mean),
     Patch(_tensor_py_operators, "__bool__", _bool),
     Patch(_tensor_py_operators, "__nonzero__", _bool),
     Patch(_tensor_py_operators, "dimshuffle", dimshuffle),
@@ -105,6 +131,9 @@ PATCHES = [
     Patch(_tensor_py_operators, "min", minimum),
     Patch(_tensor_py_operators, "argmax", argmax),
     Patch(_tensor_py_operators, "argmin", argmin),
+    Patch(_tensor_py_operators, "flatten", flatten),
+    Patch(_tensor_py_operators, "ravel", ravel),
+    Patch(_tensor_py_operators, "squeeze", squeeze),
     Patch(_tensor_py_operators, "dot", dot),
     Patch(_tensor_py_operators, "__dot__", dot),
     Patch(_tensor_py_operators, "choose", choose),

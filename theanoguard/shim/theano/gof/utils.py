@@ -9,6 +9,8 @@ from pathlib import Path
 from pytensor.graph.utils import MetaObject, Scratchpad
 from pytensor.utils import hash_from_code
 
+from .._standin import StandIn
+
 object2 = MetaObject
 scratchpad = Scratchpad
 
@@ -26,7 +28,8 @@ class StandsFor(type(MetaObject)):
         # bases those of every class that it stands for.
         if other is None or sys._getframe(1).f_globals["__name__"] == "abc":
             return super().__subclasscheck__(subclass)
-        return issubclass(subclass, other)
+        meant = subclass.stands_for if isinstance(subclass, StandIn) else subclass
+        return all(issubclass(c, other) for c in (meant if isinstance(meant, tuple) else (meant,)))
 
 
 def hashtype(self):

@@ -122,7 +122,13 @@ def check_and_normalize_axes(x, axis):
 
 def _reduced_axes(x, axis):
     """Return the axes for PyTensor; no axes are all axes in Theano's searches for an extremum."""
-    return tuple(check_and_normalize_axes(x, axis)) or None
+    return tuple(check_and_normalize_axes(x, axis)) or (*range(as_tensor_variable(x).ndim),)
+
+
+def _searched_axes(x, axis):
+    """Return the axes for PyTensor's `Argmax`, whose C code knows one axis, or None for all."""
+    axes = _reduced_axes(x, axis)
+    return axes if len(axes) == 1 or len(axes) < as_tensor_variable(x).ndim else None
 
 
 def max_and_argmax(a, axis=None, keepdims=False):
@@ -137,7 +143,7 @@ def max(x, axis=None, keepdims=False):
 
 def argmax(x, axis=None, keepdims=False):
     """Return where the maximum over `axis` is; ``axis=()`` is every axis."""
-    return pt_math.argmax(x, _reduced_axes(x, axis), keepdims)
+    return pt_math.argmax(x, _searched_axes(x, axis), keepdims)
 
 
 def min(x, axis=None, keepdims=False):
@@ -147,11 +153,15 @@ def min(x, axis=None, keepdims=False):
 
 def argmin(x, axis=None, keepdims=False):
     """Return where the minimum over `axis` is; ``axis=()`` is every axis."""
-    return pt_math.argmin(x, _reduced_axes(x, axis), keepdims)
+    return pt_math.argmin(x, _searched_axes(x, axis), keepdims)
 
 
 def mean(input, axis=None, dtype=None, op=False, keepdims=False, acc_dtype=None):
-    """Return the mean over `axis`; `op` asks for a reduction to float64 by one Op."""
+    """Return the mean over `axis`; `op` asks for a reduction to float64 by one Op.
+
+    As in Theano, the sum is divided by one length after the other.
+    """
+    input = as_tensor_variable(input)
     if op:
         if dtype not in (None, "float64") or acc_dtype not in (None, "float64"):
             raise NotImplementedError(
@@ -159,7 +169,21 @@ def mean(input, axis=None, dtype=None, op=False, keepdims=False, acc_dtype=None)
                 "float64. If you want to specify dtype, call tensor.mean(..., op=False)."
             )
         dtype = acc_dtype = "float64"
-    return pt_math.mean(input, axis, dtype, keepdims, acc_dtype)
+    is_half = input.dtype == "float16" if dtype is None else dtype == "float16"
+    sum_dtype = "float32" if is_half and dtype is None else dtype
+    result = pt_math.sum(input, axis, sum_dtype, keepdims, acc_dtype)
+    small = result.dtype in ("float16", "float32", "complex64")
+    lengths = pt_basic.cast(input.shape, "float32" if small else "float64")
+    axes = range(input.ndim) if axis is None else [int(a) for a in np.atleast_1d(axis)]
+    for a in axes:
+        result = true_div(result, lengths[a])
+    # No axis was divided by: the sum of integers is still one.
+    if result.dtype != lengths.dtype and result.dtype in discrete_dtypes:
+        result = pt_basic.cast(result, lengths.dtype)
+    if is_half:
+        result = pt_basic.cast(result, "float16")
+    result.name = "mean"
+    return result
 
 
 def stack(*tensors, **kwargs):
@@ -253,8 +277,15 @@ def flatten(x, ndim=None, outdim=None):
     """Keep the first ``ndim - 1`` dimensions and join the others; `outdim` is the older name."""
     if ndim is not None and outdim is not None:
         raise ValueError("You should only specify ndim")
-    ndim = ndim if ndim is not None else outdim
-    return pt_basic.flatten(x, 1 if ndim is None else ndim)
+    ndim = ndim if ndim is not None else 1 if outdim is None else outdim
+    x = as_tensor_variable(x)
+    if ndim < 1 or ndim > builtins.max(1, x.ndim):
+        raise ValueError(f"ndim {ndim} out of bound [1, {x.ndim + 1})")
+    # PyTensor returns `x` itself where nothing changes, and a new name would be the name of `x`.
+    flat = reshape(x, (*(x.shape[: ndim - 1] if ndim > 1 else ()), -1))
+    kept, joined = x.broadcastable[: ndim - 1], x.broadcastable[ndim - 1 :]
+    pattern = (*kept, builtins.all(joined))
+    return addbroadcast(flat, *(i for i, b in enumerate(pattern) if b))
 
 
 def is_flat(var, ndim=None, outdim=None):

@@ -3,9 +3,19 @@
 from functools import partial
 
 from pytensor.tensor.extra_ops import cumprod, cumsum, diff, repeat
+from pytensor.tensor.extra_ops import squeeze as pt_squeeze
 from pytensor.tensor.extra_ops import unravel_index as pt_unravel_index
 
 from .basic import as_tensor_variable, get_vector_length, stack
+from .elemwise import DimShuffle
+
+
+def squeeze(x, axis=None):
+    """Drop the broadcastable dimensions, or those in `axis`."""
+    if axis is not None:
+        return pt_squeeze(x, axis)
+    x = as_tensor_variable(x)
+    return DimShuffle(x.broadcastable, [i for i, b in enumerate(x.broadcastable) if not b])(x)
 
 
 def unravel_index(indices, dims, order="C", ndim=None):

@@ -31,6 +31,26 @@ class AllocDiag(metaclass=StandIn):
 alloc_diag = AllocDiag()
 
 
+class MatrixInverse(metaclass=StandIn):
+    """``MatrixInverse()(x)`` is the inverse of `x`."""
+
+    stands_for = pt_linalg.MatrixInverse
+
+    def __call__(self, x):
+        """Return the inverse."""
+        return pt_linalg.inv(x)
+
+
+class Det(metaclass=StandIn):
+    """``Det()(x)`` is the determinant of `x`."""
+
+    stands_for = pt_linalg.Det
+
+    def __call__(self, x):
+        """Return the determinant."""
+        return pt_linalg.det(x)
+
+
 class MatrixPinv(metaclass=StandIn):
     """``MatrixPinv()(x)`` is the pseudo-inverse of `x`."""
 
