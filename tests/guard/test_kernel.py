@@ -28,6 +28,7 @@ def make_kernel(policy):
         is_bad=policy.is_bad,
         save=None,
         verdict=None,
+        enter=None,
     )
 
 

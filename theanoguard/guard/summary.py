@@ -159,6 +159,7 @@ def speed() -> tuple[float, float]:
         is_bad=None,
         save=None,
         verdict=None,
+        enter=None,
     )
     small, large = np.ones(4), np.ones(32_768)
     per_check = min(guard.clock(small, 2000) for _ in range(5))

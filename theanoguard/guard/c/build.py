@@ -21,7 +21,7 @@ logger = logging.getLogger("theanoguard")
 MODULE = "theanoguard_kernel"
 
 
-FILES = ("scan.c", "flags.c", "undo.c", "kernel.c")
+FILES = ("scan.c", "flags.c", "undo.c", "blocks.c", "kernel.c")
 
 
 def source():

@@ -19,7 +19,8 @@ enum {
   KEEP = 64,   /* the flags that stand after it are taken in: Python code may run before the next */
   PART = 128,  /* of what it overwrites, scan these elements when it has run */
   PART_BEFORE = 256, /* ... and before it runs */
-  N_MODES = 512
+  IN_BLOCKS = 512,   /* run it on blocks of rows, and scan these */
+  N_MODES = 1024
 };
 
 enum { BAD = 1, EMPTY = 2 }; /* what a node has been suspected of */
@@ -37,6 +38,8 @@ typedef struct {
   int trusted;     /* read again only when it holds another array, or once in RESCAN calls */
   int age;         /* calls since it was read */
   PyObject *array; /* a weak reference to what was read */
+  struct Node *reader; /* the node that reads it first, in blocks; or NULL */
+  int waits;           /* for the reader, in this call */
 } Input;
 
 enum { RESCAN = 16 };
@@ -53,9 +56,9 @@ typedef struct {
   PyObject **before;  /* what was in it when the call began */
   UndoLog undo;
   struct Chunk *chunk;               /* which the next node is taken from */
-  unsigned long long scans, bytes;   /* counters */
+  unsigned long long scans, bytes, blocks; /* counters; blocks: nodes that ran in them */
   unsigned long long memory;         /* bytes allocated here */
-  PyObject *is_bad, *save, *verdict; /* callables */
+  PyObject *is_bad, *save, *verdict, *enter; /* callables */
 } Guard;
 
 typedef struct Node {
@@ -73,6 +76,7 @@ typedef struct Node {
   PyObject **buffers;     /* where the copies of these are kept */
   int *partly;            /* whether Python saves it, since it is overwritten in part */
   PyObject **overwritten; /* storage of the inputs that it overwrites, whatever they are */
+  Blocks *blocks;         /* how it runs in blocks, or NULL */
   struct Chunk *chunk;    /* where it lies */
 } Node;
 
@@ -109,10 +113,6 @@ static Node *new_node(Guard *g) {
   n->chunk = chunk;
   chunk->live++;
   return n;
-}
-
-static inline PyObject *cell_value(PyObject *cell) {
-  return PyList_GET_SIZE(cell) > 0 ? PyList_GET_ITEM(cell, 0) : NULL;
 }
 
 /* 1 if the value is bad, 0 if not, -1 with a Python exception. */
@@ -252,6 +252,51 @@ static int check_outputs(Node *n) {
   return 0;
 }
 
+/* Scan what has waited for a node; for NULL, for any.  -1 with a Python exception. */
+static int scan_waiting(Guard *g, const Node *reader) {
+  int found = 0;
+  for (int i = 0; i < g->n_inputs; i++) {
+    Input *c = &g->inputs[i];
+    if (!c->waits || (reader != NULL && c->reader != reader)) continue;
+    c->waits = 0;
+    const int bad = scan_value(g, cell_value(c->cell));
+    if (bad < 0) return -1;
+    found |= bad;
+  }
+  return found;
+}
+
+/* Something that enters is bad: may the call go on?  -1 with the exception where PyTensor reads it. */
+static int enter_late(Node *n) {
+  PyObject *r = PyObject_CallNoArgs(n->guard->enter);
+  if (r == NULL) return pending_error(n);
+  Py_DECREF(r);
+  clear_flags();
+  return 0;
+}
+
+/* Run a node in blocks; -1 if it fails, 1 if it has to run as always. */
+static int run_cut(Node *n) {
+  Guard *g = n->guard;
+  const BlocksResult r = run_in_blocks(n->blocks, n->run, n->context, &g->limits);
+  if (!r.cut) {
+    const int bad = scan_waiting(g, n);
+    if (bad < 0 || (bad && enter_late(n))) return bad < 0 ? pending_error(n) : -1;
+    return 1;
+  }
+  for (int i = 0; i < g->n_inputs && !r.failed; i++)
+    if (g->inputs[i].reader == n) g->inputs[i].waits = 0;
+  g->blocks++;
+  g->scans += r.scans;
+  g->bytes += r.bytes;
+  if (n->mode & KEEP) g->state->raised |= read_flags();
+  if (r.bad_out) {
+    n->fired |= BAD;
+    g->state->suspect = 1;
+  }
+  return r.failed || (r.bad_in && enter_late(n)) ? -1 : 0;
+}
+
 static int run_watched(Node *n) {
   Guard *g = n->guard;
   State *state = g->state;
@@ -264,6 +309,10 @@ static int run_watched(Node *n) {
     if (state->looking) clear_flags(); /* (of a signal handler) */
   }
   if (!state->looking) return run_unguarded(n);
+  if (mode & IN_BLOCKS) {
+    const int done = run_cut(n);
+    if (done <= 0) return done;
+  }
   if (mode & (BRACKET | SAVE | PYTHON)) state->raised |= read_flags();
   if ((mode & SAVE) && save_all(n)) return pending_error(n);
   if ((mode & PART_BEFORE) && check_part(n, saved, 0)) return pending_error(n);
@@ -320,6 +369,7 @@ static void node_free(PyObject *capsule) {
   free_cells(n->buffers, n->n_saves);
   free_cells(n->overwritten, n->n_overwritten);
   free(n->partly);
+  free_blocks(n->blocks);
   release_chunk(n->chunk);
 }
 
@@ -536,6 +586,51 @@ static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+/* set_blocks(capsule, operands, outputs): run the node in blocks.  `operands`: for each that is cut,
+ * its storage and whether the node scans it, since it enters and nobody has read it before;
+ * `outputs`: storage and type number. */
+static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
+  Guard *g = (Guard *)self;
+  PyObject *capsule, *operands, *outputs;
+  if (!PyArg_ParseTuple(args, "OO!O!", &capsule, &PyList_Type, &operands, &PyList_Type, &outputs))
+    return NULL;
+  Node *n = node_of(capsule);
+  if (n == NULL) return NULL;
+  const Py_ssize_t n_in = PyList_GET_SIZE(operands), n_out = PyList_GET_SIZE(outputs);
+  if (n->guard != g || n->run == NULL || n->n_saves || n_in < 1 || n_out < 1 ||
+      n_in + n_out > MAX_CUT) {
+    PyErr_SetString(PyExc_ValueError, "a node that cannot run in blocks");
+    return NULL;
+  }
+  Blocks *b = (Blocks *)calloc(1, sizeof(Blocks));
+  if (b == NULL) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < n_in + n_out; i++) {
+    PyObject *pair = i < n_in ? PyList_GET_ITEM(operands, i) : PyList_GET_ITEM(outputs, i - n_in);
+    PyObject *cell;
+    int number; /* whether it is scanned, or the type */
+    if (!PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "O!i", &PyList_Type, &cell, &number)) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "set_blocks takes lists of pairs");
+      free_blocks(b);
+      return NULL;
+    }
+    b->types[i] = number;
+    Py_INCREF(cell);
+    b->cells[b->n++] = cell;
+    for (int k = 0; k < n->n_scans && i >= n_in; k++) b->scanned[i] |= n->checks[k] == cell;
+    for (int k = 0; k < g->n_inputs && i < n_in && number; k++) {
+      Input *c = &g->inputs[k];
+      if (c->cell != cell || c->trusted) continue;
+      c->reader = n;
+      b->scanned[i] = 1;
+    }
+  }
+  b->n_in = (int)n_in;
+  free_blocks(n->blocks);
+  n->blocks = b;
+  n->mode |= IN_BLOCKS;
+  Py_RETURN_NONE;
+}
+
 /* fired(capsule) -> what the node was suspected of since the last question: BAD, EMPTY */
 static PyObject *guard_fired(PyObject *self, PyObject *capsule) {
   Node *n = node_of(capsule);
@@ -572,7 +667,8 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   for (int i = 0; i < g->n_inputs; i++) {
     Input *c = &g->inputs[i];
     PyObject *value = cell_value(c->cell);
-    if (value == NULL || is_known(c, value)) continue;
+    c->waits = c->reader != NULL;
+    if (value == NULL || c->waits || is_known(c, value)) continue;
     int bad = scan_value(g, value);
     if (bad < 0) return NULL;
     if (bad) {
@@ -594,6 +690,9 @@ static PyObject *guard_end(PyObject *self, PyObject *unused) {
   State *state = ((Guard *)self)->state;
   if (!state->looking) return PyLong_FromLong(0);
   state->raised |= read_flags();
+  const int bad = scan_waiting((Guard *)self, NULL); /* (of a call that has failed before) */
+  if (bad < 0) return NULL;
+  if (bad) state->suspect = 1;
   const int suspicion = (state->raised ? 1 : 0) | (state->suspect ? 2 : 0);
   return PyLong_FromLong(suspicion);
 }
@@ -634,23 +733,24 @@ static void release_state(State *state) {
 }
 
 static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
-  static const char *names[] = {"nan",    "inf",  "big",     "ints", "limit",
-                                "is_bad", "save", "verdict", NULL};
+  static const char *names[] = {"nan",    "inf",  "big",     "ints",  "limit",
+                                "is_bad", "save", "verdict", "enter", NULL};
   Guard *g = (Guard *)self;
   Limits *l = &g->limits;
   if (g->state != NULL) {
     PyErr_SetString(PyExc_RuntimeError, "a guard is made once");
     return -1;
   }
-  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdOOO", (char **)names, &l->nan, &l->inf,
+  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdOOOO", (char **)names, &l->nan, &l->inf,
                                    &l->big, &l->ints, &l->limit, &g->is_bad, &g->save,
-                                   &g->verdict)) {
-    g->is_bad = g->save = g->verdict = NULL; /* borrowed so far */
+                                   &g->verdict, &g->enter)) {
+    g->is_bad = g->save = g->verdict = g->enter = NULL; /* borrowed so far */
     return -1;
   }
   Py_INCREF(g->is_bad);
   Py_INCREF(g->save);
   Py_INCREF(g->verdict);
+  Py_INCREF(g->enter);
   set_stops(l);
   g->state = (State *)calloc(1, sizeof(State));
   if (g->state == NULL) {
@@ -691,6 +791,7 @@ static void guard_dealloc(PyObject *self) {
   Py_XDECREF(g->is_bad);
   Py_XDECREF(g->save);
   Py_XDECREF(g->verdict);
+  Py_XDECREF(g->enter);
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -712,14 +813,15 @@ static PyObject *guard_set_step(PyObject *self, PyObject *step) {
 
 static PyObject *guard_counters(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
-  return Py_BuildValue("{s:K,s:K,s:K,s:K}", "scans", g->scans, "bytes", g->bytes, "memory",
-                       g->memory, "copied", g->undo.copied);
+  return Py_BuildValue("{s:K,s:K,s:K,s:K,s:K}", "scans", g->scans, "bytes", g->bytes, "blocks",
+                       g->blocks, "memory", g->memory, "copied", g->undo.copied);
 }
 
 static PyMethodDef guard_methods[] = {
     {"set_inputs", guard_set_inputs, METH_O, "What is scanned when a call begins."},
     {"add_node", guard_add_node, METH_VARARGS, "Wrap one node; returns its capsule."},
     {"set_mode", guard_set_mode, METH_VARARGS, "How a wrapped node is treated from now on."},
+    {"set_blocks", guard_set_blocks, METH_VARARGS, "Run a wrapped node on blocks of rows."},
     {"fired", guard_fired, METH_O, "What the node was suspected of: BAD, EMPTY."},
     {"join", guard_join, METH_O, "Share the suspicions of the guard outside."},
     {"begin", guard_begin, METH_NOARGS, "Start a call; says whether something bad enters."},
@@ -794,6 +896,7 @@ PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
   PyModule_AddIntConstant(m, "KEEP", KEEP);
   PyModule_AddIntConstant(m, "PART", PART);
   PyModule_AddIntConstant(m, "PART_BEFORE", PART_BEFORE);
+  PyModule_AddIntConstant(m, "MAX_CUT", MAX_CUT);
   PyModule_AddIntConstant(m, "BAD", BAD);
   PyModule_AddIntConstant(m, "EMPTY", EMPTY);
   PyModule_AddIntConstant(m, "SMALL", SMALL);

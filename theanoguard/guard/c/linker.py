@@ -25,6 +25,7 @@ from theanoguard._pytensor import (
     raise_with_op,
 )
 from theanoguard.explain.replay import copy_value, has_effects
+from theanoguard.guard.blocks import first_readers, runs_in_blocks
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.elements import WRITING
@@ -217,6 +218,7 @@ class GuardRuntime(Reporter):
             is_bad=policy.is_bad,
             save=lambda index, i: me().save(index, i),
             verdict=lambda index, before: me().verdict(index, before),
+            enter=lambda: me().enter_late(),
         )
         # Between thunks that Python calls, and after the last one, Python may run a signal handler
         # or a finalizer, and these may clear the flags.
@@ -291,6 +293,31 @@ class GuardRuntime(Reporter):
         self.kernel.set_inputs(
             [(cells[v], trusted and isinstance(v, SharedVariable)) for v in plan.scanned]
         )
+        may_wait = not (self.is_lazy or self.parent is not None)
+        first = first_readers(plan.scanned, self.order) if may_wait else {}
+        for node, capsule in self.wrapped.items():
+            if not self.runs_in_blocks(node):
+                continue
+            cut = [v for v in dict.fromkeys(node.inputs) if not all(v.type.broadcastable)]
+            entering = {v for v in cut if first.get(v) is node}
+            if 0 < len(cut) <= module.MAX_CUT - len(node.outputs) and (
+                plan.nodes[node].checks or entering
+            ):
+                self.kernel.set_blocks(
+                    capsule,
+                    [(cells[v], v in entering) for v in cut],
+                    [(cells[v], np.dtype(v.type.dtype).num) for v in node.outputs],
+                )
+
+    def runs_in_blocks(self, node):
+        """Whether a node may run on blocks of rows, so that scans find them in the cache."""
+        treatment = self.plan.nodes[node]
+        return (
+            self.module.flags_work
+            and runs_in_blocks(node)
+            and not (treatment.careful or treatment.bracketed or treatment.sizes)
+            and not getattr(node.op, "openmp", False)
+        )
 
     # -- called by the kernel
 
@@ -332,6 +359,14 @@ class GuardRuntime(Reporter):
             masks is not None and plan.is_watched(v)
             for v, masks in zip(node.outputs, made, strict=True)
         )
+
+    def enter_late(self):
+        """An input that a node has read in blocks is bad: end the call if it may not go on."""
+        self.kernel.undo()
+        self.early = self.enter()
+        self.kernel.redo()
+        if self.early is not None:
+            raise FoundEarly
 
     def look_before(self):
         """A node with side effects is about to run: raise the error if there is one already."""

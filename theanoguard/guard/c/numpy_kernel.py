@@ -8,6 +8,7 @@ import numpy as np
 flags_work = False
 WATCH, BRACKET, CAREFUL, COUNT, KEEP = 1, 2, 4, 16, 64
 PART, PART_BEFORE = 128, 256
+MAX_CUT = 0
 BAD, EMPTY = 1, 2
 
 
@@ -101,6 +102,9 @@ class Guard:
 
     def set_mode(self, node, mode, scans, sizes):
         node.mode, node.scans, node.sizes = mode, list(scans), list(sizes)
+
+    def set_blocks(self, node, cells, outputs):
+        """Do nothing: scans in NumPy gain nothing from blocks."""
 
     def fired(self, node):
         fired, node.fired = node.fired, 0

@@ -17,36 +17,38 @@
 #include <time.h>
 #include <numpy/arrayobject.h>
 
-typedef int32_t v8 __attribute__((vector_size(32)));
+#define LANES 16
+typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 
 /* The largest of `max` and the words at `p`.  `wide` says that a number is two words, of which only
  * the high one counts. */
 static int32_t scan_words(const char *p, npy_intp nwords, int wide, int32_t max) {
   const int32_t keep = 0x7fffffff, low = wide ? 0 : keep;
   npy_intp i = 0;
-  if (nwords >= 16) { /* below that, setting up and folding the vectors costs more */
-    const v8 mask = {low, keep, low, keep, low, keep, low, keep};
-    v8 m0 = {0}, m1 = {0}, m2 = {0}, m3 = {0}, x0, x1, x2, x3;
-    for (; i + 32 <= nwords; i += 32) {
-      memcpy(&x0, p + 4 * i, 32);
-      memcpy(&x1, p + 4 * i + 32, 32);
-      memcpy(&x2, p + 4 * i + 64, 32);
-      memcpy(&x3, p + 4 * i + 96, 32);
+  if (nwords >= LANES) { /* below that, setting up and folding the vectors costs more */
+    const lanes mask = {low, keep, low, keep, low, keep, low, keep,
+                        low, keep, low, keep, low, keep, low, keep};
+    lanes m0 = {0}, m1 = {0}, m2 = {0}, m3 = {0}, x0, x1, x2, x3;
+    for (; i + 4 * LANES <= nwords; i += 4 * LANES) {
+      memcpy(&x0, p + 4 * i, sizeof(lanes));
+      memcpy(&x1, p + 4 * i + sizeof(lanes), sizeof(lanes));
+      memcpy(&x2, p + 4 * i + 2 * sizeof(lanes), sizeof(lanes));
+      memcpy(&x3, p + 4 * i + 3 * sizeof(lanes), sizeof(lanes));
       x0 &= mask; x1 &= mask; x2 &= mask; x3 &= mask;
       m0 = x0 > m0 ? x0 : m0;
       m1 = x1 > m1 ? x1 : m1;
       m2 = x2 > m2 ? x2 : m2;
       m3 = x3 > m3 ? x3 : m3;
     }
-    for (; i + 8 <= nwords; i += 8) {
-      memcpy(&x0, p + 4 * i, 32);
+    for (; i + LANES <= nwords; i += LANES) {
+      memcpy(&x0, p + 4 * i, sizeof(lanes));
       x0 &= mask;
       m0 = x0 > m0 ? x0 : m0;
     }
     m0 = m1 > m0 ? m1 : m0;
     m2 = m3 > m2 ? m3 : m2;
     m0 = m2 > m0 ? m2 : m0;
-    for (int j = 0; j < 8; j++)
+    for (int j = 0; j < LANES; j++)
       if (m0[j] > max) max = m0[j];
   }
   for (i += wide ? 1 : 0; i < nwords; i += wide ? 2 : 1) {

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pytensor.graph.basic import Apply, Constant
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.type import TensorType
 
 from theanoguard._facts import Kind
 from theanoguard._pytensor import Scan, with_inner_graphs
+from theanoguard.guard.blocks import first_readers, may_be_large, runs_in_blocks
 from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.numba import signs
@@ -317,47 +316,3 @@ class Writer:
             return node.op
         self.signals = True
         return with_inner_graphs(node.op, [writer.graph for writer in writers])
-
-
-# ---------------------------------------------------------------- reading in blocks
-
-
-def first_readers(variables, order):
-    """Return the first node that reads each variable which may be a large array.
-
-    Parameters
-    ----------
-    variables : iterable of Variable
-    order : list of Apply
-
-    Returns
-    -------
-    dict of Variable to Apply
-    """
-    waiting, found = set(filter(may_be_large, variables)), {}
-    for node in order:
-        if isinstance(node.op, Shape | Shape_i):
-            continue  # reads no element
-        readers = waiting.intersection(node.inputs)
-        waiting -= readers
-        found.update(dict.fromkeys(readers, node))
-    return found
-
-
-def may_be_large(variable):
-    """Whether a variable may be a large array of real numbers."""
-    kind = variable.type
-    return _has_intervals(variable) and kind.ndim > 0 and not any(kind.broadcastable)
-
-
-def runs_in_blocks(node):
-    """Whether rows can be computed on their own: all operands have one shape, or one element."""
-    return (
-        isinstance(node.op, Elemwise)
-        and not node.op.destroy_map
-        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
-    )
-
-
-def _has_intervals(variable):
-    return isinstance(variable.type, TensorType) and variable.type.dtype in ("float32", "float64")
