@@ -126,3 +126,18 @@ def test_every_infinity_counts_where_it_is_asked_for():
     f = guarded([words], [], updates, inf_is_error="any")
     touched(variable)[20] = np.inf
     assert trip(f, WORDS).role == "shared"
+
+
+@pytest.mark.parametrize("wrong", [9, -6])
+def test_a_row_that_does_not_exist_changes_nothing(wrong):
+    """A call that fails before it has saved anything restores nothing from an earlier call."""
+    table = pytensor.shared(np.ones((5, 2)), name="table")
+    words = pt.lvector("words")
+    updates = [(table, pt.inc_subtensor(table[words], 1.0))]
+    step = guarded([words], [], updates)
+    step([1, 2])
+    with pytest.raises(IndexError):
+        step([1, wrong])
+    assert table.get_value()[:, 0].tolist() == [1, 2, 2, 1, 1]
+    step([1, -1])
+    assert table.get_value()[:, 0].tolist() == [1, 3, 2, 1, 2]

@@ -8,6 +8,7 @@ touches it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
@@ -59,7 +60,22 @@ class Touch:
         """Whether the elements are read, and not only overwritten."""
         return not (self.writes and self.node.op.set_instead_of_inc)
 
-    def where(self, value_of: Callable) -> tuple:
+    @cached_property
+    def rows(self) -> Variable | None:
+        """The variable that chooses rows, if one vector of integers does and nothing else."""
+        if len(self.index) != 1 or isinstance(self.choosing, Subtensor):
+            return None
+        [variable] = self.index
+        is_rows = (
+            not isinstance(variable, Constant)
+            and variable.type.ndim == 1
+            and variable.type.dtype != "bool"
+            and np.can_cast(variable.type.dtype, np.intp)  # as `take` has it
+            and getattr(self.choosing, "idx_list", (0,)) == (0,)
+        )
+        return variable if is_rows else None
+
+    def where(self, value_of: Callable) -> tuple | np.ndarray:
         """Return the NumPy index of the elements in a call.
 
         Parameters
@@ -67,6 +83,8 @@ class Touch:
         value_of : callable
             Returns the value of a variable in `index`.
         """
+        if self.rows is not None:
+            return np.array(value_of(self.rows))
         given = [v.data if isinstance(v, Constant) else value_of(v) for v in self.index]
         index = [np.array(v) if isinstance(v, np.ndarray) else v for v in given]
         if not hasattr(self.choosing, "idx_list"):  # on PyTensor 3.0
@@ -165,10 +183,9 @@ def _choosing(op):
     return chooses(op.idx_list)
 
 
-def written_index(node: Apply, value_of: Callable) -> tuple:
-    """Return the NumPy index of the elements that a node in `WRITING` overwrites."""
-    index = tuple(node.inputs[2:])
-    return Touch(node, node.inputs[0], _choosing(node.op), index).where(value_of)
+def written(node: Apply) -> Touch:
+    """Return which elements a node in `WRITING` overwrites."""
+    return Touch(node, node.inputs[0], _choosing(node.op), tuple(node.inputs[2:]))
 
 
 class PartSnapshot:
@@ -177,15 +194,18 @@ class PartSnapshot:
     Parameters
     ----------
     cell : list
-    index : tuple
+    index : tuple or ndarray
         NumPy index of the elements.
     """
 
-    def __init__(self, cell: list, index: tuple):
+    def __init__(self, cell: list, index: tuple | np.ndarray):
         self._cell = cell
         self._array = cell[0]
         self._index = index
-        self._before = np.array(self._array[index])
+        if isinstance(index, np.ndarray):  # rows: several times as fast as an index
+            self._before = self._array.take(index, 0)
+        else:
+            self._before = np.array(self._array[index])
 
     def old(self) -> np.ndarray:
         """Return a copy of the array with the old elements."""

@@ -75,6 +75,7 @@ typedef struct Node {
   PyObject **saves;       /* storage of what the node overwrites and a failed call must put back */
   PyObject **buffers;     /* where the copies of these are kept */
   int *partly;            /* whether Python saves it, since it is overwritten in part */
+  PyObject **rows;        /* storage of the numbers of the rows that are overwritten, or NULL */
   PyObject **overwritten; /* storage of the inputs that it overwrites, whatever they are */
   Blocks *blocks;         /* how it runs in blocks, or NULL */
   struct Chunk *chunk;    /* where it lies */
@@ -168,7 +169,10 @@ static int save_all(Node *n) {
   for (int i = 0; i < n->n_saves; i++) {
     PyObject *value = cell_value(n->saves[i]);
     if (value == NULL) continue;
-    if (PyArray_Check(value) && !n->partly[i]) {
+    PyObject *rows = n->rows[i] == NULL ? NULL : cell_value(n->rows[i]);
+    if (rows != NULL && PyArray_Check(rows) && PyArray_Check(value)) {
+      if (undo_save_rows(&g->undo, (PyArrayObject *)value, (PyArrayObject *)rows)) return -1;
+    } else if (PyArray_Check(value) && !n->partly[i]) {
       if (undo_save(&g->undo, (PyArrayObject *)value, &n->buffers[i])) return -1;
     } else if (!undo_holds(&g->undo, value)) {
       if (undo_save_part(&g->undo, PyObject_CallFunction(g->save, "ii", n->index, i))) return -1;
@@ -368,6 +372,7 @@ static void node_free(PyObject *capsule) {
   free_cells(n->saves, n->n_saves);
   free_cells(n->buffers, n->n_saves);
   free_cells(n->overwritten, n->n_overwritten);
+  free_cells(n->rows, n->n_saves);
   free(n->partly);
   free_blocks(n->blocks);
   release_chunk(n->chunk);
@@ -504,7 +509,8 @@ static Node *node_of(PyObject *capsule) {
   return (Node *)PyCapsule_GetContext(capsule);
 }
 
-/* add_node(index, cthunk, thunk, saves, partly, overwritten) -> capsule */
+/* add_node(index, cthunk, thunk, saves, partly, overwritten) -> capsule
+ * `partly`: for each of `saves`, whether only a part of it is overwritten; for rows, their storage. */
 static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
   PyObject *cthunk, *thunk, *saves, *partly, *overwritten;
@@ -537,7 +543,8 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   if (read_cells(overwritten, &n->overwritten, &n->n_overwritten)) goto fail;
   n->buffers = (PyObject **)calloc(n->n_saves + 1, sizeof(PyObject *));
   n->partly = (int *)calloc(n->n_saves + 1, sizeof(int));
-  if (n->buffers == NULL || n->partly == NULL) {
+  n->rows = (PyObject **)calloc(n->n_saves + 1, sizeof(PyObject *));
+  if (n->buffers == NULL || n->partly == NULL || n->rows == NULL) {
     PyErr_NoMemory();
     goto fail;
   }
@@ -548,11 +555,12 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   for (int i = 0; i < n->n_saves; i++) {
     PyObject *item = PySequence_GetItem(partly, i);
     if (item == NULL) goto fail;
-    n->partly[i] = PyObject_IsTrue(item);
-    Py_DECREF(item);
+    n->partly[i] = PyList_Check(item) || PyObject_IsTrue(item);
+    if (PyList_Check(item)) n->rows[i] = item;
+    else Py_DECREF(item);
   }
   if (n->n_saves) n->mode |= SAVE;
-  g->memory += (2 * n->n_saves + n->n_overwritten) * sizeof(PyObject *);
+  g->memory += (3 * n->n_saves + n->n_overwritten) * sizeof(PyObject *);
   return capsule;
 fail:
   Py_DECREF(capsule);

@@ -30,7 +30,7 @@ from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
-from theanoguard.guard.partly import written_index
+from theanoguard.guard.partly import written
 from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
@@ -263,11 +263,18 @@ class GuardRuntime(Reporter):
             getattr(thunk, "cthunk", None),
             thunk,
             [cells[root] for root in plan.destroys],
-            [isinstance(node.op, WRITING) for _ in plan.destroys],
+            [self.partly(node, root) for root in plan.destroys],
             [cells[node.inputs[i]] for i in sorted(overwritten)],
         )
         self.wrapped[node] = capsule
         return Thunk(capsule, self.module.call, self.kernel, thunk)
+
+    def partly(self, node, root):
+        """Return whether a node overwrites a part of `root` alone; for rows, their storage."""
+        if not isinstance(node.op, WRITING):
+            return False
+        rows = written(node).rows
+        return self.storage_map[rows] if rows is not None and node.inputs[0] is root else True
 
     def follow_plan(self):
         """Tell the kernel how the nodes are to be treated."""
@@ -331,7 +338,7 @@ class GuardRuntime(Reporter):
         if isinstance(node.op, WRITING):
             array = self.storage_map[node.inputs[0]][0]
             if isinstance(array, np.ndarray):
-                return array, written_index(node, lambda v: self.storage_map[v][0])
+                return array, written(node).where(lambda v: self.storage_map[v][0])
         return Snapshot(self.storage_map[root])
 
     def verdict(self, index, before):

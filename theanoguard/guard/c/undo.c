@@ -82,32 +82,46 @@ static int undo_save(UndoLog *log, PyArrayObject *a, PyObject **buffer) {
   return undo_push(log, (PyObject *)a, NULL, *buffer);
 }
 
-/* The elements at `index`, copied; arrays of indices have made a copy already. */
+/* The elements at `index`, copied; arrays of indices have made a copy already.  An array as the index
+ * chooses rows. */
 static PyObject *elements_at(PyObject *array, PyObject *index) {
+  if (PyArray_Check(index) && PyArray_Check(array))
+    return PyArray_TakeFrom((PyArrayObject *)array, index, 0, NULL, NPY_RAISE);
   PyObject *elements = PyObject_GetItem(array, index);
   if (elements != NULL && PyArray_Check(elements) && PyArray_BASE((PyArrayObject *)elements) != NULL)
     Py_SETREF(elements, PyArray_NewCopy((PyArrayObject *)elements, NPY_KEEPORDER));
   return elements;
 }
 
-/* Add the elements of an array that are about to be overwritten, or an object with `swap`. */
+/* Add the elements of an array at `index`; -1 with a Python exception. */
+static int undo_save_at(UndoLog *log, PyObject *array, PyObject *index) {
+  PyObject *copy = elements_at(array, index);
+  if (copy == NULL) return -1;
+  if (PyArray_Check(copy))
+    log->copied += (unsigned long long)PyArray_NBYTES((PyArrayObject *)copy);
+  Py_INCREF(array);
+  Py_INCREF(index);
+  return undo_push(log, array, index, copy);
+}
+
+/* Add the rows of an array that are about to be overwritten. */
+static int undo_save_rows(UndoLog *log, PyArrayObject *array, PyArrayObject *rows) {
+  PyObject *index = PyArray_NewCopy(rows, NPY_CORDER); /* the call may change them */
+  if (index == NULL) return -1;
+  const int failed = undo_save_at(log, (PyObject *)array, index);
+  Py_DECREF(index);
+  return failed;
+}
+
+/* Add what Python says: an array and the index of its elements, or an object with `swap`. */
 static int undo_save_part(UndoLog *log, PyObject *saved) {
   PyObject *array, *index;
   if (saved == NULL) return -1;
   if (!PyTuple_Check(saved)) return undo_push(log, saved, NULL, NULL);
   int failed = !PyArg_ParseTuple(saved, "O!O", &PyArray_Type, &array, &index);
-  PyObject *copy = failed ? NULL : elements_at(array, index);
-  if (copy != NULL) {
-    if (PyArray_Check(copy))
-      log->copied += (unsigned long long)PyArray_NBYTES((PyArrayObject *)copy);
-    Py_INCREF(array);
-    Py_INCREF(index);
-    failed = undo_push(log, array, index, copy);
-  } else {
-    failed = -1;
-  }
+  if (!failed) failed = undo_save_at(log, array, index);
   Py_DECREF(saved);
-  return failed;
+  return failed ? -1 : 0;
 }
 
 static int swap_bytes(char *a, char *b, npy_intp n) {

@@ -127,12 +127,13 @@ class NumbaRuntime(JittedRuntime):
             self.counting |= flags.INVALID if policy.nan else 0
             self.counting |= flags.DIVIDED | flags.OVERFLOWED if policy.inf or policy.big else 0
         self.signals[COUNTING] = self.counting
+        self.beginning = False
         self.only_flags = False  # whether flags alone have led to the last second look
         self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
         self.lists = [v for v in self.plan.inputs if is_list(v)]
-        records = any(code.runs_in_python(n.op) for own in plan.plans() for n in own.order)
+        self.records = any(code.runs_in_python(n.op) for own in plan.plans() for n in own.order)
         prepared = (
-            records,
+            self.records,
             self.overwritten,
             self.lists,
             self.constants,
@@ -190,13 +191,22 @@ class NumbaRuntime(JittedRuntime):
 
     def begin(self):
         """Start a call of the function where there is something to do; return what runs it."""
-        self.snapshots = {v: self.snapshot(v, cell) for v, cell in self.overwritten.items()}
-        self.live.clear()
-        if not self.is_looked_at():
+        self.beginning = True
+        self.snapshots.clear()
+        for variable, cell in self.overwritten.items():
+            self.snapshots[variable] = self.snapshot(variable, cell)
+        if self.records:
+            self.live.clear()
+        if self.every > 1 and not self.is_looked_at():
+            self.beginning = False
             return self.plain
-        entering = [*self.lists, *self.changed()]
-        if self.constants or any(self.policy.is_bad(self.cells[v][0]) for v in entering):
+        if self.constants:
             self.seen[FOUND] = 1
+        elif self.lists or self.kept:
+            entering = [*self.lists, *self.changed()]
+            if any(self.policy.is_bad(self.cells[v][0]) for v in entering):
+                self.seen[FOUND] = 1
+        self.beginning = False
         return self.run
 
     def snapshot(self, variable, cell):
@@ -267,6 +277,9 @@ class NumbaRuntime(JittedRuntime):
 
     def failed(self, error, raise_other):
         self.forget()
+        if self.beginning:  # Numba's code would take a row that does not exist for one that does
+            self.beginning = False
+            raise_other(error)
         super().failed(error, raise_other)
 
 

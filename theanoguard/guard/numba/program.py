@@ -134,7 +134,7 @@ class Writer:
         self._waiting = self._block_readers()
         self._touches = defaultdict(list)
         for touch in (t for touches in self.plan.partly.values() for t in touches):
-            if touch.reads and (touch.writes or touch.is_inside):  # others give what they read
+            if self._reads_part(touch):
                 self._touches[touch.node].append(touch)
                 self.n_read += 1
         signs_of = (self._watches, self._bracketed, self._made, self.plan.sizes, self.plan.partly)
@@ -202,6 +202,17 @@ class Writer:
             for variable, node in first_readers(points, self.plan.order).items()
             if runs_in_blocks(node) and node not in self._bracketed
         }
+
+    def _reads_part(self, touch):
+        """Whether the elements that a node touches are read apart from what it gives."""
+        policy = self._policy
+        if not (touch.is_inside and policy.nan and not policy.big and all(self._harmless.values())):
+            return touch.reads and (touch.writes or touch.is_inside)
+        # A NaN or an Inf shows as well when the same elements have been incremented.
+        return not any(
+            other.writes and other.reads and other.index == touch.index
+            for other in self.plan.partly[touch.variable]
+        )
 
     # -- writing
 
