@@ -17,17 +17,18 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from theanoguard._errors import TheanoguardError
@@ -46,6 +47,10 @@ from theanoguard._pytensor import (
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 MODES = ("off", "ignore", "warn", "raise", "pdb")
+
+
+Found = tuple[bool, Any]
+"""Whether a variable has a value without being computed, and the value."""
 
 
 class MissingTestValue(TheanoguardError, ValueError, AttributeError):
@@ -69,14 +74,14 @@ _suspended: ContextVar[bool] = ContextVar("theanoguard_test_values_suspended", d
 _everywhere = _Settings()
 _lock = threading.RLock()
 _n_active = 0
-_undo = None
+_undo: Callable[[], None] | None = None
 
 
-def _settings():
+def _settings() -> _Settings:
     return _block.get() or _everywhere
 
 
-def _checked(mode):
+def _checked(mode: str) -> str:
     if mode not in MODES:
         raise ValueError(
             f"compute_test_value cannot be {mode!r}.\nChoose one of {', '.join(MODES)}."
@@ -84,20 +89,20 @@ def _checked(mode):
     return mode
 
 
-def _count(change):
+def _count(change: int) -> None:
     """Patch PyTensor when the first user of test values comes, put it back after the last."""
     global _n_active, _undo
     with _lock:
         before, _n_active = _n_active, _n_active + change
         if before == 0 and _n_active == 1:
             _undo = construction_hooks(_built, _made, suspended, _scan_step)
-        elif before == 1 and _n_active == 0:
+        elif before == 1 and _n_active == 0 and _undo is not None:
             _undo()
             _undo = None
 
 
 @contextmanager
-def suspended():
+def suspended() -> Iterator[None]:
     """Compute no test values inside the block, whatever the switch says."""
     token = _suspended.set(True)
     try:
@@ -164,12 +169,12 @@ class _Config:
     """
 
     @property
-    def compute_test_value(self):
+    def compute_test_value(self) -> str:
         """One of "off", "ignore", "warn", "raise", "pdb"; see :func:`test_values`."""
         return _settings().mode
 
     @compute_test_value.setter
-    def compute_test_value(self, mode):
+    def compute_test_value(self, mode: str) -> None:
         mode = _checked(mode)
         with _lock:
             change = (mode != "off") - (_everywhere.mode != "off")
@@ -194,23 +199,23 @@ class _ComputedFor:
 
     __slots__ = ("node",)
 
-    def __init__(self, node=None):
+    def __init__(self, node: Apply | None = None) -> None:
         self.node = (lambda: None) if node is None else weakref.ref(node)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return (_ComputedFor, ())
 
 
-def _store(variable, value):
+def _store(variable: Variable, value: Any) -> None:
     variable.tag.test_value = value
     variable.tag.test_value_computed_for = _ComputedFor(variable.owner)
 
 
-def _has_any(variable):
+def _has_any(variable: Variable) -> bool:
     return hasattr(variable.tag, "test_value")
 
 
-def _has_own(variable):
+def _has_own(variable: Variable) -> bool:
     """Whether the tag of `variable` holds a test value that is its own."""
     if not _has_any(variable):
         return False
@@ -218,7 +223,7 @@ def _has_own(variable):
     return computed is None or variable.owner is None or computed.node() is variable.owner
 
 
-def _shown(value):
+def _shown(value: Any) -> str:
     """Say type, dtype and shape of a value in a few words."""
     if isinstance(value, np.ndarray | np.generic):
         return f"{value.dtype} {value.shape}"
@@ -228,11 +233,11 @@ def _shown(value):
     return f"{type(value).__name__} {text}"
 
 
-def _name(variable):
+def _name(variable: Variable) -> str:
     return variable.name or str(variable)
 
 
-def _filtered(variable, value):
+def _filtered(variable: Variable, value: Any) -> Any:
     """Return `value` as the type of `variable` wants it, or refuse it."""
     try:
         return variable.type.filter(value)
@@ -246,7 +251,7 @@ def _filtered(variable, value):
         ) from error
 
 
-def _shared_value(variable):
+def _shared_value(variable: Variable) -> Any:
     settings = _settings()
     if settings.seed is None or not isinstance(variable.type, RandomGeneratorType):
         return variable.get_value(borrow=True, return_internal_type=True)
@@ -257,7 +262,7 @@ def _shared_value(variable):
     return generators[variable]
 
 
-def _stored(variable):
+def _stored(variable: Variable) -> Found:
     """Return (True, value) if `variable` has a value of its own, else (False, None)."""
     if isinstance(variable, Constant):
         return True, variable.data
@@ -272,7 +277,7 @@ def _stored(variable):
 # -------------------
 
 
-def _told_with_inputs(error, node, values):
+def _told_with_inputs(error: Exception, node: Apply, values: Mapping[Variable, Any]) -> Exception:
     """Return `error` with the node, its inputs and the user's line in its message."""
     lines = [str(error), f"{node.op} cannot compute its test value from these inputs:"]
     for i, variable in enumerate(node.inputs):
@@ -292,7 +297,7 @@ def _told_with_inputs(error, node, values):
     return told.with_traceback(error.__traceback__)
 
 
-def _spare_destroyed(node, values):
+def _spare_destroyed(node: Apply, values: Mapping[Variable, Any]) -> dict[Variable, Any]:
     """Return `values` with copies in place of what the node overwrites."""
     destroyed = {i for places in node.op.destroy_map.values() for i in places}
     spared = dict(values)
@@ -303,7 +308,7 @@ def _spare_destroyed(node, values):
     return spared
 
 
-def _run_node(node, values):
+def _run_node(node: Apply, values: dict[Variable, Any]) -> Sequence[int]:
     """Run one node on those of its inputs that are in `values`.
 
     Returns the indices of the inputs that the node asks for before it can go on (a lazy one
@@ -327,7 +332,11 @@ def _run_node(node, values):
     return ()
 
 
-def _evaluate(variables, values, root_value):
+def _evaluate(
+    variables: Sequence[Variable],
+    values: dict[Variable, Any],
+    root_value: Callable[[Variable], Found],
+) -> None:
     """Compute `variables` and what they need, and add all of it to `values`.
 
     Parameters
@@ -367,27 +376,28 @@ def _evaluate(variables, values, root_value):
 class _NoValue(Exception):
     """A root variable has no test value."""
 
-    def __init__(self, variable):
+    def __init__(self, variable: Variable) -> None:
         super().__init__(variable)
         self.variable = variable
 
 
-def _root_or_missing(variable):
+def _root_or_missing(variable: Variable) -> Found:
     found, value = _stored(variable)
     if not found and variable.owner is None:
         raise _NoValue(variable)
     return found, value
 
 
-def _root_or_copy(variable):
+def _root_or_copy(variable: Variable) -> Found:
     if _has_any(variable):
         return True, _filtered(variable, variable.tag.test_value)
     return _root_or_missing(variable)
 
 
-def _values_for(variables):
+def _values_for(variables: Sequence[Variable]) -> dict[Variable, Any]:
     """Return the values of `variables`; those computed on the way are stored too."""
-    values, has_value = {}, _has_own
+    values: dict[Variable, Any] = {}
+    has_value = _has_own
     try:
         _evaluate(variables, values, _root_or_missing)
     except _NoValue:
@@ -400,7 +410,7 @@ def _values_for(variables):
     return values
 
 
-def _missing_text(variable, node=None):
+def _missing_text(variable: Variable, node: Apply | None = None) -> str:
     where = source_line(variable)
     text = f"{_name(variable)}, of {variable.type}, has no test value"
     if node is not None:
@@ -412,7 +422,7 @@ def _missing_text(variable, node=None):
     )
 
 
-def _user_stacklevel():
+def _user_stacklevel() -> int:
     """Return the `stacklevel` with which a caller's warning points at the user's line."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and not is_user_file(frame.f_code.co_filename):
@@ -420,7 +430,7 @@ def _user_stacklevel():
     return level
 
 
-def _missing(variable, node, mode):
+def _missing(variable: Variable, node: Apply, mode: str) -> None:
     """Do what `mode` says about a test value that is missing."""
     placeholder = is_nominal(variable) or getattr(variable.tag, "is_placeholder", False)
     if placeholder or mode == "ignore":
@@ -433,7 +443,7 @@ def _missing(variable, node, mode):
         pdb.set_trace()
 
 
-def _built(node):
+def _built(node: Apply) -> None:
     """Compute the test values of a node that has just been applied."""
     mode = _settings().mode
     if mode == "off" or _suspended.get() or not node.outputs:
@@ -451,9 +461,9 @@ def _built(node):
         raise
 
 
-def _inside_operator():
+def _inside_operator() -> bool:
     """Whether an operator of Python's, such as ``__add__`` of a variable, is being run."""
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and not is_user_file(frame.f_code.co_filename):
         name, file = frame.f_code.co_name, frame.f_code.co_filename
         if name.startswith("__") and file.endswith("variable.py"):
@@ -462,7 +472,7 @@ def _inside_operator():
     return False
 
 
-def _made(variable):
+def _made(variable: Variable) -> None:
     """Mark a variable that the library made for itself, such as an input of an inner graph.
 
     Nobody could have given it a test value.
@@ -474,11 +484,11 @@ def _made(variable):
         variable.tag.is_placeholder = True
 
 
-def _passes_on(file):
+def _passes_on(file: str) -> bool:
     return is_constructor_file(file) or file.startswith(_OWN)
 
 
-def _scan_step(frame):
+def _scan_step(frame: FrameType) -> None:
     """Give the arguments of a scan's step function the values of its first step."""
     if _settings().mode == "off" or _suspended.get():
         return
@@ -531,7 +541,7 @@ def get_test_value(variable: Any) -> Any:
         raise MissingTestValue(_missing_text(missing.variable)) from None
 
 
-def arguments_of(fn, inputs):
+def arguments_of(fn: Function, inputs: Mapping | Sequence | None) -> tuple:
     """Return the arguments of a compiled function in order, from a mapping or a sequence."""
     if not isinstance(inputs, Mapping):
         return tuple(inputs or ())
@@ -555,7 +565,9 @@ def arguments_of(fn, inputs):
     return tuple(arguments)
 
 
-def eval_intermediate_values(outputs, inputs=None):
+def eval_intermediate_values(
+    outputs: Variable | Sequence[Variable] | Function, inputs: Mapping | Sequence | None = None
+) -> dict[Variable, Any]:
     """Return the value of every variable of a graph, or of a compiled function.
 
     Parameters
@@ -607,7 +619,7 @@ def eval_intermediate_values(outputs, inputs=None):
             )
         values = {v: _filtered(v, value) for v, value in (inputs or {}).items()}
 
-    def root_value(variable):
+    def root_value(variable: Variable) -> Found:
         if variable.owner is not None:
             return False, None
         found, value = _stored(variable)

@@ -1,16 +1,28 @@
 """One graph in several modes: do the outputs part, and at which variable first."""
 
 import importlib.util
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytensor
+from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode, get_mode
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import SequentialGraphRewriter
 
 from theanoguard._compare.devices import ON_DEVICE, default_device, on_device, split
-from theanoguard._compare.difference import Tolerance, difference, is_comparable
-from theanoguard._compare.problem import PAIR, as_value, copy_of, make_problem, without_damage
+from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
+from theanoguard._compare.problem import (
+    PAIR,
+    Problem,
+    Reference,
+    as_value,
+    copy_of,
+    make_problem,
+    without_damage,
+)
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._provenance import lookup, track_provenance, tracker_of
@@ -59,7 +71,15 @@ FORMS = (
 )
 
 
-def compare(graph_or_function, inputs=None, modes=MODES, *, rtol=None, ulp=4, atol=None):
+def compare(
+    graph_or_function: Variable | Sequence[Variable] | Function,
+    inputs: Mapping | Sequence | None = None,
+    modes: str | Mode | Sequence[str | Mode] = MODES,
+    *,
+    rtol: float | None = None,
+    ulp: float = 4,
+    atol: float | None = None,
+) -> Comparison:
     """Run one graph on several backends, precisions or optimizers, and find where they part.
 
     The reference is "py": every node of the graph as it was written, one by one, in Python.  Each
@@ -124,7 +144,7 @@ def compare(graph_or_function, inputs=None, modes=MODES, *, rtol=None, ulp=4, at
     return Comparison(results, problem.names, values, tuple(problem.notes))
 
 
-def _chosen(modes):
+def _chosen(modes: str | Mode | Sequence[str | Mode]) -> dict[str, str | Mode]:
     """Return the modes by name.
 
     Raises
@@ -134,7 +154,7 @@ def _chosen(modes):
     """
     if isinstance(modes, str | Mode):
         modes = [modes]
-    chosen = {}
+    chosen: dict[str, str | Mode] = {}
     for mode in modes:
         if isinstance(mode, Mode):
             name = type(mode).__name__
@@ -148,14 +168,14 @@ def _chosen(modes):
     return chosen
 
 
-def _is_known(name):
+def _is_known(name: str) -> bool:
     backend, device = split(name)
     if device is not None:
         return backend in ON_DEVICE
     return name in (*PRECISIONS, *MODES) or name.upper() in (*predefined_modes, "FAST_RUN")
 
 
-def _why_not(name):
+def _why_not(name: str) -> str | None:
     """Return why a mode cannot be had here, None if it can."""
     name, device = split(name)
     package, advice = PACKAGES.get(name.lower(), (None, None))
@@ -171,7 +191,7 @@ def _why_not(name):
     return None
 
 
-def _first_line(error):
+def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0] if text else ''}".rstrip(": ")
 
@@ -179,15 +199,17 @@ def _first_line(error):
 class _Comparing:
     """A problem with its reference, and one mode after the other."""
 
-    def __init__(self, problem, reference, values, tolerance):
+    def __init__(
+        self, problem: Problem, reference: Reference, values: list, tolerance: Tolerance
+    ) -> None:
         self.problem = problem
         self.reference = reference
         self.values = values
         self.tolerance = tolerance
         self.graph = problem.fgraph
-        self.device = None  # that the mode computes on, where it has a choice
+        self.device: str | None = None  # that the mode computes on, where it has a choice
 
-    def run(self, name, mode):
+    def run(self, name: str, mode: str | Mode) -> ModeResult:
         """Return the :class:`ModeResult` of one mode."""
         if name == "py":
             return self._result(name, self.problem.names, self.values, self.values)
@@ -203,7 +225,9 @@ class _Comparing:
         with on_device(backend, device):
             return self._compiled(name, get_mode(ALIASES.get(backend, backend)))
 
-    def _result(self, name, names, expected, found, **more):
+    def _result(
+        self, name: str, names: Sequence[str], expected: Sequence, found: Sequence, **more: Any
+    ) -> ModeResult:
         differences = {
             output: difference(ours, theirs, self.tolerance)
             for output, ours, theirs in zip(names, expected, found, strict=True)
@@ -213,7 +237,7 @@ class _Comparing:
 
     # -- precisions: node by node, and so every variable has its pair
 
-    def _in_precision(self, name):
+    def _in_precision(self, name: str) -> ModeResult:
         problem, new = self.problem.in_precision(name)
         if not any(old.type != v.type for old, v in new.items()):
             return ModeResult(name, not_run=f"left out, the graph is in {name} already")
@@ -223,13 +247,14 @@ class _Comparing:
             result = self._result(name, self.problem.names, self.values, found)
             if not result.parted:
                 return result
-            return replace(result, first=self._first(lambda v: other.value(new[v]))[1])
+            first = self._first(lambda v: other.value(new[v]))
+            return result if first is None else replace(result, first=first[1])
         except Exception as error:  # of any node: this mode alone has failed
             return ModeResult(name, not_run=f"failed, {_first_line(error)}")
 
     # -- compiled modes
 
-    def _compiled(self, name, mode):
+    def _compiled(self, name: str, mode: Mode) -> ModeResult:
         problem, note = self.problem, None
         if _is_jax(mode) and problem.draws():
             # (its generators are others, and draw other numbers from the same state)
@@ -246,7 +271,7 @@ class _Comparing:
             return result
         return self._located(result, problem, mode)
 
-    def _located(self, result, problem, mode):
+    def _located(self, result: ModeResult, problem: Problem, mode: Mode) -> ModeResult:
         """Return the result with the first variable that parts, or why none was found."""
         for form in FORMS:
             try:
@@ -259,7 +284,7 @@ class _Comparing:
         why = "the outputs part only because a node overwrites what another one still needs."
         return replace(result, note=" ".join(filter(None, [result.note, why])))
 
-    def _first_compiled(self, problem, mode, form):
+    def _first_compiled(self, problem: Problem, mode: Mode, form: Form) -> Parting | None:
         mode = mode.excluding(*form.excluded) if form.excluded else mode
         with track_provenance():
             fn = pytensor.function(
@@ -270,12 +295,13 @@ class _Comparing:
             )
         fgraph = fn.maker.fgraph
         pairs = _pairs(fgraph)
-        wanted = [v for v in self.reference.variables() if _number(v) in pairs]
+        variables = self.reference.variables()
+        wanted = {v: pairs[n] for v in variables if (n := _number(v)) in pairs}
         # The graph as it was compiled: nothing is rewritten any more.
         kept = without_damage(fgraph)
         between = pytensor.function(
             list(fgraph.inputs),
-            [kept[pairs[_number(v)]] for v in wanted],
+            [kept[compiled] for compiled in wanted.values()],
             mode=Mode(mode.linker.clone(), SequentialGraphRewriter()),
             accept_inplace=True,
             on_unused_input="ignore",
@@ -283,10 +309,12 @@ class _Comparing:
         found = dict(zip(self.graph.inputs, self.problem.values, strict=True))
         values = map(as_value, between(*map(copy_of, problem.values)))
         found.update(zip(wanted, values, strict=True))
-        if not any(self._parted(v, found.get(v)) for v in self.graph.outputs):
+        parts = any(self._parted(v, found.get(v)) for v in self.graph.outputs)
+        parted = self._first(found.get) if parts else None
+        if parted is None:
             return None
-        variable, first = self._first(found.get)
-        compiled = pairs[_number(variable)]
+        variable, first = parted
+        compiled = wanted[variable]
         steps = lookup(fgraph, compiled).history
         return replace(
             first,
@@ -297,32 +325,35 @@ class _Comparing:
 
     # -- the first variable
 
-    def _difference(self, variable, found):
+    def _difference(self, variable: Variable, found: Any) -> Difference | None:
         """Return the difference of a variable's value; None where there is nothing to compare."""
         if found is None or not is_comparable(found):
             return None
         expected = self.reference.value(variable)
         return difference(expected, found, self.tolerance) if is_comparable(expected) else None
 
-    def _expected(self, variable):
+    def _expected(self, variable: Variable) -> Any:
         value = self.reference.value(variable)
         return value if is_comparable(value) else None
 
-    def _parted(self, variable, found):
+    def _parted(self, variable: Variable, found: Any) -> bool:
         apart = self._difference(variable, found)
         return apart is not None and apart.parted
 
-    def _first(self, value):
+    def _first(self, value: Callable[[Variable], Any]) -> tuple[Variable, Parting] | None:
         """Return the first variable that parts, and what is known of it.
 
         `value` gives another value of a variable, or None where there is none.
         """
         for variable in (*self.graph.inputs, *self.reference.variables()):
-            if self._parted(variable, found := value(variable)):
-                return variable, self._parting(variable, self._difference(variable, found), value)
+            apart = self._difference(variable, value(variable))
+            if apart is not None and apart.parted:
+                return variable, self._parting(variable, apart, value)
         return None
 
-    def _parting(self, variable, apart, value):
+    def _parting(
+        self, variable: Variable, apart: Difference, value: Callable[[Variable], Any]
+    ) -> Parting:
         node = variable.owner
         provenance = lookup(self.graph, variable)
         operated = dict.fromkeys(node.inputs if node is not None else ())
@@ -348,18 +379,18 @@ class _Comparing:
         )
 
 
-def _is_jax(mode):
+def _is_jax(mode: Mode) -> bool:
     return type(mode.linker).__name__ == "JAXLinker"
 
 
-def _number(variable):
+def _number(variable: Variable) -> int | None:
     return getattr(variable.tag, PAIR, None)
 
 
-def _pairs(fgraph):
+def _pairs(fgraph: FunctionGraph) -> dict[int, Variable]:
     """Map the numbers of the variables that were written to the compiled ones that they became."""
     tracker = tracker_of(fgraph)
-    pairs = {}
+    pairs: dict[int, Variable] = {}
     for node in fgraph.toposort():
         for compiled in node.outputs:
             for written in tracker.equals(compiled):

@@ -1,6 +1,7 @@
 """How far two values of the same variable are apart."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Tolerance:
     ulp: float = 4
     atol: float | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("rtol", "ulp", "atol"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -81,15 +82,15 @@ class Difference:
     found: float | int | complex | None
 
     @property
-    def parted(self):
+    def parted(self) -> bool:
         """Whether an element is farther apart than the tolerance allows."""
         return self.n_parted > 0
 
-    def texts(self):
+    def texts(self) -> tuple[str, str]:
         """Return the largest distances as text, in ULP and relative."""
         return f"{self.max_ulp:.5g}", f"{self.max_relative:.2g}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.shape != self.other_shape:
             return f"shape {self.other_shape}, expected {self.shape}"
         if self.max_ulp == 0:
@@ -102,16 +103,16 @@ class Difference:
         )
 
 
-def _exact(value):
+def _exact(value: Any) -> str:
     return str(value.item() if isinstance(value, np.generic) else value)
 
 
-def is_comparable(value):
+def is_comparable(value: Any) -> bool:
     """Whether a value holds numbers."""
     return is_sparse(value) or np.asarray(value).dtype.kind in "biufc"
 
 
-def difference(expected, found, tolerance=Tolerance()):  # noqa: B008 (it is frozen)
+def difference(expected: Any, found: Any, tolerance: Tolerance = Tolerance()) -> Difference:  # noqa: B008 (it is frozen)
     """Compare two values of a variable.
 
     Parameters
@@ -157,18 +158,20 @@ def difference(expected, found, tolerance=Tolerance()):  # noqa: B008 (it is fro
     )
 
 
-def _dense(value):
+def _dense(value: Any) -> np.ndarray:
     return value.toarray() if is_sparse(value) else np.asarray(value)
 
 
-def _common(one, other):
+def _common(one: np.dtype, other: np.dtype) -> np.dtype:
     """The type in which two are compared: what both can be said to hold exactly."""
     if one.kind == other.kind and one.kind in "fc":
         return min(one, other, key=lambda dtype: dtype.itemsize)
     return np.result_type(one, other)
 
 
-def _distances(a, b, kind, tolerance):
+def _distances(
+    a: np.ndarray, b: np.ndarray, kind: np.dtype, tolerance: Tolerance
+) -> tuple[np.ndarray, ...]:
     """Return, by element, whether two arrays part, their distance in ULP and the relative one."""
     if kind.kind == "c":
         part = np.empty(0, kind).real.dtype
@@ -184,7 +187,8 @@ def _distances(a, b, kind, tolerance):
         apart[~same] = np.abs(a[~same].astype(object) - b[~same].astype(object)).astype(float)
         size = np.maximum(np.abs(a.astype(float)), np.abs(b.astype(float)))
         return ~same, apart, np.divide(apart, size, out=np.zeros(a.shape), where=size > 0)
-    wide_a, wide_b = a.astype(np.longdouble), b.astype(np.longdouble)
+    wide_a: np.ndarray = a.astype(np.longdouble)
+    wide_b: np.ndarray = b.astype(np.longdouble)
     apart = np.where(same, 0, np.abs(wide_a - wide_b))
     size = np.maximum(np.abs(wide_a), np.abs(wide_b))
     ulp = np.where(same, 0, np.where(number, _ulps(a, b), np.inf)).astype(float)
@@ -200,7 +204,7 @@ def _distances(a, b, kind, tolerance):
     return ~(same | near), ulp, relative
 
 
-def _ulps(a, b):
+def _ulps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return how many floating-point numbers lie from one to the other."""
     if a.dtype.itemsize > 8:  # long double: no integer of that size
         return np.abs(a - b) / np.spacing(np.maximum(np.abs(a), np.abs(b)))
@@ -216,7 +220,7 @@ _UNSIGNED = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SIGNED = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
-def _in_order(a):
+def _in_order(a: np.ndarray) -> np.ndarray:
     """Return integers in the order of floating-point numbers, neighbours for neighbours."""
     bits = np.ascontiguousarray(a).view(_SIGNED[a.dtype.itemsize])
     return np.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)

@@ -1,13 +1,16 @@
 """The same graph in another precision."""
 
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import singledispatch
+from typing import Any
 
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
@@ -23,7 +26,7 @@ COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex12
 FIELDS = ("dtype", "acc_dtype", "out_dtype")
 
 
-def other_dtype(dtype, precision):
+def other_dtype(dtype: str, precision: str) -> str:
     """Return what a type of element becomes in a precision.
 
     Examples
@@ -37,14 +40,16 @@ def other_dtype(dtype, precision):
     return COMPLEX[precision] if dtype in complexes else dtype
 
 
-def other_value(value, precision):
+def other_value(value: Any, precision: str) -> Any:
     """Return the value of an input or a constant in a precision."""
     dtype = getattr(value, "dtype", None)
     wanted = dtype if dtype is None else other_dtype(str(dtype), precision)
     return value if wanted == dtype else value.astype(wanted)
 
 
-def recast(inputs, outputs, precision):
+def recast(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], precision: str
+) -> dict[Variable, Variable]:
     """Rebuild a graph so that every floating-point variable has one precision.
 
     Parameters
@@ -71,18 +76,19 @@ def recast(inputs, outputs, precision):
     return new
 
 
-def _dtype_in(variable, precision):
-    return other_dtype(getattr(variable.type, "dtype", None), precision)
+def _dtype_in(variable: Variable, precision: str) -> str | None:
+    dtype = getattr(variable.type, "dtype", None)
+    return None if dtype is None else other_dtype(dtype, precision)
 
 
-def _new_input(variable, precision):
+def _new_input(variable: Variable, precision: str) -> Variable:
     dtype = _dtype_in(variable, precision)
     same = dtype == getattr(variable.type, "dtype", None)
     kind = variable.type if same else variable.type.clone(dtype=dtype)
     return kind(name=variable.name)
 
 
-def _new_constant(constant, precision):
+def _new_constant(constant: Constant, precision: str) -> Constant:
     data = other_value(constant.data, precision)
     if data is constant.data:
         return constant
@@ -90,7 +96,7 @@ def _new_constant(constant, precision):
     return kind.make_constant(data, name=constant.name)
 
 
-def _cast(variable, dtype):
+def _cast(variable: Variable, dtype: str | None) -> Variable:
     if dtype is None or variable.type.dtype == dtype:
         return variable
     if isinstance(variable.type, SparseTensorType):
@@ -99,7 +105,7 @@ def _cast(variable, dtype):
 
 
 @singledispatch
-def _new_outputs(op, node, inputs, precision):
+def _new_outputs(op: Op, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
     """Return the outputs of `node` for inputs of another precision."""
     fields = {n: d for n in FIELDS if isinstance(d := getattr(op, n, None), str)}
     other = {n: other_dtype(d, precision) for n, d in fields.items()}
@@ -114,12 +120,12 @@ def _new_outputs(op, node, inputs, precision):
         return node.op.make_node(*inputs).outputs
 
 
-def _pairs(inputs, node):
+def _pairs(inputs: Sequence[Variable], node: Apply) -> Iterable[tuple[Variable, Variable]]:
     return zip(inputs, node.inputs, strict=True)
 
 
 @_new_outputs.register
-def _(op: Elemwise, node, inputs, precision):
+def _(op: Elemwise, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
     if not isinstance(op.scalar_op, ps.Composite):
         return _applied(op.scalar_op, inputs, node.outputs, precision)
     # Of a compiled graph: each operation inside is to round by itself.
@@ -131,7 +137,12 @@ def _(op: Elemwise, node, inputs, precision):
     )
 
 
-def unfused(composite, inputs, constant=lambda data: data, apply=None):
+def unfused(
+    composite: ps.Composite,
+    inputs: Sequence[Variable],
+    constant: Callable = lambda data: data,
+    apply: Callable | None = None,
+) -> list[Variable]:
     """Return the outputs of a fused operation, made of the operations inside.
 
     Parameters
@@ -159,21 +170,23 @@ def unfused(composite, inputs, constant=lambda data: data, apply=None):
     return [known[v] for v in inner.outputs]
 
 
-def _applied(scalar_op, inputs, outputs, precision):
+def _applied(
+    scalar_op: ps.ScalarOp, inputs: Sequence[Variable], outputs: Sequence[Variable], precision: str
+) -> list[Variable]:
     if isinstance(scalar_op, ps.Cast):
         return [_cast(inputs[0], _dtype_in(outputs[0], precision))]
     return Elemwise(scalar_op).make_node(*inputs).outputs
 
 
 @_new_outputs.register
-def _(op: OpFromGraph, node, inputs, precision):
+def _(op: OpFromGraph, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
     inner = recast(op.inner_inputs, op.inner_outputs, precision)
     known = {inner[v]: new for v, new in zip(op.inner_inputs, inputs, strict=True)}
     return clone_replace([inner[v] for v in op.inner_outputs], known)
 
 
 @_new_outputs.register
-def _(op: Scan, node, inputs, precision):
+def _(op: Scan, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
     inner = recast(op.inner_inputs, op.inner_outputs, precision)
     new_inputs = [inner[v] for v in op.inner_inputs]
     new = scan_of(op, new_inputs, [inner[v] for v in op.inner_outputs])

@@ -1,15 +1,18 @@
 """The graph that is compared, with the values to compute it from."""
 
 import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytensor
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
+from pytensor.compile.mode import Mode
 from pytensor.compile.ops import deep_copy_op
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
@@ -20,6 +23,7 @@ from pytensor.tensor.random.type import RandomType
 
 from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._provenance import attach, tracker_of
+from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import captured_inputs
 from theanoguard._values import is_sparse
 from theanoguard.explain.replay import Kernels, Replay
@@ -60,18 +64,18 @@ class Problem:
     updates: dict[int, int]
     notes: list[str]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         attach(self.fgraph)
         for number, variable in enumerate(self.variables):
             setattr(variable.tag, PAIR, number)
 
     @property
-    def variables(self):
+    def variables(self) -> list[Variable]:
         """Inputs and computed variables, in the order of the graph."""
         computed = [v for node in self.fgraph.toposort() for v in node.outputs]
         return [*self.fgraph.inputs, *computed]
 
-    def in_precision(self, precision):
+    def in_precision(self, precision: str) -> tuple["Problem", dict[Variable, Variable]]:
         """Return the same problem in another precision, and where each variable went."""
         inputs, outputs = self.fgraph.inputs, self.fgraph.outputs
         new = recast(inputs, outputs, precision)
@@ -79,7 +83,7 @@ class Problem:
         values = [other_value(value, precision) for value in self.values]
         return replace(self, fgraph=graph, values=values), new
 
-    def draws(self):
+    def draws(self) -> list[Variable]:
         """Return the variables that are drawn at random."""
         return [
             v
@@ -89,7 +93,7 @@ class Problem:
             if not isinstance(v.type, RandomType)
         ]
 
-    def with_drawn(self, reference):
+    def with_drawn(self, reference: "Reference") -> "Problem":
         """Return the same problem with what is drawn at random as further inputs."""
         draws = self.draws()
         if not draws:
@@ -112,11 +116,11 @@ class Problem:
             notes=self.notes,
         )
 
-    def reference(self):
+    def reference(self) -> "Reference":
         """Return the evaluation of the graph node by node, in Python."""
         return Reference(self.fgraph, dict(zip(self.fgraph.inputs, self.values, strict=True)))
 
-    def compile(self, mode):
+    def compile(self, mode: Mode) -> Callable[[], list]:
         """Return a function without arguments that computes the outputs as `mode` compiles them.
 
         Shared variables are copies of the user's, and updates are updates.
@@ -141,7 +145,7 @@ class Problem:
             on_unused_input="ignore",
         )
 
-        def call():
+        def call() -> list:
             results = iter(run(*[copy_of(self.values[i]) for i in free]))
             new = {o: fresh[i].get_value(borrow=True) for i, o in self.updates.items()}
             return [as_value(new[o] if o in new else next(results)) for o in range(len(outputs))]
@@ -152,7 +156,7 @@ class Problem:
 class Drawn(Problem):
     """A problem in which what is drawn at random has been drawn already."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         attach(self.fgraph)  # (its variables bear their numbers)
 
 
@@ -165,33 +169,33 @@ class Reference(Replay):
         The nodes, in the order in which they were computed.
     """
 
-    def __init__(self, fgraph, inputs):
+    def __init__(self, fgraph: FunctionGraph, inputs: Mapping[Variable, Any]) -> None:
         super().__init__(fgraph, inputs, Kernels("py"))
-        self.ran = {}
+        self.ran: dict[Apply, None] = {}
 
-    def compute(self, node):
+    def compute(self, node: Apply) -> list:
         values = super().compute(node)
         self.ran[node] = None
         return values
 
-    def variables(self):
+    def variables(self) -> list[Variable]:
         """Return the computed variables, but for memory that nothing has been written to."""
         return [v for n in self.ran if not isinstance(n.op, AllocEmpty) for v in n.outputs]
 
 
-def copy_of(value):
+def copy_of(value: Any) -> Any:
     """Return a copy that shares nothing with the value."""
     return copy.deepcopy(value)
 
 
-def as_value(value):
+def as_value(value: Any) -> Any:
     """Return what a backend gave as NumPy's or SciPy's object, where it is an array."""
     if isinstance(value, np.ndarray) or is_sparse(value):
         return value
     return np.asarray(value) if hasattr(value, "__array__") else value
 
 
-def make_problem(graph_or_function, inputs):
+def make_problem(graph_or_function: Any, inputs: Mapping | Sequence | None) -> Problem:
     """Return the :class:`Problem` of what was handed to ``compare``.
 
     Raises
@@ -216,7 +220,7 @@ def make_problem(graph_or_function, inputs):
     return _of_graph(list(outputs), inputs)
 
 
-def _of_graph(outputs, inputs):
+def _of_graph(outputs: list[Variable], inputs: Mapping | Sequence | None) -> Problem:
     if inputs is not None and not hasattr(inputs, "keys"):
         raise TypeError(
             "the inputs of a graph have no order.\nGive a mapping {variable or name: value}."
@@ -243,7 +247,7 @@ def _of_graph(outputs, inputs):
     return _problem(roots, outputs, _names(outputs), values, {}, [False] * len(roots), [])
 
 
-def _of_function(fn, inputs):
+def _of_function(fn: Function, inputs: Mapping | Sequence | None) -> Problem:
     fgraph = fn.maker.fgraph
     values = [copy_of(v) for v in captured_inputs(fn, arguments_of(fn, inputs), {})]
     roots = list(fgraph.inputs)
@@ -273,13 +277,13 @@ def _of_function(fn, inputs):
     return _problem(roots, outputs, names, values, updates, mutable, notes, shared)
 
 
-def _leaves(outputs):
+def _leaves(outputs: Sequence[Variable]) -> list[Variable]:
     return [v for v in dict.fromkeys(graph_inputs(outputs)) if not isinstance(v, Constant)]
 
 
-def _as_written(tracker):
+def _as_written(tracker: ProvenanceTracker) -> list[Variable]:
     """Return copies of a compiled graph's outputs as they were before any rewriting."""
-    new = {}
+    new: dict[Apply, Apply] = {}
     todo = [v.owner for v in reversed(tracker.original_outputs) if v.owner is not None]
     while todo:
         node = todo[-1]
@@ -298,7 +302,7 @@ def _as_written(tracker):
     ]
 
 
-def without_damage(fgraph, fused=True):
+def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, Variable]:
     """Copy a graph so that nothing in it is overwritten which is still needed.
 
     Parameters
@@ -326,7 +330,7 @@ def without_damage(fgraph, fused=True):
     return new
 
 
-def _names(outputs):
+def _names(outputs: Sequence[Variable]) -> list[str]:
     """Return a name for each output, all of them different."""
     names = [v.name or f"output {i}" for i, v in enumerate(outputs)]
     return [
@@ -334,7 +338,16 @@ def _names(outputs):
     ]
 
 
-def _problem(roots, outputs, names, values, updates, mutable, notes, shared=None):
+def _problem(
+    roots: list[Variable],
+    outputs: list[Variable],
+    names: list[str],
+    values: list,
+    updates: dict[int, int],
+    mutable: list[bool],
+    notes: list[str],
+    shared: list | None = None,
+) -> Problem:
     """Copy the graph onto plain inputs."""
     shared = roots if shared is None else shared
     classes = [type(v) if isinstance(v, SharedVariable) else None for v in shared]

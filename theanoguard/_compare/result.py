@@ -47,7 +47,7 @@ class Parting:
     how: str = ""
     reason: str = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         what = self.variable if self.op is None else f"{self.op}: {self.variable}"
         lines = [f"{what} is {self.difference}"]
         if self.source is not None:
@@ -97,12 +97,12 @@ class ModeResult:
     note: str | None = None
 
     @property
-    def parted(self):
+    def parted(self) -> bool:
         """Whether an output is farther from the reference than the tolerance allows."""
         return any(d.parted for d in self.differences.values())
 
     @property
-    def worst(self):
+    def worst(self) -> tuple[str, Difference] | None:
         """The output that is farthest away, as (name, difference); None if there is none."""
         if not self.differences:
             return None
@@ -142,14 +142,14 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
     @property
-    def agree(self):
+    def agree(self) -> bool:
         """Whether every mode that ran agrees with the reference."""
         return not any(result.parted for result in self.modes.values())
 
-    def __getitem__(self, mode):
+    def __getitem__(self, mode: str) -> ModeResult:
         return self.modes[mode]
 
-    def table(self):
+    def table(self) -> str:
         """Return one line for each mode: whether it agrees, how far it is away, and in what.
 
         Returns
@@ -179,7 +179,7 @@ class Comparison:
         ]
         return "\n".join(map(printable, [*lines, *left_out]))
 
-    def __str__(self):
+    def __str__(self) -> str:
         blocks = [
             "Compared with py, the graph node by node in Python:",
             self.table(),
@@ -192,5 +192,5 @@ class Comparison:
         return "\n\n".join([*blocks, *map(_wrapped, self.notes)])
 
 
-def _wrapped(text):
+def _wrapped(text: str) -> str:
     return "\n".join(textwrap.wrap(printable(text), USUAL_WIDTH))

@@ -7,11 +7,11 @@ inputs of the node, so that they are still there when the check fails.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytensor.scalar as ps
@@ -20,6 +20,8 @@ from pytensor.breakpoint import PdbBreakpoint
 from pytensor.compile.mode import optdb
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import _vectorize_node
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.link.c.op import COp
@@ -77,6 +79,12 @@ class Condition:
     where: str | None
 
 
+Decided = tuple[str, list[Variable], bool]
+"""The relation that decides a condition, its operands, and whether it is negated."""
+Described = tuple[Condition, list[Variable]]
+"""A condition, and the operands that are kept for its message."""
+
+
 @dataclass(frozen=True)
 class Relation:
     """How a relation is computed and named.
@@ -117,7 +125,7 @@ _SCALAR_RELATIONS = {
 }
 
 
-def _label(variable):
+def _label(variable: Variable) -> str:
     """Name of `variable` in a message: its name, its constant value, or the user's expression."""
     if variable.name:
         return variable.name
@@ -130,7 +138,7 @@ def _label(variable):
 
 
 @singledispatch
-def _comparison(op, node, negated):
+def _comparison(op: Op, node: Apply, negated: bool) -> Decided:
     """Return (relation, operands, negated) of the node that decides a condition.
 
     Dispatched on the operation: the ones that only carry a truth value on are looked through.
@@ -139,19 +147,19 @@ def _comparison(op, node, negated):
 
 
 @_comparison.register(CAReduce)
-def _(op, node, negated):
+def _(op: Op, node: Apply, negated: bool) -> Decided:
     if isinstance(op.scalar_op, ps.AND | ps.OR):
         return _decide(node.inputs[0], negated)
     return "", node.inputs, negated
 
 
 @_comparison.register(DimShuffle)
-def _(op, node, negated):
+def _(op: Op, node: Apply, negated: bool) -> Decided:
     return _decide(node.inputs[0], negated)
 
 
 @_comparison.register(Elemwise)
-def _(op, node, negated):
+def _(op: Op, node: Apply, negated: bool) -> Decided:
     scalar_op = op.scalar_op
     if isinstance(scalar_op, ps.Cast | ps.Identity):
         return _decide(node.inputs[0], negated)
@@ -161,13 +169,13 @@ def _(op, node, negated):
     return relation, node.inputs, negated
 
 
-def _decide(variable, negated):
+def _decide(variable: Variable, negated: bool) -> Decided:
     if variable.owner is None:
         return "", [variable], negated
     return _comparison(variable.owner.op, variable.owner, negated)
 
 
-def _before_broadcasting(variable):
+def _before_broadcasting(variable: Variable) -> Variable:
     """Look through the axes that were only put in front for broadcasting."""
     node = variable.owner
     if node is not None and isinstance(node.op, DimShuffle):
@@ -178,7 +186,7 @@ def _before_broadcasting(variable):
     return variable
 
 
-def _describe(condition):
+def _describe(condition: Variable) -> Described:
     """Return what is known of the symbolic `condition`, and the operands to keep for it."""
     relation, operands, negated = _decide(condition, negated=False)
     operands = [_before_broadcasting(v) for v in operands]
@@ -196,7 +204,7 @@ def _describe(condition):
 # -----------
 
 
-def _value(label, value):
+def _value(label: str, value: Any) -> str:
     """One line for the value of an operand."""
     value = np.asarray(value)
     if value.ndim == 0:
@@ -208,16 +216,16 @@ def _value(label, value):
     return line if label == str(value) else f"{label} = {line}"
 
 
-def _element(label, operand, index):
+def _element(label: str, operand: np.ndarray, index: np.ndarray) -> str:
     """Say what `operand` holds where the broadcast index is `index`."""
     if operand.ndim == 0:
         return f"{label} = {operand.item()!r}"
-    own = index[len(index) - operand.ndim :]
-    own = tuple(int(i) if n > 1 else 0 for i, n in zip(own, operand.shape, strict=True))
+    places = index[len(index) - operand.ndim :]
+    own = tuple(int(i) if n > 1 else 0 for i, n in zip(places, operand.shape, strict=True))
     return f"{label}[{', '.join(map(str, own))}] = {operand[own].item()!r}"
 
 
-def _failing_elements(condition, operands):
+def _failing_elements(condition: Condition, operands: list[np.ndarray]) -> Iterator[str]:
     """Say how many elements break the relation, and list the first of them."""
     relation = _RELATIONS[condition.relation]
     try:
@@ -239,7 +247,7 @@ def _failing_elements(condition, operands):
         )
 
 
-def _report(condition, operands):
+def _report(condition: Condition, operands: list[np.ndarray]) -> Iterator[str]:
     """Lines on one condition that does not hold."""
     relation = _RELATIONS.get(condition.relation)
     if relation:
@@ -249,10 +257,8 @@ def _report(condition, operands):
         first, *below = source_lines(condition.where)
         yield f"built at: {first}"
         yield from (f"  {line}" for line in below)
-    if relation and len(operands) == 2:
-        sides = ("left side: ", "right side: ")
-    else:
-        sides = ("value: ",) * len(operands)
+    compares = relation and len(operands) == 2
+    sides = ["left side: ", "right side: "] if compares else ["value: "] * len(operands)
     for side, label, value in zip(sides, condition.labels, operands, strict=True):
         yield side + _value(label, value)
     if relation:
@@ -307,16 +313,16 @@ class Assert(COp):
     check_input = False
     params_type = generic
 
-    def __init__(self, msg="Theano Assert failed!"):
+    def __init__(self, msg: str = "Theano Assert failed!") -> None:
         self.msg = str(msg)
         # None until the operation is applied: the applied one knows its conditions.
-        self.conditions = None
+        self.conditions: Any = None  # a tuple of `Condition` once the operation is applied
 
-    def __str__(self):
+    def __str__(self) -> str:
         msg = self.msg if len(self.msg) <= 30 else self.msg[:27] + "..."
         return f"Assert{{msg={msg!r}}}"
 
-    def make_node(self, value, *inputs):
+    def make_node(self, value: Any, *inputs: Any) -> Apply:
         """Apply to a value and scalar conditions.
 
         Parameters
@@ -336,7 +342,9 @@ class Assert(COp):
         described = [_describe(c) for c in symbols]
         return self.bound(value, symbols, described)
 
-    def bound(self, value, symbols, described):
+    def bound(
+        self, value: Variable, symbols: Sequence[Variable], described: Sequence[Described]
+    ) -> Apply:
         """Return the node that checks `symbols`, each described by (Condition, operands)."""
         op = copy(self)
         op.conditions = tuple(condition for condition, _ in described)
@@ -344,12 +352,12 @@ class Assert(COp):
         symbols = [pt.cast(c, "bool") for c in symbols]
         return Apply(op, [value, *symbols, *operands], [value.type()])
 
-    def described(self, node):
+    def described(self, node: Apply) -> list[Described]:
         """Return the (Condition, operands) of an applied `node`."""
         operands = iter(node.inputs[1 + len(self.conditions) :])
         return [(c, [next(operands) for _ in c.labels]) for c in self.conditions]
 
-    def report(self, *inputs):
+    def report(self, *inputs: Any) -> NoReturn:
         """Raise the error for the values of the conditions and operands of a node."""
         n = len(self.conditions)
         operands = iter(inputs[n:])
@@ -360,16 +368,23 @@ class Assert(COp):
                 lines.extend(_report(condition, values))
         raise AssertionError("\n".join(lines))
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         value, *rest = inputs
         if not all(rest[: len(self.conditions)]):
             self.report(*rest)
         output_storage[0][0] = value
 
-    def get_params(self, node):
+    def get_params(self, node: Apply) -> Any:
         return self.report
 
-    def c_code(self, node, name, input_names, output_names, sub):
+    def c_code(
+        self,
+        node: Apply,
+        name: str,
+        input_names: list[str],
+        output_names: list[str],
+        sub: dict[str, str],
+    ) -> str:
         if not isinstance(node.inputs[0].type, DenseTensorType):
             raise NotImplementedError("Assert has C code for dense tensors only")
         value, *rest = input_names
@@ -392,22 +407,24 @@ class Assert(COp):
         Py_INCREF({value});
         """
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1,)
 
-    def infer_shape(self, *args):
+    def infer_shape(self, *args: Any) -> list:
         return input_shapes(args)[:1]
 
-    def connection_pattern(self, node):
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[True]] + [[False]] * (len(node.inputs) - 1)
 
-    def pullback(self, inputs, outputs, output_gradients):
+    def pullback(
+        self, inputs: list, outputs: list, output_gradients: list[Variable]
+    ) -> list[Variable]:
         return [*output_gradients, *(disconnected_type() for _ in inputs[1:])]
 
-    def pushforward(self, inputs, outputs, tangents):
+    def pushforward(self, inputs: list, outputs: list, tangents: list[Variable]) -> list[Variable]:
         return [tangents[0]]
 
-    def do_constant_folding(self, fgraph, node):
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         return all(
             isinstance(c, Constant) and bool(c.data)
             for c in node.inputs[1 : 1 + len(self.conditions)]
@@ -415,7 +432,7 @@ class Assert(COp):
 
 
 @_vectorize_node.register(Assert)
-def vectorize_assert(op, node, batch_x, *batch_rest):
+def vectorize_assert(op: Assert, node: Apply, batch_x: Variable, *batch_rest: Variable) -> Apply:
     """Check the conditions of all members of the batch at once."""
     n = len(op.conditions)
     symbols, operands = batch_rest[:n], iter(batch_rest[n:])
@@ -432,7 +449,7 @@ def vectorize_assert(op, node, batch_x, *batch_rest):
     return out.owner
 
 
-def _as_condition(i, condition):
+def _as_condition(i: int, condition: Any) -> Variable:
     """Return `condition` as a scalar tensor."""
     condition = pt.as_tensor_variable(condition)
     if condition.type.ndim:
@@ -443,7 +460,7 @@ def _as_condition(i, condition):
     return condition
 
 
-def _always_true(condition):
+def _always_true(condition: Variable) -> bool:
     try:
         return bool(get_underlying_scalar_constant_value(condition))
     except NotScalarConstantError:
@@ -451,7 +468,7 @@ def _always_true(condition):
 
 
 @node_rewriter([Assert])
-def local_drop_true_conditions(fgraph, node):
+def local_drop_true_conditions(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Drop the conditions that are known to hold, and the node when none is left."""
     op = node.op
     conditions = node.inputs[1 : 1 + len(op.conditions)]
@@ -471,7 +488,7 @@ def local_drop_true_conditions(fgraph, node):
 
 
 @node_rewriter([Assert])
-def local_drop_asserts(fgraph, node):
+def local_drop_asserts(fgraph: FunctionGraph, node: Apply) -> list[Variable]:
     """Drop the node: what ``local_remove_all_assert`` asks for."""
     return [node.inputs[0]]
 

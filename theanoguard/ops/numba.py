@@ -4,8 +4,12 @@ Loaded when a graph is compiled for Numba: importing Numba's side of PyTensor ta
 more memory, than all the rest.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numba
 import numpy as np
+from pytensor.graph.basic import Apply
 from pytensor.link.numba.dispatch import numba_funcify
 from pytensor.link.numba.dispatch.basic import numba_njit
 
@@ -14,15 +18,15 @@ from theanoguard.ops.print import After, Print, PrintBeside
 
 
 @numba_funcify.register(Assert)
-def numba_funcify_assert(op, node, **kwargs):
+def numba_funcify_assert(op: Assert, node: Apply, **kwargs: Any) -> Callable:
     n = len(op.conditions)
     report = op.report
 
-    def report_all(inputs):
+    def report_all(inputs: tuple) -> None:
         report(*inputs)
 
     @numba_njit
-    def check(value, *rest):
+    def check(value: Any, *rest: Any) -> Any:
         holds = True
         for condition in rest[:n]:
             if not condition.item():
@@ -38,12 +42,12 @@ def numba_funcify_assert(op, node, **kwargs):
 
 
 @numba_funcify.register(Print)
-def numba_funcify_print(op, node, **kwargs):
-    def show(x):
+def numba_funcify_print(op: Print, node: Apply, **kwargs: Any) -> Callable:
+    def show(x: Any) -> None:
         op.global_fn(op, x)
 
     @numba_njit
-    def print_value(x):
+    def print_value(x: Any) -> Any:
         with numba.objmode():
             show(x)
         return x
@@ -52,14 +56,14 @@ def numba_funcify_print(op, node, **kwargs):
 
 
 @numba_funcify.register(PrintBeside)
-def numba_funcify_print_beside(op, node, **kwargs):
+def numba_funcify_print_beside(op: PrintBeside, node: Apply, **kwargs: Any) -> Callable:
     print_op = op.print_op
 
-    def show(x):
+    def show(x: Any) -> None:
         print_op.global_fn(print_op, x)
 
     @numba_njit
-    def print_value(x):
+    def print_value(x: Any) -> Any:
         with numba.objmode():
             show(x)
         return np.array(True)
@@ -68,9 +72,9 @@ def numba_funcify_print_beside(op, node, **kwargs):
 
 
 @numba_funcify.register(After)
-def numba_funcify_after(op, node, **kwargs):
+def numba_funcify_after(op: After, node: Apply, **kwargs: Any) -> Callable:
     @numba_njit
-    def after(x, *tokens):
+    def after(x: Any, *tokens: Any) -> Any:
         return x
 
     return after

@@ -14,14 +14,15 @@ need it.  Where all users lie in branches of an ``ifelse``, the branches take th
 prints when one of them runs.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.printing
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import Output
+from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.type import DenseTensorType
@@ -30,7 +31,7 @@ from theanoguard._pytensor import IfElse, input_shapes
 from theanoguard._pytensor.on_demand import LoadModule
 
 
-def print_attributes(op, value):
+def print_attributes(op: "Print", value: Any) -> None:
     """Print what `op` asks of `value`, one line for each of ``op.attrs``."""
     for attr in op.attrs:
         if callable(attr):
@@ -86,12 +87,16 @@ class Print(pytensor.printing.Print):
     __props__ = ("message", "attrs", "global_fn", "transparent")
 
     def __init__(
-        self, message="", attrs=("__str__",), global_fn=print_attributes, transparent=False
-    ):
+        self,
+        message: str = "",
+        attrs: Sequence[str | Callable] = ("__str__",),
+        global_fn: Callable = print_attributes,
+        transparent: bool = False,
+    ) -> None:
         super().__init__(message, attrs, global_fn)
         self.transparent = bool(transparent)
 
-    def make_node(self, x):
+    def make_node(self, x: Any) -> Apply:
         if not isinstance(x, Variable):
             x = pt.as_tensor_variable(x)
         if isinstance(x.type, DenseTensorType):
@@ -115,17 +120,17 @@ class PrintBeside(Op):
 
     __props__ = ("print_op",)
 
-    def __init__(self, print_op):
+    def __init__(self, print_op: Print) -> None:
         self.print_op = print_op
 
-    def make_node(self, x):
+    def make_node(self, x: Any) -> Apply:
         return Apply(self, [x], [pt.TensorType("bool", ())()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         self.print_op.global_fn(self.print_op, inputs[0])
         output_storage[0][0] = np.array(True)
 
-    def do_constant_folding(self, fgraph, node):
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         return False
 
 
@@ -135,20 +140,20 @@ class After(Op):
     __props__ = ()
     view_map: ClassVar = {0: [0]}
 
-    def make_node(self, x, *tokens):
+    def make_node(self, x: Variable, *tokens: Variable) -> Apply:
         return Apply(self, [x, *tokens], [x.type()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         output_storage[0][0] = inputs[0]
 
-    def infer_shape(self, *args):
+    def infer_shape(self, *args: Any) -> list:
         return input_shapes(args)[:1]
 
-    def do_constant_folding(self, fgraph, node):
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         return False
 
 
-def _frontier(fgraph, variable):
+def _frontier(fgraph: FunctionGraph, variable: Variable) -> list[tuple[Apply, int]]:
     """Return the edges (client, index) where everything that needs `variable` ends.
 
     These are outputs of the graph and branches of an ``ifelse``.
@@ -169,15 +174,15 @@ def _frontier(fgraph, variable):
 class SetPrintsBeside(GraphRewriter):
     """Replace each transparent :class:`Print` by :class:`PrintBeside` and :class:`After`."""
 
-    def add_requirements(self, fgraph):
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
         pass
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
             if isinstance(node.op, Print) and node.op.transparent:
                 self.set_beside(fgraph, node)
 
-    def set_beside(self, fgraph, node):
+    def set_beside(self, fgraph: FunctionGraph, node: Apply) -> None:
         edges = _frontier(fgraph, node.outputs[0])
         outputs = [edge for edge in edges if isinstance(edge[0].op, Output)]
         (token,) = PrintBeside(node.op).make_node(node.inputs[0]).outputs

@@ -4,7 +4,7 @@ Nothing is hidden: NaN stays NaN.  Python numbers take the dtype of the argument
 not upcast.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -213,7 +213,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     return result if keepdims else _without(result, axis)
 
 
-def softmax(x: Any, axis: int | None = None) -> Variable:
+def softmax(x: Any, axis: Axis = None) -> Variable:
     """Exponentials over their sum.
 
     Parameters
@@ -240,7 +240,7 @@ def softmax(x: Any, axis: int | None = None) -> Variable:
     return terms / _at_least_one(total)
 
 
-def log_softmax(x: Any, axis: int | None = None) -> Variable:
+def log_softmax(x: Any, axis: Axis = None) -> Variable:
     """Logarithm of the softmax.
 
     Parameters
@@ -361,7 +361,7 @@ def categorical_crossentropy(
 # ---------------------------------------------------------------- what they share
 
 
-def _as_float(x):
+def _as_float(x: Any) -> Variable:
     x = pt.as_tensor_variable(x)
     kind = np.dtype(x.type.dtype).kind
     if kind == "c":
@@ -369,22 +369,22 @@ def _as_float(x):
     return x if kind == "f" else pt.cast(x, pytensor.config.floatX)
 
 
-def _like(x, other):
+def _like(x: Any, other: Variable) -> Variable:
     """A tensor of `x`, in the dtype of another where it is not floating itself."""
     x = pt.as_tensor_variable(x)
     return x if x.type.dtype.startswith("float") else pt.cast(x, other.type.dtype)
 
 
-def _is(compare, x):
+def _is(compare: Callable, x: Variable) -> Variable:
     """How `x` compares with 0.  A gradient through that would be zeros, of another dtype."""
     return compare(disconnected_grad(x), 0)
 
 
-def _constants(x, *values):
+def _constants(x: Variable, *values: float) -> list[Variable]:
     return [pt.constant(np.asarray(value, dtype=x.type.dtype)) for value in values]
 
 
-def _eps(function, eps, x):
+def _eps(function: str, eps: float | None, x: Variable) -> Variable:
     value = default_eps(function, x.type.dtype) if eps is None else eps
     rounded = np.asarray(value, dtype=x.type.dtype)
     if not rounded > 0:
@@ -394,12 +394,12 @@ def _eps(function, eps, x):
     return pt.constant(rounded)
 
 
-def _without(x, axis):
+def _without(x: Variable, axis: Axis) -> Variable:
     """`x` without the axes along which it has length 1."""
     return pt.squeeze(x, axis=tuple(range(x.type.ndim)) if axis is None else axis)
 
 
-def _shifted(x, axis):
+def _shifted(x: Variable, axis: Axis) -> tuple[Variable, Variable, Variable]:
     """The maximum, ``exp(x - maximum)``, and the sum of that: 0 where all is -inf, else 1 or more.
 
     The results do not depend on what is subtracted, so that no gradient is taken through it.
@@ -411,5 +411,5 @@ def _shifted(x, axis):
     return top, terms, pt.sum(terms, axis=axis, keepdims=True)
 
 
-def _at_least_one(total):
+def _at_least_one(total: Variable) -> Variable:
     return pt.maximum(total, *_constants(total, 1))

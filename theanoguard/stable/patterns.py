@@ -1,12 +1,16 @@
 """What a stable form can take the place of.
 
-Each pattern takes a variable and the bounds of the graph, and returns None or the name of a form
-and a function that builds it.
+Each pattern takes a variable and the ``GraphBounds`` of the graph.  It returns None, or the name of
+a form and a function that builds it.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
@@ -16,8 +20,15 @@ from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard.explain.naming import INDEXING
 from theanoguard.stable import forms
 
+New = Callable[[Variable], Variable]
+"""Gives what stands for a variable of the graph in the copy."""
+Build = Callable[[New], Variable]
+"""Computes the form that replaces a variable."""
+Match = tuple[str, Build]
+"""The name of a form, and what builds it."""
 
-def rebuild(outputs, builders):
+
+def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> list[Variable]:
     """Copy a graph with other ways to compute some of its variables.
 
     Parameters
@@ -31,9 +42,9 @@ def rebuild(outputs, builders):
     list of Variable
         The outputs of the copy, of the same types; it shares what does not change.
     """
-    made = {}
+    made: dict[Variable, Variable] = {}
 
-    def new(variable):
+    def new(variable: Variable) -> Variable:
         return made.get(variable, variable)
 
     for node in toposort(list(outputs)):
@@ -49,7 +60,7 @@ def rebuild(outputs, builders):
     return [new(v) for v in outputs]
 
 
-def _logarithm(variable, bounds):
+def _logarithm(variable: Variable, bounds: Any) -> Match | None:
     """log(softmax), log(sum(exp)), log(sigmoid), log(1 - sigmoid), log(1 + exp); any other log."""
     (operand,) = variable.owner.inputs
     core, chain = _core(operand)
@@ -78,7 +89,7 @@ def _logarithm(variable, bounds):
     return "log", lambda new: forms.log(new(operand))
 
 
-def _logarithm_1p(variable, bounds):
+def _logarithm_1p(variable: Variable, bounds: Any) -> Match | None:
     """log1p(exp(x)) and log1p(-sigmoid(z))."""
     core, chain = _core(variable.owner.inputs[0])
     if scalar_class(core) is ps.Exp:
@@ -88,14 +99,14 @@ def _logarithm_1p(variable, bounds):
     return None
 
 
-def _softplus(z, kind, chain):
+def _softplus(z: Variable, kind: type, chain: list[Apply]) -> Match:
     """log(1 + exp(z)), or log(1 - sigmoid(z))."""
     if kind is ps.Add:
         return "softplus", lambda new: _again(chain, pt.softplus(new(z)), new)
     return "-softplus", lambda new: _again(chain, -pt.softplus(new(z)), new)
 
 
-def _root(variable, bounds):
+def _root(variable: Variable, bounds: Any) -> Match | None:
     """sqrt(sum(x ** 2)); any other root."""
     (operand,) = variable.owner.inputs
     if bounds[operand].positive:
@@ -109,7 +120,7 @@ def _root(variable, bounds):
     return "sqrt", lambda new: forms.sqrt(new(operand))
 
 
-def _quotient(variable, bounds):
+def _quotient(variable: Variable, bounds: Any) -> Match | None:
     """exp(x) / sum(exp(x)); any other quotient."""
     x, y = variable.owner.inputs
     matched = _as_softmax(variable)
@@ -130,7 +141,7 @@ PATTERNS = {
 """By the scalar operation that is replaced."""
 
 
-def _core(variable):
+def _core(variable: Variable) -> tuple[Variable, list[Apply]]:
     """What views and indexing lead back to, and the nodes on the way, innermost first."""
     chain = []
     while variable.owner is not None and isinstance(variable.owner.op, (*VIEWS, *INDEXING)):
@@ -139,7 +150,7 @@ def _core(variable):
     return variable, chain[::-1]
 
 
-def _again(chain, variable, new):
+def _again(chain: list[Apply], variable: Variable, new: New) -> Variable:
     """Apply views and indexing once more, to something else."""
     for node in chain:
         inputs = [variable, *map(new, node.inputs[1:])]
@@ -147,7 +158,7 @@ def _again(chain, variable, new):
     return variable
 
 
-def _is_sum_of(variable, *kinds):
+def _is_sum_of(variable: Variable, *kinds: type) -> bool:
     """Whether a variable is a sum of what one of some scalar operations gives."""
     node = variable.owner
     return (
@@ -158,7 +169,7 @@ def _is_sum_of(variable, *kinds):
     )
 
 
-def squared_base(variable):
+def squared_base(variable: Variable) -> Variable | None:
     """Return ``x`` where a variable is the square of ``x``, else None."""
     if variable.owner is None:
         return None
@@ -171,7 +182,7 @@ def squared_base(variable):
     return inputs[0] if kind is ps.Mul and len(inputs) == 2 and inputs[0] is inputs[1] else None
 
 
-def _as_softmax(variable):
+def _as_softmax(variable: Variable) -> tuple[Variable, tuple[int, ...]] | None:
     """``h`` and the axes, where a variable is ``exp(h) / exp(h).sum(axes, keepdims=True)``."""
     if scalar_class(variable) is not ps.TrueDiv:
         return None

@@ -1,6 +1,6 @@
 """Finding what a stable form can take the place of, and replacing it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from pytensor.graph.basic import Variable
@@ -38,7 +38,7 @@ class Replacement:
     variable: Variable = field(repr=False)
     build: Callable = field(repr=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         where = "" if self.source is None else f"{self.source.file}:{self.source.line}: "
         return f"{where}{self.old} -> {self.form}"
 
@@ -57,10 +57,10 @@ class Stabilization:
     outputs: tuple = field(repr=False)
     replacements: tuple[Replacement, ...]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "\n".join(map(str, self.replacements)) or "nothing to replace"
 
-    def apply(self, forms=None):
+    def apply(self, forms: Collection[str] | None = None) -> list[Variable]:
         """Replace, in a copy of the graph.
 
         Parameters
@@ -78,7 +78,7 @@ class Stabilization:
         return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
-def stabilize(graph):
+def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
     """List what stable forms can take the place of, and replace it on request.
 
     Parameters

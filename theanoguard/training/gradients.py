@@ -5,12 +5,15 @@ import logging
 import math
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.link.c.op import COp
 from pytensor.link.c.type import generic
 
@@ -22,6 +25,9 @@ logger = logging.getLogger("theanoguard")
 
 ACTIONS = ("raise", "warn", "record", "clip")
 NONFINITE_ACTIONS = ("raise", "warn", "record", "skip")
+
+Broken = tuple[int, str, float | None, float | None]
+"""A norm out of bounds: its position in the row, the rule, the bound, and the median."""
 #: Norms that an event and its message tell.
 N_RECENT = 8
 
@@ -69,7 +75,7 @@ class GradientEvent:
     recent: tuple[float, ...]
     largest: str
 
-    def __str__(self):
+    def __str__(self) -> str:
         what = "the global norm of the gradients"
         if self.parameter is not None:
             what = f"the norm of the gradient of {self.parameter}"
@@ -78,7 +84,7 @@ class GradientEvent:
         recent = ", ".join(f"{norm:.4g}" for norm in self.recent)
         return f"{said}, at step {self.step}.{most}\nIts last norms: {recent}."
 
-    def to_guard_event(self):
+    def to_guard_event(self) -> GuardEvent:
         """Return the event as a :class:`~theanoguard.GuardEvent`, as a log keeps it."""
         nan, inf = np.isnan(self.norm), np.isinf(self.norm)
         return GuardEvent(
@@ -179,43 +185,47 @@ class CheckNorms(COp):
     __props__ = ("number",)
     params_type = generic
 
-    def __init__(self, guard):
+    def __init__(self, guard: "GradientGuard") -> None:
         self.guard = guard
         self.number = _number_of(guard)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "GradientGuard"
 
     @property
-    def holds_back(self):
+    def holds_back(self) -> bool:
         return "raise" in (self.guard.action, self.guard.nonfinite_action)
 
-    def make_node(self, squares):
+    def make_node(self, squares: Variable) -> Apply:
         return Apply(self, [squares], [pt.dvector()])
 
-    def perform(self, node, inputs, output_storage, params=None):
+    def perform(
+        self, node: Apply, inputs: list, output_storage: list[list], params: Any = None
+    ) -> None:
         output_storage[0][0] = self.guard.check(inputs[0])
 
-    def get_params(self, node):
+    def get_params(self, node: Apply) -> Any:
         return self.guard
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]
+    ) -> str:
         return f"""
         Py_XDECREF({outputs[0]});
         {outputs[0]} = (PyArrayObject *)tg_check_norms({sub["params"]}, {inputs[0]});
         if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
         """
 
-    def c_support_code(self, **kwargs):
+    def c_support_code(self, **kwargs: Any) -> str:
         return _CHECK_NORMS
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1,)
 
-    def connection_pattern(self, node):
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[False]]
 
-    def do_constant_folding(self, fgraph, node):
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         return False
 
 
@@ -223,7 +233,7 @@ _NUMBERED: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _NUMBERING = Lock()
 
 
-def _number_of(guard):
+def _number_of(guard: "GradientGuard") -> int:
     with _NUMBERING:
         number = next(i for i in itertools.count() if i not in _NUMBERED)
         _NUMBERED[number] = guard
@@ -242,7 +252,9 @@ class History:
     window, warmup : int
     """
 
-    def __init__(self, bounds, window, warmup):
+    def __init__(
+        self, bounds: list[tuple[float | None, float | None]], window: int, warmup: int
+    ) -> None:
         self.last = np.zeros((max(window, N_RECENT), len(bounds)))
         self.finite = np.zeros((window, len(bounds)))  # rows without a NaN or an Inf
         self.counts = np.array([0, 0, warmup], dtype="int64")  # of rows ever put into the two
@@ -251,16 +263,16 @@ class History:
         )
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """How many rows have been taken in."""
         return int(self.counts[0])
 
-    def medians(self):
+    def medians(self) -> np.ndarray | None:
         """Return the median of each column, or None if too few rows have been seen."""
         filled = min(int(self.counts[1]), len(self.finite))
         return np.median(self.finite[:filled], axis=0) if filled >= self.counts[2] else None
 
-    def add(self, row):
+    def add(self, row: np.ndarray) -> None:
         """Take in a row."""
         self.last[self.counts[0] % len(self.last)] = row
         self.counts[0] += 1
@@ -268,7 +280,7 @@ class History:
             self.finite[self.counts[1] % len(self.finite)] = row
             self.counts[1] += 1
 
-    def column(self, i):
+    def column(self, i: int) -> list[float]:
         """Return the last numbers of a column, oldest first."""
         steps, size = self.steps, len(self.last)
         return [float(self.last[j % size, i]) for j in range(max(0, steps - size), steps)]
@@ -344,17 +356,17 @@ class GradientGuard:
 
     def __init__(
         self,
-        max_norm=None,
-        factor=None,
+        max_norm: float | None = None,
+        factor: float | None = None,
         *,
-        parameter_max_norm=None,
-        parameter_factor=None,
-        window=50,
-        warmup=10,
-        action="raise",
-        nonfinite_action=None,
-        max_events=1000,
-    ):
+        parameter_max_norm: float | None = None,
+        parameter_factor: float | None = None,
+        window: int = 50,
+        warmup: int = 10,
+        action: str = "raise",
+        nonfinite_action: str | None = None,
+        max_events: int = 1000,
+    ) -> None:
         if nonfinite_action is None:
             nonfinite_action = "raise" if action == "clip" else action
         _check_choice("action", action, ACTIONS)
@@ -381,13 +393,15 @@ class GradientGuard:
         self.warmup = warmup
         self.window = window
         self._bounds = {None: (max_norm, factor), "each": (parameter_max_norm, parameter_factor)}
-        self._names = None
-        self.history = None  # until it has gradients
-        self.arrays = ()
-        self._events = deque(maxlen=max_events)
+        self._names: list[str] = []
+        self.history = History([], window, warmup)  # of no gradients yet
+        self.arrays: tuple[np.ndarray, ...] = ()
+        self._events: deque[GradientEvent] = deque(maxlen=max_events)
         self._lock = Lock()
 
-    def __call__(self, grads, params=None):
+    def __call__(
+        self, grads: Sequence[Variable], params: Sequence[Variable | str] | None = None
+    ) -> list[Variable]:
         """Return the gradients, which are checked before anything can use them.
 
         Parameters
@@ -413,7 +427,7 @@ class GradientGuard:
                 f"there are {len(grads)} gradients for {len(params)} parameters.\n"
                 "Give one gradient, or more, and one parameter for each."
             )
-        if self._names is not None:
+        if self._names:
             raise ValueError(
                 "this GradientGuard already watches gradients, and keeps their history.\n"
                 "Make another GradientGuard for other gradients."
@@ -425,25 +439,25 @@ class GradientGuard:
         self.arrays = (h.last, h.finite, h.counts, h.bounds)  # for the C code of `CheckNorms`
         return scale_each(CheckNorms(self)(squared_norms(*grads)), grads)
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in vars(self).items() if k != "_lock"}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._lock = Lock()
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """How many steps have been checked."""
-        return 0 if self.history is None else self.history.steps
+        return self.history.steps
 
     @property
-    def events(self):
+    def events(self) -> list[GradientEvent]:
         """The last events, oldest first."""
         with self._lock:
             return list(self._events)
 
-    def norms(self, parameter=None):
+    def norms(self, parameter: str | None = None) -> list[float]:
         """Return the last norms, before clipping, oldest first.
 
         Parameters
@@ -460,13 +474,13 @@ class GradientGuard:
         KeyError
             If there is no gradient of that name.
         """
-        names = [None, *(self._names or ())]
+        names = [None, *self._names]
         if parameter not in names:
             raise KeyError(f"no gradient of {parameter!r}; there are {names[1:]}")
         with self._lock:
-            return [] if self.history is None else self.history.column(names.index(parameter))
+            return self.history.column(names.index(parameter))
 
-    def check(self, squares):
+    def check(self, squares: np.ndarray) -> np.ndarray:
         """Take in the norms of one step, and do what there is to do about them.
 
         Parameters
@@ -494,13 +508,14 @@ class GradientGuard:
             self._act(i, event, factors)
         return factors
 
-    def _judge(self, row):
+    def _judge(self, row: np.ndarray) -> list[Broken]:
         """Return the norms out of bounds: (position in the row, rule, bound, median)."""
         if not math.isfinite(row[0]):
             # The global one tells less than that of a parameter.
             bad = np.flatnonzero(~np.isfinite(row)).tolist()
             return [(i, "nonfinite", None, None) for i in bad[1:] or bad]
-        medians, broken = self.history.medians(), []
+        medians = self.history.medians()
+        broken: list[Broken] = []
         for i, (bound, factor) in enumerate(self.history.bounds.tolist()):
             rule, median = "max_norm", None
             if medians is not None and factor < math.inf:
@@ -512,7 +527,9 @@ class GradientGuard:
                 broken.append((i, rule, bound, median))
         return broken
 
-    def _event(self, row, i, rule, bound, median):
+    def _event(
+        self, row: np.ndarray, i: int, rule: str, bound: float | None, median: float | None
+    ) -> GradientEvent:
         return GradientEvent(
             step=self.history.steps,
             parameter=self._names[i - 1] if i else None,
@@ -524,7 +541,7 @@ class GradientGuard:
             largest=self._names[int(np.argmax(row[1:]))],
         )
 
-    def _act(self, i, event, factors):
+    def _act(self, i: int, event: GradientEvent, factors: np.ndarray) -> None:
         """Raise, warn, or lower the factors, for the norm at a position of the row."""
         action = self.nonfinite_action if event.rule == "nonfinite" else self.action
         if action == "raise":
@@ -536,12 +553,12 @@ class GradientGuard:
             logger.warning("%s", event)
         elif action == "skip":
             factors[:] = 0
-        elif action == "clip":
+        elif action == "clip" and event.bound is not None:
             where = slice(i - 1, i) if i else slice(None)
             factors[where] = np.minimum(factors[where], event.bound / (event.norm + 1e-6))
 
 
-def readable_names(params):
+def readable_names(params: Sequence[Variable | str]) -> list[str]:
     """Return a name for each parameter, all of them different.
 
     Parameters
@@ -561,6 +578,6 @@ def readable_names(params):
     return names
 
 
-def _check_choice(name, value, choices):
+def _check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise ValueError(f"{name} is {value!r}.\nUse one of {', '.join(map(repr, choices))}.")

@@ -6,8 +6,12 @@ made to wait for the checks; what a check itself depends on, and so cannot wait,
 overwrite.
 """
 
+from collections.abc import Iterable, Mapping
+
 from pytensor.compile.mode import optdb
 from pytensor.compile.ops import deep_copy_op
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard.ops.print import After
@@ -19,10 +23,10 @@ class HoldBack(GraphRewriter):
     A check is a node whose operation has a true attribute ``holds_back``.
     """
 
-    def add_requirements(self, fgraph):
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
         pass
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         checks = [node for node in fgraph.apply_nodes if getattr(node.op, "holds_back", False)]
         if not checks:
             return
@@ -43,7 +47,7 @@ class HoldBack(GraphRewriter):
             fgraph.change_node_input(node, i, held, reason="hold_back")
 
 
-def before(nodes, orderings):
+def before(nodes: Iterable[Apply], orderings: Mapping[Apply, Iterable[Apply]]) -> set[Apply]:
     """Return all nodes that have to run before one of some nodes, and these themselves."""
     found, todo = set(), list(nodes)
     while todo:
@@ -55,13 +59,13 @@ def before(nodes, orderings):
     return found
 
 
-def overwriting(fgraph):
+def overwriting(fgraph: FunctionGraph) -> list[tuple[Apply, int]]:
     """Return pairs of a node and the position of one of its inputs.
 
     Each overwrites there the memory of an input of the function.
     """
     entered = set(fgraph.inputs)  # these, and what lives in their memory
-    found = []
+    found: list[tuple[Apply, int]] = []
     for node in fgraph.toposort():
         for maps in (node.op.view_map, node.op.destroy_map):
             for output, sources in maps.items():

@@ -7,10 +7,13 @@ Where that bound is finite there is nothing to look at, and the call is made in 
 other values are known to be good; it is the very same call, so the bits are the same.
 """
 
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import InconsistencyError
 from pytensor.link.c.op import COp
@@ -38,14 +41,14 @@ class FirstBadOrProved(COp):
     __props__ = ("computed", "gemms")
     params_type = generic
 
-    def __init__(self, computed, gemms):
+    def __init__(self, computed: tuple[int, ...], gemms: tuple[int, ...]) -> None:
         self.computed = computed
         self.gemms = gemms
 
-    def make_node(self, first_computed, largest, *operands):
+    def make_node(self, first_computed: Variable, largest: Variable, *operands: Variable) -> Apply:
         return Apply(self, [first_computed, largest, *operands], [pt.lscalar()])
 
-    def decide(self, first, largest, *operands):
+    def decide(self, first: np.ndarray, largest: np.ndarray, *operands: np.ndarray) -> int:
         """Return the number of the first bad value, or -1; compute what cannot be proved."""
         bad = [self.computed[int(first)]] if first >= 0 else []
         for i, number in enumerate(self.gemms):
@@ -62,13 +65,17 @@ class FirstBadOrProved(COp):
                     bad.append(number)
         return min(bad, default=-1)
 
-    def perform(self, node, inputs, output_storage, params=None):
+    def perform(
+        self, node: Apply, inputs: list, output_storage: list[list], params: Any = None
+    ) -> None:
         output_storage[0][0] = np.array(self.decide(*inputs), dtype="int64")
 
-    def get_params(self, node):
+    def get_params(self, node: Apply) -> Any:
         return self.decide
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]
+    ) -> str:
         first, largest, *operands = inputs
         proofs = []
         for i in range(len(self.gemms)):
@@ -100,10 +107,10 @@ class FirstBadOrProved(COp):
         *(npy_int64 *)PyArray_DATA({outputs[0]}) = bad;
         """
 
-    def c_support_code(self, **kwargs):
+    def c_support_code(self, **kwargs: Any) -> str:
         return "#include <math.h>"
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1,)
 
 
@@ -117,17 +124,19 @@ class GatedGemm(COp):
     inplace = True
     _gemm = Gemm(inplace=True)
 
-    def make_node(self, ok, *operands):
+    def make_node(self, ok: Variable, *operands: Variable) -> Apply:
         return Apply(self, [ok, *operands], [operands[0].type()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         ok, *operands = inputs
         if ok:
             self._gemm.perform(None, operands, output_storage)
         else:
             output_storage[0][0] = operands[0]
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]
+    ) -> str:
         ok, *operands = inputs
         inner = self._gemm.make_node(*node.inputs[1:])
         return f"""
@@ -140,43 +149,46 @@ class GatedGemm(COp):
         }}
         """
 
-    def c_support_code(self, **kwargs):
+    def c_support_code(self, **kwargs: Any) -> str:
         return self._gemm.c_support_code(**kwargs)
 
-    def c_headers(self, **kwargs):
+    def c_headers(self, **kwargs: Any) -> list[str]:
         return self._gemm.c_headers(**kwargs)
 
-    def c_header_dirs(self, **kwargs):
+    def c_header_dirs(self, **kwargs: Any) -> list[str]:
         return self._gemm.c_header_dirs(**kwargs)
 
-    def c_libraries(self, **kwargs):
+    def c_libraries(self, **kwargs: Any) -> list[str]:
         return self._gemm.c_libraries(**kwargs)
 
-    def c_lib_dirs(self, **kwargs):
+    def c_lib_dirs(self, **kwargs: Any) -> list[str]:
         return self._gemm.c_lib_dirs(**kwargs)
 
-    def c_compile_args(self, **kwargs):
+    def c_compile_args(self, **kwargs: Any) -> list[str]:
         return self._gemm.c_compile_args(**kwargs)
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1, self._gemm.c_code_cache_version())
 
 
 class UpdateInPlace(GraphRewriter):
     """Let guarded updates be made in place by BLAS, all of a function or none."""
 
-    def add_requirements(self, fgraph):
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
         pass
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         for node in [n for n in fgraph.apply_nodes if isinstance(n.op, FirstBad)]:
             # (with a smaller limit a bound would rarely do)
             if node.op.limit is None:
                 self._rewrite(fgraph, node)
 
-    def _rewrite(self, fgraph, node):
-        keeps = {i: self._keep_of(fgraph, node, v) for i, v in enumerate(node.inputs)}
-        keeps = {i: keep for i, keep in keeps.items() if keep is not None}
+    def _rewrite(self, fgraph: FunctionGraph, node: Apply) -> None:
+        keeps = {
+            i: keep
+            for i, v in enumerate(node.inputs)
+            if (keep := self._keep_of(fgraph, node, v)) is not None
+        }
         if not keeps:
             return
         operands = [v for i in keeps for v in node.inputs[i].owner.inputs]
@@ -196,7 +208,7 @@ class UpdateInPlace(GraphRewriter):
             return  # something still needs what would be overwritten, or is overwritten before
 
     @staticmethod
-    def _keep_of(fgraph, first_bad, value):
+    def _keep_of(fgraph: FunctionGraph, first_bad: Apply, value: Variable) -> Apply | None:
         """Return the `Keep` of an update that could be made in place, or None."""
         gemm = value.owner
         if gemm is None or not isinstance(gemm.op, Gemm) or gemm.op.inplace:

@@ -1,9 +1,11 @@
 """Operations on many arrays at once that pass over each of them once, at memory speed."""
 
 import copy
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -11,7 +13,7 @@ import pytensor.tensor as pt
 from pytensor import config
 from pytensor.compile.mode import Mode
 from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
@@ -137,7 +139,7 @@ void tg_scale(T *p, npy_intp n, T factor) {
 """.replace("LANES", "32").replace("NPY_MAX_OF(T)", "(sizeof(T) == 4 ? FLT_MAX : DBL_MAX)")
 
 
-def _look(variable, name, fail, body):
+def _look(variable: Variable, name: str, fail: str, body: str) -> str:
     """C code that runs `body` on the `n` numbers `p` of an array, in the order of its memory."""
     ctype = f"npy_{variable.type.dtype}"
     return f"""
@@ -154,7 +156,9 @@ def _look(variable, name, fail, body):
     """
 
 
-def _rows(node, inputs, output, fail, width, body):
+def _rows(
+    node: Apply, inputs: list[str], output: str, fail: str, width: int | None, body: str
+) -> str:
     """C code that fills a row of a new matrix (of a vector, if `width` is None) for each input.
 
     `body` fills ``row``.
@@ -182,7 +186,7 @@ class _OverArrays(COp):
 
     __props__: tuple[str, ...] = ()
 
-    def as_floats(self, arrays):
+    def as_floats(self, arrays: Sequence[Any]) -> list[Variable]:
         """Return the arrays as variables of float32 or float64."""
         arrays = [pt.as_tensor_variable(a) for a in arrays]
         for a in arrays:
@@ -192,10 +196,10 @@ class _OverArrays(COp):
                 )
         return arrays
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (5,)
 
-    def c_support_code(self, **kwargs):
+    def c_support_code(self, **kwargs: Any) -> str:
         return _KERNELS
 
 
@@ -205,20 +209,22 @@ class SquaredNorms(_OverArrays):
     The output is a float64 vector with an entry for each input.
     """
 
-    def make_node(self, *arrays):
+    def make_node(self, *arrays: Any) -> Apply:
         squares = pt.dvector()
         # A square may be big or infinite where the norm is neither.
         squares.tag.nan_guard_mode_check = False
         return Apply(self, self.as_floats(arrays), [squares])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         sums = [np.square(a, dtype="float64").sum() for a in inputs]
         output_storage[0][0] = np.array(sums, dtype="float64")
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_squares(p, n);")
 
-    def grad(self, inputs, output_gradients):
+    def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         (g,) = output_gradients
         return [pt.cast(2 * g[i] * x, x.type.dtype) for i, x in enumerate(inputs)]
 
@@ -234,17 +240,17 @@ class FirstBad(_OverArrays):
 
     __props__ = ("limit",)
 
-    def __init__(self, limit=None):
+    def __init__(self, limit: float | None = None) -> None:
         self.limit = limit
 
-    def make_node(self, *arrays):
+    def make_node(self, *arrays: Any) -> Apply:
         return Apply(self, self.as_floats(arrays), [pt.lscalar()])
 
-    def _largest(self, dtype):
+    def _largest(self, dtype: Any) -> float:
         largest = np.finfo(dtype).max
         return largest if self.limit is None else min(self.limit, largest)
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         bad = (
             i
             for i, a in enumerate(inputs)
@@ -253,45 +259,48 @@ class FirstBad(_OverArrays):
         )
         output_storage[0][0] = np.array(next(bad, -1), dtype="int64")
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         looks = []
         for i, (array, variable) in enumerate(zip(inputs, node.inputs, strict=True)):
             limit = float(self._largest(variable.type.dtype))
             body = f"if (!tg_all_within(p, n, {limit!r})) first = {i};"
             looks.append(f"if (first < 0) {_look(variable, array, sub['fail'], body)}")
-        looks = "\n".join(looks)
         return f"""
         npy_int64 first = -1;
-        {looks}
+        {" ".join(looks)}
         Py_XDECREF({outputs[0]});
         {outputs[0]} = (PyArrayObject *)PyArray_EMPTY(0, NULL, NPY_INT64, 0);
         if ({outputs[0]} == NULL) {{ {sub["fail"]} }}
         *(npy_int64 *)PyArray_DATA({outputs[0]}) = first;
         """
 
-    def connection_pattern(self, node):
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[False]] * len(node.inputs)
 
-    def grad(self, inputs, output_gradients):
+    def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         return [disconnected_type() for _ in inputs]
 
 
 class Largest(_OverArrays):
     """The largest magnitude in each input, as a float64 vector; NaN where not all is finite."""
 
-    def make_node(self, *arrays):
+    def make_node(self, *arrays: Any) -> Apply:
         largest = pt.dvector()
         # The arrays are checked where they come from.
         largest.tag.nan_guard_mode_check = False
         return Apply(self, self.as_floats(arrays), [largest])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         output_storage[0][0] = np.array(
             [np.abs(a).max(initial=0) if np.isfinite(a).all() else np.nan for a in inputs],
             "float64",
         )
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         return _rows(node, inputs, outputs[0], sub["fail"], None, "*row = tg_largest(p, n);")
 
 
@@ -304,15 +313,17 @@ class Keep(COp):
     __props__ = ()
     view_map = {0: [1]}  # noqa: RUF012
 
-    def make_node(self, ok, new, old):
+    def make_node(self, ok: Variable, new: Variable, old: Variable) -> Apply:
         return Apply(self, [ok, new, old], [new.type()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         ok, new, old = inputs
         # (the copy is neither of the two values that the graph goes on using)
         output_storage[0][0] = new if ok else copy.deepcopy(old)
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         if not isinstance(node.outputs[0].type, TensorType):
             raise NotImplementedError("only arrays have C code")
         ok, new, old = inputs
@@ -327,7 +338,7 @@ class Keep(COp):
         }}
         """
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1,)
 
 
@@ -339,18 +350,18 @@ class ScaleEach(_OverArrays):
     cannot move the factor into what computes them, which would then be computed twice.
     """
 
-    def __init__(self, n):
+    def __init__(self, n: int) -> None:
         self.n = n
         self.view_map = {i: [i + 1] for i in range(n)}
 
     __props__ = ("n",)
 
-    def make_node(self, factors, *arrays):
-        arrays = self.as_floats(arrays)
+    def make_node(self, factors: Any, *arrays: Any) -> Apply:
+        scaled = self.as_floats(arrays)
         factors = pt.as_tensor_variable(factors).astype("float64")
-        return Apply(self, [factors, *arrays], [a.type() for a in arrays])
+        return Apply(self, [factors, *scaled], [a.type() for a in scaled])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         factors, *arrays = inputs
         factors = np.broadcast_to(factors, len(arrays))
         for cell, array, factor in zip(output_storage, arrays, factors, strict=True):
@@ -361,7 +372,9 @@ class ScaleEach(_OverArrays):
             else:
                 cell[0] = np.asarray(array * array.dtype.type(factor))
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         factors, *arrays = inputs
         # A new reference to the input before the old output goes: they may be the same.
         one = """
@@ -394,7 +407,7 @@ class ScaleEach(_OverArrays):
             )
         )
 
-    def grad(self, inputs, output_gradients):
+    def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         factors, *arrays = inputs
         flows = [
             pt.zeros_like(a) if isinstance(g.type, DisconnectedType) else g
@@ -406,7 +419,7 @@ class ScaleEach(_OverArrays):
         for_factors = pt.switch(pt.eq(factors.size, 1), each.sum(), each)[: factors.size]
         return [for_factors, *ScaleEach(self.n)(factors, *flows, return_list=True)]
 
-    def infer_shape(self, *args):
+    def infer_shape(self, *args: Any) -> list:
         return input_shapes(args)[1:]
 
 
@@ -445,14 +458,14 @@ class Summarise(_OverArrays):
     the sums are of the finite elements.
     """
 
-    def make_node(self, *arrays):
+    def make_node(self, *arrays: Any) -> Apply:
         return Apply(self, self.as_floats(arrays), [pt.dmatrix()])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         output_storage[0][0] = np.array([self._row(a) for a in inputs], dtype="float64")
 
     @staticmethod
-    def _row(a):
+    def _row(a: np.ndarray) -> tuple:
         good = a[np.isfinite(a)]
         return (
             a.size,
@@ -465,7 +478,9 @@ class Summarise(_OverArrays):
             np.count_nonzero(np.isinf(a)),
         )
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list, outputs: list, sub: dict[str, str]
+    ) -> str:
         return _rows(node, inputs, outputs[0], sub["fail"], 8, "tg_summarise(p, n, row);")
 
 
@@ -473,7 +488,7 @@ squared_norms = SquaredNorms()
 keep = Keep()
 
 
-def scale_each(factors, arrays):
+def scale_each(factors: Any, arrays: Sequence[Variable]) -> list[Variable]:
     """Return the arrays, each times its factor; see :class:`ScaleEach`."""
     return ScaleEach(len(arrays))(factors, *arrays, return_list=True)
 
@@ -482,7 +497,7 @@ _GROUP = 8
 
 
 @cache
-def _compiled(op, dtype):
+def _compiled(op: _OverArrays, dtype: str) -> tuple[Callable, Lock, np.ndarray]:
     """Return a compiled function that applies an operation to a group of flat arrays."""
     arrays = [pt.vector(dtype=dtype) for _ in range(_GROUP)]
     mode = Mode("cvm" if config.cxx else "vm", None)
@@ -492,9 +507,9 @@ def _compiled(op, dtype):
     return fn, Lock(), np.zeros(0, dtype)
 
 
-def _apply(op, arrays):
+def _apply(op: _OverArrays, arrays: Sequence[Any]) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
     """Yield what an operation makes of groups of arrays, with the positions of the arrays."""
-    by_dtype = {}
+    by_dtype: dict[str, list[tuple[int, np.ndarray]]] = {}
     for i, array in enumerate(arrays):
         array = np.asarray(array)
         if array.dtype.char not in "fd":
@@ -508,7 +523,7 @@ def _apply(op, arrays):
                 yield positions, fn(*flat, *[nothing] * (_GROUP - len(flat)))
 
 
-def summarise(arrays):
+def summarise(arrays: Sequence[Any]) -> list[Summary]:
     """Return what there is to know of arrays, gathered in compiled code.
 
     Parameters
@@ -527,14 +542,23 @@ def summarise(arrays):
     >>> summarise([np.array([0.0, 3.0, -4.5, np.nan])])
     [Summary(size=4, min=-4.5, max=3.0, mean=-0.5, norm=5.40..., zeros=0.25, n_nan=1, n_inf=0)]
     """
-    summaries = [None] * len(arrays)
+    summaries: dict[int, Summary] = {}
     for positions, rows in _apply(Summarise(), arrays):
         for i, row in zip(positions, rows.tolist(), strict=False):
             summaries[i] = _summary(*row)
-    return summaries
+    return [summaries[i] for i in range(len(arrays))]
 
 
-def _summary(size, low, high, total, squares, zeros, n_nan, n_inf):
+def _summary(
+    size: float,
+    low: float,
+    high: float,
+    total: float,
+    squares: float,
+    zeros: float,
+    n_nan: float,
+    n_inf: float,
+) -> Summary:
     finite = size - n_nan - n_inf
     nan = float("nan")
     return Summary(
@@ -549,7 +573,7 @@ def _summary(size, low, high, total, squares, zeros, n_nan, n_inf):
     )
 
 
-def not_finite(arrays):
+def not_finite(arrays: Sequence[Any]) -> list[int]:
     """Return the positions of the arrays that hold NaN or Inf, looked at in compiled code."""
     return [
         i

@@ -41,38 +41,42 @@ class StopAtBad(COp):
     __props__ = ("names", "allowed")
     params_type = generic
 
-    def __init__(self, names, allowed):
+    def __init__(self, names: tuple[str, ...], allowed: int | None) -> None:
         self.names = names
         self.allowed = allowed
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "StopAtBad"
 
-    def make_node(self, first_bad, in_a_row):
+    def make_node(self, first_bad: Variable, in_a_row: Variable) -> Apply:
         return Apply(self, [first_bad, in_a_row], [pt.scalar(dtype="bool")])
 
-    def raise_if_too_many(self, first_bad, in_a_row):
+    def raise_if_too_many(self, first_bad: np.ndarray, in_a_row: np.ndarray) -> None:
         """Raise the error of a bad step, unless it is let through."""
-        first_bad, in_a_row = int(first_bad), int(in_a_row)
-        if self.allowed is None or in_a_row < self.allowed:
+        n_before = int(in_a_row)
+        if self.allowed is None or n_before < self.allowed:
             return
-        before = f", after {in_a_row} bad steps in a row" if in_a_row else ""
+        before = f", after {n_before} bad steps in a row" if n_before else ""
         raise UpdateError(
-            f"{self.names[first_bad]} holds a bad value{before}.\n"
+            f"{self.names[int(first_bad)]} holds a bad value{before}.\n"
             "No shared variable was changed. Compile the function with "
             "mode=theanoguard.GuardMode() to see where the value comes from."
         )
 
-    def perform(self, node, inputs, output_storage, params=None):
+    def perform(
+        self, node: Apply, inputs: list, output_storage: list[list], params: Any = None
+    ) -> None:
         first_bad, in_a_row = inputs
         if first_bad >= 0:
             self.raise_if_too_many(first_bad, in_a_row)
         output_storage[0][0] = np.array(first_bad < 0)
 
-    def get_params(self, node):
+    def get_params(self, node: Apply) -> Any:
         return self.raise_if_too_many
 
-    def c_code(self, node, name, inputs, outputs, sub):
+    def c_code(
+        self, node: Apply, name: str, inputs: list[str], outputs: list[str], sub: dict[str, str]
+    ) -> str:
         # Python is called in a bad step alone: in cold caches that takes as long as a pass over
         # small weights.
         first_bad, in_a_row = inputs
@@ -90,7 +94,7 @@ class StopAtBad(COp):
         *(npy_bool *)PyArray_DATA({outputs[0]}) = good;
         """
 
-    def c_code_cache_version(self):
+    def c_code_cache_version(self) -> tuple:
         return (1,)
 
 
@@ -103,7 +107,14 @@ class GuardedUpdates(dict):
         What is looked at, by name.
     """
 
-    def __init__(self, updates, watched, skipped, in_a_row, last_bad):
+    def __init__(
+        self,
+        updates: Mapping[Variable, Variable],
+        watched: tuple[str, ...],
+        skipped: SharedVariable,
+        in_a_row: SharedVariable,
+        last_bad: SharedVariable,
+    ) -> None:
         super().__init__(updates)
         self.watched = watched
         self._skipped = skipped
@@ -111,17 +122,17 @@ class GuardedUpdates(dict):
         self._last_bad = last_bad
 
     @property
-    def skipped(self):
+    def skipped(self) -> int:
         """How many steps have been skipped."""
         return int(self._skipped.get_value())
 
     @property
-    def in_a_row(self):
+    def in_a_row(self) -> int:
         """How many of the last steps have been skipped without a good one between."""
         return int(self._in_a_row.get_value())
 
     @property
-    def last_bad(self):
+    def last_bad(self) -> str | None:
         """The name of what was bad in the last bad step, or None."""
         index = int(self._last_bad.get_value())
         return None if index < 0 else self.watched[index]
@@ -222,15 +233,22 @@ def guarded_updates(
     return GuardedUpdates(result, names, skipped, in_a_row, last_bad)
 
 
-def _holds_floats(variable):
+def _holds_floats(variable: Variable) -> bool:
     return isinstance(variable.type, TensorType) and variable.type.dtype in FLOATS
 
 
-def _name(variable, otherwise):
+def _name(variable: Variable, otherwise: str) -> str:
     return variable.name or otherwise
 
 
-def _check(updates, action, learning_rate, factor, max_in_a_row, big_threshold):
+def _check(
+    updates: Mapping[Variable, Any],
+    action: str,
+    learning_rate: Any,
+    factor: float,
+    max_in_a_row: int | None,
+    big_threshold: float | None,
+) -> None:
     for variable in updates:
         if not isinstance(variable, SharedVariable):
             raise TypeError(

@@ -7,17 +7,22 @@ import math
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from os import PathLike
+from typing import Any
 
 import numpy as np
 import pytensor
 from pytensor import config
+from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
@@ -26,8 +31,8 @@ from theanoguard._files import write_atomically
 from theanoguard._pytensor import input_shapes
 from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
-from theanoguard.log.event_log import open_log
-from theanoguard.training.gradients import readable_names
+from theanoguard.log.event_log import EventLog, open_log
+from theanoguard.training.gradients import GradientEvent, GradientGuard, readable_names
 from theanoguard.training.ops import Summary, not_finite, summarise
 
 KINDS = ("weight", "gradient", "update")
@@ -62,7 +67,7 @@ class Record:
     name: str
     summary: Summary
 
-    def row(self):
+    def row(self) -> dict[str, Any]:
         """Return the record as a flat dict."""
         row = {k: v for k, v in vars(self).items() if k != "summary"}
         return {**row, **asdict(self.summary)}
@@ -85,32 +90,32 @@ class Observe(Op):
 
     __props__ = ("watch", "n")
 
-    def __init__(self, watch, n):
+    def __init__(self, watch: "Watch", n: int) -> None:
         self.watch = watch
         self.n = n
         self.view_map = {i: [i] for i in range(n)}
 
-    def __str__(self):
+    def __str__(self) -> str:
         return "Watch"
 
-    def make_node(self, *arrays):
+    def make_node(self, *arrays: Variable) -> Apply:
         return Apply(self, arrays, [a.type() for a in arrays])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         self.watch.take_gradients(inputs)
         for cell, array in zip(output_storage, inputs, strict=True):
             cell[0] = array
 
-    def connection_pattern(self, node):
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[i == j for j in range(self.n)] for i in range(self.n)]
 
-    def grad(self, inputs, output_gradients):
+    def grad(self, inputs: list, output_gradients: list[Variable]) -> list[Variable]:
         return output_gradients
 
-    def infer_shape(self, *args):
+    def infer_shape(self, *args: Any) -> list:
         return input_shapes(args)
 
-    def do_constant_folding(self, fgraph, node):
+    def do_constant_folding(self, fgraph: FunctionGraph, node: Apply) -> bool:
         return False
 
 
@@ -179,19 +184,19 @@ class Watch:
 
     def __init__(
         self,
-        params,
+        params: Sequence[SharedVariable],
         *,
-        every=1,
-        names=None,
-        skip=(),
-        updates=True,
-        look_always=True,
-        history=1000,
-        max_events=1000,
-        batches_per_epoch=None,
-        guards=(),
-        log=None,
-    ):
+        every: int | str = 1,
+        names: Sequence[str | None] | None = None,
+        skip: str | Sequence[str] = (),
+        updates: bool = True,
+        look_always: bool = True,
+        history: int = 1000,
+        max_events: int = 1000,
+        batches_per_epoch: int | None = None,
+        guards: Sequence[GradientGuard] = (),
+        log: str | PathLike | EventLog | None = None,
+    ) -> None:
         params = list(params)
         names = readable_names(params if names is None else list(names))
         _check(params, names, every, history, max_events, batches_per_epoch)
@@ -208,31 +213,31 @@ class Watch:
         self.batch = 0
         self._wants_updates = updates
         self._look_always = look_always
-        self._gathered = deque(maxlen=history)
-        self._events = deque(maxlen=max_events)
+        self._gathered: deque[tuple[Record, ...]] = deque(maxlen=history)
+        self._events: deque[GuardEvent] = deque(maxlen=max_events)
         self._log = open_log(log)
-        self._bad = set()
+        self._bad: set[tuple[str, str]] = set()
         self._sources = [_Source(partial(_gradient_events, guard)) for guard in guards]
         self._make_locks()
 
-    def _make_locks(self):
+    def _make_locks(self) -> None:
         self._lock = threading.RLock()
         self._local = threading.local()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         left_out = ("_lock", "_local")
         return {k: v for k, v in vars(self).items() if k not in left_out}
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._make_locks()
 
-    def _skips(self, name):
+    def _skips(self, name: str) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in self._skip)
 
     # -- the training
 
-    def gradients(self, grads):
+    def gradients(self, grads: Sequence[Variable]) -> list[Variable]:
         """Return the gradients, of which statistics are gathered when a step is due.
 
         Parameters
@@ -258,14 +263,14 @@ class Watch:
             )
         return Observe(self, len(grads))(*grads, return_list=True)
 
-    def next_epoch(self):
+    def next_epoch(self) -> None:
         """Begin a new epoch: the next step is its first batch."""
         with self._lock:
             self.epoch += 1
             self.batch = 0
 
     @contextmanager
-    def step(self):
+    def step(self) -> Iterator[Step]:
         """Do one step of the training in a ``with`` statement.
 
         A step that raises is counted, and its events are kept; there are no statistics of it.
@@ -283,19 +288,23 @@ class Watch:
         with self._lock:
             self._end(step)
 
-    def _begin(self):
+    def _begin(self) -> Step:
         with self._lock:
             if self.batch == self.batches_per_epoch:
                 self.next_epoch()
             self.steps += 1
             self.batch += 1
-            due = self.batch == 1 if self.every == "epoch" else (self.steps - 1) % self.every == 0
+            due = (
+                (self.steps - 1) % self.every == 0
+                if isinstance(self.every, int)
+                else self.batch == 1
+            )
             step = Step(self.steps, self.epoch, self.batch, due)
             if due and self._wants_updates:
                 step.old = [p.get_value() for _, p in self._params]
             return step
 
-    def take_gradients(self, arrays):
+    def take_gradients(self, arrays: Sequence[np.ndarray]) -> None:
         """Take in the gradients of the step that the thread is in, if it is due."""
         step = getattr(self._local, "step", None)
         if step is None or not step.due:
@@ -309,7 +318,7 @@ class Watch:
         names, arrays = zip(*named, strict=True) if named else ((), ())
         step.gradients = list(zip(names, summarise(arrays), strict=True))
 
-    def take_outputs(self, step, named):
+    def take_outputs(self, step: Step, named: Iterable[tuple[str, Any]]) -> None:
         """Look at what a function has returned."""
         named = [
             (name, value)
@@ -318,7 +327,7 @@ class Watch:
         ]
         self._look_at(step, "output", named)
 
-    def _end(self, step):
+    def _end(self, step: Step) -> None:
         self._take_events(step)
         if not (step.due or self._look_always):
             return
@@ -327,7 +336,7 @@ class Watch:
         if not step.due:
             return
         names, values = zip(*named, strict=True) if named else ((), ())
-        found = {"weight": zip(names, summarise(values), strict=True)}
+        found: dict[str, Iterable] = {"weight": zip(names, summarise(values), strict=True)}
         found["gradient"] = step.gradients or ()
         if step.old is not None:
             with np.errstate(invalid="ignore", over="ignore"):
@@ -340,30 +349,30 @@ class Watch:
 
     # -- events
 
-    def _look_at(self, step, role, named):
+    def _look_at(self, step: Step, role: str, named: Sequence[tuple[str, np.ndarray]]) -> None:
         """Make an event when a value turns bad; the next one once it has been good again."""
-        bad = not_finite([array for _, array in named])
-        bad = {(role, named[i][0]): named[i][1] for i in bad}
+        found = not_finite([array for _, array in named])
+        bad = {(role, named[i][0]): named[i][1] for i in found}
         with self._lock:
             new = [key for key in bad if key not in self._bad]
             self._bad = {key for key in self._bad if key[0] != role} | bad.keys()
-            for role, name in new:
-                self._add(_event(step, role, name, bad[role, name]), step)
+            for key in new:
+                self._add(_event(step, *key, bad[key]), step)
 
-    def _take_events(self, step):
+    def _take_events(self, step: Step) -> None:
         for source in self._sources:
             for event in source.new():
                 if not self._skips(event.variable or ""):
                     self._add(event, step)
 
-    def _add(self, event, step):
+    def _add(self, event: GuardEvent, step: Step) -> None:
         event = replace(event, batch=step.batch, epoch=step.epoch)
         self._events.append(event)
         if self._log is not None:
             self._log.add(event)
 
     @property
-    def events(self):
+    def events(self) -> list[GuardEvent]:
         """The last events, oldest first: a list of :class:`~theanoguard.GuardEvent`."""
         with self._lock:
             return list(self._events)
@@ -371,12 +380,14 @@ class Watch:
     # -- what has been gathered
 
     @property
-    def records(self):
+    def records(self) -> list[Record]:
         """The statistics that are kept, oldest first: a list of :class:`Record`."""
         with self._lock:
             return [record for records in self._gathered for record in records]
 
-    def series(self, name, kind="weight", value="norm"):
+    def series(
+        self, name: str, kind: str = "weight", value: str = "norm"
+    ) -> tuple[list[int], list[float]]:
         """Return how one number has gone.
 
         Parameters
@@ -409,7 +420,7 @@ class Watch:
         found = [r for r in self.records if (r.name, r.kind) == (name, kind)]
         return [r.step for r in found], [getattr(r.summary, value) for r in found]
 
-    def table(self):
+    def table(self) -> str:
         """Return the last statistics as text.
 
         Returns
@@ -432,7 +443,7 @@ class Watch:
             lines.append(f"{label:{width}}{s.size:>9}{numbers}{zeros}{s.n_nan:>6}{s.n_inf:>6}")
         return "\n".join(lines)
 
-    def plot(self, kind="weight", value="norm"):
+    def plot(self, kind: str = "weight", value: str = "norm") -> Any:
         """Draw how one number of each parameter has gone, over the steps.
 
         Parameters
@@ -467,7 +478,7 @@ class Watch:
             axes.legend()
         return figure
 
-    def to_jsonl(self, path):
+    def to_jsonl(self, path: str | PathLike) -> None:
         """Write the statistics that are kept, one JSON object a line, in place of the file.
 
         Each has ``"schema"``, the fields of :class:`Record` and those of :class:`Summary`; a
@@ -483,7 +494,7 @@ class Watch:
             lines.append(json.dumps({"schema": SCHEMA, **row}, allow_nan=False) + "\n")
         write_atomically(path, "".join(lines).encode())
 
-    def to_csv(self, path):
+    def to_csv(self, path: str | PathLike) -> None:
         """Write the statistics that are kept as a table of comma-separated values.
 
         Parameters
@@ -500,7 +511,13 @@ class Watch:
 
 
 @contextmanager
-def watching(function, params=None, *, grads=None, **settings):
+def watching(
+    function: Function,
+    params: Sequence[SharedVariable] | None = None,
+    *,
+    grads: Sequence[Variable] | None = None,
+    **settings: Any,
+) -> Iterator[Watch]:
     """Watch the training that a compiled function does, as it is called in a loop.
 
     Within the ``with`` statement each call of `function` is a step of a :class:`Watch`.  The events
@@ -571,15 +588,15 @@ def watching(function, params=None, *, grads=None, **settings):
 class _Source:
     """Where events come from: a bounded list, of which the new ones are wanted."""
 
-    def __init__(self, read):
+    def __init__(self, read: Callable) -> None:
         self._read = read
         self._last = self._newest(read())
 
     @staticmethod
-    def _newest(found):
+    def _newest(found: Sequence) -> Any:
         return found[-1] if found else None
 
-    def new(self):
+    def new(self) -> list[GuardEvent]:
         """Return the events since the last time."""
         found = self._read()
         fresh = []
@@ -591,25 +608,25 @@ class _Source:
         return [e if isinstance(e, GuardEvent) else e.to_guard_event() for e in reversed(fresh)]
 
 
-def _gradient_events(guard):
+def _gradient_events(guard: GradientGuard) -> list[GradientEvent]:
     return guard.events
 
 
 class _Observer:
     """What is done around each call of a watched function."""
 
-    def __init__(self, watch, gradients, function):
+    def __init__(self, watch: Watch, gradients: Function | None, function: Function) -> None:
         self.watch = watch
         self._gradients = gradients
         outputs = function.maker.outputs
         self._names = [o.variable.name or f"output {i}" for i, o in enumerate(outputs)]
 
     @contextmanager
-    def around(self, args, kwargs):
+    def around(self, args: tuple, kwargs: dict[str, Any]) -> Iterator[Any]:
         with self.watch.step() as step:
             if step.due and self._gradients is not None:
                 self._gradients(*args, **kwargs)
-            results = []
+            results: list = []
             yield results
             (result,) = results
             values = result.values() if isinstance(result, dict) else result
@@ -622,11 +639,11 @@ class _Observed:
 
     __slots__ = ()
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         with ExitStack() as stack:
             observers = list(_OBSERVERS.get(id(self), ()))
             shown = [stack.enter_context(o.around(args, kwargs)) for o in observers]
-            result = super().__call__(*args, **kwargs)
+            result = super().__call__(*args, **kwargs)  # type: ignore[misc]  # of `Function`
             for results in shown:
                 results.append(result)
             return result
@@ -636,11 +653,11 @@ _OBSERVERS: dict[int, list] = {}
 _LOCK = threading.Lock()
 
 
-def _observed_class(kind):
+def _observed_class(kind: type) -> type:
     return type(f"Observed{kind.__name__}", (_Observed, kind), {"__slots__": ()})
 
 
-def _gradient_function(function, grads):
+def _gradient_function(function: Function, grads: Sequence[Variable]) -> Function:
     """Compile gradients as a function of the inputs of another."""
     inputs = [
         pytensor.In(i.variable, name=i.name)
@@ -657,7 +674,7 @@ def _gradient_function(function, grads):
         )
 
 
-def _event(step, role, name, array):
+def _event(step: Step, role: str, name: str, array: np.ndarray) -> GuardEvent:
     return _POLICY.count(array).event(
         role=role,
         node=None,
@@ -670,7 +687,7 @@ def _event(step, role, name, array):
     )
 
 
-def _is_float_array(variable):
+def _is_float_array(variable: Variable) -> bool:
     kind = variable.type
     return (
         isinstance(variable, SharedVariable)
@@ -679,11 +696,18 @@ def _is_float_array(variable):
     )
 
 
-def _is_bad(value):
+def _is_bad(value: Any) -> bool:
     return isinstance(value, float) and not math.isfinite(value)
 
 
-def _check(params, names, every, history, max_events, batches_per_epoch):
+def _check(
+    params: list,
+    names: list[str],
+    every: int | str,
+    history: int,
+    max_events: int,
+    batches_per_epoch: int | None,
+) -> None:
     for p in params:
         if not _is_float_array(p):
             raise TypeError(
@@ -705,5 +729,5 @@ def _check(params, names, every, history, max_events, batches_per_epoch):
         )
 
 
-def _is_count(value):
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and value >= 1
