@@ -144,7 +144,9 @@ class FlagWriter:
         )
         points = {v: Watched(kind) for v, kind in found.items()}
         if policy.big:
-            for v in (*entering, *checked):
+            # By any other rule an output is big only if an operand is.
+            large = [v for v in checked if plan.dropped.get(v) in (None, "branch")]
+            for v in (*entering, *large):
                 if v.owner is not None and v in self.on_purpose:
                     own.add(v)
                 else:

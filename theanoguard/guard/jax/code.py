@@ -1,7 +1,8 @@
 """The JAX functions for the guard's operations; imported only when a graph is compiled for JAX."""
 
+from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial, singledispatch
+from functools import partial, reduce, singledispatch
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +32,7 @@ from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 
-# On a CPU, each value is first reduced to at most this number of elements.
+# On a CPU, a value that is alone with its shape is first reduced to at most this many elements.
 SMALL = 256
 # An array is cut into this number of parts, and their elementwise maximum is one vectorised loop.
 # On a CPU, XLA's own reduction of a whole array takes two to three times as long.
@@ -91,10 +92,10 @@ class Question:
             return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
         return severity, infinite - 1 if self.inf else infinite
 
-    def excess(self, v):
-        """Return an integer for each element of `v`: 0 unless the element is bad."""
-        severity, allowed = self.severity(v)
-        return jnp.maximum(severity, allowed) - allowed
+    def excess(self, *values):
+        """Return an integer for each element: 0 unless it is bad in one of the values."""
+        severities, allowed = zip(*map(self.severity, values), strict=True)
+        return jnp.maximum(reduce(jnp.maximum, severities), allowed[0]) - allowed[0]
 
 
 RAISED = Question(True, True, None)  # for flags and marks, which are 0 or 1
@@ -123,21 +124,26 @@ def any_bad(asked):
 
     The elementwise maximum of all values with the same shape is taken as they are computed.  XLA
     then fuses it with the loops that compute the values, and only one array per shape has to be
-    reduced.  Reducing each value separately would need one GPU kernel per value.  If the values
-    were concatenated, XLA would take minutes to compile.
+    reduced.  Reducing each value separately would need one GPU kernel per value, and on a CPU each
+    value would be written to memory first.  If the values were concatenated, XLA would take minutes
+    to compile.
     """
-    worst = {}  # by shape and type, how far the elements are above the largest that is not bad
+    alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
     for question, v in asked:
-        if v.size > SMALL and jax.default_backend() == "cpu":
-            excess = overlaid(v.ravel(), question.excess)
-            while excess.size > SMALL:
-                excess = overlaid(excess)
-        else:
-            excess = question.excess(v)
-        key = excess.shape, excess.dtype
-        worst[key] = jnp.maximum(worst[key], excess) if key in worst else excess
-    found = [jnp.any(excess != 0) for excess in worst.values()]
+        alike[v.shape, v.dtype][question].append(v)
+    found = [jnp.any(worst(values) != 0) for values in alike.values()]
     return jnp.any(jnp.stack(found)) if found else jnp.zeros((), bool)
+
+
+def worst(asked):
+    """Return integers that are 0 unless an element is bad, for the values of each `Question`."""
+    (question, (v, *others)), *more = asked.items()
+    if others or more or v.size <= SMALL or jax.default_backend() != "cpu":
+        return reduce(jnp.maximum, [q.excess(*values) for q, values in asked.items()])
+    excess = overlaid(v.ravel(), question.excess)
+    while excess.size > SMALL:
+        excess = overlaid(excess)
+    return excess
 
 
 def overlaid(size, of_part=lambda part: part):
