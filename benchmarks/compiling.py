@@ -9,7 +9,10 @@ warm    the same with the cache filled.
 memory  the largest resident size of the process, from start to end: importing, compiling,
         20 calls.  The unguarded process does not import theanoguard.
 
-    OMP_NUM_THREADS=1 python benchmarks/compiling.py [--repeats 5] [--json compiling.json]
+    OMP_NUM_THREADS=1 python benchmarks/compiling.py [--backend c] [--repeats 5]
+
+A backend other than C compiles in the first call, which is counted.  JAX and PyTorch keep no cache
+on disk, so that "cold" and "warm" differ only by chance.
 """
 
 import argparse
@@ -32,6 +35,7 @@ from reporting import geometric_mean, write_json
 from workloads import WORKLOADS
 
 VARIANTS = ["plain", "guard"]
+LINKERS = {"c": "cvm", "numba": "numba", "jax": "jax", "pytorch": "pytorch"}
 
 
 def cpu_seconds():
@@ -42,27 +46,36 @@ def cpu_seconds():
     return own.ru_utime + own.ru_stime + others.ru_utime + others.ru_stime
 
 
-def guard_mode():
+def guard_mode(backend):
     import theanoguard  # the other variant must not pay for it
 
-    return theanoguard.GuardMode(True, True, True, optimizer="fast_run")
+    return theanoguard.GuardMode(True, True, True, optimizer="fast_run", backend=backend)
 
 
-def child(variant, title, dtype):
+def child(variant, title, dtype, backend):
     """Compile and call one workload; print what it took."""
-    mode = guard_mode() if variant == "guard" else Mode("cvm", "fast_run")
-    if variant == "guard":
+
+    def mode():
+        return guard_mode(backend) if variant == "guard" else Mode(LINKERS[backend], "fast_run")
+
+    if variant == "guard" and backend == "c":
         from theanoguard.guard.c import build as kernel
 
         kernel.load()
     x = pt.scalar("x")  # what the first compilation of a process has to load, is not counted
-    pytensor.function([x], x + 1, mode=Mode("cvm", "fast_run"))
+    pytensor.function([x], x + 1, mode=Mode("cvm", "fast_run") if backend == "c" else mode())(1.0)
     inputs, outputs, updates, values = WORKLOADS[title](dtype, np.random.default_rng(1))
+    givens = {}
+    if backend == "jax":  # it cannot compile a loop of unknown length
+        known = [v.type.clone(shape=x.shape)(v.name) for v, x in zip(inputs, values, strict=True)]
+        inputs, givens = known, dict(zip(inputs, known, strict=True))
     gc.collect()
     gc.disable()  # a full collection takes a tenth of all this, and falls in or out by chance
     start = cpu_seconds()
     with pytensor.config.change_flags(floatX=dtype):
-        fn = pytensor.function(inputs, outputs, updates=updates, mode=mode)
+        fn = pytensor.function(inputs, outputs, updates=updates, givens=givens, mode=mode())
+    if backend != "c":
+        fn(*values)
     seconds = cpu_seconds() - start
     gc.enable()
     for _ in range(20):
@@ -71,9 +84,9 @@ def child(variant, title, dtype):
     print(json.dumps({"seconds": seconds, "memory": memory}))
 
 
-def run_child(variant, title, dtype, cache):
+def run_child(variant, title, dtype, backend, cache):
     flags = [os.environ.get("PYTENSOR_FLAGS", ""), f"base_compiledir={cache}"]
-    command = [sys.executable, "-W", "ignore", __file__, "--child", variant, title, dtype]
+    command = [sys.executable, "-W", "ignore", __file__, "--child", variant, title, dtype, backend]
     result = subprocess.run(
         command,
         env={**os.environ, "PYTENSOR_FLAGS": ",".join(filter(None, flags))},
@@ -84,20 +97,22 @@ def run_child(variant, title, dtype, cache):
     return json.loads(result.stdout.splitlines()[-1])
 
 
-def measure(title, dtype, repeats, cold):
+def measure(title, dtype, backend, repeats, cold):
     """Return the median paired ratios of one workload."""
     pairs = {"cold": [], "warm": [], "memory": []}
     with tempfile.TemporaryDirectory() as kept:
         for variant in VARIANTS:
-            run_child(variant, title, dtype, kept)  # fills the cache
+            run_child(variant, title, dtype, backend, kept)  # fills the cache
         for _ in range(cold):
             taken = {}
             for variant in random.sample(VARIANTS, 2):
                 with tempfile.TemporaryDirectory() as empty:
-                    taken[variant] = run_child(variant, title, dtype, empty)["seconds"]
+                    taken[variant] = run_child(variant, title, dtype, backend, empty)["seconds"]
             pairs["cold"].append(taken["guard"] / taken["plain"])
         for _ in range(repeats):
-            taken = {v: run_child(v, title, dtype, kept) for v in random.sample(VARIANTS, 2)}
+            taken = {
+                v: run_child(v, title, dtype, backend, kept) for v in random.sample(VARIANTS, 2)
+            }
             for name, key in (("warm", "seconds"), ("memory", "memory")):
                 pairs[name].append(taken["guard"][key] / taken["plain"][key])
     return {name: statistics.median(ratios) for name, ratios in pairs.items() if ratios}
@@ -109,8 +124,9 @@ def main():
     parser.add_argument("--cold", type=int, default=1, help="repeats with an empty cache")
     parser.add_argument("--only", action="append", choices=list(WORKLOADS))
     parser.add_argument("--dtype", default="float32", choices=["float32", "float64"])
+    parser.add_argument("--backend", choices=list(LINKERS), default="c")
     parser.add_argument("--json")
-    parser.add_argument("--child", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(*args.child)
@@ -119,7 +135,10 @@ def main():
     rows = []
     print(f"{'workload':<26}{'cold':>8}{'warm':>8}{'memory':>8}")
     for title in args.only or list(WORKLOADS):
-        row = {"workload": title, **measure(title, args.dtype, args.repeats, args.cold)}
+        row = {
+            "workload": title,
+            **measure(title, args.dtype, args.backend, args.repeats, args.cold),
+        }
         rows.append(row)
         cells = "".join(
             f"{row.get(name, float('nan')):>8.3f}" for name in ("cold", "warm", "memory")

@@ -327,11 +327,12 @@ class SecondRun:
 
     def _settle_leaves(self):
         if self.policy.by_result:
-            for variable, value in self.inputs.items():
-                if variable in self.found.noisy:
-                    self._tainted[self.replay, variable] = [
-                        self.policy.mask(array) for array in arrays_in(value)
-                    ]
+            leaves = {v: value for v, value in self.inputs.items() if v in self.found.noisy}
+            leaves.update((v, v.data) for v in self.constants)
+            for variable, value in leaves.items():
+                self._tainted[self.replay, variable] = [
+                    self.policy.mask(array) for array in arrays_in(value)
+                ]
 
     def _marks(self, replay, variable, value):
         masks = self._tainted.get((replay, variable))

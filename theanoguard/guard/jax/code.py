@@ -32,13 +32,6 @@ from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 
-# On a CPU, a value that is alone with its shape is first reduced to at most this many elements.
-SMALL = 256
-# An array is cut into this number of parts, and their elementwise maximum is one vectorised loop.
-# On a CPU, XLA's own reduction of a whole array takes two to three times as long.
-PARTS = 16
-
-
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
 
@@ -131,34 +124,11 @@ def any_bad(asked):
     alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
     for question, v in asked:
         alike[v.shape, v.dtype][question].append(v)
-    found = [jnp.any(worst(values) != 0) for values in alike.values()]
+    found = [
+        jnp.any(reduce(jnp.maximum, [q.excess(*values) for q, values in of_shape.items()]) != 0)
+        for of_shape in alike.values()
+    ]
     return jnp.any(jnp.stack(found)) if found else jnp.zeros((), bool)
-
-
-def worst(asked):
-    """Return integers that are 0 unless an element is bad, for the values of each `Question`."""
-    (question, (v, *others)), *more = asked.items()
-    if others or more or v.size <= SMALL or jax.default_backend() != "cpu":
-        return reduce(jnp.maximum, [q.excess(*values) for q, values in asked.items()])
-    excess = overlaid(v.ravel(), question.excess)
-    while excess.size > SMALL:
-        excess = overlaid(excess)
-    return excess
-
-
-def overlaid(size, of_part=lambda part: part):
-    """Cut a vector into `PARTS` parts, and return the elementwise maximum of the parts.
-
-    `of_part` is applied to each part first.  If it were applied to the whole vector, XLA would
-    write the whole result to memory on a CPU.
-    """
-    n = size.shape[-1]
-    length = -(-n // PARTS)
-    starts = sorted({min(i * length, n - length) for i in range(PARTS)})
-    parts = [of_part(size[start : start + length]) for start in starts]
-    while len(parts) > 1:
-        parts = [*map(jnp.maximum, parts[0::2], parts[1::2]), *parts[len(parts) // 2 * 2 :]]
-    return parts[0]
 
 
 def bad_elements(policy, watched, v, operands):
