@@ -189,6 +189,13 @@ def test_the_result_is_judged():
         assert fn(np.array([1.0, -1.0])).tolist() == [0.0, 0.0]
     event = trip(fn, np.array([-1.0, 1.0]))
     assert event.op == "Log"
+    holed = np.array([1.0, np.nan])
+    fn = compiled((x * holed).sum(), judge="result")
+    for _ in range(2):
+        assert trip(fn, np.ones(2)).role == "constant"
+    fn = compiled(pt.switch(np.isnan(holed), x, x * holed), judge="result")
+    for _ in range(2):
+        assert fn(np.ones(2)).tolist() == [1.0, 1.0]
 
 
 def test_independent_faults_in_a_loop_are_recorded_each():

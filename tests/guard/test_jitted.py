@@ -60,6 +60,17 @@ def test_the_result_is_judged_where_a_fused_operation_gives_truth_values(guard, 
     assert not caplog.records
 
 
+def test_a_nan_constant_that_spoils_the_result(guard):
+    x, holed = pt.dvector("x"), np.array([1.0, np.nan, 1.0])
+    fn = pytensor.function([x], (x * holed - 1.0).sum(), mode=guard(judge="result"))
+    for _ in range(2):
+        assert trip(fn, ONES).role == "constant"
+    fn = pytensor.function(
+        [x], pt.switch(np.isnan(holed), x, x * holed).sum(), mode=guard(judge="result")
+    )
+    assert [float(fn(ONES)) for _ in range(2)] == [3.0, 3.0]
+
+
 def test_the_audit_finds_what_nothing_shows(guard, monkeypatch):
     """As if nothing had ever to be read, and no flag were raised."""
     x = pt.dvector("x")

@@ -117,13 +117,14 @@ def _linker(backend: str, linker: Any) -> Any:
     if backend == "auto":
         backend = default_backend()
     if backend not in BACKENDS:
-        allowed = ", ".join(repr(name) for name in (*BACKENDS, "auto"))
-        taken = f" (mode={config.mode!r} of PyTensor's configuration)" if asked == "auto" else ""
+        allowed = ", ".join(map(repr, BACKENDS))
         if backend in predefined_linkers:
+            taken = f" (mode={config.mode!r} of PyTensor's configuration)"
             raise ValueError(
-                f"GuardMode cannot guard the backend {backend!r} yet{taken}.\n"
-                f"Use one of {allowed}, under another mode of PyTensor's."
+                f"GuardMode cannot guard the backend {backend!r} yet{taken * (asked == 'auto')}.\n"
+                f"Pass backend= one of {allowed}."
             )
+        allowed += ", 'auto'"
         raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
     known = BACKENDS[backend]
     if linker is None or (isinstance(linker, str) and linker == "auto"):
