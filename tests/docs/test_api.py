@@ -158,5 +158,5 @@ def test_pages_refer_to_public_names():
     assert private == []
 
 
-def test_every_public_name_is_in_the_table_of_the_design_page():
-    assert ".. public-names::" in (DOCS / "design.rst").read_text(encoding="utf-8")
+def test_every_public_name_is_in_the_table_of_the_reference():
+    assert ".. public-names::" in (DOCS / "api.rst").read_text(encoding="utf-8")
