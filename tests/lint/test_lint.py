@@ -436,8 +436,8 @@ def test_text_of_a_finding():
         " p must not be 0, and its bounds are [0, 1]\n"
         "    ratio = Y / p\n"
         "            ^^^^^\n"
-        "    write: Guard the divisor: x / (n + eps), or x / maximum(n, eps)."
-        " Or theanoguard.stable.divide(x, y)."
+        "    write: Guard the divisor: x / (n + eps), or x / maximum(n, eps). Or\n"
+        "      theanoguard.stable.divide(x, y)."
     )
 
 
