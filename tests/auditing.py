@@ -1,37 +1,91 @@
 """``pytest --audit``: every check that the guard drops is done by a scan as well.
 
-A value that would have been missed raises an error.  The summary counts by which rules the first
-bad values of the calls would have been left out, so that a rule that no test exercises is seen.
-Only "flag", "carried" and "moved" leave out what can be the first bad value of a call.  The other
-rules are about values that hold no number, that nobody has written, or that are made in an inner
-graph, where they are judged first.
+A value that would have been missed raises an error.  The summary counts by which rules values are
+left out that were bad in an audited call, so that a rule that no test exercises is seen.
+``tests/guard/test_audit.py`` plants such a value for each rule.
 """
 
 from collections import Counter
+from contextlib import contextmanager
+from functools import wraps
 
 import theanoguard
 from theanoguard.guard.c import linker
-from theanoguard.guard.plan import REASONS
+from theanoguard.guard.graph import runtime as jitted
 
 exercised = Counter()
+"""By rule, how many of the values were bad that it leaves out."""
+missed = Counter()
+"""By rule, how many bad values only the audit has found."""
 
 
-def install():
-    """Have every ``GuardMode`` audit, and count what it finds."""
+def install(on_missed=lambda error: None):
+    """Have every ``GuardMode`` audit, and count what it finds.
+
+    ``on_missed(error)`` is called with each error of the audit.
+    """
     theanoguard.GuardMode.__init__.__kwdefaults__["audit"] = True
-    audit = linker.GuardRuntime.audit
+    for runtime in (linker.GuardRuntime, jitted.JittedRuntime):
+        runtime.second_run = _counting(runtime.second_run)
+    for module in (linker, jitted):
+        module.missed_without_audit = _noting(module.missed_without_audit, on_missed)
 
-    def counting(runtime, first, suspicion, fired):
-        reasons = {}
-        for inner in runtime.runtimes():
-            reasons |= inner.plan.without_audit().dropped
-        exercised[reasons.get(first.variable, "read")] += 1
-        return audit(runtime, first, suspicion, fired)
 
-    linker.GuardRuntime.audit = counting
+@contextmanager
+def counted(monkeypatch):
+    """Give a Counter of what :data:`exercised` counts, in this block alone."""
+    with monkeypatch.context() as patched:
+        for runtime in (linker.GuardRuntime, jitted.JittedRuntime):
+            patched.setattr(runtime, "second_run", _counting(runtime.second_run))
+        before = exercised.copy()
+        found = Counter()
+        yield found
+        found.update(exercised - before)
+
+
+def dropped_by(runtime):
+    """Return by which rule each value of a function is left out where there is no audit."""
+    if isinstance(runtime, linker.GuardRuntime):
+        plans = [inner.plan.without_audit() for inner in runtime.runtimes()]
+    else:
+        plans = runtime.plans()
+    return {variable: rule for plan in plans for variable, rule in plan.dropped.items()}
+
+
+def _counting(second_run):
+    @wraps(second_run)
+    def counting(runtime, *args, **kwargs):
+        run = second_run(runtime, *args, **kwargs)
+        if not runtime.policy.audit:
+            return run
+        find = run.find
+
+        def found():
+            result = find()
+            dropped = dropped_by(runtime)
+            exercised.update(dropped.get(v, "read") for v in result.noisy)
+            return result
+
+        run.find = found
+        return run
+
+    return counting
+
+
+def _noting(missed_without_audit, on_missed):
+    @wraps(missed_without_audit)
+    def noting(first, reason=None, *args):
+        missed[reason] += 1
+        error = missed_without_audit(first, reason, *args)
+        on_missed(error)
+        return error
+
+    return noting
 
 
 def summary():
     """Return the counts, as text."""
-    counts = [f"{exercised[name]:6}  {name}" for name in ("read", *REASONS)]
-    return "\n".join(["audited, by the rule that leaves out the first bad value:", *counts])
+    lines = ["bad values of audited calls, by the rule that leaves them out:"]
+    lines += [f"{count:8}  {rule}" for rule, count in exercised.most_common()]
+    lines.append(f"{missed.total():8}  would have been missed without the audit")
+    return "\n".join(lines)

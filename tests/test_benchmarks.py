@@ -6,18 +6,56 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pytensor
 import pytest
+
+from theanoguard import GuardError, GuardMode
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import instructions
 import peers
 import scaling
+import workloads
 from timing import Variant, extra, interleaved, ratio
 
 pytestmark = pytest.mark.on_33
 
 measure = partial(interleaved, rounds=2, budget=0)
+
+
+# ---------------------------------------------------------------- workloads
+
+SLOWLY_COMPILED = ("scan rnn step", "5,000 small nodes", "PyMC log-density, 30")
+
+
+@pytest.mark.parametrize("big", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.deep] if name in SLOWLY_COMPILED else [])
+        for name in workloads.WORKLOADS
+    ],
+)
+def test_the_audit_agrees_on_every_workload(name, big, needs_cxx):
+    """In healthy calls, and where an input or a shared variable is NaN."""
+    make = workloads.WORKLOADS[name]
+    inputs, outputs, updates, values = make("float32", np.random.default_rng(0))
+    mode = GuardMode(True, True, big, audit=True)
+    fn = pytensor.function(inputs, outputs, updates=updates, mode=mode)
+    for _ in range(2):
+        fn(*values)
+    for i, value in enumerate(values):
+        if value.dtype.kind == "f":
+            with pytest.raises(GuardError):
+                fn(*values[:i], value * np.float32(np.nan), *values[i + 1 :])
+    for variable in fn.get_shared():
+        value = variable.get_value()
+        variable.set_value(value * np.float32(np.nan))
+        with pytest.raises(GuardError):
+            fn(*values)
+        variable.set_value(value)
+    fn(*values)
 
 
 # ---------------------------------------------------------------- timing

@@ -92,7 +92,7 @@ def plain_mode(backend):
     return Mode({"c": "cvm" if pytensor.config.cxx else "vm"}.get(backend, backend), "fast_run")
 
 
-def play(seed, backend, n_calls, settings=None, seconds=float("inf")):
+def play(seed, backend, n_calls, settings=None, seconds=float("inf"), audit=False):
     """Play the program of a seed.
 
     Parameters
@@ -104,6 +104,8 @@ def play(seed, backend, n_calls, settings=None, seconds=float("inf")):
         Of :class:`GuardMode`, instead of those that the seed chooses.
     seconds : float, optional
         After which no further call is made: some operations have no C code, and take minutes.
+    audit : bool, optional
+        Whether the guard checks what it leaves out as well.
 
     Returns
     -------
@@ -120,13 +122,13 @@ def play(seed, backend, n_calls, settings=None, seconds=float("inf")):
         pytensor.config.change_flags(mode=mode),
         nullcontext() if seed % 10 == 0 else unexplained,
     ):
-        return Play(program, backend, settings).run(n_calls, seconds)
+        return Play(program, backend, settings, audit).run(n_calls, seconds)
 
 
 class Play:
     """The functions of one program, and what has been found."""
 
-    def __init__(self, program, backend, settings=None):
+    def __init__(self, program, backend, settings=None, audit=False):
         self.program = program
         self.backend = backend
         self.rng = random.Random(program.seed ^ 0x5EED)
@@ -138,6 +140,7 @@ class Play:
             "big_is_error": True,
             "linker": self.rng.choice(LINKERS.get(backend, ["auto"])),
             **(chosen if settings is None else settings),
+            **({"audit": True} if audit else {}),
         }
         self.rules = Rules(
             nan=True,

@@ -388,24 +388,24 @@ class Reference:
         return self.demanded(fgraph, values) if lazy else order
 
     def demanded(self, fgraph, values):
-        done = set()
-
-        def visit(variable):
-            node = variable.owner
+        done, waiting = set(), list(reversed(fgraph.outputs))
+        while waiting:  # (a recursion would be as deep as the graph)
+            node = waiting[-1].owner
             if node is None or node in done:
-                return
+                waiting.pop()
+                continue
+            needed = node.inputs
             if isinstance(node.op, IfElse):
-                yield from visit(node.inputs[0])
-                for v in branch_taken(node, value_of(node.inputs[0], values)):
-                    yield from visit(v)
-            else:
-                for v in node.inputs:
-                    yield from visit(v)
-            done.add(node)
-            yield node
-
-        for output in fgraph.outputs:
-            yield from visit(output)
+                condition = node.inputs[0]
+                is_known = condition.owner is None or condition.owner in done
+                needed = (
+                    branch_taken(node, value_of(condition, values)) if is_known else [condition]
+                )
+            missing = [v for v in needed if v.owner is not None and v.owner not in done]
+            waiting += reversed(missing)
+            if not missing:
+                done.add(node)
+                yield node
 
     def run(self, fgraph, node, values, tainted, path, verdict):
         """Compute one node and judge what it has made."""

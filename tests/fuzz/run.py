@@ -36,6 +36,9 @@ def main(arguments=None):
         metavar="NAME=VALUE",
         help="arguments of GuardMode, instead of those that each program chooses",
     )
+    parser.add_argument(
+        "--audit", action="store_true", help="have each guard check by a scan what it leaves out"
+    )
     parser.add_argument("--text", action="store_true", help="print the program's text first")
     parser.add_argument("--out", type=Path, help="where reproductions of failures are written")
     chosen = parser.parse_args(arguments)
@@ -56,7 +59,9 @@ def main(arguments=None):
             break
         if chosen.text:
             print(playing.write_program(seed, chosen.backend).text, flush=True)
-        tally = playing.play(seed, chosen.backend, chosen.calls, settings, chosen.at_most)
+        tally = playing.play(
+            seed, chosen.backend, chosen.calls, settings, chosen.at_most, chosen.audit
+        )
         total.add(tally)
         for failure in tally.failures:
             show(failure, chosen, seen)

@@ -468,3 +468,16 @@ def test_a_draw_beside_what_is_big_on_purpose():
     f = pytensor.function([y], [masked.sum(), draw], updates={rng: new}, mode=mode)
     for _ in range(2):
         np.testing.assert_allclose(f(np.full(3, -1.0))[0], -3e30)
+
+
+@pytest.mark.parametrize("judge", ["node", "result"])
+def test_what_numba_cannot_compile_is_not_judged(judge):
+    """It raises a built-in error for half precision, also if the argument is bad."""
+    x = pt.fvector("x")
+    halved = x.astype("float16").astype("float32") * 2
+    try:
+        pytensor.function([x], halved, mode="NUMBA")(np.ones(1, "float32"))
+    except NotImplementedError:
+        with pytest.raises(NotImplementedError):
+            fn = pytensor.function([x], halved, mode=numba_guard(judge=judge))
+            fn(np.array([np.nan], "float32"))

@@ -11,6 +11,8 @@ reported must be bad, and what a function returns must be good or have been repo
 ``PYTENSOR_SUITE_BIG``
     Above which magnitude a number is big.  Below the guard's default inputs are not checked: most
     would be big, and what follows from a trip is not reported.
+``PYTENSOR_SUITE_AUDIT``
+    Whether the guards audit what they leave out.
 ``PYTENSOR_SUITE_NOTES``
     A file to which one JSON record is added for each test that compiled something.
 """
@@ -21,6 +23,7 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import auditing
 import names
 import numpy as np
 import pytest
@@ -37,6 +40,7 @@ from theanoguard.guard.reporting import Reporter
 SOURCE = Path(os.environ["PYTENSOR_SUITE_SOURCE"])
 GUARDED = os.environ["PYTENSOR_SUITE_GUARDED"] == "1"
 BIG = float(os.environ["PYTENSOR_SUITE_BIG"])
+AUDIT = os.environ["PYTENSOR_SUITE_AUDIT"] == "1"
 # What computes the same as linkers that cannot be guarded, in C or in Python.
 LIKE = {
     CLinker: lambda linker: VMLinker(use_cloop=True),
@@ -143,6 +147,8 @@ class Judge(NotingRun):
             return result
 
         Reporter.act_on, OuterVM.__call__, JittedVM.__call__ = look, call_outer, call_jitted
+        if AUDIT:
+            auditing.install(lambda error: self.note("left out", error=str(error)[:500]))
         logging.getLogger("theanoguard").addHandler(Faults(self))
 
     def write(self, test):

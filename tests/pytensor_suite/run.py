@@ -6,6 +6,7 @@
     python tests/pytensor_suite/run.py elemwise blas --backend c  # these areas on one
     python tests/pytensor_suite/run.py tests/test_ifelse.py -k lazy
     python tests/pytensor_suite/run.py --big 1                    # hardly a call without a trip
+    python tests/pytensor_suite/run.py --audit                    # what the guard leaves out, too
 
 Each file runs twice: as it is, and with a ``GuardMode(action="record")`` in the place of every
 mode that can be guarded.  A test must end in the same way; what the guard reports must be bad if
@@ -66,7 +67,7 @@ AREAS = {
     "raise_op": ["tests/own/test_raise_op.py", "tests/own/test_breakpoint.py"],
 }
 COUNTS = ("guarded", "calls", "trips")
-FAULTS = ("false", "missed", "unexplained", "unreproduced")
+FAULTS = ("false", "missed", "left out", "unexplained", "unreproduced")
 
 
 def area_of(part):
@@ -112,6 +113,7 @@ def files_of(part, source):
 def run_file(file, backend, guarded, source, arguments):
     """How the tests of a file end, and what the guard has noted, each by test."""
     kind = f"guarded-{arguments.big:g}" if guarded else "plain"
+    kind += "-audited" if guarded and arguments.audit else ""
     folder = arguments.work / "results" / RELEASE / backend / kind
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^\w.]+", "-", " ".join([file, *arguments.pytest]))
@@ -135,6 +137,7 @@ def run_file(file, backend, guarded, source, arguments):
         "PYTENSOR_SUITE_SOURCE": str(source),
         "PYTENSOR_SUITE_GUARDED": str(int(guarded)),
         "PYTENSOR_SUITE_BIG": str(arguments.big),
+        "PYTENSOR_SUITE_AUDIT": str(int(arguments.audit)),
         "PYTENSOR_SUITE_NOTES": str(notes),
         "THEANO_SUITE_SOURCE": str(source),
         "THEANO_SUITE_RESULTS": str(path),
@@ -202,6 +205,7 @@ def main(argv=None):
     parser.add_argument("-k", metavar="EXPRESSION", help="as pytest's -k")
     parser.add_argument("--backend", action="append", choices=LINKERS, help="one of them only")
     parser.add_argument("--big", type=float, default=1e10, help="the guard's big_threshold")
+    parser.add_argument("--audit", action="store_true", help="guard with audit=True")
     parser.add_argument("--source", type=Path, help="a directory with tests in its folder tests")
     parser.add_argument("--work", type=Path, default=HERE.parents[1] / ".tox" / "pytensor-suite")
     parser.add_argument("--test-seconds", type=int, default=1200, help="how long a test may take")

@@ -16,6 +16,9 @@ environment:
     Whether ``import theano`` is to give the shim.
 ``THEANO_SUITE_SECONDS``
     How long a test may take.
+``THEANO_SUITE_AUDIT``
+    If it is set, every function is guarded with ``audit=True``, and one JSON record of what the
+    audit has counted is added to this file after each test.
 """
 
 import importlib
@@ -40,6 +43,7 @@ RESULTS = os.environ["THEANO_SUITE_RESULTS"]
 DESELECTED = os.environ.get("THEANO_SUITE_DESELECTED", "").splitlines()
 SECONDS = int(os.environ["THEANO_SUITE_SECONDS"])
 UNDER_SHIM = os.environ.get("THEANO_SUITE_SHIM") == "1"
+AUDIT = os.environ.get("THEANO_SUITE_AUDIT")
 
 
 class TestsFinder(MetaPathFinder):
@@ -258,6 +262,31 @@ def pytest_collection_modifyitems(items):
 def pytest_configure(config):
     if UNDER_SHIM:
         prepare_shim()
+    if AUDIT:
+        config.pluginmanager.register(Audit())
+
+
+class Audit:
+    """Guards what the tests compile, and notes what the audit finds."""
+
+    def __init__(self):
+        import auditing
+
+        import theanoguard
+
+        auditing.install()
+        self.auditing = auditing
+        self.run = theanoguard.guarding(action="record").start()
+
+    def pytest_runtest_logfinish(self):
+        exercised, missed = self.auditing.exercised, self.auditing.missed
+        counts = {"functions": self.run.guarded, "not guarded": self.run.left}
+        counts |= {"missed": missed.total(), **{f"bad, {k}": n for k, n in exercised.items()}}
+        with open(AUDIT, "a") as file:
+            file.write(json.dumps(counts) + "\n")
+        self.run.guarded = self.run.left = 0
+        exercised.clear()
+        missed.clear()
 
 
 def first_line(error):

@@ -6,6 +6,7 @@
     python tests/theano_suite/run.py signal ifelse           # these areas
     python tests/theano_suite/run.py tensor/tests/test_basic.py -k stack
     python tests/theano_suite/run.py --resume                # only what has not passed yet
+    python tests/theano_suite/run.py --audit ifelse          # guarded, with audit=True
     python tests/theano_suite/run.py --table WORK ...        # what is known, as in the docs
     python tests/theano_suite/run.py --record-105 --python37 python3.7 signal
 
@@ -16,6 +17,9 @@ shim, each with its reason, and the run fails if one that is listed passes or on
 does not.  A line may end in a condition, as ``if scipy<1.18``.  A test with a ``!`` before it takes
 longer than anyone would wait: it is not run, and counts as one that does not pass.
 ``passes_1_0_5/<area>.txt`` lists what passes under Theano 1.0.5 itself; ``--record-105`` writes it.
+
+With ``--audit`` every function is guarded, and the run fails only where the guard would have missed
+a bad value without its audit.
 
 How each test ended is kept in the work directory, a file for each version of PyTensor and each
 part.  ``--resume`` takes from there what passed or was skipped, so that a run of hours may be
@@ -157,12 +161,12 @@ def environment(arguments, source, results, deselected):
     """The environment of a run under the shim, or under Theano itself."""
     compiledir = arguments.work / ("compiledir_105" if arguments.record_105 else "compiledir")
     flags = f"base_compiledir={compiledir},gcc.cxxflags=-O1"
-    path = [str(HERE), str(source)] if arguments.record_105 else [str(HERE)]
+    path = [HERE, source] if arguments.record_105 else [HERE, HERE.parent]
     return {
         "OMP_NUM_THREADS": "1",
         # Flags that are given outside come last, and so weigh more.
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
         "THEANO_FLAGS": ",".join(filter(None, [flags, os.environ.get("THEANO_FLAGS")])),
         "THEANORC": os.devnull,
         "THEANO_SUITE_SOURCE": str(source),
@@ -170,12 +174,28 @@ def environment(arguments, source, results, deselected):
         "THEANO_SUITE_DESELECTED": "\n".join(deselected),
         "THEANO_SUITE_SHIM": "0" if arguments.record_105 else "1",
         "THEANO_SUITE_SECONDS": str(arguments.test_seconds),
+        "THEANO_SUITE_AUDIT": str(audit_file(results)) if arguments.audit else "",
     }
+
+
+def audit_file(results):
+    """Where the audit writes what it has found, beside the results."""
+    return results.with_suffix(".audit")
+
+
+def read_audit(results):
+    """The counts of the audit, as the plugin has written them after each test."""
+    path = audit_file(results)
+    counts = Counter()
+    for line in path.read_text().splitlines() if path.exists() else []:
+        counts.update(json.loads(line))
+    return counts
 
 
 def results_file(part, arguments):
     """Where the results of a file, a class or a test are kept, those of a selection by itself."""
     judge = "theano-1.0.5" if arguments.record_105 else f"pytensor-{version('pytensor')}"
+    judge += "-audited" if arguments.audit else ""
     name = re.sub(r"[^\w.]+", "-", " ".join([part, *arguments.pytest]))
     return arguments.work / "results" / judge / f"{name}.jsonl"
 
@@ -239,6 +259,7 @@ def run_part(part, source, arguments):
     path.parent.mkdir(parents=True, exist_ok=True)
     if not arguments.resume:
         path.unlink(missing_ok=True)
+        audit_file(path).unlink(missing_ok=True)
     deselected = [*passed_before(path)]
     if not arguments.record_105:
         deselected += left_out(area_of(part))
@@ -389,6 +410,7 @@ def parse_arguments(argv):
     parser.add_argument("--record-105", action="store_true", help="run under Theano 1.0.5 itself")
     parser.add_argument("--test-seconds", type=int, default=3600, help="how long a test may take")
     parser.add_argument("--resume", action="store_true", help="run what has not passed yet")
+    parser.add_argument("--audit", action="store_true", help="guard with audit=True")
     parser.add_argument("--table", action="store_true", help="show the results in directories WORK")
     parser.add_argument("-v", "--verbose", action="store_true", help="show what pytest shows")
     arguments, arguments.pytest = parser.parse_known_args(argv)
@@ -460,10 +482,11 @@ def main(argv=None):
         return 0
     selected = arguments.parts or list(AREAS)
     parts = [part for name in selected for part in AREAS.get(name, [name])]
-    results = {}
+    results, audited = {}, Counter()
     for part in parts:
         for file in files_of(part, source):
             found = run_part(file, source, arguments)
+            audited += read_audit(results_file(file, arguments))
             counts = Counter(result.outcome for result in found.values())
             print(file, *(f"{count} {outcome}" for outcome, count in counts.items()), flush=True)
             area = area_of(file) or area_of(part) or "other"
@@ -473,6 +496,9 @@ def main(argv=None):
 
     if arguments.record_105:
         return 0
+    if arguments.audit:  # (some tests ask which mode or linker a function has)
+        print(*(f"{count:8}  {name}" for name, count in audited.items()), sep="\n")
+        return bool(audited["missed"])
 
     complaints, rows = [], []
     for area, found in results.items():

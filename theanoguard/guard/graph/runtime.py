@@ -7,6 +7,7 @@ and hands the bad values that it finds to the ``Reporter``.
 
 import importlib.util
 import logging
+import traceback
 from dataclasses import replace
 from functools import cached_property
 
@@ -16,6 +17,7 @@ from pytensor.link.utils import map_storage
 import theanoguard.explain as explaining
 from theanoguard._pytensor import raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
+from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
 from theanoguard.guard.rerun import SecondRun
@@ -232,8 +234,7 @@ class JittedRuntime(Reporter):
             raise error
         if (inside := raised_inside(error)) is not None:
             raise inside from None
-        compiling = type(error).__module__.startswith(("numba.", "jax."))
-        if not isinstance(error, Exception) or compiling:
+        if not isinstance(error, Exception) or is_of_compiler(error):
             raise_other(error)
         ours, note = self.look_before(error, values)
         if ours is not None:
@@ -268,6 +269,17 @@ class JittedRuntime(Reporter):
             return None, None
 
 
+def is_of_compiler(error):
+    """Whether a backend could not compile the function, so that nothing has been computed.
+
+    Numba also raises built-in exceptions then.
+    """
+    if type(error).__module__.startswith(("numba.", "jax.")):
+        return True
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").startswith("numba.core.")
+
+
 class FlaggedRuntime(JittedRuntime):
     """The guard of one function whose program has one result more, its flag.
 
@@ -287,6 +299,8 @@ class FlaggedRuntime(JittedRuntime):
     n_read : int
         How many values it reads.
     """
+
+    reasons = {rule.name: rule.reason for rule in RULES}
 
     def __init__(self, policy, recorder, plan, storage_map, compile):
         super().__init__(policy, recorder, plan, storage_map)

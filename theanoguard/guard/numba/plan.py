@@ -22,7 +22,14 @@ from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.numba import signs
+from theanoguard.guard.plan import REASONS as SHARED_REASONS
 from theanoguard.guard.plan import GraphPlan
+
+REASONS = {
+    **SHARED_REASONS,
+    "exempt": "the user left it out; what is computed from it is read",
+    "branch": "of a branch that may be thrown away; what is chosen is read",
+}
 
 
 def sources_of(node, fgraph):
