@@ -21,21 +21,35 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
-from pytensor.tensor.basic import AllocEmpty, Join
-from pytensor.tensor.blas import BatchedDot, Dot22
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ExtractDiag,
+    Join,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
-from theanoguard._pytensor import advanced_subtensor_ops, split_join
+from theanoguard._pytensor import advanced_subtensor_ops, ger_ops, sort_axis, split_join
 from theanoguard.explain.regions import regions, whole_operands
 from theanoguard.explain.scalars import ScalarStep, steps_of
+from theanoguard.guard.elements import WRITING
+from theanoguard.guard.partly import written
 from theanoguard.guard.policy import arrays_in
 
 SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
@@ -241,33 +255,106 @@ def _(op: Join, node, inputs, masks, index, found):
     return np.concatenate(marks, axis=axis)
 
 
+@reached.register(CheckAndRaise)
+@reached.register(DeepCopyOp)
+@reached.register(ScalarFromTensor)
+@reached.register(SpecifyShape)
+@reached.register(TensorFromScalar)
+@reached.register(ViewOp)
+def _(op, node, inputs, masks, index, found):
+    return masks[0]
+
+
+@reached.register(Alloc)
 @reached.register(DimShuffle)
+@reached.register(ExtractDiag)
+@reached.register(Repeat)
 @reached.register(Reshape)
+@reached.register(Split)
 @reached.register(Subtensor)
 def _moved(op, node, inputs, masks, index, found):
     """Run an operation that only moves elements on the marks."""
-    cell = [None]
-    op.perform(node, [masks[0], *inputs[1:]], [cell])
-    return np.asarray(cell[0], bool)
+    cells = [[None] for _ in node.outputs]
+    op.perform(node, [masks[0], *inputs[1:]], cells)
+    return np.asarray(cells[index][0], bool)
 
 
 for _op in advanced_subtensor_ops:
     reached.register(_op, _moved)
 
 
-@reached.register(Dot)
-@reached.register(Dot22)
-@reached.register(BatchedDot)
-def _(op, node, inputs, masks, index, found):
-    left, right = (
+def _overwritten(op, node, inputs, masks, index, found):
+    base, new = _filled(masks[:2], inputs[:2])
+    values = dict(zip(node.inputs, inputs, strict=True))
+    where = written(node).where(values.__getitem__)
+    result = base.copy()
+    if op.set_instead_of_inc:
+        result[where] = new
+    else:  # (an element may be incremented more than once)
+        np.logical_or.at(result, where, new)
+    return result
+
+
+for _op in WRITING:
+    reached.register(_op, _overwritten)
+
+
+@reached.register
+def _(op: CumOp, node, inputs, masks, index, found):
+    if op.axis is None:
+        return np.logical_or.accumulate(masks[0].ravel())
+    return np.logical_or.accumulate(masks[0], axis=op.axis)
+
+
+@reached.register
+def _(op: SortOp, node, inputs, masks, index, found):
+    return np.broadcast_to(_along(masks[0], (sort_axis(op, inputs),)), found.shape)
+
+
+def _filled(masks, inputs):
+    """Return the masks; nothing is marked where there is none."""
+    return [
         np.zeros(np.shape(value), bool) if mask is None else mask
-        for mask, value in zip(masks[:2], inputs[:2], strict=True)
-    )
+        for mask, value in zip(masks, inputs, strict=True)
+    ]
+
+
+def _product(left, right):
     rows = left.any(axis=-1)
     columns = right.any(axis=-2 if right.ndim > 1 else 0)
     if left.ndim > 1 and right.ndim > 1:
         return rows[..., :, None] | columns[..., None, :]
     return rows | columns
+
+
+@reached.register(Dot)
+@reached.register(Dot22)
+@reached.register(BatchedDot)
+def _(op, node, inputs, masks, index, found):
+    return _product(*_filled(masks, inputs))
+
+
+@reached.register
+def _(op: Dot22Scalar, node, inputs, masks, index, found):
+    left, right, factor = _filled(masks, inputs)
+    return _product(left, right) | factor
+
+
+@reached.register(Gemm)
+@reached.register(Gemv)
+def _(op, node, inputs, masks, index, found):
+    added, alpha, left, right, beta = _filled(masks, inputs)
+    product = _product(left, right) | alpha
+    return product | added | beta if inputs[4] != 0 else product
+
+
+def _outer_product(op, node, inputs, masks, index, found):
+    added, alpha, left, right = _filled(masks, inputs)
+    return added | alpha | left[:, None] | right[None, :]
+
+
+for _op in ger_ops:
+    reached.register(_op, _outer_product)
 
 
 # ---------------------------------------------------------------- into fused operations
