@@ -18,6 +18,9 @@ from theanoguard import GuardMode
 """
 """What both programs of a fault import."""
 
+WIDTH = 96
+"""Columns of a page, where the terminal has as many."""
+
 GROUPS = {
     "TG1": "Outside of the domain of a function",
     "TG2": "Divisions",
@@ -41,6 +44,8 @@ class Fault:
     code : str
         Such as ``"TG101"``.
     title, cause, remedy : str
+    message : str
+        First line of the error that `before` raises.
     before, after : str
         A program that raises the error, and its repaired version; without `IMPORTS`.
     """
@@ -48,6 +53,7 @@ class Fault:
     key: str
     code: str
     title: str
+    message: str
     cause: str
     remedy: str
     before: str
@@ -89,20 +95,21 @@ def code_of(key: str) -> str | None:
     return fault.code if fault is not None else None
 
 
-def page(fault: Fault) -> str:
-    """Return a fault's page as text for a terminal."""
+def page(fault: Fault, width: int = WIDTH) -> str:
+    """Return a fault's page as text for a terminal of this width."""
     parts = [
         f"{fault.code} {fault.key}: {fault.title}",
-        _filled("Cause", fault.cause),
-        _filled("What to do", fault.remedy),
+        _filled("Message", fault.message, width),
+        _filled("Cause", fault.cause, width),
+        _filled("What to do", fault.remedy, width),
         f"Before:\n\n{_program(fault.before)}",
         f"After:\n\n{_program(fault.after)}",
     ]
     return "\n\n".join(parts)
 
 
-def _filled(label, text):
-    return textwrap.fill(f"{label}: {text}", 96, subsequent_indent="  ")
+def _filled(label, text, width):
+    return textwrap.fill(f"{label}: {text}", width, subsequent_indent="  ")
 
 
 def _program(code):

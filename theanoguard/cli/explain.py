@@ -1,6 +1,8 @@
 """``theanoguard explain``: the page of a fault in the index of errors."""
 
-from theanoguard._faults import GROUPS, faults, find, page
+import shutil
+
+from theanoguard._faults import GROUPS, WIDTH, faults, find, page
 
 
 def add_arguments(parser):
@@ -15,7 +17,9 @@ def add_arguments(parser):
 
 def run(arguments):
     """Print the page, or the list of all faults."""
-    print(page(find(arguments.code)) if arguments.code else index())
+    # (the width that reports have is known to a module that imports PyTensor)
+    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
+    print(page(find(arguments.code), width) if arguments.code else index())
     return 0
 
 

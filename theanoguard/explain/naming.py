@@ -334,8 +334,7 @@ def constant_text(variable):
     data = variable.data
     if isinstance(data, (np.ndarray, np.generic, int, float)) and np.size(data) == 1:
         return number_text(np.asarray(data).item())
-    shape = ", ".join(map(str, np.shape(data)))
-    return f"a constant of shape ({shape})" if np.ndim(data) else str(data)
+    return f"a constant of shape {np.shape(data)}" if np.ndim(data) else str(data)
 
 
 def number_text(value):

@@ -182,7 +182,9 @@ def title(cause):
     if cause.role != "node":
         held = ROLES[cause.role]
         value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
-        return f"{word}{value} came in with the {held} {cause.name}{at}"
+        unnamed = cause.name.startswith(f"a {held} ")
+        holder = cause.name if unnamed else f"the {held} {cause.name}"
+        return f"{word}{value} came in with {holder}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
     called = None if cause.backward else _called(cause.source)
