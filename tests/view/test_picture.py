@@ -1,6 +1,7 @@
 """The picture of a graph: what it shows, and where everything stands."""
 
 import base64
+import gc
 import json
 import re
 import zlib
@@ -287,3 +288,14 @@ def test_names_stay_text(name):
         assert shown in " ".join(texts)
         assert "\u202e" not in picture.html()
         assert picture.html().count("</script>") == 1
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_as_before(collecting):
+    before = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        inspect_graph(pt.log(pt.dvector("x"))).picture()
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()

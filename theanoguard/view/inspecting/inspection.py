@@ -1,6 +1,8 @@
 """``theanoguard.inspect_graph``."""
 
+import gc
 import traceback
+from contextlib import contextmanager
 from pathlib import Path
 
 from theanoguard._files import write_atomically
@@ -53,7 +55,8 @@ def inspect_graph(thing, *, values=None, events=None, times=None):
     >>> looked_at.html().count("<details")
     1
     """
-    return Inspection(thing, subject_of(thing, values=values, events=events, times=times))
+    with _collecting_later():
+        return Inspection(thing, subject_of(thing, values=values, events=events, times=times))
 
 
 class Inspection:
@@ -128,9 +131,10 @@ class Inspection:
         <Picture of graph: 1 node>
         """
         subject = self._subject
-        if before:
-            return pictures(subject.function, self.model, subject.wanted, subject.title)
-        return picture(self.model, subject.wanted, subject.title)
+        with _collecting_later():
+            if before:
+                return pictures(subject.function, self.model, subject.wanted, subject.title)
+            return picture(self.model, subject.wanted, subject.title)
 
     def save(self, path):
         """Write it into a file of its own, which any browser shows.
@@ -141,6 +145,18 @@ class Inspection:
         """
         text = page.document(self.html(), self._subject.title)
         write_atomically(Path(path), text.encode())
+
+
+@contextmanager
+def _collecting_later():
+    """Keep Python from looking for garbage while many objects are made, all of which are kept."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _traceback_text(error):
