@@ -162,6 +162,27 @@ def test_old_names_of_numpy():
         undo()
 
 
+def test_old_names_of_scipy():
+    import scipy.integrate
+    import scipy.signal
+
+    undo = numpy_compat.install()
+    try:
+        from scipy.misc import logsumexp
+
+        assert logsumexp([0.0, 0.0]) == pytest.approx(np.log(2))
+        assert scipy.signal.gaussian(3, 1.0)[1] == 1
+        assert scipy.integrate.simps(np.ones(3), np.arange(3)) == 2
+        assert scipy.sqrt(4.0) == 2
+        assert scipy.__version__[0].isdigit()
+    finally:
+        undo()
+    assert not hasattr(scipy.signal, "gaussian")
+    with pytest.raises(ImportError) as caught:
+        from scipy.signal import gaussian  # noqa: F401
+    assert "--numpy-compat" in advice(caught.value)
+
+
 @pytest.mark.parametrize(
     ("source", "kind", "text"),
     [

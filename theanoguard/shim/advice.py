@@ -14,10 +14,16 @@ INTEGERS = (
     "Around a list of slices, as in x[[slice(2), slice(3)]], write tuple(...): NumPy takes no list "
     "since 1.23."
 )
-NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy its old names."
+NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy and SciPy their old names."
 PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its old names."
 
 NUMPY_NAMES = "|".join(re.escape(name) for name in numpy_compat.NAMES)
+SCIPY_NAMES = "|".join(
+    rf"cannot import name '({alternatives})' from '{path}'|"
+    rf"module '{path}' has no attribute '({alternatives})'"
+    for path, names in numpy_compat.IN_SCIPY.items()
+    for alternatives in ["|".join(map(re.escape, names))]
+)
 OLD_MODULES = "|".join(re.escape(module.__name__) for module in python_compat.NAMES)
 
 
@@ -84,6 +90,7 @@ RULES = [
         r"'numpy\.testing'|numpy\.core\.umath_tests",
         NUMPY_COMPAT,
     ),
+    Rule((ImportError, AttributeError), SCIPY_NAMES, NUMPY_COMPAT),
     Rule(
         (TypeError, IndexError),
         r"slice indices must be integers|'(numpy\.)?float(64)?' object cannot be interpreted as an "

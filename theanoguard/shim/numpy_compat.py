@@ -1,9 +1,11 @@
-"""NumPy's old names, for code that was written before NumPy 1.20."""
+"""NumPy's and SciPy's old names, for code that was written before NumPy 1.20."""
 
 import builtins
 import functools
+import importlib
 import sys
 import unittest
+import warnings
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -51,6 +53,13 @@ def deprecate(*args, **kwargs):
 def unless(condition, msg=None):
     """Return a decorator that skips a test."""
     return unittest.skipIf(condition() if callable(condition) else condition, msg or "")
+
+
+def simps(y, x=None, dx=1.0, axis=-1, even=None):
+    """Integrate by Simpson's rule; `even` chose what SciPy now does better."""
+    from scipy.integrate import simpson
+
+    return simpson(y, x=x, dx=dx, axis=axis)
 
 
 EXCEPTIONS = (
@@ -149,9 +158,38 @@ IN_MODULES = {
 }
 MODULES = {"numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul}}
 
+# What has gone from SciPy, by module, and where it is today.
+IN_SCIPY = {
+    "scipy.integrate": {
+        "cumtrapz": "scipy.integrate.cumulative_trapezoid",
+        "simps": f"{__name__}.simps",
+        "trapz": "scipy.integrate.trapezoid",
+    },
+    "scipy.linalg": {"tril": "numpy.tril", "triu": "numpy.triu"},
+    "scipy.misc": {
+        name: f"scipy.special.{name}" for name in ("comb", "factorial", "factorial2", "logsumexp")
+    },
+    "scipy.signal": {
+        "hanning": "scipy.signal.windows.hann",
+        **{
+            name: f"scipy.signal.windows.{name}"
+            for name in "bartlett blackman boxcar cosine flattop gaussian hamming hann kaiser"
+            " parzen triang tukey".split()
+        },
+    },
+    # Old SciPy repeated NumPy's namespace.
+    "scipy": {name: f"numpy.{name}" for name in np.__all__ if callable(getattr(np, name))},
+}
+
+
+def found(path):
+    """Return what a dotted path names."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
 
 def install():
-    """Give NumPy its old names, where it does not have them.
+    """Give NumPy and SciPy their old names, where they do not have them.
 
     ``np.bool`` and ``np.long``, which are NumPy's own types since NumPy 2, stay what they are.
 
@@ -179,6 +217,13 @@ def install():
     ]
     for module, name in added:
         vars(module)[name] = IN_MODULES[module][name]
+    for path, names in IN_SCIPY.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an old module may warn that it is one
+            module = importlib.import_module(path)
+        for name in names.keys() - vars(module).keys() - {*dir(module)}:
+            vars(module)[name] = found(names[name])
+            added.append((module, name))
     modules = MODULES.keys() - sys.modules.keys()
     for name in modules:
         sys.modules[name] = ModuleType(name)
