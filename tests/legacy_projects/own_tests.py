@@ -106,18 +106,17 @@ PROJECTS = {
 }
 
 
-def unpacked(name, work):
-    """Return the directory of a project, after download where that is needed."""
-    project = PROJECTS[name]
-    directory = work / f"{name}-{project.version}"
+def unpacked_release(name, version, work, left_out=()):
+    """Return the directory of a release on PyPI, after download where that is needed."""
+    directory = work / f"{name}-{version}"
     if not directory.exists():
         download = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
-        subprocess.run([*download, "-d", work, f"{name}=={project.version}"], check=True)
+        subprocess.run([*download, "-d", work, f"{name}=={version}"], check=True)
         with tarfile.open(work / f"{directory.name}.tar.gz") as archive:
             wanted = [
                 member
                 for member in archive.getmembers()
-                if not any(Path(member.name).match(pattern) for pattern in project.not_unpacked)
+                if not any(Path(member.name).match(pattern) for pattern in left_out)
             ]
             shutil.rmtree(work / "part", ignore_errors=True)
             archive.extractall(work / "part", wanted, filter="data")
@@ -128,7 +127,7 @@ def unpacked(name, work):
 def run(name, work, arguments):
     """Run the tests of a project and return pytest's exit status."""
     project = PROJECTS[name]
-    directory = unpacked(name, work)
+    directory = unpacked_release(name, project.version, work, project.not_unpacked)
     path = os.pathsep.join(filter(None, [str(directory), os.environ.get("PYTHONPATH")]))
     # Settings of projects of that age are not for the pytest of today.
     command = [sys.executable, "-m", "pytest", "-c", os.devnull, "--rootdir", directory]

@@ -31,6 +31,7 @@ def error_of(source):
         "import cPickle": "Python 2",
         "xrange(3)": "Python 2",
         "{}.iteritems()": "Python 2",
+        "import numpy; raise ValueError('setting an array element with a sequence.')": "item()",
         "range(3) + [1]": "list(...)",
         "map(abs, [1])[0]": "list(...)",
         "[1, 2][:2 / 2]": "//",

@@ -98,6 +98,11 @@ RULES = [
         INTEGERS,
     ),
     Rule(
+        (TypeError, ValueError),
+        r"only 0-dimensional arrays can be converted|setting an array element with a sequence\.$",
+        "NumPy takes no array of one element for a number since 2.5: write x[0] or x.item().",
+    ),
+    Rule(
         (ImportError,),
         r"No module named 'pkg_resources'",
         'Install a setuptools that has it: pip install "setuptools<81".',
