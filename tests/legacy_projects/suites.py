@@ -7,7 +7,7 @@
 
 Each file of tests runs in a process of its own, with a time limit, on both sides.  What pytest
 printed is kept in the work directory, and a file that has run is not run again.  ``suites.json``
-holds the counts, and ``--table`` prints the table of ``docs/theano.rst``.  Nothing in the projects
+holds the counts, and ``--table`` prints the table of ``docs/theano_tests.rst``.  Nothing in the projects
 is changed.  Both interpreters need pytest 7, pytest-timeout and what the projects import.
 """
 
@@ -73,7 +73,13 @@ SUITES = {
     ),
     "Keras": Suite(
         "Keras==2.3.1",
-        ("tests/*.py", "tests/keras/*.py", "tests/keras/[belw]*/*test*.py"),
+        (
+            "tests/test_*.py",
+            "tests/keras/*_test.py",
+            "tests/keras/test_*.py",
+            "tests/keras/[belw]*/*_test*.py",
+            "tests/keras/engine/test_*.py",
+        ),
         f"{FAST},floatX=float32",
         left_out="tests/keras/layers/cudnn*",
     ),
@@ -83,7 +89,6 @@ SUITES = {
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),
-    "pymc3": Suite("pymc3==3.5", ("pymc3/tests/test_*.py",), FAST),
 }
 
 
