@@ -7,8 +7,8 @@
 
 Each file of tests runs in a process of its own, with a time limit, on both sides.  What pytest
 printed is kept in the work directory, and a file that has run is not run again.  ``suites.json``
-holds the counts, and ``--table`` prints the table of ``docs/theano_tests.rst``.  Nothing in the projects
-is changed.  Both interpreters need pytest 7, pytest-timeout and what the projects import.
+holds the counts, and ``--table`` prints the table of ``docs/theano_tests.rst``.  The projects are
+not changed.  Both interpreters need pytest 7, pytest-timeout and what the projects import.
 """
 
 import argparse
