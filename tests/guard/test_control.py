@@ -255,3 +255,24 @@ def test_errors_and_calls_leave_no_memory():
 def test_a_million_calls_and_a_thousand_errors():
     [megabytes] = run(LIMITED.format(n_errors=1000, n_calls=1_000_000), timeout=3600)
     assert int(megabytes) <= 16
+
+
+@only_posix
+def test_other_threads_run_while_a_loop_does():
+    """The loop runs in C: it lets Python's other threads run, as a loop without a guard does."""
+    lines = run(
+        """
+        import threading
+        last = pytensor.scan(
+            lambda u: pt.tanh(u) + 0.1, outputs_info=[w * 1.0], n_steps=n, return_updates=False
+        )[-1]
+        f = pytensor.function([n], last, mode=guard)
+        f(3)
+        threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        try:
+            f(200_000_000)
+        except KeyboardInterrupt:
+            print("stopped")
+        """
+    )
+    assert lines == ["stopped"]

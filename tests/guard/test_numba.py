@@ -1,7 +1,9 @@
 """The guard on the Numba backend: a part of what the whole suite holds with ``--backend numba``."""
 
 import gc
+import os
 import pickle
+import signal
 
 import numba
 import numpy as np
@@ -481,3 +483,25 @@ def test_what_numba_cannot_compile_is_not_judged(judge):
         with pytest.raises(NotImplementedError):
             fn = pytensor.function([x], halved, mode=numba_guard(judge=judge))
             fn(np.array([np.nan], "float32"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals of POSIX")
+def test_ctrl_c_ends_a_call_without_a_second_run():
+    """Python sees it when Numba's code has ended, and wraps it once or twice."""
+    state, n = pytensor.shared(1.0, name="state"), pt.lscalar("n")
+    last = pytensor.scan(
+        lambda u: u * 0.999 + 1.0, outputs_info=[state], n_steps=n, return_updates=False
+    )[-1]
+    fn = pytensor.function([n], last, updates={state: last}, mode=numba_guard())
+    fn(3)
+    before = state.get_value()
+    old = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.02)
+        with pytest.raises(KeyboardInterrupt):
+            fn(5_000_000)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+    assert fn.vm.guard.looked == 0
+    assert state.get_value() == before

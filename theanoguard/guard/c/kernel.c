@@ -49,6 +49,8 @@ typedef struct {
   Limits limits;
   State *state;
   long long step; /* of an inner graph: steps that have begun */
+  int pause, steps_between; /* steps until other threads may run; and from one time to the next */
+  double paused;            /* when they last could */
   int n_inputs;
   Input *inputs;
   int n_updated;
@@ -301,17 +303,37 @@ static int run_cut(Node *n) {
   return r.failed || (r.bad_in && enter_late(n)) ? -1 : 0;
 }
 
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec + 1e-9 * now.tv_nsec;
+}
+
+/* A step of a loop begins.  The loop runs in C, where Python neither sees Ctrl-C nor lets its other
+ * threads run: let them, every few milliseconds.  -1 with a Python exception. */
+static int begin_step(Guard *g) {
+  g->step++;
+  if (g->state->looking) g->state->raised |= read_flags();
+  if (PyErr_CheckSignals()) return -1;
+  if (--g->pause <= 0) {
+    const double before = seconds(), since = before - g->paused;
+    Py_BEGIN_ALLOW_THREADS;
+    Py_END_ALLOW_THREADS;
+    g->paused = seconds();
+    if (since < 1e-3 && g->steps_between < (1 << 20)) g->steps_between *= 2;
+    else if (since > 4e-3 && g->steps_between > 1) g->steps_between /= 2;
+    g->pause = g->steps_between;
+  }
+  if (g->state->looking) clear_flags(); /* (of a signal handler) */
+  return 0;
+}
+
 static int run_watched(Node *n) {
   Guard *g = n->guard;
   State *state = g->state;
   const int mode = n->mode, saved = g->undo.n;
   PyObject *before = NULL;
-  if (mode & COUNT) {
-    g->step++;
-    if (state->looking) state->raised |= read_flags();
-    if (PyErr_CheckSignals()) return pending_error(n);
-    if (state->looking) clear_flags(); /* (of a signal handler) */
-  }
+  if ((mode & COUNT) && begin_step(g)) return pending_error(n);
   if (!state->looking) return run_unguarded(n);
   if (mode & IN_BLOCKS) {
     const int done = run_cut(n);
@@ -727,13 +749,10 @@ static PyObject *guard_clock(PyObject *self, PyObject *args) {
   PyObject *value;
   int n;
   if (!PyArg_ParseTuple(args, "Oi", &value, &n)) return NULL;
-  struct timespec before, after;
-  clock_gettime(CLOCK_MONOTONIC, &before);
+  const double before = seconds();
   for (int i = 0; i < n; i++)
     if (scan_value((Guard *)self, value) < 0) return NULL;
-  clock_gettime(CLOCK_MONOTONIC, &after);
-  double seconds = (after.tv_sec - before.tv_sec) + 1e-9 * (after.tv_nsec - before.tv_nsec);
-  return PyFloat_FromDouble(seconds / n);
+  return PyFloat_FromDouble((seconds() - before) / n);
 }
 
 static void release_state(State *state) {
@@ -766,6 +785,7 @@ static int guard_init(PyObject *self, PyObject *args, PyObject *kwds) {
     return -1;
   }
   g->state->refs = 1;
+  g->steps_between = 1;
   g->state->looking = 1;
   g->memory = sizeof(Guard) + sizeof(State);
   return 0;

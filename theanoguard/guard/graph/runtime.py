@@ -29,6 +29,18 @@ logger = logging.getLogger("theanoguard")
 REFINEMENTS = 3
 
 
+def raised_by_signal_handler(error):
+    """Return the error of a signal handler, such as Ctrl-C's, that was found when a call ended.
+
+    Python runs no signal handler while compiled code runs, and wraps the error of one that it runs
+    then in one ``SystemError`` or more.
+    """
+    cause = error
+    while isinstance(cause, SystemError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    return None if cause is error else cause
+
+
 class JittedRuntime(Reporter):
     """The guard of one function that is compiled as a whole.
 
@@ -227,8 +239,8 @@ class JittedRuntime(Reporter):
         """
         values = self.values_before()
         self.put_back()
-        if isinstance(error.__cause__, KeyboardInterrupt):  # Numba wraps it when its code has ended
-            raise error.__cause__
+        if (interruption := raised_by_signal_handler(error)) is not None:
+            raise interruption
         acting, self.acting = self.acting, False
         if acting:
             raise error
