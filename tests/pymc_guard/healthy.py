@@ -3,6 +3,8 @@
 ``MODELS`` maps a name to a function that returns the model.
 """
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -24,15 +26,16 @@ CATEGORIES = RNG.integers(0, 3, size=N)
 MODELS = {}
 
 
+def model_of(build, **settings):
+    """Return the model that `build` fills."""
+    with pm.Model(**settings) as model:
+        build()
+    return model
+
+
 def healthy(build):
-    """Register a model; `build` is called inside of it."""
-
-    def make():
-        with pm.Model() as model:
-            build()
-        return model
-
-    MODELS[build.__name__] = make
+    """Put a function that fills a model into `MODELS`."""
+    MODELS[build.__name__] = partial(model_of, build)
     return build
 
 

@@ -3,6 +3,8 @@
 ``MODELS`` maps a name to a function that returns the model.
 """
 
+from functools import partial
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -14,15 +16,16 @@ Y = 0.3 * X + RNG.normal(scale=0.5, size=12)
 MODELS = {}
 
 
+def model_of(build):
+    """Return the model that `build` fills."""
+    with pm.Model() as model:
+        build()
+    return model
+
+
 def planted(build):
-    """Register a model; `build` is called inside of it."""
-
-    def make():
-        with pm.Model() as model:
-            build()
-        return model
-
-    MODELS[build.__name__] = make
+    """Put a function that fills a model into `MODELS`."""
+    MODELS[build.__name__] = partial(model_of, build)
     return build
 
 

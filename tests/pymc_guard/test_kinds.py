@@ -1,6 +1,7 @@
 """A sound model of each kind, sampled under the guard: no error, and the sampler is guarded."""
 
 import importlib.util
+from functools import partial
 
 import numpy as np
 import pytensor.tensor as pt
@@ -53,22 +54,14 @@ KINDS = {
     "hierarchical": healthy.MODELS["hierarchical"],
     "Gaussian process": healthy.MODELS["gaussian_process"],
     "mixture": healthy.MODELS["mixture"],
-    "state space": state_space,
+    "state space": partial(healthy.model_of, state_space),
     "ordinal": healthy.MODELS["ordered_logistic"],
     "survival": healthy.MODELS["survival"],
     "LKJ": healthy.MODELS["correlated"],
     "imputation": healthy.MODELS["imputed"],
-    "potential": custom_potential,
-    "dimensions": named_dimensions,
+    "potential": partial(healthy.model_of, custom_potential),
+    "dimensions": partial(healthy.model_of, named_dimensions, coords={"row": range(5)}),
 }
-
-
-def model_of(kind):
-    if KINDS[kind].__module__ == healthy.__name__:
-        return KINDS[kind]()
-    with pm.Model(coords={"row": range(5)}) as model:
-        KINDS[kind]()
-    return model
 
 
 def others():
@@ -85,7 +78,7 @@ def others():
 @pytest.mark.parametrize("kind", KINDS)
 def test_pymc_samples_it(kind):
     mode = theanoguard.pymc.mode()
-    with model_of(kind):
+    with KINDS[kind]():
         trace = pm.sample(**SETTINGS, nuts_sampler="pymc", compile_kwargs={"mode": mode})
     assert trace.posterior.sizes["draw"] == 40
     assert mode.events == []
@@ -93,7 +86,7 @@ def test_pymc_samples_it(kind):
 
 @pytest.mark.parametrize(("kind", "sampler"), list(others()))
 def test_another_sampler_samples_it(kind, sampler):
-    with model_of(kind), theanoguard.pymc.guarding():
+    with KINDS[kind](), theanoguard.pymc.guarding():
         trace = pm.sample(**SETTINGS, nuts_sampler=sampler)
     assert trace.posterior.sizes["draw"] == 40
 
