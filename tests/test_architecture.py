@@ -46,8 +46,8 @@ OPTIONAL = {
     "torch",
     "traitlets",
 }
-# Modules of Python's library that take long to import, and that few programs need.
-SLOW = {"importlib", "pdb"}
+# Modules that cost time or memory, and that few programs need.
+SLOW = {"executing", "importlib", "multiprocessing", "pdb"}
 # Functions that import the module of a name.
 BY_NAME = ("import_module", "__import__")
 # Such a module itself is imported where it is used.
@@ -62,11 +62,12 @@ ON_DEMAND = {
 }
 
 # These import parts of the package inside a function: they must start without PyTensor, JAX,
-# PyTorch or Textual.
+# PyTorch or Textual, or without the guards of other backends.
 MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
     "theanoguard.guard.jax.linker": {"theanoguard"},
+    "theanoguard.guard.mode": {"theanoguard"},
     "theanoguard.guard.pytorch.linker": {"theanoguard"},
     "theanoguard.monitor.prompt": {"theanoguard"},
     "theanoguard.training.watch": {"theanoguard"},

@@ -5,8 +5,9 @@ from ._event import GuardEvent
 from ._lint import Finding, lint
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
-from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of, sync
+from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
 from .guard.every_function import guarding
+from .guard.jax.runtime import sync
 from .log import EventLog, read_log
 from .monitor import (
     DetectNan,

@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import executing
-
 _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "true_div", ast.FloorDiv: "int_div",
     ast.Mod: "mod", ast.Pow: "pow", ast.MatMult: "dot", ast.USub: "neg", ast.Invert: "invert",
@@ -85,6 +83,8 @@ def _find(entry):
     frame = SimpleNamespace(
         f_code=entry.code, f_lasti=entry.lasti, f_lineno=line, f_globals={}, f_locals={}
     )
+    import executing  # only a report needs it
+
     found = executing.Source.executing(frame)
     node = found.node
     if node is None or getattr(node, "lineno", None) is None:

@@ -20,10 +20,7 @@ from theanoguard._pytensor import (
 )
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.jax.linker import JaxGuardLinker
-from theanoguard.guard.numba.linker import NumbaGuardLinker
 from theanoguard.guard.policy import Policy, make_policy
-from theanoguard.guard.pytorch.linker import PytorchGuardLinker
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
@@ -52,6 +49,25 @@ class Backend:
     settings: tuple[str, ...]
 
 
+def _numba_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
+    from theanoguard.guard.numba.linker import NumbaGuardLinker
+
+    return NumbaGuardLinker(policy, recorder, linker.allow_gc)
+
+
+def _jax_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
+    from theanoguard.guard.jax.linker import JaxGuardLinker
+
+    return JaxGuardLinker(policy, recorder, linker.allow_gc)
+
+
+def _pytorch_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
+    from theanoguard.guard.pytorch.linker import PytorchGuardLinker
+
+    return PytorchGuardLinker(policy, recorder, linker.allow_gc)
+
+
+# A program loads only the guard of the backend that it uses.
 BACKENDS = {
     "c": Backend(
         ("cvm", "cvm_nogc", "vm", "vm_nogc"),
@@ -62,19 +78,19 @@ BACKENDS = {
     "numba": Backend(
         ("numba",),
         NumbaLinker,
-        lambda linker, policy, recorder: NumbaGuardLinker(policy, recorder, linker.allow_gc),
+        _numba_like,
         ("allow_gc",),
     ),
     "jax": Backend(
         ("jax",),
         JAXLinker,
-        lambda linker, policy, recorder: JaxGuardLinker(policy, recorder, linker.allow_gc),
+        _jax_like,
         ("allow_gc",),
     ),
     "pytorch": Backend(
         ("pytorch",),
         PytorchLinker,
-        lambda linker, policy, recorder: PytorchGuardLinker(policy, recorder, linker.allow_gc),
+        _pytorch_like,
         ("allow_gc",),
     ),
 }

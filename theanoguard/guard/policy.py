@@ -2,7 +2,7 @@
 
 import logging
 import operator
-import uuid
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -383,7 +383,7 @@ def _split_exempt(exempt):
         elif isinstance(item, type):
             ops.append(item)
         elif isinstance(item, Variable):
-            token = token or uuid.uuid4().hex
+            token = token or secrets.token_hex(16)
             marks = getattr(item.tag, "theanoguard_exempt", frozenset())
             item.tag.theanoguard_exempt = marks | {token}
         else:

@@ -1,6 +1,5 @@
 """Which worker this is, and its task: the names by which a log tells many processes apart."""
 
-import multiprocessing
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +55,8 @@ def whereabouts() -> dict[str, Any]:
         With the keys ``worker``, on Dask the worker's name and else that of the process, which is
         missing in a main process, and ``task``, which is missing where there is none.
     """
+    import multiprocessing  # only a program that writes a log needs it
+
     worker, key = _dask_worker()
     process = multiprocessing.current_process().name
     worker = worker or (None if process == "MainProcess" else process)
