@@ -55,11 +55,15 @@ def unless(condition, msg=None):
     return unittest.skipIf(condition() if callable(condition) else condition, msg or "")
 
 
+def found(path):
+    """Return what a dotted path names."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
 def simps(y, x=None, dx=1.0, axis=-1, even=None):
     """Integrate by Simpson's rule; `even` chose what SciPy now does better."""
-    from scipy.integrate import simpson
-
-    return simpson(y, x=x, dx=dx, axis=axis)
+    return found("scipy.integrate.simpson")(y, x=x, dx=dx, axis=axis)
 
 
 EXCEPTIONS = (
@@ -180,12 +184,6 @@ IN_SCIPY = {
     # Old SciPy repeated NumPy's namespace.
     "scipy": {name: f"numpy.{name}" for name in np.__all__ if callable(getattr(np, name))},
 }
-
-
-def found(path):
-    """Return what a dotted path names."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def install():
