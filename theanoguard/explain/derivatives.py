@@ -55,8 +55,16 @@ DERIVATIVES = {
 """The derivatives, by the name of the operation."""
 
 
-def derivative_text(op, values):
+def derivative_text(op, values, element=None):
     """Return a sentence on an operation's derivative at the worst element, or an empty text.
+
+    Parameters
+    ----------
+    op : str
+    values : list of ndarray
+        The operands.
+    element : int, optional
+        The position of the element that is bad, if the gradient has as many elements.
 
     Examples
     --------
@@ -79,6 +87,8 @@ def derivative_text(op, values):
         return f"The derivative of x ** p by p is x ** p * log(x), which is NaN at x = {base}"
     edge = np.ravel(known.edge(*arrays))
     at = int(np.argmin(edge))
+    if element is not None and element < len(edge) and edge[element] < 1e-3:
+        at = element
     if not np.isfinite(edge[at]):
         return ""
     texts = [number_text(np.ravel(a)[at]) for a in arrays]

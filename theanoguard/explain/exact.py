@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.scalar.math as psm
 import pytensor.tensor as pt
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
@@ -106,7 +107,7 @@ def _axis(variable, x):
 
 
 def _logarithm(variable):
-    """Forms of log(prod(x)), log(c + exp(x)) and log(softmax(x) + eps)."""
+    """Forms of logarithms: of prod(x), c + exp(x), exp(x) - 1, det(x) and softmax(x) + eps."""
     inner = viewed(variable.owner.inputs[0])
     node = inner.owner
     if node is None:
@@ -115,6 +116,14 @@ def _logarithm(variable):
         x, axes = node.inputs[0], node.op.axis
         template = f"{{pt}}.log({{x}}).sum({_axis_argument(axes)})"
         return _reduced(variable, template, x, lambda new: pt.log(new(x)).sum(axis=axes))
+    matrix = _of_determinant(inner)
+    if matrix is not None and matrix.type.ndim == variable.type.ndim + 2:
+        template = "{pt}.linalg.slogdet({x})[1]"
+        return Form(template, matrix, lambda new: pt.linalg.slogdet(new(matrix))[1])
+    x = _inverse_softplus(inner)
+    if x is not None and x.type.ndim == variable.type.ndim:
+        template = "({x} + {pt}.log(-{pt}.expm1(-{x})))"
+        return Form(template, x, lambda new: new(x) + pt.log(-pt.expm1(-new(x))))
     if scalar_class(inner) is ps.Add and len(node.inputs) == 2:
         constant, term = sorted(node.inputs, key=lambda v: constant_number(v) is None)
         c, x = constant_number(constant), _exponent(viewed(term))
@@ -134,6 +143,22 @@ def _logarithm(variable):
             lambda new: pt.special.log_softmax(new(x), axis=axis),
         )
     return None
+
+
+def _of_determinant(inner):
+    """Return the matrix if a variable is its determinant."""
+    is_det = inner.owner is not None and op_name(inner.owner.op) == "det"
+    return inner.owner.inputs[0] if is_det else None
+
+
+def _inverse_softplus(inner):
+    """Return ``x`` if a variable is ``exp(x) - 1``."""
+    if scalar_class(inner) is ps.Expm1:
+        return inner.owner.inputs[0]
+    if scalar_class(inner) is not ps.Sub or constant_number(inner.owner.inputs[1]) != 1:
+        return None
+    grown = viewed(inner.owner.inputs[0])
+    return grown.owner.inputs[0] if scalar_class(grown) is ps.Exp else None
 
 
 def _reduced(variable, template, x, build):
@@ -222,7 +247,13 @@ def _axis_argument(axes):
 
 
 def _difference(variable):
-    """Forms of mean(x ** 2) - mean(x) ** 2."""
+    """Forms of mean(x ** 2) - mean(x) ** 2 and 1 - sigmoid(x)."""
+    one, part = variable.owner.inputs
+    part = viewed(part)
+    if constant_number(one) == 1 and scalar_class(part) is psm.Sigmoid:
+        x = part.owner.inputs[0]
+        fits = x.type.ndim == variable.type.ndim
+        return Form("{pt}.sigmoid(-{x})", x, lambda new: pt.sigmoid(-new(x))) if fits else None
     of_squares, squared = map(viewed, variable.owner.inputs)
     mean = squared_base(squared)
     means = [_mean_of(viewed(v)) if v is not None else None for v in (of_squares, mean)]

@@ -18,8 +18,9 @@ from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import FailingCall, repro_of
+from theanoguard.explain.restated import restated
 from theanoguard.explain.scalars import ScalarStep, agrees
-from theanoguard.explain.way import way_from_inputs
+from theanoguard.explain.way import up_to_operands, way_from_inputs
 
 
 def explain(trip, masked=False, impl=None):
@@ -80,8 +81,11 @@ def _explained(trip, masked, impl):
             if other.kind != "nan":
                 deeper = other
                 origin = further if further.made_here else origin
+    computed = deeper or cause
     cause, deeper = _with_remedies(trip, cause, deeper, mask)
     points, left_out = way_from_inputs(origin)
+    if (deeper or cause).op != computed.op:
+        points = up_to_operands(points, deeper or cause)
     return Explanation(
         trip.event,
         cause,
@@ -149,15 +153,25 @@ def _with_remedies(trip, cause, deeper, mask):
         deeper = replace(deeper, hint=None)  # (the user chose it; the fault is in its reader)
     is_made = deeper is not None and deeper.role == "node" and deeper.hint is not None
     blamed = deeper if is_made else cause
-    if blamed.role != "node" or blamed.hint is None or blamed.hint.key in WITHOUT_TRIAL:
+    if blamed.role != "node":
         return cause, deeper
-    outcome = try_remedies(trip, blamed, mask)
+    trial = blamed.hint is not None and blamed.hint.key not in WITHOUT_TRIAL
+    other = cause if blamed is deeper else None
+    outcome = try_remedies(trip, blamed, mask, other, trial)
     if outcome is None:
         return cause, deeper
-    told = replace(blamed, provenance=_placed(blamed, outcome.node))
+    told = _as_built(blamed, outcome.spots)
+    if outcome.node is not None:
+        told = replace(told, provenance=_placed(told, outcome.node))
     if outcome.text is not None:
-        told = replace(told, hint=blamed.hint.with_outcome(outcome))
-    return (cause, told) if blamed is deeper else (told, deeper)
+        told = replace(told, hint=told.hint.with_outcome(outcome))
+    return (_as_built(cause, outcome.spots), told) if blamed is deeper else (told, deeper)
+
+
+def _as_built(cause, spots):
+    """Return a cause with the operation and the operand names of the graph as built."""
+    found = (restated(cause, spot) for spot in spots)
+    return next((other for other in found if other is not cause), cause)
 
 
 def _placed(cause, node):

@@ -66,6 +66,8 @@ class Situation:
         The operation that computed each operand.
     in_scan : bool
         Whether the operation is in the body of a scan.
+    step : int
+        The step of that scan, from 0.
     in_gradient_scan : bool
         Whether that scan is the gradient of another scan.
     source : str
@@ -90,6 +92,7 @@ class Situation:
     backward: bool = False
     producers: tuple[Producer, ...] = ()
     in_scan: bool = False
+    step: int = 0
     in_gradient_scan: bool = False
     source: str = ""
     zero_from: tuple[str | None, ...] = ()
@@ -262,7 +265,12 @@ def _of_recurrence(s):
     A product that also adds (Gemv) has more than two operands.  It may be a step of a differential
     equation.
     """
-    return s.in_scan and "dot" in s.body and (s.op != "dot" or len(s.operands) == 2)
+    return _after_steps(s) and "dot" in s.body and (s.op != "dot" or len(s.operands) == 2)
+
+
+def _after_steps(s):
+    """Whether the operation is in a loop whose state can have grown in the steps before."""
+    return s.in_scan and s.step > 0
 
 
 def _has_switch(s):
@@ -457,7 +465,7 @@ _TABLE = [
     (
         "mul sqr pow add sub sum dot",
         "growing-state",
-        lambda s: s.in_scan and _overflow(s),
+        lambda s: _after_steps(s) and _overflow(s),
         "The state grows from step to step. Look at the factor by which it grows: smaller weights,"
         " a smaller step or fewer steps keep it bounded.",
     ),
@@ -472,8 +480,8 @@ _TABLE = [
         "pow",
         "pow-at-zero",
         lambda s: _first(s) == 0 and _second(s) < 0,
-        "0 to the negative power {1} is inf: the derivative p * x**(p - 1) with p < 1 has no value"
-        " at 0. Use (x + eps)**p.",
+        "0 to the negative power {1} is inf. Use (x + eps)**p. The derivative p * x**(p - 1) of a"
+        " power p < 1 is such a power.",
     ),
     (
         "pow sqr mul cube",

@@ -342,8 +342,8 @@ def number_text(value):
 
     Examples
     --------
-    >>> [number_text(v) for v in (-0.31278, 0.0, 1e200, -1.0000000001, 3)]
-    ['-0.31278', '0.0', '1e+200', '-1.0000000001', '3']
+    >>> [number_text(v) for v in (-0.31278, 0.0, 1e200, -1.0000000001, 14697.68872, 3)]
+    ['-0.31278', '0.0', '1e+200', '-1.0000000001', '14697.7', '3']
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -354,7 +354,8 @@ def number_text(value):
     text = f"{value:.5g}"
     shown = float(text)
     if shown.is_integer() and 0 < abs(shown - value) < 1e-4 * abs(value) < 10:
-        return repr(value)
+        texts = (f"{value:.{digits}g}" for digits in range(6, 17))
+        return next((text for text in texts if not float(text).is_integer()), repr(value))
     return text + ".0" if text.lstrip("-").isdigit() else text
 
 
@@ -380,7 +381,11 @@ def index_text(index):
     >>> index_text((2, slice(None))), index_text((...,)), index_text(())
     ('[2, :]', '', '')
     """
-    if not index or index == (...,):
+    if (
+        not index
+        or index == (...,)
+        or all(isinstance(i, slice) and i == slice(None) for i in index)
+    ):
         return ""
     return "[" + ", ".join(map(_one_index_text, index)) + "]"
 

@@ -4,14 +4,17 @@ The graph as the user built it is changed in one place and evaluated again.  If 
 computes a gradient, the gradient is evaluated as well.  A remedy that does not help is not shown.
 """
 
+import itertools
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 
+from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import source_place
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
@@ -19,7 +22,7 @@ from theanoguard.explain.exact import exact_forms
 from theanoguard.explain.naming import number_text, op_name, shown_op
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.source_edit import edited, replaced
-from theanoguard.explain.trials import as_built
+from theanoguard.explain.trials import as_built, made_by_grad
 
 logger = logging.getLogger("theanoguard")
 
@@ -30,6 +33,8 @@ class Remedy:
 
     Parameters
     ----------
+    spot : Spot
+        The operation that the remedy is for.
     text : str
         What to write, such as ``"log_softmax(h, axis=1)"``.
     builders : dict of Variable to callable
@@ -40,6 +45,7 @@ class Remedy:
         then has ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
     """
 
+    spot: Any = field(repr=False)
     text: str
     builders: dict = field(repr=False)
     operand: int | None = None
@@ -54,17 +60,20 @@ class Outcome:
     text : str or None
         A sentence for the user; empty if nothing helps, None if nothing was tried.
     change : tuple of str
-        The user's old and new line, or nothing.
+        The user's old and new lines, in turn, or nothing.
     fact : str
         A sentence on the derivative, if a gradient is bad.
     node : Apply or None
         The operation of the graph as built on which remedies were tried.
+    spots : tuple of Spot
+        The operations of the graph as built that made the bad values.
     """
 
     text: str | None
     change: tuple[str, ...] = ()
     fact: str = ""
     node: Any = None
+    spots: tuple = ()
 
 
 # ---------------------------------------------------------------- the table
@@ -101,7 +110,7 @@ def _not_zero(x, size):
 
 
 def _positive(values):
-    return bool(np.all(values[1] >= 0))
+    return not np.any(values[1] < 0)  # (a NaN may come from the operation that fails first)
 
 
 def _may_guard_base(values):
@@ -156,6 +165,14 @@ GUARDED: dict[str, tuple[_Guarded, ...]] = {
         _Guarded(1, "{pt}.switch({pt}.eq({x}, 0), 1, {x})", _not_zero, (0.0,), _has_negative),
     ),
     "reciprocal": (_AT_LEAST,),
+    "sub": (
+        _Guarded(
+            1,
+            "{pt}.switch({pt}.isinf({x}), 0, {x})",
+            lambda x, size: pt.switch(pt.isinf(x), np.asarray(0, x.type.dtype), x),
+            when=lambda values: all(bool(np.any(np.isinf(v))) for v in values),
+        ),
+    ),
     "log1p": (
         _Guarded(
             0,
@@ -205,19 +222,72 @@ def remedies_for(spot, underflowed=False):
     ------
     Remedy
     """
-    node, values = spot.node, spot.values
     for variable in _around(spot):
         for form in exact_forms(variable):
-            name = spot.name_of(form.x)
+            name = spot.name_in(form.x, variable)
             text = form.template.replace("{x}", _inside(name, form.template)) if name else ""
-            yield Remedy(text or form.template, {variable: form.build})
+            yield Remedy(spot, text or form.template, _forms_like(form, variable, spot))
     if underflowed:
         return
+    yield from _from_one(spot)
+    yield from guards_of(spot)
+    if op_name(spot.node.op) in ("true_div", "reciprocal"):
+        root = viewed(spot.node.inputs[-1]).owner
+        if root is not None and op_name(root.op) in ("sqrt", "pow"):
+            yield from guards_of(spot.at(root))
+
+
+def guards_of(spot):
+    """Yield changes to one operand of an operation, the smallest change first.
+
+    Parameters
+    ----------
+    spot : Spot
+
+    Yields
+    ------
+    Remedy
+    """
+    node, values = spot.node, spot.values
     for guarded in GUARDED.get(op_name(node.op), ()):
         if len(node.inputs) > guarded.operand and guarded.when(values):
             whole = node.inputs[guarded.operand].type.dtype[:3] in ("int", "uin")
             for size in (1,) if whole else guarded.sizes:
                 yield _guarded(spot, guarded, size)
+
+
+def _forms_like(form, variable, spot):
+    """Return builders of the same form for all variables that the same line has built."""
+    builders = {variable: form.build}
+    for node in spot.at(variable.owner).nodes if variable.owner is not None else ():
+        same = (f for f in exact_forms(node.outputs[0]) if f.template == form.template)
+        builders.update((node.outputs[0], f.build) for f in same)
+    return builders
+
+
+def _from_one(spot):
+    """Yield the correction of ``m / (1 - beta ** t)`` where the count t begins at 0."""
+    if op_name(spot.node.op) != "true_div":
+        return
+    rest = viewed(spot.node.inputs[1])
+    terms = rest.owner.inputs if scalar_class(rest) is ps.Sub else (None, None)
+    power = viewed(terms[1]) if terms[1] is not None and constant_number(terms[0]) == 1 else None
+    if power is None or scalar_class(power) is not ps.Pow:
+        return
+    count = viewed(power.owner.inputs[1])
+    if np.any(np.asarray(spot.replay.value(count)) != 0):
+        return
+    powers = [
+        node
+        for node in spot.all_nodes
+        if scalar_class(node.outputs[0]) is ps.Pow and viewed(node.inputs[1]) is count
+    ]
+
+    def builder(node):
+        return lambda new: new(node.inputs[0]) ** (new(node.inputs[1]) + 1)
+
+    found = spot.at(power.owner)
+    yield Remedy(found, "({x} + 1)", {c.outputs[0]: builder(c) for c in powers}, 1)
 
 
 def _inside(name, template):
@@ -237,7 +307,7 @@ def _guarded(spot, guarded, size):
 
     template = guarded.template.replace("{size}", _number(size))
     builders = {node.outputs[0]: builder(node) for node in spot.nodes}
-    return Remedy(template, builders, guarded.operand)
+    return Remedy(spot, template, builders, guarded.operand)
 
 
 def _number(size):
@@ -251,7 +321,7 @@ def _number(size):
     return f"{size:g}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def _around(spot, depth=4):
+def _around(spot, depth=5):
     """Return the outputs of a spot, and the variables a few steps down- and upstream of them."""
     down = up = list(spot.node.outputs)
     found = down[:]
@@ -266,7 +336,7 @@ UNDERFLOWED = ("probability-underflow", "softmax-then-log")
 """Hints for operands that have underflowed to 0."""
 
 
-def try_remedies(trip, cause, mask):
+def try_remedies(trip, cause, mask, other=None, trial=True):
     """Try possible remedies on the call that failed.
 
     Parameters
@@ -275,6 +345,10 @@ def try_remedies(trip, cause, mask):
     cause : Cause
     mask : callable
         Returns the mask of the bad elements of an array.
+    other : Cause, optional
+        The cause that is not repaired, of which only the operation is wanted.
+    trial : bool
+        Whether to try remedies at all.
 
     Returns
     -------
@@ -282,16 +356,21 @@ def try_remedies(trip, cause, mask):
         The remedy that helps.  Its text is empty if nothing helps.  None if nothing could be
         tried.
     """
-    tried = None
+    tried, spots = None, ()
     try:
         with without_traces():
             built = as_built(trip, mask)
-            for spot in built.spots_of(cause) if built else ():
-                found = _tried_on(built, spot, cause)
+            if not built:
+                return None
+            own = tuple(built.spots_of(cause))
+            spots = own if other is None else (*own, *built.spots_of(other))
+            tried = Outcome(None, spots=spots) if own else None
+            for spot in own if trial else ():
+                found = replace(_tried_on(built, spot, cause), spots=spots)
                 if found.change or found.text:
                     return found
-                tried = tried or found
-            if built and tried is None:
+                tried = found if tried.node is None else tried
+            if tried is None and trial:
                 return _finite_as_written(built, cause)
     except NotRun:  # the values need an operation with side effects
         pass
@@ -330,45 +409,105 @@ def _finite_as_written(built, cause):
 def _tried_on(built, spot, cause):
     """Return the :class:`Outcome` of the remedies for one operation."""
     op = op_name(spot.node.op)
-    fact = derivative_text(op, spot.values) if cause.backward else ""
+    fact = derivative_text(op, spot.values, _position(cause)) if cause.backward else ""
     outcome = Outcome("" if fact else None, fact=fact, node=built.original(spot))
     underflowed = cause.hint.key in UNDERFLOWED
-    for remedy in remedies_for(spot, underflowed):
-        got = built.attempt(spot, remedy, cause.backward)
+    for remedies in _combined(built, spot, underflowed):
+        got = built.attempt(remedies, cause.backward)
         if got is not None:
-            return replace(outcome, **_outcome(spot, remedy, got, cause))
+            return replace(outcome, **_outcome(remedies, got, cause))
         outcome = replace(outcome, text=None if underflowed else "")
     if outcome.text == "" and op in WITH_JITTER:
         return replace(outcome, text="A jitter of up to 0.01 on its diagonal does not help.")
     return outcome
 
 
-def _outcome(spot, remedy, got, cause):
-    """Return a sentence on a remedy that helps, and the user's line with that change."""
-    variables = list(remedy.builders)
-    places = [place for v in variables if (place := source_place(v)) is not None]
-    source = places[0] if places else source_place(spot.node.outputs[0])
-    if source is None and op_name(spot.node.op) == cause.op:  # (PyMC's copies have no traces)
-        source = cause.source
-        places = [source] if source is not None else []
-    where = f" on line {source.line}" if source is not None else ""
-    here = [p.marked for p in places if (p.file, p.line) == (source.file, source.line)]
-    change, what = (), None
-    if source is not None and remedy.operand is None:
-        found = replaced(source.text, here[0] if here else None, remedy.text)
-    elif source is not None:
-        op = op_name(spot.node.op)
-        found = edited(source.text, op, remedy.operand, remedy.text, here)
+MAX_NODES_FOR_PAIRS = 600
+"""Largest number of nodes of a graph as built for which two remedies are tried together."""
+
+MAX_SECOND = 4
+"""Number of other operations that are tried together with the first."""
+
+
+def _combined(built, spot, underflowed):
+    """Yield lists of remedies to try together: single ones, then pairs."""
+    for remedy in remedies_for(spot, underflowed):
+        yield [remedy]
+    if underflowed or len(built.copies) > MAX_NODES_FOR_PAIRS:
+        return
+    guards = list(guards_of(spot))
+    seconds = (other for other in built.further(spot) if op_name(other.node.op) in GUARDED)
+    for other in itertools.islice(seconds, MAX_SECOND if guards else 0):
+        for i, remedy in enumerate(guards_of(other)):
+            yield [guards[min(i, len(guards) - 1)], remedy]
+
+
+def _position(cause):
+    """Return the position of the bad element among all elements."""
+    return int(np.ravel_multi_index(cause.index, cause.shape)) if cause.shape else 0
+
+
+def _outcome(remedies, got, cause):
+    """Return a sentence on remedies that help, and the user's lines with these changes."""
+    lines, change = {}, ()
+    for remedy in remedies:
+        for what, number, edit in sorted(_changes(remedy, cause), key=lambda c: c[1] or 0):
+            lines.setdefault(what, []).append(number)
+            change += edit
+    told = " and ".join(what + _on_lines(numbers) for what, numbers in lines.items())
+    return {"text": f"With {told} {got}.", "change": change}
+
+
+def _on_lines(numbers):
+    """Return where a change is.
+
+    Examples
+    --------
+    >>> _on_lines([3]), _on_lines([13, 14]), _on_lines([None])
+    (' on line 3', ' on lines 13 and 14', '')
+    """
+    known = [str(n) for n in dict.fromkeys(numbers) if n is not None]
+    if len(known) < 2:
+        return f" on line {known[0]}" if known else ""
+    return f" on lines {', '.join(known[:-1])} and {known[-1]}"
+
+
+def _changes(remedy, cause):
+    """Yield what a remedy writes, the line, and the user's line before and after it."""
+    spot = remedy.spot
+    own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders
+    places = [place for v in own if (place := source_place(v)) is not None]
+    if not places and remedy.operand is not None:
+        places = [place for place in [source_place(spot.node.outputs[0])] if place is not None]
+    if not places and op_name(spot.node.op) == cause.op and cause.source is not None:
+        places = [cause.source]  # (PyMC's copies have no traces)
+    by_line = {}
+    for place in places:
+        by_line.setdefault((place.file, place.line), []).append(place)
+    for here in by_line.values():
+        yield _change_of_line(remedy, here[0], [p.marked for p in here])
+    if not by_line:
+        yield _in_words(remedy), None, ()
+
+
+def _change_of_line(remedy, source, marked):
+    if remedy.operand is None:
+        found = replaced(source.text, marked[0], remedy.text)
     else:
-        found = None
-    if found is not None:
-        what, line = found
-        change = source.text.partition("  #")[0], line
-    elif remedy.operand is None:
-        what = remedy.text.format(pt="pt", x="x")
-    else:
-        name = spot.name_of(spot.node.inputs[remedy.operand])
-        what = remedy.text.format(pt="pt", x=name or "x")
-        if not name:
-            what += f" for the argument x of {shown_op(op_name(spot.node.op))}"
-    return {"text": f"With {what}{where} {got}.", "change": change}
+        op = op_name(remedy.spot.node.op)
+        found = edited(source.text, op, remedy.operand, remedy.text, marked)
+    if found is None:
+        return _in_words(remedy), source.line, ()
+    what, line = found
+    what = what[1:-1] if what.startswith("(") and what.endswith(")") else what
+    return what, source.line, (source.text.partition("  #")[0], line)
+
+
+def _in_words(remedy):
+    """Return what a remedy writes if the user's line cannot be edited."""
+    if remedy.operand is None:
+        return remedy.text.format(pt="pt", x="x")
+    spot = remedy.spot
+    name = spot.name_of(spot.node.inputs[remedy.operand])
+    what = remedy.text.format(pt="pt", x=name or "x")
+    return what if name else f"{what} for the argument x of {shown_op(op_name(spot.node.op))}"

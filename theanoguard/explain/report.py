@@ -8,7 +8,7 @@ import ast
 import re
 import textwrap
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 from theanoguard._faults import code_of
 from theanoguard._provenance.designating import is_written
@@ -279,7 +279,7 @@ def _facts(explanation):
     lines = [
         line for note in explanation.notes for line in textwrap.wrap(printable(note), text_width())
     ]
-    given = [_operand_line(operand) for operand in cause.operands if not operand.constant]
+    given = [_operand_line(o) for o in cause.operands if not o.constant and _is_named(o)]
     given = list(dict.fromkeys(given))[:MAX_OPERANDS]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
     named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
@@ -291,6 +291,20 @@ def _facts(explanation):
     if explanation.fate is not None:
         lines.append(_fate_line(explanation.fate))
     return lines
+
+
+def _is_named(operand):
+    """Whether the name of an operand has a word of the user, not numbers alone.
+
+    Examples
+    --------
+    >>> from theanoguard.explain.records import Operand
+    >>> [_is_named(Operand(n, 1.0, (), (), "float64")) for n in ("p", "True * 1.0", "2.0 + 1e-05")]
+    [True, False, False]
+    """
+    return any(
+        word not in ("True", "False") for word in re.findall(r"(?<![\w.])[^\W\d]\w*", operand.name)
+    )
 
 
 def _are(cause):
@@ -305,7 +319,7 @@ def _operand_line(operand):
     name = element_text(printable(operand.name), operand.index)
     if operand.computed:
         value = number_text(operand.value)
-        given = "" if operand.given in (name, value) else f", from {operand.given}"
+        given = "" if operand.given in ("", name, value) else f", from {operand.given}"
         return f"{name} = {value}{given}"
     if operand.value is not None:
         return f"{name} = {number_text(operand.value)}"
@@ -357,7 +371,7 @@ def _advice(explanation, paint):
         hint = deeper.hint or hint
     if hint is None:
         return []
-    change = [f"  {sign} {line}" for sign, line in zip("-+", hint.change, strict=False)]
+    change = [f"  {sign} {line}" for sign, line in zip(cycle("-+"), hint.change, strict=False)]
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 

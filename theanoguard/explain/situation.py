@@ -49,6 +49,7 @@ def situation_of(place, made, op, value, provenance):
         backward=provenance.backward is not None,
         producers=producers,
         in_scan=any(s.step is not None for s in place.scope.path),
+        step=next((s.step for s in reversed(place.scope.path) if s.step is not None), 0),
         in_gradient_scan=any(s.forward is not None for s in place.scope.path),
         source=line.text if line is not None else "",
         zero_from=_zeros_from(place, made, operands),

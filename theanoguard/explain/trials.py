@@ -6,7 +6,7 @@ must not run a second time is not run; the value that it returned in the call is
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scan.op import Scan
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import source_place, stack_traces, tracker_of
@@ -61,7 +63,13 @@ class PureKernels(Kernels):
     def run(self, node, inputs):
         if has_effects(node.op):
             raise NotRun
-        return super().run(node, inputs)
+        try:
+            return super().run(node, inputs)
+        except np.linalg.LinAlgError:  # a compiled function gives NaN for a singular matrix
+            kind = node.outputs[0].type
+            if len(node.outputs) > 1 or kind.ndim != np.ndim(inputs[-1]):
+                raise
+            return [np.full(np.shape(inputs[-1]), np.nan, kind.dtype)]
 
 
 @dataclass(eq=False)
@@ -125,7 +133,8 @@ class Spot:
     node : Apply
         The first of `nodes`.
     nodes : tuple of Apply
-        All nodes that compute the same value.  The user may have written an expression twice.
+        All nodes that compute the same value, since the user may have written an expression twice,
+        and the nodes that the same line has built in other calls or iterations.
     body : Body or None
         The inner graph that it belongs to.
     replay : Replay
@@ -133,7 +142,12 @@ class Spot:
     clients : dict of Variable to list of Apply
         The nodes that read each variable of its graph.
     name_of : callable
-        Returns the user's name of a variable of its graph, or None.
+        Returns the user's name of a variable of its graph, or None.  With a node as the second
+        argument, returns how the code of that node writes the variable.
+    all_nodes : tuple of Apply
+        The nodes of its graph.
+    everywhere : tuple of Apply
+        The nodes of the function's graph and of all inner graphs.
     """
 
     node: Any
@@ -142,6 +156,22 @@ class Spot:
     replay: Replay
     clients: dict
     name_of: Callable = field(repr=False)
+    all_nodes: tuple = field(repr=False)
+    everywhere: tuple = field(repr=False)
+
+    def name_in(self, variable, whole):
+        """Return how the line that built `whole` writes a variable; else the variable's name."""
+        line = _line(whole.owner)
+        for reader in self.clients.get(variable, ()):
+            if line is not None and (own := _line(reader)) is not None and own[:2] == line[:2]:
+                text = self.name_of(variable, reader)
+                if text is not None:
+                    return text
+        return self.name_of(variable)
+
+    def at(self, node):
+        """Return the spot of another operation of the same graph, in the same execution."""
+        return replace(self, node=node, nodes=_alike(node, self.all_nodes, self.everywhere))
 
     @property
     def values(self):
@@ -167,6 +197,7 @@ class AsBuilt:
         self._kernels = PureKernels("py")
         self.bodies = list(_bodies(self.copies.values()))
         self._graphs = {body.node: body.graph for body in self.bodies}
+        self._body_of = {node: body for body in self.bodies for node in body.graph.apply_nodes}
         self._mask = mask
         self._guarded = trip.guarded or mask
         self._live = self._known_values(trip.live)
@@ -349,12 +380,31 @@ class AsBuilt:
         return None
 
     def _spot(self, node, body, replay):
-        nodes = list(self._originals) if body is None else body.graph.toposort()
+        nodes = list(self._originals) if body is None else list(body.graph.toposort())
         clients = {}
         for other in nodes:
             for v in other.inputs:
                 clients.setdefault(v, []).append(other)
-        return Spot(node, _equal(node, nodes), body, replay, clients, self._namer(body))
+        everywhere = (*self._originals, *self._body_of)
+        alike, name = _alike(node, nodes, everywhere), self._namer(body)
+        return Spot(node, alike, body, replay, clients, name, tuple(nodes), everywhere)
+
+    def further(self, spot):
+        """Yield operations of other lines that are bad in the failing call.
+
+        Parameters
+        ----------
+        spot : Spot
+        """
+        lines = {None, _line(spot.node) and _line(spot.node)[:2]}
+        for body in {spot.body: None, None: None}:
+            nodes = toposort(self.outputs) if body is None else body.graph.toposort()
+            replay = spot.replay if body is spot.body else self._replay
+            for node in nodes:
+                line = _line(node) and _line(node)[:2]
+                is_user = isinstance(node.op, Elemwise | Blockwise) and not made_by_grad(node)
+                if is_user and line not in lines and self.is_bad(replay.value(node.outputs[0])):
+                    yield self._spot(node, body, replay)
 
     def _namer(self, body):
         if body is not None:
@@ -362,10 +412,17 @@ class AsBuilt:
         else:
             known = Designations(self.tracker.original)
 
-        def name(variable):
+        def original(variable):
             if body is None and variable.owner is not None:
-                variable = self._originals[variable.owner].outputs[variable.index]
-            found = known.of(variable)
+                return self._originals[variable.owner].outputs[variable.index]
+            return variable
+
+        def name(variable, reader=None):
+            if reader is not None:
+                written = known.of(original(reader.outputs[0])).operands
+                position = list(reader.inputs).index(variable)
+                return written[position] if len(written) == len(reader.inputs) else None
+            found = known.of(original(variable))
             return found.name or found.expression
 
         return name
@@ -383,19 +440,25 @@ class AsBuilt:
 
     # -- a trial
 
-    def attempt(self, spot, remedy, gradient):
-        """Return the result of the call with a remedy, as text; None if it is bad as well.
+    def attempt(self, remedies, gradient):
+        """Return the result of the call with some remedies, as text; None if it is bad as well.
 
         Parameters
         ----------
-        spot : Spot
-        remedy : Remedy
+        remedies : list of Remedy
         gradient : bool
             Whether the gradients that the function computes must be finite as well.
         """
-        builders = dict(remedy.builders)
-        if spot.body is not None:
-            builders = spot.body.changed(builders)
+        by_body = {}
+        for remedy in remedies:
+            by_body.setdefault(remedy.spot.body, {})
+            for variable, build in remedy.builders.items():
+                by_body.setdefault(self._body_of.get(variable.owner), {})[variable] = build
+        builders = {}
+        for body, changed in by_body.items():
+            found = changed if body is None else body.changed(changed)
+            if body is None or not any(v in builders for v in found):
+                builders.update(found)
         costs = [v for v in self.costs() if depends_on(v, builders)]
         outputs = costs or [v for v in self.outputs if depends_on(v, builders)]
         if outputs:
@@ -403,7 +466,7 @@ class AsBuilt:
                 return self._whole(outputs, costs, builders, gradient)
             except NotRun:  # an operation with side effects reads the changed value
                 pass
-        return self._locally(spot, remedy, gradient)
+        return self._locally(remedies[0], gradient) if len(remedies) == 1 else None
 
     def _whole(self, outputs, costs, builders, gradient):
         new = rebuild(outputs, builders)
@@ -438,8 +501,9 @@ class AsBuilt:
     def _is_reported(self, value):
         return _holds(value, self._guarded)
 
-    def _locally(self, spot, remedy, gradient):
+    def _locally(self, remedy, gradient):
         """Try a change on the operation alone, without computing the rest of the call."""
+        spot = remedy.spot
         variable = next(iter(remedy.builders))
         [new] = rebuild([variable], {variable: remedy.builders[variable]})
         floats = [v for v in spot.node.inputs if v.type.dtype.startswith("float")]
@@ -495,6 +559,30 @@ def _equal(node, nodes):
         classes.update(zip(other.outputs, first.outputs, strict=True))
     same = [n for n in nodes if classes.get(n.outputs[0]) is classes.get(node.outputs[0])]
     return (node, *(n for n in same if n is not node))
+
+
+def _alike(node, nodes, everywhere):
+    """Return a node with the nodes that a change of its line changes as well."""
+    return tuple(dict.fromkeys([*_equal(node, nodes), *_of_same_line(node, everywhere)]))
+
+
+MAX_ALIKE = 200
+"""Largest number of nodes with one operation whose lines are compared."""
+
+
+def _of_same_line(node, nodes):
+    """Return the nodes with the operation of `node` that the same expression has built."""
+    line = _line(node)
+    same = [n for n in nodes if n.op == node.op]
+    if line is None or len(same) > MAX_ALIKE:
+        return []
+    return [n for n in same if _line(n) == line and not made_by_grad(n)]
+
+
+def _line(node):
+    """Return the file, the line and the columns of the expression that built a node, or None."""
+    place = source_place(node.outputs[0])
+    return None if place is None else (place.file, place.line, place.marked)
 
 
 def made_by_grad(node):

@@ -291,6 +291,19 @@ def _leaf_kind(place):
     return "state" if place.scope.parent is not None and role != "constant" else role
 
 
+def up_to_operands(points, cause):
+    """Return a path without the steps after the operands of a cause.
+
+    These are steps of a rewrite: ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows
+    the power of ``x``.
+    """
+    operands = [(operand.name, operand.index) for operand in cause.operands]
+    ends = [i for i, p in enumerate(points) if (p.name, p.index) in operands]
+    kept = points[: ends[-1] + 1] if ends else points
+    last = {(p.name, p.index, p.path): i for i, p in enumerate(kept)}
+    return tuple(p for i, p in enumerate(kept) if last[p.name, p.index, p.path] == i)
+
+
 def merge_rewritten(points):
     """Join neighbouring stops that come from one operation of the user; keep the last one."""
     merged = []

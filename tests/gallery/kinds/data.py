@@ -93,10 +93,13 @@ TRUTH = {
         "arguments": (np.array([60000, 50000], "int32"),),
     },
     "sum_of_squares_in_float32": {
-        "op": "sqr",
+        "op": "pow",
         "kind": "inf",
         "element": (1,),
-        "operands": (3e19,),
+        "operands": (
+            3e19,
+            2.0,
+        ),
         "start": None,
         "hint": "product-overflow",
         "arguments": (np.array([1.0, 3e19], "float32"),),

@@ -114,10 +114,10 @@ TRUTH = {
         "arguments": (np.array([0.0, 1.0]), 0.0),
     },
     "log_of_determinant": {
-        "op": "sLogDet",
+        "op": "log",
         "kind": "inf",
         "element": (),
-        "operands": (None,),
+        "operands": (0.0,),
         "start": None,
         "hint": "singular-matrix",
         "tried": True,

@@ -72,7 +72,7 @@ def collapsed_component(repaired=False):
 
 TRUTH = {
     "kl_of_encoder": {
-        "op": "expm1",
+        "op": "exp",
         "kind": "big",
         "element": (1, 0),
         "operands": (600.0,),

@@ -219,10 +219,13 @@ TRUTH = {
         "arguments": (np.array([[0.0, 800.0], [0.0, 1.0]]),),
     },
     "harmonic_mean": {
-        "op": "reciprocal",
+        "op": "true_div",
         "kind": "inf",
         "element": (1,),
-        "operands": (0.0,),
+        "operands": (
+            1.0,
+            0.0,
+        ),
         "start": None,
         "hint": "division-by-zero",
         "tried": True,

@@ -130,10 +130,8 @@ TRUTH = {
         "kind": "big",
         "element": (0,),
         "operands": (
-            200.0,
-            10000.0,
             100.0,
-            100.0,
+            2e8,
         ),
         "start": None,
         "hint": "diverging-update",

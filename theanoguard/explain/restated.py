@@ -1,0 +1,207 @@
+"""State a cause in terms of the graph as the user built it.
+
+A rewrite may compute the user's operation in another way: ``x ** -0.5`` as ``1 / sqrt(x)``, or
+``inv(A) @ b`` as a solution of equations.  The graph as built has the operation that the user
+wrote, and the names of its operands.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+
+from theanoguard._graph import viewed
+from theanoguard.explain import culprit
+from theanoguard.explain.culprit import Place, Scope
+from theanoguard.explain.describe import finite_range
+from theanoguard.explain.hints import WITHOUT_TRIAL, Producer, Situation, hint_for
+from theanoguard.explain.naming import apply_text, name_of, number_texts, op_name
+from theanoguard.explain.records import Operand
+from theanoguard.explain.situation import matrix_text
+from theanoguard.explain.telling import DECOMPOSITIONS, telling_elements
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """An operand of the graph as built, and whether the user's code has a name for it."""
+
+    operand: Operand
+    known: bool
+
+
+def restated(cause, spot):
+    """Return a cause with the operation and the operands of the graph as built.
+
+    Parameters
+    ----------
+    cause : Cause
+    spot : Spot
+        The operation of the graph as built that made the bad value.
+
+    Returns
+    -------
+    Cause
+        The same cause if the operation of `spot` does not give its value.
+    """
+    if cause.backward or cause.role != "node" or spot.replay.steps != _steps(cause):
+        return cause
+    place = _place(cause, spot)
+    if place is None:
+        return cause
+    if len(cause.operands) == 5 and isinstance(spot.node.op, Dot):  # Gemm, Gemv
+        cause = replace(cause, **_product(place, spot))
+    if not _agree(place.element, cause.value):
+        return cause
+    op, stated = op_name(spot.node.op), _operands(place, spot)
+    if len(place.index) < len(cause.index):  # (a rewrite has added dimensions of length 1)
+        cause = replace(cause, index=place.index, shape=np.shape(place.array))
+    if op == cause.op and len(stated) == len(cause.operands):
+        pairs = [
+            (o, stated if op in ("add", "mul") else [s])
+            for o, s in zip(cause.operands, stated, strict=True)
+        ]
+        return replace(cause, operands=tuple(_renamed(o, equal) for o, equal in pairs))
+    if not isinstance(spot.node.op, Elemwise | CAReduce | Dot) and op not in DECOMPOSITIONS:
+        return cause
+    operands = tuple(s.operand for s in stated)
+    hint = cause.hint
+    kept = hint is not None and hint.key in WITHOUT_TRIAL
+    if op != cause.op and cause.op not in DECOMPOSITIONS and not kept:
+        hint = hint_for(_situation(cause, place, op)) or hint
+    expression = _expression(spot.node.op, operands)
+    return replace(cause, op=op, operands=operands, expression=expression, hint=hint)
+
+
+def _place(cause, spot):
+    """Return the element of a cause in the graph as built, which may have other dimensions."""
+    variable = spot.node.outputs[0]
+    shape = np.shape(spot.replay.value(variable))
+    inside = iter(i for i, length in zip(cause.index, cause.shape, strict=True) if length != 1)
+    if [n for n in shape if n != 1] != [n for n in cause.shape if n != 1]:
+        return None
+    return Place(Scope(spot.replay), variable, tuple(0 if n == 1 else next(inside) for n in shape))
+
+
+def _product(place, spot):
+    """Return the value and the name of a product that a rewrite has joined with a sum."""
+    name = spot.name_of(place.variable)
+    own_name = bool(name) and name.isidentifier()
+    low, high = finite_range(place.array)
+    facts = {"value": place.element, "minimum": low, "maximum": high, "own_name": own_name}
+    return {**facts, "name": name} if name else facts
+
+
+def _steps(cause):
+    return tuple(part.step for part in cause.path if part.step is not None)
+
+
+def _agree(one, other):
+    return bool(np.isclose(one, other, rtol=1e-3, atol=0, equal_nan=True))
+
+
+def _expression(op, operands):
+    if all(operand.value is not None for operand in operands):
+        return apply_text(op, number_texts([operand.value for operand in operands]))
+    return apply_text(op, [operand.text for operand in operands])
+
+
+def _operands(place, spot):
+    """Return the operands of an operation of the graph as built."""
+    node = place.variable.owner
+    regions = culprit.regions_of(place)
+    arrays = [np.asarray(Place(place.scope, node.inputs[r.operand]).array) for r in regions]
+    name = op_name(node.op)
+    telling = [None] * len(regions)
+    if name not in DECOMPOSITIONS:
+        telling = telling_elements(name, regions, arrays, place.element)
+    return [
+        _operand(spot, place.scope, node.inputs[region.operand], region, array, most)
+        for region, array, most in zip(regions, arrays, telling, strict=True)
+    ]
+
+
+def _operand(spot, scope, variable, region, array, telling):
+    read, index = array[region.index], region.index
+    known = spot.name_of(variable)
+    while region.is_element and not known and _is_reshaped(variable):
+        shown = Place(scope, variable, index)
+        shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])
+        variable, index = shown.variable, shown.index
+        known = spot.name_of(variable)
+    if not region.is_element and known and _adds_dimensions(variable):
+        kept = [i for i, axis in enumerate(variable.owner.op.new_order) if axis != "x"]
+        variable, index = variable.owner.inputs[0], tuple(index[i] for i in kept)
+        telling = None if telling is None else tuple(telling[i] for i in kept)
+        array = np.asarray(Place(scope, variable).array)
+    low, high = finite_range(read)
+    operand = Operand(
+        known or name_of(variable, own=spot.name_of),
+        read[()] if np.ndim(read) == 0 else None,
+        tuple(... if isinstance(i, np.ndarray) else i for i in index),
+        np.shape(scope.replay.value(variable)),
+        str(array.dtype),
+        low,
+        high,
+        isinstance(viewed(variable), Constant),
+        None if telling is None or region.is_element else (telling, array[telling]),
+    )
+    return _Stated(operand, bool(known))
+
+
+def _adds_dimensions(variable):
+    """Return whether a variable is another one with dimensions of length 1 for broadcasting."""
+    if not _is_reshaped(variable):
+        return False
+    order = [axis for axis in variable.owner.op.new_order if axis != "x"]
+    return order == list(range(variable.owner.inputs[0].type.ndim))
+
+
+def _is_reshaped(variable):
+    return variable.owner is not None and isinstance(variable.owner.op, DimShuffle)
+
+
+def _renamed(operand, stated):
+    """Return an operand under the name that the user's code gives to its value."""
+    if operand.constant or operand.name.isidentifier():
+        return operand
+    same = [s.operand for s in stated if s.known and _is_same(operand, s.operand)]
+    names = {(s.name, s.index) for s in same}
+    if len(names) != 1:
+        return operand
+    name, index = names.pop()
+    # (a mean is computed as a quotient, which the user did not write)
+    hidden = name.endswith(")") and not operand.given.partition("(")[0].isidentifier()
+    return replace(operand, name=name, index=index, given="" if hidden else operand.given)
+
+
+def _is_same(one, other):
+    if one.value is None or other.value is None:
+        return one.value is other.value and one.shape == other.shape and one.index == other.index
+    return _agree(one.value, other.value)
+
+
+def _situation(cause, place, op):
+    values = tuple(
+        np.asarray(Place(place.scope, v).array)[r.index]
+        for v, r in zip(place.variable.owner.inputs, culprit.regions_of(place), strict=False)
+    )
+    steps = _steps(cause)
+    return Situation(
+        op=op,
+        operands=values,
+        result=place.element,
+        dtype=cause.dtype,
+        producers=tuple(_producer(v) for v in place.variable.owner.inputs),
+        in_scan=bool(steps),
+        step=steps[-1] if steps else 0,
+        source=cause.source.text if cause.source is not None else "",
+        matrix=matrix_text(values[0], op) if op in DECOMPOSITIONS else "",
+    )
+
+
+def _producer(variable) -> Any:
+    made = viewed(variable).owner
+    return Producer("input" if made is None else op_name(made.op))
