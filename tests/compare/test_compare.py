@@ -106,7 +106,8 @@ def test_the_text(faulty):
     assert table[2].split()[:2] == ["fast_compile", "agrees"]
     text = str(found)
     assert "c parts first at off: off(exp(x * w)) is " in text
-    assert f"test_compare.py:{line} in faulty:  line, b = line_number(), off(a)" in text
+    assert f"test_compare.py:{line}:" in text and "line, b = line_number(), off(a)" in text
+    assert "^^^^^^" in text
     assert "  compiled to off(" in text.lower()
     assert "without fusion" in text
 

@@ -1,13 +1,27 @@
 """One faulty model in all that shows it: the same name, the same place, the same carets."""
 
+import html
 import itertools
+import logging
+import re
+import sys
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from theanoguard import GuardError, GuardMode, MonitorMode, detect_nan, lint
+from theanoguard import (
+    GuardError,
+    GuardMode,
+    MonitorMode,
+    compare,
+    debugprint,
+    detect_nan,
+    inspect_graph,
+    lint,
+    step_through,
+)
 from theanoguard.cli.main import main
 from theanoguard.ops import assert_finite
 
@@ -91,3 +105,52 @@ def test_assertion(model):
     with pytest.raises(AssertionError) as caught:
         fn(VALUE)
     assert f"log({NAME})" in str(caught.value)
+
+
+def place_of(model):
+    """The file and the line, as a table shows them that has no room for columns."""
+    return model[3].rpartition(":")[0]
+
+
+def test_stepper(model):
+    plain = MonitorMode(optimizer="fast_compile")
+    with step_through(compiled(model, plain), VALUE) as steps:
+        steps.until(bad=True)
+        text = steps.where()
+    assert model[3] in text and marks(text)
+
+
+def test_debugprint(model):
+    text = debugprint(model[1], file="str", print_source=True)
+    [line] = [line for line in text.splitlines() if "Sub" in line]
+    assert place_of(model) in line and TEXT[:30] in line
+
+
+def test_compare(model):
+    turned = model[0].sum() + pt.cos(1e9 * model[0]).sum()
+    text = str(compare(turned, {model[0]: np.array([0.12345678, 0.3])}, modes=("float32",)))
+    line = test_compare.__code__.co_firstlineno + 1
+    assert f"test_renderings.py:{line}:31 in test_compare" in text
+    assert f"turned = model[0].sum() + pt.cos(1e9 * model[0]).sum()\n{' ' * 30}^^^^^^" in text
+
+
+def test_notebook(model, error):
+    text = html.unescape(re.sub(r"<[^>]*>", "", inspect_graph(error)._repr_html_()))
+    assert model[3] in text and NAME in text and marks(text)
+
+
+def test_warning_beside_a_progress_bar(model, capsys):
+    """The text is written above the bar, and the bar is drawn again below."""
+    bars = pytest.importorskip("tqdm")
+    fn = compiled(model, GuardMode(action="warn", backend="c"))
+    handler = logging.StreamHandler(sys.stderr)
+    logging.getLogger("theanoguard").addHandler(handler)
+    try:
+        for _ in bars.tqdm(range(1), file=sys.stderr, ncols=40, mininterval=0):
+            fn(VALUE)
+    finally:
+        logging.getLogger("theanoguard").removeHandler(handler)
+    text = capsys.readouterr().err
+    before, _, after = text.partition("NaN in log")
+    assert "0/1" in before and before.rpartition("\r")[2].strip() == ""
+    assert marks(after) and "1/1" in after.rpartition("\r")[2]

@@ -1,12 +1,12 @@
 """What a comparison found, and its text."""
 
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from theanoguard._compare.difference import Difference
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard._provenance.places import USUAL_WIDTH, printable, source_text
+from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Parting:
         lines = [f"{what} is {self.difference}"]
         if self.source is not None:
             near = "" if self.provenance.own_source else "near "
-            lines.append(f"  {near}{source_text(self.source)}")
+            first, *below = source_lines(replace(self.source, callers=()))
+            lines += [f"  {near}{first}", *(f"  {line}" for line in below)]
         backward = self.provenance.backward
         if backward is not None and backward.forward:
             of = f" of {backward.forward_name}" if backward.forward_name else ""

@@ -172,6 +172,8 @@ def _renamed(operand, stated):
     if len(names) != 1:
         return operand
     name, index = names.pop()
+    if name == operand.name:
+        return operand
     # (a mean is computed as a quotient, which the user did not write)
     hidden = name.endswith(")") and not operand.given.partition("(")[0].isidentifier()
     return replace(operand, name=name, index=index, given="" if hidden else operand.given)

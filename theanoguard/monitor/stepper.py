@@ -20,7 +20,7 @@ from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
 from theanoguard._provenance import SourceLine, lookup
-from theanoguard._provenance.places import source_text
+from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
@@ -533,7 +533,7 @@ class Stepper:
         name = self.fn.name or "the function"
         text = f"step {step.number}, {step.node.op}, of {self._n_nodes} nodes of {name}"
         source = lookup(self.fgraph, step.node).source
-        return f"{text}\n  {source_text(source)}" if source else text
+        return "\n  ".join([text, *(source_lines(source) if source else ())])
 
     # -- what fits
 
