@@ -20,7 +20,7 @@ from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import FailingCall, repro_of
 from theanoguard.explain.restated import restated
 from theanoguard.explain.scalars import ScalarStep, agrees
-from theanoguard.explain.way import up_to_operands, way_from_inputs
+from theanoguard.explain.way import way_from_inputs, without_rewrites
 
 
 def explain(trip, masked=False, impl=None):
@@ -84,8 +84,8 @@ def _explained(trip, masked, impl):
     computed = deeper or cause
     cause, deeper = _with_remedies(trip, cause, deeper, mask)
     points, left_out = way_from_inputs(origin)
-    if (deeper or cause).op != computed.op:
-        points = up_to_operands(points, deeper or cause)
+    rewritten = (deeper or cause).op != computed.op
+    points = without_rewrites(points, (deeper or cause).operands if rewritten else ())
     return Explanation(
         trip.event,
         cause,

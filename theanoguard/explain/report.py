@@ -417,7 +417,12 @@ def steps_text(steps):
     --------
     >>> steps_text([(k, 3.0 * 2.0**k) for k in range(18)])
     '3 at step 0, 192 at step 6, 6144 at step 11, 3.9322e+05 at step 17 (x2 per step)'
+    >>> steps_text([(k, max(8 - 2 * k, 0)) for k in range(80)])
+    '8 at step 0, 6 at step 1, 2 at step 3, 0 at step 4'
     """
+    if steps[-1][1] == 0:  # show when it became 0
+        last = max((i for i, (_, value) in enumerate(steps) if value != 0), default=-1) + 1
+        steps = steps[: last + 1]
     last = len(steps) - 1
     shown = [steps[i] for i in sorted({0, round(last / 3), round(2 * last / 3), last})]
     text = ", ".join(f"{value:.5g} at step {step}" for step, value in shown)

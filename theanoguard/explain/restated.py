@@ -125,17 +125,20 @@ def _operands(place, spot):
 
 def _operand(spot, scope, variable, region, array, telling):
     read, index = array[region.index], region.index
+    while _adds_dimensions(variable) and index != (...,):
+        known, inner = spot.name_of(variable), variable.owner.inputs[0]
+        if known and known != spot.name_of(inner):  # the user has written `x[:, None]`
+            break
+        kept = [i for i, axis in enumerate(variable.owner.op.new_order) if axis != "x"]
+        variable, index = inner, tuple(index[i] for i in kept)
+        telling = None if telling is None else tuple(telling[i] for i in kept)
+        array = np.asarray(Place(scope, variable).array)
     known = spot.name_of(variable)
     while region.is_element and not known and _is_reshaped(variable):
         shown = Place(scope, variable, index)
         shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])
         variable, index = shown.variable, shown.index
         known = spot.name_of(variable)
-    if not region.is_element and known and _adds_dimensions(variable):
-        kept = [i for i, axis in enumerate(variable.owner.op.new_order) if axis != "x"]
-        variable, index = variable.owner.inputs[0], tuple(index[i] for i in kept)
-        telling = None if telling is None else tuple(telling[i] for i in kept)
-        array = np.asarray(Place(scope, variable).array)
     low, high = finite_range(read)
     operand = Operand(
         known or name_of(variable, own=spot.name_of),
@@ -172,10 +175,9 @@ def _renamed(operand, stated):
     if len(names) != 1:
         return operand
     name, index = names.pop()
-    if name == operand.name:
-        return operand
     # (a mean is computed as a quotient, which the user did not write)
     hidden = name.endswith(")") and not operand.given.partition("(")[0].isidentifier()
+    index = operand.index if name == operand.name else index
     return replace(operand, name=name, index=index, given="" if hidden else operand.given)
 
 

@@ -91,9 +91,13 @@ def _zeros_from(place, made, operands):
     )
 
 
+MAX_HOPS = 2_000
+"""Largest number of operations through which a 0 is followed upstream."""
+
+
 def _zero_from(start, made):
     """Return the operation upstream that made a 0 from nonzero operands; None if it came in."""
-    for _ in range(200):
+    for _ in range(MAX_HOPS):
         if isinstance(start, int):
             start = made.sources[start]
         if isinstance(start, ScalarStep):

@@ -291,13 +291,13 @@ def _leaf_kind(place):
     return "state" if place.scope.parent is not None and role != "constant" else role
 
 
-def up_to_operands(points, cause):
-    """Return a path without the steps after the operands of a cause.
+def without_rewrites(points, operands):
+    """Return a path without the steps that only a rewrite has made.
 
-    These are steps of a rewrite: ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows
-    the power of ``x``.
+    ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows the power of ``x``: there the
+    path ends at the last of the operands.  If two steps have one name, the last one has its value.
     """
-    operands = [(operand.name, operand.index) for operand in cause.operands]
+    operands = [(operand.name, operand.index) for operand in operands]
     ends = [i for i, p in enumerate(points) if (p.name, p.index) in operands]
     kept = points[: ends[-1] + 1] if ends else points
     last = {(p.name, p.index, p.path): i for i, p in enumerate(kept)}
