@@ -253,6 +253,7 @@ def loaded_modules():
 # Loaded when there is something for them to do, so that a program under a guard starts fast.
 ON_USE = {
     "IPython",
+    "executing",
     "jax",
     "matplotlib",
     "theanoguard._compare",
@@ -261,8 +262,9 @@ ON_USE = {
     "theanoguard.explain.explanation",
     "theanoguard.explain.remedies",
     "theanoguard.explain.report",
-    "theanoguard.guard.jax.code",
-    "theanoguard.guard.numba.code",
+    "theanoguard.guard.jax",
+    "theanoguard.guard.numba",
+    "theanoguard.guard.pytorch",
     "theanoguard.monitor",
     "theanoguard.pymc",
     "theanoguard.shim",

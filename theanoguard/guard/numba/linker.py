@@ -140,7 +140,7 @@ class NumbaRuntime(JittedRuntime):
             self.every > 1,
         )
         self.prepares = any(prepared)
-        # Of what only these overwrite, a few elements at places that are known before the call.
+        # Inputs of which a call overwrites only a few elements, at indices known before the call.
         self.written = {
             touch.variable: touch
             for touches in self.plan.partly.values()
@@ -152,7 +152,7 @@ class NumbaRuntime(JittedRuntime):
 
     @cached_property
     def plain(self):
-        """The function without signs, which takes the signals all the same."""
+        """The function without signs.  It takes the array of signals, and does not write to it."""
         return self._compile(None)[0]
 
     @cached_property
@@ -161,7 +161,7 @@ class NumbaRuntime(JittedRuntime):
         return NumbaKernels(self.plan)
 
     def signs(self):
-        """Return by which signs the function notices bad values, as text."""
+        """Return as text how the function notices bad values."""
         if self.counting:
             rely = "exception flags"
         elif self.may_use_flags:
@@ -189,7 +189,7 @@ class NumbaRuntime(JittedRuntime):
         return results, None
 
     def begin(self):
-        """Start a call of the function where there is something to do; return what runs it."""
+        """Take snapshots, and look at inputs that have been set; return the program of the call."""
         self.beginning = True
         self.snapshots.clear()
         for variable, cell in self.overwritten.items():
@@ -219,7 +219,7 @@ class NumbaRuntime(JittedRuntime):
         """Look at a suspicious call again; return its results, and the error to be raised."""
         self.only_flags = not self.seen[FOUND]
         cut = self.forget()
-        if results is None and self.policy.by_result:  # what was made until now is no result
+        if results is None and self.policy.by_result:  # stopped early, so there is no result yet
             results, cut = self.run_plain(), False
         error = self.look(self.values_before(), results)
         if cut and error is None:  # it was stopped for a sign that meant nothing

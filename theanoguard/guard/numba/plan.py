@@ -50,7 +50,7 @@ class Sign:
     kinds : Kind
     big : bool
     made : Kind
-        Those of `kinds` that no other sign would show.
+        The `kinds` that only this variable shows.
     """
 
     kinds: Kind
@@ -136,7 +136,7 @@ class NumbaPlan(GraphPlan):
         bracketed : collection of Apply
             Nodes whose flags do not count.
         harmless : bool
-            Whether every node may be run on whatever has been computed.
+            Whether no node can be harmed by a bad operand.
         infinite : collection of Variable
             Inputs that may hold an Inf on purpose.
 

@@ -1,4 +1,4 @@
-"""The program that runs in every call: the user's, and what signals that something may be wrong."""
+"""Writes the program of every call: the user's graph, and nodes that signal a suspicion."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -44,11 +44,12 @@ class Reliance:
     runs_in_python : callable
         Whether an operation does.
     quiet : frozenset of Apply
-        Nodes that raise flags in healthy calls, for lanes that are thrown away.
+        Nodes that raise flags in healthy calls, such as the division in
+        ``switch(x > 0, 1 / x, 0)``.
     noisy : frozenset of Variable
         Variables that hold bad values in healthy calls, on purpose.
     lossy : frozenset of Apply
-        Nodes that have given an empty array.
+        Nodes that returned an empty array in a healthy call: it shows no bad operand.
     """
 
     flags: bool
@@ -81,7 +82,7 @@ def program_of(plan, policy, reliance):
 
 
 class Writer:
-    """Writes a graph with what signals.
+    """Writes a graph together with the nodes that signal a suspicion.
 
     Parameters
     ----------
@@ -90,13 +91,13 @@ class Writer:
     around : Apply or None
         The node whose inner graph this is.
     infinite : bool
-        Whether an Inf that is meant may enter the inner graph.
+        Whether an Inf may enter the inner graph on purpose.
 
     Attributes
     ----------
     graph : CheckedGraph
     signals : bool
-        Whether the graph signals anything by itself, and has to be given the signals.
+        Whether a node of the graph writes signals, so that the graph needs them as an input.
     records : bool
         Whether a node runs in Python.
     n_read : int
@@ -113,7 +114,7 @@ class Writer:
         self._signals = SIGNALS("signals")
         self._order = []
         self._new = {variable: variable for variable in fgraph.inputs}
-        # Values that are no numbers but may have come from one: perhaps a wild place in memory.
+        # Integers that may have been computed from a NaN: as an index they could point anywhere.
         self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
         self._harmless = {node: self._is_harmless(node) for node in self.plan.order}
         self._infinite = expected_infinities(self.plan.order, fgraph.inputs if infinite else ())
@@ -158,7 +159,7 @@ class Writer:
         )
 
     def _asked_what_they_made(self, points):
-        """Return for variables that are big on purpose what tells whether they were made so."""
+        """Return nodes that find what was made big in variables that are big on purpose."""
         found = {}
         for variable in [v for v in points if v in self._reliance.noisy and v.owner is not None]:
             node, sign = variable.owner, points[variable]

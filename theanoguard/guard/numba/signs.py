@@ -1,7 +1,7 @@
-"""By which signs a function that Numba compiles shows a bad value: flags, and values that are read.
+"""How a function that Numba compiles shows a bad value: by exception flags, and by values to read.
 
-Most operations raise an exception flag when they make a NaN or an Inf.  For what the others make,
-and for what enters, some values are read (:mod:`~theanoguard.guard.carry`).
+Most operations raise an exception flag when they make a NaN or an Inf.  The others, and the inputs,
+are covered by reading a few values (:mod:`~theanoguard.guard.carry`).
 """
 
 from functools import partial
@@ -50,8 +50,8 @@ from theanoguard._pytensor import (
 )
 from theanoguard.guard.elements import may_lose
 
-# Operations that compute whatever they are given, without harm, and end: unlike many routines of
-# linear algebra or random draws when they are given NaN.
+# Operations that a NaN does no harm: they return, and stay within their memory.  Many routines of
+# linear algebra and random draws hang or crash.
 STEADY = (
     Alloc,
     AllocEmpty,
@@ -82,7 +82,7 @@ STEADY = (
     *advanced_increment_ops,
     *advanced_subtensor_ops,
 )
-# Of these, the ones that take integers for numbers, not for sizes or places in memory.
+# Of these, the ones that calculate with integers.  The others use them as sizes or indices.
 COUNTING = (
     CAReduce,
     CheckAndRaise,
