@@ -106,7 +106,7 @@ def compiled_figures(commands, program, flags):
 def ratio(pair):
     """How many times as long the second of two times is; nothing for times too short to tell."""
     there, here = pair
-    return f"{here / there:.2f}" if max(pair) >= 0.2 else "-"
+    return f"{here / there:.2f}" if max(pair) >= 0.2 else "–"
 
 
 def show_table(rows):

@@ -199,7 +199,7 @@ def install():
     Examples
     --------
     >>> import numpy as np
-    >>> from theanoguard import numpy_compat
+    >>> from theanoguard.shim import numpy_compat
     >>> undo = numpy_compat.install()
     >>> np.array([1.5], dtype=np.float).dtype
     dtype('float64')
