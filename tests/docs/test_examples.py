@@ -124,6 +124,7 @@ def test_digits_are_learnt():
     assert float(re.fullmatch(r"test accuracy (\d\.\d+)", last)[1]) > 0.93
 
 
+@pytest.mark.deep  # (three programs)
 def test_the_same_seed_gives_the_same_run():
     first, again, other = (
         train_digits("--epochs", "1", "--seed", seed).stdout for seed in ("3", "3", "4")
@@ -141,6 +142,7 @@ def test_divergence_is_stopped():
     assert "test accuracy" not in result.stdout
 
 
+@pytest.mark.deep  # (two programs)
 def test_a_progress_bar_fits_in():
     pytest.importorskip("tqdm")
     plain, barred = (train_digits("--epochs", "1", *extra) for extra in ((), ("--progress",)))
