@@ -107,6 +107,26 @@ def test_the_draws_of_a_sound_model_stay_as_they_are(sampler, settings):
             np.testing.assert_array_equal(guarded[name], plain[name])
 
 
+@pytest.mark.parametrize("sampler", ["pymc", needing("nutpie")])
+def test_a_starting_value_outside_of_its_domain(sampler):
+    with pm.Model():
+        pm.Normal("y", pm.Uniform("u", 0, 4, initval=4.5), observed=0.5)
+        with theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
+            pm.sample(**{**DRAWS, "cores": 1}, nuts_sampler=sampler)
+    assert "the point has u_interval__ = nan" in str(caught.value)
+    assert "Give u an initval inside of its domain" in str(caught.value)
+
+
+@pytest.mark.parametrize("sampler", ["pymc", needing("nutpie")])
+def test_no_starting_point_is_possible(sampler):
+    with pm.Model():
+        pm.Normal("y", pm.Normal("a"), np.array([1.0, 0.0]), observed=[0.5, 0.1])
+        with theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
+            pm.sample(**{**DRAWS, "cores": 1}, nuts_sampler=sampler)
+    assert caught.value.where.at_start
+    assert "the parameters must satisfy: sigma > 0" in str(caught.value)
+
+
 def test_the_draws_on_c_are_the_same_bits():
     def draws(mode):
         settings = {**DRAWS, "cores": 1, "nuts_sampler": "pymc"}

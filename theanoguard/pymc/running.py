@@ -15,10 +15,11 @@ from typing import Any
 
 from theanoguard._patching import Patch, applied, apply
 from theanoguard.guard import GuardError, GuardMode, every_function
+from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
-from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import BUILDING, model_lines, rejected_below, settings_for_pymc
 from theanoguard.pymc.records import SamplingError, Where
+from theanoguard.pymc.watch import bad_start
 
 _asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
 
@@ -85,7 +86,14 @@ def _starting(original):
     @wraps(original)
     def init_nuts(*args, **kwargs):
         with _asked_by((kwargs.get("compile_kwargs") or {}).get("mode")):
-            return original(*args, **kwargs)
+            try:
+                return original(*args, **kwargs)
+            except GuardError as error:
+                if error.event.role == "node":
+                    raise
+                # A bad starting value or constant is best explained in terms of the model.
+                model = importlib.import_module("pymc").modelcontext(kwargs.get("model"))
+                raise bad_start(model, [model.initial_point()], "PyMC") or error from None
 
     return init_nuts
 
@@ -102,12 +110,10 @@ def _checked(original):
             if guard_of() is None:
                 raise
             points = [start] if isinstance(start, dict) else start
-            terms = next((t for point in points if not (t := explain(self, point)).ok), None)
-            if terms is None or terms.bad[0].event is None:
+            ours = bad_start(self, points, "PyMC")
+            if ours is None:
                 raise
-            first = terms.bad[0]
-            where = Where("PyMC", at_start=True)
-            raise SamplingError(first.event, first.explanation, where, terms) from error
+            raise ours from error
 
     return check_start_vals
 
@@ -186,6 +192,17 @@ def _with_lines(original):
     return building
 
 
+def _unguarded(original):
+    """Compile without a guard what computes the starting point, which is checked as a whole."""
+
+    @wraps(original)
+    def make_initial_point_fn(*args, **kwargs):
+        with unguarded():
+            return original(*args, **kwargs)
+
+    return make_initial_point_fn
+
+
 def patches() -> list[Patch]:
     """Return what PyMC is patched with as long as it and theanoguard are loaded.
 
@@ -194,8 +211,10 @@ def patches() -> list[Patch]:
     mcmc = importlib.import_module("pymc.sampling.mcmc")
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
+    starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
+        *(Patch(module, "make_initial_point_fn", _unguarded) for module in starting),
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
         Patch(mcmc, "_mp_sample", _chains),

@@ -30,6 +30,15 @@ def on_backend(guard: GuardMode, backend: str) -> GuardMode:
     return made
 
 
+def bad_start(model: Any, points: list[Any], sampler: str) -> SamplingError | None:
+    """Return the error that explains the first bad one of these starting points, or None."""
+    terms = next((t for point in points if not (t := explain(model, point)).ok), None)
+    if terms is None or terms.bad[0].event is None:
+        return None
+    first = terms.bad[0]
+    return SamplingError(first.event, first.explanation, Where(sampler, at_start=True), terms)
+
+
 @dataclass
 class Watch:
     """The guard of one model in one sampler.

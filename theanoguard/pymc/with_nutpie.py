@@ -20,7 +20,7 @@ import numpy as np
 
 from theanoguard._patching import Patch
 from theanoguard.guard.pausing import unguarded
-from theanoguard.pymc.watch import Watch
+from theanoguard.pymc.watch import Watch, bad_start
 
 FIRST_CODE = 1000
 """Error codes from here on are ours: the number of the point in the queue."""
@@ -228,6 +228,15 @@ def _sample(original):
                 results = run.abort()
         except KeyboardInterrupt:
             results = run.abort()
+        except RuntimeError as refused:
+            run.cancel()
+            if "initialization points failed" not in str(refused):
+                raise
+            model = notes.watch.model
+            ours = bad_start(model, [model.initial_point()], "nutpie")
+            if ours is None:
+                raise
+            raise ours from refused
         except BaseException:
             run.cancel()
             raise
