@@ -89,7 +89,7 @@ def _starting(original):
             try:
                 return original(*args, **kwargs)
             except GuardError as error:
-                if error.event.role == "node":
+                if error.event.role not in ("input", "constant"):
                     raise
                 # A bad starting value or constant is best explained in terms of the model.
                 model = importlib.import_module("pymc").modelcontext(kwargs.get("model"))
