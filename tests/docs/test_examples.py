@@ -49,7 +49,7 @@ class Example:
 HOW = {
     "compare_backends": Example(says="float32 parts first at exp"),
     "dask_guard": Example(says=", task chain-1", needs=("distributed",)),
-    "pymc_explain": Example(says="Inf in pow: 0.0 ** (-0.1) = inf", needs=("pymc",)),
+    "pymc_explain": Example(says="Inf in power: 0.0 ** (-0.1) = inf", needs=("pymc",)),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
     "gradient_guard": Example(says="batch 20 was not done"),
     "lint_a_model": Example(says="after repair: []"),

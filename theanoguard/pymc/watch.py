@@ -89,6 +89,9 @@ class Watch:
         """
         where = where or Where(self.sampler)
         with self._lock:
+            if self.error is None and not all(np.isfinite(v).all() for v in point.values()):
+                self.n_rejected += 1  # the sampler's own steps have overflowed
+                return None
             return self.error or self._judge(point, logp, gradient, where)
 
     def _judge(self, point, logp, gradient, where):
