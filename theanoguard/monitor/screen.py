@@ -2,21 +2,24 @@
 
 import asyncio
 import sys
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
+from pytensor.graph.basic import Apply
 from rich.text import Text
 from textual import work
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Header, Static
 
 from theanoguard._provenance.places import cut
 from theanoguard.monitor.operands import called, operands, short, source_around
+from theanoguard.monitor.stepper import Stepper
 
 BAD = "bold #ff8a80"  # (readable on both backgrounds of a table)
 
 
-def complete():
+def complete() -> bool:
     """Never stop before the end, and make the updates there."""
     return False
 
@@ -50,17 +53,17 @@ class StepScreen(App):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, stepper):
+    def __init__(self, stepper: Stepper) -> None:
         super().__init__()
         self.stepper = stepper
-        self.error = None
-        self.number = {}
+        self.error: Exception | None = None
+        self.number: dict[Apply, int] = {}
         self.order = stepper.order()
         self.row = {node: row for row, node in enumerate(self.order)}
         self.title = stepper.fn.name or "the function"
         self.sub_title = f"{len(self.order)} nodes"
 
-    def run(self, **settings):
+    def run(self, **settings: Any) -> Any:
         """Show the screen until the user leaves."""
         if not (sys.__stdin__ and sys.__stdin__.isatty()):
             raise RuntimeError(
@@ -69,7 +72,7 @@ class StepScreen(App):
             )
         return super().run(**settings)
 
-    def compose(self):
+    def compose(self) -> ComposeResult:
         """Return the parts of the screen."""
         yield Header(icon="")
         with Horizontal():
@@ -81,7 +84,7 @@ class StepScreen(App):
                 yield Static(id="note")
         yield Footer()
 
-    def on_mount(self):
+    def on_mount(self) -> None:
         """Fill the tables."""
         graph, values = self.query_one("#graph"), self.query_one("#values")
         graph.add_columns("Step", "Operation", "Name")
@@ -94,29 +97,29 @@ class StepScreen(App):
 
     # -- keys
 
-    def action_next(self):
+    def action_next(self) -> None:
         """Run the next node."""
         self.move(lambda: True)
 
-    def action_bad(self):
+    def action_bad(self) -> None:
         """Run until an output holds NaN or Inf."""
         self.move(lambda: self.stepper.number in self.stepper.bad_steps, "No later step is bad.")
 
-    def action_complete(self):
+    def action_complete(self) -> None:
         """Run to the end, and make the updates."""
         self.move(complete)
 
-    def action_back(self):
+    def action_back(self) -> None:
         """Go back to the step before."""
         self.go_to(self.stepper.number - 1)
 
-    def action_leave(self):
+    def action_leave(self) -> None:
         """Leave; a call that is not complete is given up."""
         if not self.stepper.done:
             self.stepper.stop()
         self.exit()
 
-    def on_data_table_row_selected(self, event):
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Go to the node of a row."""
         node = self.order[event.cursor_row]
         if node in self.number:
@@ -126,21 +129,26 @@ class StepScreen(App):
 
     # -- moving and showing
 
-    def go_to(self, number):
+    def go_to(self, number: int) -> None:
         """Bring a step into view that has been run."""
         self.workers.cancel_all()
         kept = self.stepper.goto(number) is not None
         self.show("" if kept else "The values of that step are not kept any more.")
 
     @work(exclusive=True)
-    async def move(self, arrived, otherwise="No node is left. c completes the call."):
+    async def move(
+        self,
+        arrived: Callable[[], bool],
+        otherwise: str = "No node is left. c completes the call.",
+    ) -> None:
         """Run nodes until one fits.  Another key stops it between two nodes."""
         stepper = self.stepper
         try:
             while stepper.goto(stepper.number + 1) is not None:
                 self.mark()
                 if arrived():
-                    return self.show()
+                    self.show()
+                    return
                 await asyncio.sleep(0)
             if arrived is complete:
                 stepper.run()
@@ -148,7 +156,7 @@ class StepScreen(App):
             self.error = error
         self.show(otherwise)
 
-    def mark(self):
+    def mark(self) -> None:
         """Write the number of the step in view beside its node."""
         node, number = self.stepper.node, self.stepper.number
         self.number[node] = number
@@ -156,7 +164,7 @@ class StepScreen(App):
         text = Text(f"{number} !", BAD) if bad else Text(str(number))
         self.query_one("#graph").update_cell_at((self.row[node], 0), text, update_width=True)
 
-    def show(self, note=""):
+    def show(self, note: str = "") -> None:
         """Show the step in view."""
         stepper = self.stepper
         where, source, told = (self.query_one(f"#{name}") for name in ("where", "source", "note"))
@@ -170,8 +178,8 @@ class StepScreen(App):
             text.append(f"{arrow} {number:4}  {line}\n", style)
         source.update(text)
         for operand in operands(stepper):
-            cells = (operand.verb, cut(operand.name, 24), operand.type, operand.bad, operand.range)
-            cells += (cut(short(operand.value), 40),)
+            name, value = cut(operand.name, 24), cut(short(operand.value), 40)
+            cells = (operand.verb, name, operand.type, operand.bad, operand.range, value)
             values.add_row(*(Text(cell, BAD if operand.is_bad else "") for cell in cells))
         if self.error is not None:
             note = f"{type(self.error).__name__}: {self.error}\nThe node has failed. q leaves."
