@@ -151,6 +151,20 @@ _MAKING_NOTHING = frozenset(
     }
 )
 
+# Operations that make no NaN from numbers that are finite or infinite; they may make an Inf.
+_MAKING_NO_NAN = _MAKING_NOTHING - {ps.Sin, ps.Cos} | {
+    ps.ArcSinh,
+    ps.Cast,
+    ps.Cosh,
+    ps.Exp,
+    ps.Exp2,
+    ps.Expm1,
+    ps.Reciprocal,
+    ps.Sinh,
+    ps.Sqr,
+    psm.Softplus,
+}
+
 # Operations that raise a flag whenever they make a NaN or an Inf, on C and on Numba.  Measured on
 # all combinations of special values, alone and in vectors; the test of this table repeats it.
 # Special functions are missing, since they return NaN and Inf as literals.
@@ -496,6 +510,20 @@ def makes(node, literals=Kind.BOTH):
     return Kind.NONE if isinstance(op, Softmax) else Kind.BOTH
 
 
+def scalar_makes_nan(op, outputs):
+    """Return whether a scalar operation may make a NaN from operands that are finite or infinite.
+
+    Examples
+    --------
+    >>> x = ps.float64("x")
+    >>> scalar_makes_nan(ps.sub, [x]), scalar_makes_nan(ps.exp, [x])
+    (True, False)
+    """
+    if not any(map(holds_nonfinite, outputs)):
+        return False
+    return type(op) not in _MAKING_NO_NAN or not all(map(is_float, outputs))
+
+
 def makes_nan_of_inf(node):
     """Return whether a node may make a NaN from operands that are infinite, or finite.
 
@@ -507,9 +535,9 @@ def makes_nan_of_inf(node):
     (True, False)
     """
     op = node.op
-    if not any(map(holds_nonfinite, node.outputs)):
-        return False
-    return not isinstance(op, _MOVING) and getattr(op, "scalar_op", None).__class__ not in SELECTING
+    return not isinstance(op, _MOVING) and scalar_makes_nan(
+        op.scalar_op if isinstance(op, Elemwise) else op, node.outputs
+    )
 
 
 def signals(node, on_c=True, literals=Kind.BOTH):

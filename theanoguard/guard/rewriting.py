@@ -1,9 +1,11 @@
 """Tracks provenance and exemptions while a graph is rewritten."""
 
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
+from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions
@@ -40,7 +42,12 @@ class Watched(GraphRewriter):
 
 
 class WatchedMode(Mode):
-    """A mode whose rewriting is watched."""
+    """A mode whose rewriting is watched, and whose fused operations hide no NaN."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if isinstance(self._optimizer, RewriteDatabaseQuery):
+            self._optimizer = self._optimizer.register((ShowLost(), POSITION))
 
     @property
     def optimizer(self):

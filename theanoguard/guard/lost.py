@@ -1,0 +1,103 @@
+"""Adds outputs to fused operations for the NaNs that they would lose.
+
+A comparison, a condition or a cast to integers turns a NaN into an ordinary number.  Inside a fused
+operation nobody could see that NaN: ``(log(x) > 0).sum()`` would be too small, without an error.
+"""
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.scalar.basic import Composite
+from pytensor.tensor.elemwise import Elemwise
+
+from theanoguard._facts import Kind, holds_nonfinite, scalar_carries, scalar_makes_nan
+
+POSITION = 49.05
+"""Right behind the fusion of elementwise operations."""
+
+ASKING = (ps.IsNan, ps.IsInf)
+"""Whoever uses these has thought of the NaN."""
+
+LOSING = {ps.Switch: (0,), ps.Clip: (1, 2), ps.Pow: (0, 1)}
+"""Operands whose NaN may not show in a floating-point result.
+
+The branches of a ``switch`` are not among them: the branch that is not chosen is no error.
+"""
+
+
+class ShowLost(GraphRewriter):
+    """Adds an output to a fused operation for each value in which it may lose a NaN."""
+
+    def apply(self, fgraph):
+        for node in fgraph.toposort():
+            if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite)):
+                continue
+            composite = node.op.scalar_op
+            lost = lost_values(composite)
+            if lost:
+                shown = Composite(list(composite.inputs), [*composite.outputs, *lost])
+                results = Elemwise(shown)(*node.inputs, return_list=True)
+                replaced = list(zip(node.outputs, results, strict=False))
+                fgraph.replace_all(replaced, reason="show_lost")
+
+
+def lost_values(composite):
+    """Return the inner variables of a Composite in which a NaN may be made and not be seen.
+
+    Parameters
+    ----------
+    composite : Composite
+
+    Returns
+    -------
+    list of ScalarVariable
+
+    Examples
+    --------
+    A logarithm that is only compared hides its NaN.  One that the result is computed from shows it:
+
+    >>> x = ps.float64("x")
+    >>> log = ps.log(x)
+    >>> lost_values(ps.Composite([x], [ps.gt(log, 0.0)]))
+    [log.0]
+    >>> lost_values(ps.Composite([x], [ps.switch(ps.gt(log, 0.0), log, ps.neg(log))]))
+    []
+    """
+    fgraph = composite.fgraph
+    lost = [v for node in fgraph.toposort() for v in _losing(node) if _may_be_nan(v)]
+    return [v for v in dict.fromkeys(lost) if not _shows(fgraph, v)]
+
+
+def _losing(node):
+    """Return the operands of a scalar operation whose NaN may not show in its result."""
+    if isinstance(node.op, ASKING):
+        return []
+    if not any(map(holds_nonfinite, node.outputs)):
+        return node.inputs
+    operands = [node.inputs[i] for i in LOSING.get(type(node.op), ())]
+    if isinstance(node.op, ps.Pow) and any(isinstance(v, Constant) for v in operands):
+        return []  # only NaN ** 0 and 1 ** NaN are numbers, and these are not compiled
+    return operands
+
+
+def _may_be_nan(variable):
+    """Whether a NaN may be made in a value of a Composite, by its operation or one before it."""
+    node = variable.owner
+    if node is None or not holds_nonfinite(variable):
+        return False
+    return scalar_makes_nan(node.op, node.outputs) or any(map(_may_be_nan, node.inputs))
+
+
+def _shows(fgraph, variable):
+    """Whether an output is NaN for certain where a value is."""
+    nan = {variable}
+    for node in fgraph.toposort():
+        if isinstance(node.op, ps.Switch):
+            if nan.issuperset(node.inputs[1:]):
+                nan.update(node.outputs)
+            continue
+        for i, operand in enumerate(node.inputs):
+            if operand in nan:
+                carried = scalar_carries(node.op, node.inputs, node.outputs, i)
+                nan.update(node.outputs[o] for o, kind in carried.items() if Kind.NAN in kind)
+    return not nan.isdisjoint(fgraph.outputs)
