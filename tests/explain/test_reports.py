@@ -21,6 +21,8 @@ from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.explain import Explanation, Waypoint, color, render_text
 from theanoguard.log.event_log import MAX_EXPLANATION, EventLog, read_log
 
+pytestmark = pytest.mark.on_33
+
 # ---------------------------------------------------------------- colours
 
 UNCAUGHT = """

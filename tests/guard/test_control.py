@@ -16,6 +16,7 @@ from guarding import backend
 from theanoguard import GuardError, GuardMode
 
 pytestmark = [
+    pytest.mark.on_33,
     pytest.mark.skipif(backend() != "c", reason="is about the C backend"),
     pytest.mark.usefixtures("needs_cxx"),
 ]

@@ -449,6 +449,7 @@ def elsewhere(tmp_path, monkeypatch, needs_cxx):
     kernel.load.cache_clear()
 
 
+@pytest.mark.on_33
 def test_the_kernel_is_built_anew_when_its_source_changes(elsewhere, monkeypatch):
     text = kernel.source()
     first = kernel.load()

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.on_33
+
 MODEL = """
 import threading
 import numpy as np
