@@ -137,6 +137,7 @@ def test_every_room_has_its_layer():
     assert LEVEL.keys() <= rooms, f"in the table, but no module: {sorted(LEVEL.keys() - rooms)}"
 
 
+@pytest.mark.on_33
 def test_imports_run_downwards():
     upwards = [
         f"{module} imports {imported}"
@@ -157,6 +158,7 @@ def test_what_is_imported_exists():
     assert not missing
 
 
+@pytest.mark.on_33
 def test_no_import_circle():
     order = TopologicalSorter({module: own_imports(module) - {module} for module in MODULES})
     try:
@@ -165,6 +167,7 @@ def test_no_import_circle():
         pytest.fail(" -> ".join(error.args[1]))
 
 
+@pytest.mark.on_33
 def test_third_party_imports():
     """Dependencies at the top of a module, optional ones inside the function that needs them."""
     allowed_at_top = DEPENDENCIES | sys.stdlib_module_names | {"theanoguard"}

@@ -25,6 +25,7 @@ def test_the_guard_agrees_with_the_reference(seed):
     assert tally.counts["programs"] or tally.counts["not compiled"]
 
 
+@pytest.mark.on_33
 def test_the_fuzzer_sees_what_a_guard_misses(monkeypatch):
     """Judged by other rules than its own, the guard misses and reports falsely."""
     monkeypatch.setattr(playing, "Rules", lambda **kwargs: Rules(limit=1e-3))
