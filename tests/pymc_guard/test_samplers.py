@@ -127,6 +127,34 @@ def test_no_starting_point_is_possible(sampler):
     assert "the parameters must satisfy: sigma > 0" in str(caught.value)
 
 
+@pytest.mark.parametrize("seed", [2, 5])
+def test_a_start_that_pymc_replaces_is_a_rejection(seed):
+    with pm.Model():
+        a = pm.Normal("a", initval=0.5)
+        b = pm.Normal("b", shape=2)
+        pm.Normal("y", pt.log(a), 1.0, observed=[0.1, 0.4])
+        pm.Normal("z", b, 1.0, observed=[0.1, 0.4])
+        settings = {**DRAWS, "cores": 1, "random_seed": seed, "nuts_sampler": "pymc"}
+        with pytest.raises(SamplingError) as caught:
+            pm.sample(**settings, compile_kwargs={"mode": theanoguard.pymc.mode()})
+    text = str(caught.value)
+    assert caught.value.where.chain == 0
+    assert "  where  a = -" in text
+    assert "joined_inputs" not in text
+
+
+def test_all_starts_that_pymc_tries_are_bad():
+    with pm.Model():
+        a = pm.Normal("a", initval=-50.0)
+        pm.Normal("y", pt.log(a), 1.0, observed=[0.1, 0.4])
+        settings = {**DRAWS, "cores": 1, "nuts_sampler": "pymc"}
+        with pytest.raises(SamplingError) as caught:
+            pm.sample(**settings, compile_kwargs={"mode": theanoguard.pymc.mode()})
+    assert caught.value.where.at_start
+    assert isinstance(caught.value.__cause__, pm.exceptions.SamplingError)
+    assert "NaN in log" in str(caught.value)
+
+
 def test_the_draws_on_c_are_the_same_bits():
     def draws(mode):
         settings = {**DRAWS, "cores": 1, "nuts_sampler": "pymc"}

@@ -1,6 +1,7 @@
 """Names of operations and values, as an explanation shows them."""
 
 import ast
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -308,7 +309,29 @@ def _subscript_text(node, names):
             return ":".join(texts if texts[2] else texts[:2])
         return next(left, "")
 
-    return f"{inner}[{', '.join(map(part, entries))}]"
+    index = ", ".join(map(part, entries))
+    parts = getattr(node.inputs[0].tag, "joined_from", None)
+    return (parts and _joined_text(parts, index)) or f"{inner}[{index}]"
+
+
+def _joined_text(parts, index):
+    """Return what a constant index takes from a vector of several joined variables, or None."""
+    start, colon, stop = index.partition(":")
+    try:
+        start, stop = int(start or 0), int(stop) if stop else None
+    except ValueError:
+        return None
+    total = sum(math.prod(shape) for _, shape in parts)
+    first = 0
+    for name, shape in parts:
+        end = first + math.prod(shape)
+        if colon and (start, total if stop is None else stop) == (first, end):
+            return name
+        if not colon and first <= start % total < end:
+            at = np.unravel_index(start % total - first, shape) if shape else ()
+            return element_text(name, tuple(map(int, at)))
+        first = end
+    return None
 
 
 def scalar_name(fgraph, output, names, depth):

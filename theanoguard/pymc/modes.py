@@ -101,14 +101,32 @@ def rejected_below(logp: float) -> Iterator[None]:
         _floor.reset(token)
 
 
+_rejects_start: ContextVar[bool] = ContextVar("theanoguard_pymc_rejects_start", default=False)
+
+
+@contextmanager
+def trying_starts() -> Iterator[None]:
+    """Say that PyMC tries starting points: it draws another one where the log-density is bad."""
+    token = _rejects_start.set(True)
+    try:
+        yield
+    finally:
+        _rejects_start.reset(token)
+
+
 def spoils_this_run(results: list[Any]) -> bool:
     """Return whether results spoil sampling, and the sampler that runs would not reject the point.
 
-    Hamiltonian samplers end a trajectory where the energy has grown by 1000.
+    Hamiltonian samplers end a trajectory where the energy has grown by 1000.  PyMC replaces a
+    starting point whose log-density is not finite.
     """
-    return spoils_sampling(results) and not (
-        np.ndim(results[0]) == 0 and np.isfinite(results[0]) and results[0] < _floor.get()
-    )
+    if not spoils_sampling(results):
+        return False
+    if np.ndim(results[0]):
+        return True
+    if not np.isfinite(results[0]):
+        return not _rejects_start.get()
+    return not results[0] < _floor.get()
 
 
 def mode(**settings: Any) -> GuardMode:

@@ -13,11 +13,19 @@ from contextvars import ContextVar
 from functools import wraps
 from typing import Any
 
+import numpy as np
+
 from theanoguard._patching import Patch, applied, apply
 from theanoguard.guard import GuardError, GuardMode, every_function
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
-from theanoguard.pymc.modes import BUILDING, model_lines, rejected_below, settings_for_pymc
+from theanoguard.pymc.modes import (
+    BUILDING,
+    model_lines,
+    rejected_below,
+    settings_for_pymc,
+    trying_starts,
+)
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.watch import bad_start
 
@@ -96,6 +104,17 @@ def _starting(original):
                 raise bad_start(model, [model.initial_point()], "PyMC") or error from None
 
     return init_nuts
+
+
+def _jittering(original):
+    """Let PyMC replace the starting points that it rejects by others."""
+
+    @wraps(original)
+    def _init_jitter(*args, **kwargs):
+        with trying_starts():
+            return original(*args, **kwargs)
+
+    return _init_jitter
 
 
 def _checked(original):
@@ -203,6 +222,18 @@ def _unguarded(original):
     return make_initial_point_fn
 
 
+def _joining(original):
+    """Note in the vector that PyMC joins variables to how they are called."""
+
+    @wraps(original)
+    def join_nonshared_inputs(point, outputs, inputs, *args, **kwargs):
+        result = original(point, outputs, inputs, *args, **kwargs)
+        result[1].tag.joined_from = [(v.name, np.shape(point[v.name])) for v in inputs]
+        return result
+
+    return join_nonshared_inputs
+
+
 def patches() -> list[Patch]:
     """Return what PyMC is patched with as long as it and theanoguard are loaded.
 
@@ -211,14 +242,20 @@ def patches() -> list[Patch]:
     mcmc = importlib.import_module("pymc.sampling.mcmc")
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
+    joining = ("model.core", "step_methods.metropolis", "step_methods.slicer")
     starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
         *(Patch(module, "make_initial_point_fn", _unguarded) for module in starting),
+        *(
+            Patch(importlib.import_module(f"pymc.{name}"), "join_nonshared_inputs", _joining)
+            for name in joining
+        ),
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
         Patch(mcmc, "_mp_sample", _chains),
         Patch(mcmc, "init_nuts", _starting),
+        Patch(mcmc, "_init_jitter", _jittering),
         Patch(model, "check_start_vals", _checked),
         *(Patch(step, "_hamiltonian_step", _trajectory) for step in (hmc.NUTS, hmc.HamiltonianMC)),
     ]
