@@ -35,6 +35,10 @@ def _comparisons(condition):
     ]
 
 
+def _is_constant(variable):
+    return all(isinstance(v, Constant) for v in graph_inputs([variable]))
+
+
 def _failing(comparisons, values):
     """Yield the operands of the comparisons that fail, where, and the number there.
 
@@ -46,10 +50,11 @@ def _failing(comparisons, values):
         if not failing.any():
             continue
         index = tuple(int(i) for i in np.argwhere(failing)[0])
-        for variable in node.inputs:
+        computed = [v for v in node.inputs if not _is_constant(v)]
+        # (PyMC writes the bound, as the 0 in ``sigma > 0``, on the right.)
+        for variable in computed or node.inputs[:1]:
             number = np.broadcast_to(values[variable], failing.shape)[index]
-            computed = not all(isinstance(v, Constant) for v in graph_inputs([variable]))
-            if computed and not np.isnan(number):
+            if not np.isnan(number):
                 yield variable, index, number, int(failing.sum()), failing.size
 
 
