@@ -229,6 +229,8 @@ def _joining(original):
     def join_nonshared_inputs(point, outputs, inputs, *args, **kwargs):
         result = original(point, outputs, inputs, *args, **kwargs)
         result[1].tag.joined_from = [(v.name, np.shape(point[v.name])) for v in inputs]
+        if len(inputs) == 1:  # then nothing is taken out of the vector
+            result[1].name = inputs[0].name
         return result
 
     return join_nonshared_inputs
