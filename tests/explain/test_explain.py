@@ -532,6 +532,17 @@ def test_the_gradient_is_told_by_its_forward_operation():
     assert cause.hint.text.startswith("The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0))")
 
 
+def test_an_indexed_update_is_told_as_a_sum(c_backend):
+    counts, rows, v = pt.dvector("counts"), pt.lvector("rows"), pt.dvector("v")
+    mode = GuardMode(True, True, False, backend="c")
+    fn = pytensor.function([counts, rows, v], counts[rows].inc(v), mode=mode)
+    with pytest.raises(GuardError) as caught:
+        fn([1.0, 2.0], [1, 1], [1e308, 1.5e308])
+    text = str(caught.value)
+    assert "Inf in indexed update: 2.0 + 1e+308 + 1.5e+308 = inf at element [1]" in text
+    assert caught.value.explanation.cause.hint.key == "sum-overflow"
+
+
 @pytest.mark.not_on(numba="Numba draws with a wrong parameter, without an error")
 def test_a_parameter_of_a_random_variable():
     p = pt.dscalar("p")

@@ -23,7 +23,7 @@ from theanoguard import (
     step_through,
 )
 from theanoguard.cli.main import main
-from theanoguard.ops import assert_finite
+from theanoguard.ops import Assert, assert_finite
 
 TEXT = "loss = pt.log(scores).sum() + pt.log(weights - 1.0).sum()"
 CARETS = " " * TEXT.index("pt.log(weights") + "^" * len("pt.log(weights - 1.0)")
@@ -105,6 +105,67 @@ def test_assertion(model):
     with pytest.raises(AssertionError) as caught:
         fn(VALUE)
     assert f"log({NAME})" in str(caught.value)
+
+
+def test_condition_of_an_assertion(model):
+    x = model[0]
+    checked = Assert("x must stay small")(x, pt.all(pt.exp(x) < 2.0))
+    with pytest.raises(AssertionError) as caught:
+        pytensor.function([x], checked)(VALUE)
+    line = test_condition_of_an_assertion.__code__.co_firstlineno + 2
+    _, asked, place, text, carets = str(caught.value).splitlines()[:5]
+    assert asked == "asked for: exp(x) < 2.0"
+    assert place.startswith("built at: ") and f"test_renderings.py:{line}:46" in place
+    condition = "pt.all(pt.exp(x) < 2.0)"
+    assert carets == " " * text.index(condition) + "^" * len(condition)
+
+
+class Layer:
+    """A layer that keeps its variables as attributes."""
+
+    def __init__(self, inputs, size):
+        self.weights = pytensor.shared(np.full((size, 1), 2.0), name="weights")
+        self.h = inputs @ self.weights
+        self.forward()
+
+    def forward(self):
+        self.shifted = self.h - 3.0
+        self.gate = pt.sqrt(self.shifted)
+        self.out = self.gate.sum()
+
+
+class Network:
+    """A network of layers that reads the attributes of another object."""
+
+    def __init__(self, inputs):
+        self.first = Layer(inputs, 2)
+        self.ratio = self.first.h / self.first.shifted
+        self.cost = pt.log(self.ratio).sum()
+
+
+@pytest.mark.parametrize(
+    ("make", "values", "said"),
+    [
+        (
+            lambda x: Layer(x, 2).out,
+            [[0.5, 0.5], [2.0, 1.0]],
+            ("sqrt(-1.0)", "self.shifted = -1.0", "elements of self.gate", "  self.h[0, 0] = 2.0"),
+        ),
+        (
+            lambda x: Network(x).cost,
+            [[0.5, 1.0], [2.0, 1.0]],
+            ("3.0 / 0.0 = inf", "self.h[0, 0] = 3.0", "self.shifted = 0.0", "of self.ratio"),
+        ),
+    ],
+    ids=["layer", "network"],
+)
+def test_names_of_attributes(c_backend, make, values, said):
+    x = pt.dmatrix("x")
+    fn = pytensor.function([x], make(x), mode=GuardMode(backend="c"))
+    with pytest.raises(GuardError) as caught:
+        fn(np.array(values))
+    for text in said:
+        assert text in str(caught.value)
 
 
 def place_of(model):

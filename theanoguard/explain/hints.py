@@ -505,14 +505,14 @@ _TABLE = [
         " Mask with a large finite negative number, such as -1e9, and leave one entry.",
     ),
     (
-        "sub add sum",
+        "sub add sum inc_subtensor",
         "inf-minus-inf",
         lambda s: _nan(s) and any(np.isinf(v).any() for v in s.operands),
         "inf - inf is NaN. For log(sum(exp(x))) use pt.logsumexp, which takes -inf; else keep the"
         " operands finite.",
     ),
     (
-        "sum add sub prod mean",
+        "sum add sub prod mean inc_subtensor",
         "sum-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
         "The result exceeds the largest number of {dtype} ({limit}). Scale the terms down, use"

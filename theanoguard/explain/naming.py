@@ -53,6 +53,7 @@ ALIASES = {
     "Subtensor": "getitem",
     "AdvancedSubtensor": "getitem",
     "AdvancedSubtensor1": "getitem",
+    "ARange": "arange",
     "IncSubtensor": "inc_subtensor",
     "AdvancedIncSubtensor": "inc_subtensor",
     "AdvancedIncSubtensor1": "inc_subtensor",
@@ -125,6 +126,8 @@ def apply_text(op, arguments):
     sign = INFIX.get(name)
     if sign and len(arguments) > 1:
         return _infix_text(name, sign, arguments)
+    if name == "inc_subtensor" and not op.set_instead_of_inc:
+        return _infix_text("add", "+", arguments)
     if name in ("sqr", "reciprocal"):
         inside = _inside(arguments[0], _UNARY + 2)
         return f"{inside} ** 2" if name == "sqr" else f"1 / {inside}"
@@ -241,8 +244,8 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     --------
     >>> import pytensor.tensor as pt
     >>> h = pt.dmatrix("h")
-    >>> name_of(pt.exp(h) / 2), name_of(h[0, 1:] - 2.0)
-    ('exp(h) / 2', 'h[0, 1:] - 2.0')
+    >>> name_of(pt.exp(h) / 2), name_of(h[0, 1:] - 2.0), name_of(h[0].inc(1.0))
+    ('exp(h) / 2', 'h[0, 1:] - 2.0', 'h[0].inc(1.0)')
     """
     known = given_name(variable) or (own(variable) if own is not None else None)
     if known:
@@ -268,6 +271,10 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
         return _sum_with_product([name_of(v, depth - 1, own) for v in operands])
     if isinstance(node.op, INDEXING):
         return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
+    if op_name(node.op) == "inc_subtensor":
+        target, value, *indices = [name_of(v, depth - 1, own) for v in operands]
+        verb = "set" if node.op.set_instead_of_inc else "inc"
+        return f"{_subscript_text(node, [target, *indices])}.{verb}({value})"
     arguments = [name_of(v, depth - 1, own) for v in operands if not _is_setting(v, operands)]
     return apply_text(node.op, arguments)
 
