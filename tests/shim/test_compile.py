@@ -1,8 +1,10 @@
 """Functions, graphs, operations, modes and printing under the shim."""
 
 import copy
+import gc
 import pickle
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -798,3 +800,20 @@ def test_lock(shim):
     shim.gof.compilelock.release_lock()
     with pytest.raises(AssertionError):
         shim.gof.compilelock.release_lock()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_garbage_collector_is_as_before_a_compilation(shim, gof, v, fails):
+    thresholds, frozen, seen = gc.get_threshold(), gc.get_freeze_count(), []
+
+    class Watching(gof.Optimizer):
+        def apply(self, fgraph):
+            seen.append((gc.get_threshold()[0], gc.get_freeze_count() > 0))
+            if fails:
+                raise KeyError("stop")
+
+    mode = shim.compile.Mode("py", Watching())
+    with pytest.raises(KeyError) if fails else nullcontext():
+        shim.function([v], v * 2, mode=mode)
+    assert seen == [(10_000, True)]
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, frozen)

@@ -2,6 +2,7 @@
 
 import copy
 import copyreg
+import gc
 import warnings
 from contextlib import contextmanager
 
@@ -411,6 +412,30 @@ def convert_function_input(input):
     return In(variable, name=name, value=value, update=update)
 
 
+@contextmanager
+def seldom_collecting():
+    """Let Python's garbage collector run seldom, and only over new objects.
+
+    A compilation makes millions of objects that live until its end, and each full collection goes
+    through everything that the program holds.  What is already garbage is collected afterwards.
+    """
+    thresholds = gc.get_threshold()
+    # A program that froze objects itself, before a fork, does not want them unfrozen.
+    freezing = not gc.get_freeze_count()
+    if freezing:
+        gc.freeze()
+    # Threshold 0 means that the program has switched the collector off.
+    if thresholds[0]:
+        gc.set_threshold(max(thresholds[0], 10_000), *thresholds[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        if freezing:
+            gc.unfreeze()
+
+
+@seldom_collecting()
 def orig_function(
     inputs,
     outputs,
