@@ -51,6 +51,8 @@ class Suite:
         A pattern of files that are not run.
     package : bool
         Whether the directory of the repository is the package itself.
+    options : tuple of str
+        For pytest.
     """
 
     source: str
@@ -59,6 +61,7 @@ class Suite:
     needs: tuple = ()
     left_out: str = ""
     package: bool = False
+    options: tuple = ()
 
 
 LASAGNE = "Lasagne/Lasagne 5d3c63c"
@@ -84,8 +87,17 @@ SUITES = {
         left_out="tests/keras/layers/cudnn*",
     ),
     "deep_q_rl": Suite(
-        "spragunr/deep_q_rl 3420249", ("deep_q_rl/test/test_*.py",), needs=(LASAGNE,)
+        "spragunr/deep_q_rl 3420249",
+        ("deep_q_rl/test/test_*.py",),
+        needs=(LASAGNE,),
+        package=True,
     ),
+    "AgentNet": Suite("yandexdataschool/AgentNet c28b99f", ("tests/test_*.py",), needs=(LASAGNE,)),
+    # A directory of its tests has the name of the package.
+    "TheanoLM": Suite(
+        "TheanoLM==1.3.2", ("tests/*/*_test.py",), options=("--import-mode=importlib",)
+    ),
+    "theanets": Suite("lmjohns3/theanets 79db9f8", ("test/*_test.py",)),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),
@@ -143,7 +155,8 @@ def run_file(name, file, side, work, arguments):
         command = [sys.executable, "-m", "pytest", "-p", "theanoguard.shim.pytest_plugin"]
         command += ["--numpy-compat", "--python-compat"]
     command += ["-c", os.devnull, "--rootdir", directory, "-p", "no:cacheprovider"]
-    command += ["-q", "-rA", "--tb=short", f"--timeout={arguments.test_seconds}", file]
+    command += ["-q", "-rA", "--tb=short", f"--timeout={arguments.test_seconds}"]
+    command += [*suite.options, file]
     try:
         done = subprocess.run(
             command,
