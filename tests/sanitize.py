@@ -15,7 +15,8 @@ FLAGS = [
     *("-fno-omit-frame-pointer", "-g", "-O1"),
 ]
 TESTS = [
-    f"tests/guard/test_{name}.py" for name in ("kernel", "flags", "rollback", "values", "control")
+    f"tests/guard/test_{name}.py"
+    for name in ("kernel", "blocks", "flags", "rollback", "values", "control")
 ]
 
 

@@ -127,6 +127,20 @@ def test_flags_are_raised_by_what_makes_a_bad_value():
     assert module.read_flags() == 0
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_scan_keeps_the_flags_of_the_nodes_before_it(dtype, step):
+    module, guard = kernel.load(), make_kernel(Policy(nan=True, inf=False, big=False))
+    divide = pytensor.function([x := pt.dvector(), y := pt.dvector()], x / y, mode="CVM")
+    infinite = np.full(100, np.inf, dtype)[::step]
+    for divisor in (np.ones(20), np.arange(20.0)):
+        module.clear_flags()
+        divide(np.ones(20), divisor)
+        raised = module.read_flags()
+        assert not guard.scan(infinite)  # allowed, but looked at closely
+        assert module.read_flags() == raised
+
+
 def test_numpy_kernel_has_the_same_face():
     compiled = {name for name in dir(kernel.load().Guard) if not name.startswith("_")}
     plain = {name for name in dir(numpy_kernel.Guard) if not name.startswith("_")}

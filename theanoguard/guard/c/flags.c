@@ -17,6 +17,12 @@ static inline void clear_flags(void) {
   state &= ~0x3fu;
   __asm__ volatile("ldmxcsr %0" : : "m"(state));
 }
+static inline void raise_flags(unsigned flags) {
+  unsigned state;
+  __asm__ volatile("stmxcsr %0" : "=m"(state));
+  state |= flags;
+  __asm__ volatile("ldmxcsr %0" : : "m"(state));
+}
 #elif defined(__aarch64__) && defined(__GNUC__)
 static inline unsigned read_flags(void) {
   uint64_t state;
@@ -29,10 +35,17 @@ static inline void clear_flags(void) {
   state &= ~(uint64_t)0x1f;
   __asm__ volatile("msr fpsr, %0" : : "r"(state));
 }
+static inline void raise_flags(unsigned flags) {
+  uint64_t state;
+  __asm__ volatile("mrs %0, fpsr" : "=r"(state));
+  state |= flags;
+  __asm__ volatile("msr fpsr, %0" : : "r"(state));
+}
 #else
 #define OF_INTEREST (FE_INVALID | FE_DIVBYZERO | FE_OVERFLOW)
 static inline unsigned read_flags(void) { return (unsigned)fetestexcept(OF_INTEREST); }
 static inline void clear_flags(void) { feclearexcept(FE_ALL_EXCEPT); }
+static inline void raise_flags(unsigned flags) { feraiseexcept((int)flags); }
 #endif
 
 /* Whether code that is compiled like this one raises the flags, alone and in vectors. */

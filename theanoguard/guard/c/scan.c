@@ -187,8 +187,14 @@ static void set_stops(Limits *l) {
   }
 }
 
-/* The exact answer, element by element; reached only when a scan found something. */
+static inline unsigned read_flags(void); /* (flags.c) */
+static inline void clear_flags(void);
+static inline void raise_flags(unsigned flags);
+
+/* The exact answer, element by element; reached only when a scan found something.  The flags stay as
+ * they are: those of nodes that ran before are read later, and NumPy clears them when it casts. */
 static int closer_look(const Limits *l, PyArrayObject *a) {
+  const unsigned flags = read_flags();
   int is_complex = PyArray_ISCOMPLEX(a), bad = 0;
   PyArrayObject *d = (PyArrayObject *)PyArray_FROMANY(
       (PyObject *)a, is_complex ? NPY_CDOUBLE : NPY_DOUBLE, 0, 0,
@@ -203,6 +209,8 @@ static int closer_look(const Limits *l, PyArrayObject *a) {
     else bad = l->big && (is_complex ? hypot(x, y) : fabs(x)) > l->limit;
   }
   Py_DECREF(d);
+  clear_flags();
+  raise_flags(flags);
   return bad;
 }
 
