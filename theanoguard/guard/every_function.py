@@ -169,7 +169,7 @@ class guarding:
         if paused.get():
             return mode
         if isinstance(mode, WatchedMode) or is_guarded(mode.linker):
-            self.guarded += isinstance(mode, GuardMode)
+            self.guarded += type(mode) is not WatchedMode  # which inner functions have
             return mode
         try:
             guard = self.guard(mode)
