@@ -242,3 +242,16 @@ def test_second_runs_share_what_runs_the_nodes():
         sizes.append(len(fn.vm.guard.rerun_kernels))
     assert sizes[0] > 0
     assert len(set(sizes)) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_that_numpy_casts_keeps_the_flags_of_the_nodes_before_it(dtype):
+    v, x = pt.vector("v", dtype=dtype), pt.matrix("x", dtype=dtype)
+    cube = pt.sqr(v) * v  # the loop in C runs it first, and tanh hides its Inf
+    f = pytensor.function(
+        [v, x], pt.tanh(cube) + pt.sum(x), mode=GuardMode(big_is_error=False).excluding("fusion")
+    )
+    ones = np.ones((3, 3), dtype)
+    f(np.ones(5, dtype), ones)
+    with pytest.raises(GuardError, match="Inf in"):
+        f(np.full(5, np.finfo(dtype).max / 10, dtype), ones)

@@ -77,6 +77,14 @@ PRODUCTS = (
 )
 
 
+def casts_in_numpy(op):
+    """Whether the C code has NumPy cast its result, which clears the flags of earlier nodes.
+
+    A reduction does so that accumulates in another dtype, such as a sum of float32 in float64.
+    """
+    return isinstance(op, CAReduce) and op.acc_dtype not in (None, op.dtype)
+
+
 @dataclass
 class Treatment(NodePlan):
     """What is done around one node.
@@ -272,7 +280,7 @@ class CPlan(GraphPlan):
     # -- what is known of a node
 
     def _is_plain(self, node):
-        return node in self.in_c and isinstance(node.op, PLAIN_CODE)
+        return node in self.in_c and isinstance(node.op, PLAIN_CODE) and not casts_in_numpy(node.op)
 
     def _signals(self, node):
         return (
