@@ -26,7 +26,9 @@ measure = partial(interleaved, rounds=2, budget=0)
 
 # ---------------------------------------------------------------- workloads
 
-SLOWLY_COMPILED = ("scan rnn step", "5,000 small nodes", "PyMC log-density, 30")
+SLOWLY_COMPILED = ("scan rnn step", "PyMC log-density, 30")
+# (5,000 nodes take minutes to compile; their operations are those of the chain of 300.)
+AUDITED = [name for name in workloads.WORKLOADS if name != "5,000 small nodes"]
 
 
 @pytest.mark.parametrize("big", [False, pytest.param(True, marks=pytest.mark.deep)])
@@ -34,7 +36,7 @@ SLOWLY_COMPILED = ("scan rnn step", "5,000 small nodes", "PyMC log-density, 30")
     "name",
     [
         pytest.param(name, marks=[pytest.mark.deep] if name in SLOWLY_COMPILED else [])
-        for name in workloads.WORKLOADS
+        for name in AUDITED
     ],
 )
 def test_the_audit_agrees_on_every_workload(name, big, needs_cxx):
