@@ -63,7 +63,9 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - ELSEWHERE))
-def test_a_bad_value_that_a_rule_leaves_out(rule, monkeypatch):
+def test_a_bad_value_that_a_rule_leaves_out(rule, monkeypatch, has_cxx):
+    if rule == "flag" and not has_cxx:
+        pytest.skip("without a C++ compiler, scans do the work of the flags")
     values = LEFT_OUT[rule]
     outputs, updates = ([], values) if isinstance(values, dict) else (values, {})
     mode = GuardMode(
