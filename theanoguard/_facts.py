@@ -153,7 +153,6 @@ _MAKING_NOTHING = frozenset(
 
 # Operations that make no NaN from numbers that are finite or infinite; they may make an Inf.
 _MAKING_NO_NAN = _MAKING_NOTHING - {ps.Sin, ps.Cos} | {
-    ps.ArcSinh,
     ps.Cast,
     ps.Cosh,
     ps.Exp,
@@ -292,12 +291,19 @@ def scalar_makes(op, inputs, outputs, literals=Kind.BOTH):
         for variable in inputs:
             kinds |= constant_kinds(variable) & literals
         return kinds
-    if isinstance(op, ps.Cast) and _widens(inputs[0].type.dtype, outputs[0].type.dtype):
+    if isinstance(op, ps.Cast) and widens(inputs[0].type.dtype, outputs[0].type.dtype):
         return Kind.NONE
     return Kind.BOTH
 
 
-def _widens(source, target):
+def widens(source, target):
+    """Return whether a cast from dtype `source` to `target` makes nothing bad of a good number.
+
+    Examples
+    --------
+    >>> widens("float32", "float64"), widens("float64", "float32")
+    (True, False)
+    """
     order = ("bool", "int8", "float16", "float32", "float64")
     return source in order and target in order[2:] and order.index(source) <= order.index(target)
 
@@ -536,7 +542,7 @@ def makes_nan_of_inf(node):
     """
     op = node.op
     return not isinstance(op, _MOVING) and scalar_makes_nan(
-        op.scalar_op if isinstance(op, Elemwise) else op, node.outputs
+        getattr(op, "scalar_op", op), node.outputs
     )
 
 

@@ -27,7 +27,7 @@ from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf
+from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf, widens
 from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, is_numeric
 from theanoguard.guard.elements import WRITING, is_unit
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
@@ -135,16 +135,16 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
         return not big_integers or all(v.type.dtype == "bool" for v in outputs)
     if type(op) in SELECTING:
         selected = inputs[SELECTING[type(op)]]
-        return all(_widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
+        return all(widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
     bound = BOUNDED.get(type(op))
     if bound is not None:
         return not plan.policy.big or bound <= plan.policy.limit
     if isinstance(op, ps.Cast):
-        return _widens(inputs[0].type.dtype, outputs[0].type.dtype)
+        return widens(inputs[0].type.dtype, outputs[0].type.dtype)
     if isinstance(op, ps.Mul):
         large = [v for v in inputs if not is_unit(v)]
         return _are_finite(plan.policy) and (
-            len(large) <= 1 and all(_widens(v.type.dtype, outputs[0].type.dtype) for v in large)
+            len(large) <= 1 and all(widens(v.type.dtype, outputs[0].type.dtype) for v in large)
         )
     if isinstance(op, ps.Composite):
         result = op.fgraph.outputs[index]
@@ -163,11 +163,6 @@ def _are_finite(policy):
 
 def _constants_clean(plan, node):
     return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
-
-
-def _widens(source, target):
-    order = ("bool", "int8", "float16", "float32", "float64")
-    return source in order and target in order[2:] and order.index(source) <= order.index(target)
 
 
 def _is_safe_map(plan, node, index):
@@ -263,13 +258,10 @@ class FlaggedPlan(GraphPlan):
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-        Topological.
-    policy : Policy
+    fgraph, order, policy, is_inner
+        As for :class:`~theanoguard.guard.plan.GraphPlan`; `order` is topological.
     inner_graphs : callable
         ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
-    is_inner : bool
     """
 
     def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False):
@@ -330,11 +322,7 @@ class FlaggedPlan(GraphPlan):
             v: kind
             for node in self.order
             for i, v in enumerate(node.outputs)
-            if (
-                not self._rules[v].spares_made if v in self._rules else i in self.nodes[node].checks
-            )
-            and has_elements(v)
-            and (kind := kinds(node))
+            if is_read(node, i) and has_elements(v) and (kind := kinds(node))
         }
 
     def _plan_outputs(self, node):

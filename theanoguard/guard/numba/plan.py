@@ -12,6 +12,7 @@ nodes that read it are sources.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from pytensor.graph.basic import Constant
 
@@ -63,13 +64,8 @@ class NumbaPlan(GraphPlan):
 
     Parameters
     ----------
-    fgraph : FunctionGraph
-    order : list of Apply
-        Topological.
-    policy : Policy
-    inner_graphs : callable
-        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
-    is_inner : bool
+    fgraph, order, policy, inner_graphs, is_inner
+        As for :class:`~theanoguard.guard.graph.plan.FlaggedPlan`.
     silent : collection of Variable
         Inputs of an inner graph that are not checked outside.
 
@@ -199,19 +195,15 @@ class NumbaPlan(GraphPlan):
                     self.dropped[variable] = "flag" if makes else "moved"
         points, self.sizes = sources, set()
         if harmless:  # else read before something may be done with them
+            carries = partial(self._carries, reliance=reliance)
             points = watch_points(
                 self.order,
                 sources,
-                carries=lambda node, operand: self._carries(node, operand, reliance),
+                carries=carries,
                 infinite=() if policy.anywhere else expected_infinities(self.order, infinite),
             )
-            self.sizes = set(
-                may_show_nothing(
-                    self.order,
-                    sources.keys() - points.keys(),
-                    lambda node, operand: self._carries(node, operand, reliance),
-                )
-            )
+            hidden = sources.keys() - points.keys()
+            self.sizes = set(may_show_nothing(self.order, hidden, carries))
         return {
             v: Sign(self.kinds, policy.big, points.get(v, Kind.NONE))
             if v in read
