@@ -10,6 +10,7 @@ typedef struct {
   PyObject *cells[MAX_CUT];
   int types[MAX_CUT];  /* type numbers of the outputs */
   int scanned[MAX_CUT];
+  int entering[MAX_CUT]; /* which input of the graph an operand is that nobody reads before; or -1 */
 } Blocks;
 
 static void free_blocks(Blocks *b) {

@@ -38,8 +38,8 @@ typedef struct {
   int trusted;     /* read again only when it holds another array, or once in RESCAN calls */
   int age;         /* calls since it was read */
   PyObject *array; /* a weak reference to what was read */
-  struct Node *reader; /* the node that reads it first, in blocks; or NULL */
-  int waits;           /* for the reader, in this call */
+  int late;        /* a node that runs in blocks reads it first, and scans it then */
+  int waits;       /* for that node, in this call */
 } Input;
 
 enum { RESCAN = 16 };
@@ -258,18 +258,11 @@ static int check_outputs(Node *n) {
   return 0;
 }
 
-/* Scan what has waited for a node; for NULL, for any.  -1 with a Python exception. */
-static int scan_waiting(Guard *g, const Node *reader) {
-  int found = 0;
-  for (int i = 0; i < g->n_inputs; i++) {
-    Input *c = &g->inputs[i];
-    if (!c->waits || (reader != NULL && c->reader != reader)) continue;
-    c->waits = 0;
-    const int bad = scan_value(g, cell_value(c->cell));
-    if (bad < 0) return -1;
-    found |= bad;
-  }
-  return found;
+/* Scan an input that still waits for its node.  -1 with a Python exception. */
+static int scan_waiting(Guard *g, Input *c) {
+  if (!c->waits) return 0;
+  c->waits = 0;
+  return scan_value(g, cell_value(c->cell));
 }
 
 /* Something that enters is bad: may the call go on?  -1 with the exception where PyTensor reads it. */
@@ -284,14 +277,18 @@ static int enter_late(Node *n) {
 /* Run a node in blocks; -1 if it fails, 1 if it has to run as always. */
 static int run_cut(Node *n) {
   Guard *g = n->guard;
-  const BlocksResult r = run_in_blocks(n->blocks, n->run, n->context, &g->limits);
-  if (!r.cut) {
-    const int bad = scan_waiting(g, n);
-    if (bad < 0 || (bad && enter_late(n))) return bad < 0 ? pending_error(n) : -1;
-    return 1;
+  const Blocks *b = n->blocks;
+  const BlocksResult r = run_in_blocks(b, n->run, n->context, &g->limits);
+  int found = 0;
+  for (int i = 0; i < b->n_in && !r.failed; i++) {
+    if (b->entering[i] < 0 || b->entering[i] >= g->n_inputs) continue;
+    Input *c = &g->inputs[b->entering[i]];
+    const int bad = r.cut ? 0 : scan_waiting(g, c);
+    if (bad < 0) return pending_error(n);
+    found |= bad;
+    c->waits = 0;
   }
-  for (int i = 0; i < g->n_inputs && !r.failed; i++)
-    if (g->inputs[i].reader == n) g->inputs[i].waits = 0;
+  if (!r.cut) return found && enter_late(n) ? -1 : 1;
   g->blocks++;
   g->scans += r.scans;
   g->bytes += r.bytes;
@@ -612,7 +609,7 @@ static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
   n->checks = cells;
   n->n_checks = n_cells;
   n->n_scans = n_scans;
-  n->mode = (mode & ~(SAVE | PYTHON)) | (n->n_saves ? SAVE : 0) | (n->run ? 0 : PYTHON);
+  n->mode = (mode & ~(SAVE | PYTHON | IN_BLOCKS)) | (n->n_saves ? SAVE : 0) | (n->run ? 0 : PYTHON);
   Py_RETURN_NONE;
 }
 
@@ -644,13 +641,15 @@ static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
       return NULL;
     }
     b->types[i] = number;
+    b->entering[i] = -1;
     Py_INCREF(cell);
     b->cells[b->n++] = cell;
     for (int k = 0; k < n->n_scans && i >= n_in; k++) b->scanned[i] |= n->checks[k] == cell;
     for (int k = 0; k < g->n_inputs && i < n_in && number; k++) {
       Input *c = &g->inputs[k];
       if (c->cell != cell || c->trusted) continue;
-      c->reader = n;
+      c->late = 1;
+      b->entering[i] = k;
       b->scanned[i] = 1;
     }
   }
@@ -697,7 +696,7 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   for (int i = 0; i < g->n_inputs; i++) {
     Input *c = &g->inputs[i];
     PyObject *value = cell_value(c->cell);
-    c->waits = c->reader != NULL;
+    c->waits = c->late;
     if (value == NULL || c->waits || is_known(c, value)) continue;
     int bad = scan_value(g, value);
     if (bad < 0) return NULL;
@@ -717,12 +716,15 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
 
 /* end() -> 0 if nothing is suspicious, else 1 for a raised flag and 2 for a scan that found something */
 static PyObject *guard_end(PyObject *self, PyObject *unused) {
-  State *state = ((Guard *)self)->state;
+  Guard *g = (Guard *)self;
+  State *state = g->state;
   if (!state->looking) return PyLong_FromLong(0);
   state->raised |= read_flags();
-  const int bad = scan_waiting((Guard *)self, NULL); /* (of a call that has failed before) */
-  if (bad < 0) return NULL;
-  if (bad) state->suspect = 1;
+  for (int i = 0; i < g->n_inputs; i++) { /* (of a call that has failed before) */
+    const int bad = scan_waiting(g, &g->inputs[i]);
+    if (bad < 0) return NULL;
+    if (bad) state->suspect = 1;
+  }
   const int suspicion = (state->raised ? 1 : 0) | (state->suspect ? 2 : 0);
   return PyLong_FromLong(suspicion);
 }

@@ -300,13 +300,18 @@ class GuardRuntime(Reporter):
         self.kernel.set_inputs(
             [(cells[v], trusted and isinstance(v, SharedVariable)) for v in plan.scanned]
         )
+        self.cut_into_blocks()
+
+    def cut_into_blocks(self):
+        """Tell the kernel which nodes run on blocks of rows, and what they read first."""
+        module, plan, cells = self.module, self.plan, self.storage_map
         may_wait = not (self.is_lazy or self.parent is not None)
-        first = first_readers(plan.scanned, self.order) if may_wait else {}
+        readers = first_readers(plan.scanned, self.order) if may_wait else {}
         for node, capsule in self.wrapped.items():
             if not self.runs_in_blocks(node):
                 continue
             cut = [v for v in dict.fromkeys(node.inputs) if not all(v.type.broadcastable)]
-            entering = {v for v in cut if first.get(v) is node}
+            entering = {v for v in cut if readers.get(v) is node}
             if 0 < len(cut) <= module.MAX_CUT - len(node.outputs) and (
                 plan.nodes[node].checks or entering
             ):
