@@ -29,7 +29,7 @@ LAYERS = [
     {"_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
-    {"_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
+    {"_collecting", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing"}

@@ -1,10 +1,9 @@
 """``theanoguard.inspect_graph``."""
 
-import gc
 import traceback
-from contextlib import contextmanager
 from pathlib import Path
 
+from theanoguard._collecting import seldom_collecting
 from theanoguard._files import write_atomically
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
@@ -55,7 +54,7 @@ def inspect_graph(thing, *, values=None, events=None, times=None):
     >>> looked_at.html().count("<details")
     1
     """
-    with _collecting_later():
+    with seldom_collecting():
         return Inspection(thing, subject_of(thing, values=values, events=events, times=times))
 
 
@@ -131,7 +130,7 @@ class Inspection:
         <Picture of graph: 1 node>
         """
         subject = self._subject
-        with _collecting_later():
+        with seldom_collecting():
             if before:
                 return pictures(subject.function, self.model, subject.wanted, subject.title)
             return picture(self.model, subject.wanted, subject.title)
@@ -145,18 +144,6 @@ class Inspection:
         """
         text = page.document(self.html(), self._subject.title)
         write_atomically(Path(path), text.encode())
-
-
-@contextmanager
-def _collecting_later():
-    """Keep Python from looking for garbage while many objects are made, all of which are kept."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _traceback_text(error):

@@ -2,7 +2,6 @@
 
 import copy
 import copyreg
-import gc
 import warnings
 from contextlib import contextmanager
 
@@ -22,6 +21,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.utils import get_variable_trace_string
 from pytensor.link.basic import Container
+
+from theanoguard._collecting import seldom_collecting
 
 from .._words import translate
 from .io import In, SymbolicInput, SymbolicOutput
@@ -410,29 +411,6 @@ def convert_function_input(input):
             f"(got: {value})"
         )
     return In(variable, name=name, value=value, update=update)
-
-
-@contextmanager
-def seldom_collecting():
-    """Let Python's garbage collector run seldom, and only over new objects.
-
-    A compilation makes millions of objects that live until its end, and each full collection goes
-    through everything that the program holds.  What is already garbage is collected afterwards.
-    """
-    thresholds = gc.get_threshold()
-    # A program that froze objects itself, before a fork, does not want them unfrozen.
-    freezing = not gc.get_freeze_count()
-    if freezing:
-        gc.freeze()
-    # Threshold 0 means that the program has switched the collector off.
-    if thresholds[0]:
-        gc.set_threshold(max(thresholds[0], 10_000), *thresholds[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        if freezing:
-            gc.unfreeze()
 
 
 @seldom_collecting()
