@@ -58,7 +58,7 @@ def in_a_terminal(script):
 
 
 def test_uncaught_errors_have_colours_in_a_terminal(script):
-    assert in_a_terminal(script).count(COLOURED) == 2  # that of the thread, and that of the program
+    assert in_a_terminal(script).count(COLOURED) == 2  # (the thread's error and the program's)
 
 
 @pytest.mark.parametrize(

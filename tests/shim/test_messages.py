@@ -259,7 +259,7 @@ def test_what_to_install_where_there_is_no_blas(shim, monkeypatch):
 
 
 def test_backtraces_of_what_has_a_test_value(shim):
-    """PyTensor records these in another place.  They, too, begin and end in the user's files."""
+    """PyTensor records these traces elsewhere.  They also begin and end in the user's files."""
     T = shim.tensor
     with shim.change_flags(compute_test_value="warn"):
         x = T.dmatrix("x")

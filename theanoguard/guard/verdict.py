@@ -312,7 +312,7 @@ def _(op: SortOp, node, inputs, masks, index, found):
 
 
 def _filled(masks, inputs):
-    """Return the masks; nothing is marked where there is none."""
+    """Return the masks, with an empty one for an operand that has none."""
     return [
         np.zeros(np.shape(value), bool) if mask is None else mask
         for mask, value in zip(masks, inputs, strict=True)

@@ -67,7 +67,7 @@ class StepScreen(App):
         """Show the screen until the user leaves."""
         if not (sys.__stdin__ and sys.__stdin__.isatty()):
             raise RuntimeError(
-                "the full screen needs a terminal, and the standard input is none.\n"
+                "the full screen needs a terminal, but the standard input is not one.\n"
                 "Leave out full_screen, or use theanoguard.step_through in a program."
             )
         return super().run(**settings)
