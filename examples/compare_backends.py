@@ -1,7 +1,7 @@
-"""Would my model give the same numbers on another backend, or in float32?  If not, from where on?
+"""Does my model give the same numbers on another backend, or in float32?
 
-``compare`` runs the same graph in several modes.  Here an exponential overflows in float32, where
-float64 has room.  JAX is left out where it is not installed.
+``compare`` runs one graph in several modes and names the first operation whose results differ.  In
+this model an exponential overflows in float32.  If JAX is not installed, it is left out.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ gradient.name = "gradient"
 found = compare([loss, gradient], {x: np.array([-1.0, 0.5, -1.0])}, modes=["c", "jax", "float32"])
 print(found)
 
-print("\nThe loss, as it came out:")
+print("\nThe loss in each mode:")
 print(f"  py       {found.reference[0]}")
 for name, result in found.modes.items():
     if result.not_run is None:

@@ -1,8 +1,8 @@
-"""I sample on a cluster: which chain went bad, on which worker, at which line of mine?
+"""I sample on a cluster.  Which chain went bad, on which worker, and at which line?
 
-Four chains of a random walk run on the workers of a Dask cluster, with the guard on, and write one
-log.  The error of a chain arrives at the client whole, with its explanation; the report names its
-worker and task.  Needs Dask: ``pip install distributed``.
+Four chains of a random walk run under the guard on the workers of a Dask cluster.  They write one
+log.  The error of a chain reaches the client with its explanation.  The report names the worker and
+the task.  Install Dask first: ``pip install distributed``.
 """
 
 import tempfile

@@ -1,7 +1,7 @@
-"""My function returns NaN: which operation, which element, which line of mine?
+"""My function returns NaN.  Which operation made it, at which element and line?
 
-A function of three lines is compiled under ``GuardMode`` and called with data that one of them
-cannot stand.  The error is the answer; the same is there as data, for programs.
+The function is compiled under ``GuardMode`` and called with a weight that is too small.  The error
+names the cause.  ``error.explanation`` has the same facts for programs.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""My loss was fine, then it was NaN: can I see the explosion a step before, and where it began?
+"""My loss was fine, and then it was NaN.  Where did the gradient explode?
 
-A small network is trained on batches, one of which has a row in other units, so that its gradient
-is many times the usual one.  ``GradientGuard`` holds each step against the median of the last
-norms, and stops the call before the weights are touched.
+A small network is trained on batches.  One batch has a row in other units, so its gradient is much
+larger than usual.  ``GradientGuard`` compares the norm with the median of the last norms, and stops
+the call before the weights change.
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
-"""Which of my lines may turn into NaN, before I have run anything?
+"""Which of my lines may produce a NaN?
 
-``lint`` carries bounds through the graph: what is guarded is left alone, what is not is named
-with its line and with what to write.  For a whole script: ``theanoguard lint my_script.py``.
+``lint`` computes bounds for each value of the graph without running it.  It reports the operations
+whose operands may be bad, with the line and what to write instead.  For a whole script, use
+``theanoguard lint my_script.py``.
 """
 
 import pytensor.tensor as pt

@@ -1,7 +1,7 @@
-"""What does each operation of my function compute, in the order in which it runs?
+"""What does each operation of my function compute?
 
-``MonitorMode`` calls a function of ours after each node.  Here it keeps the largest magnitude
-that any node has made, and prints it; the second function uses the ready-made ``detect_nan``.
+``MonitorMode`` calls your function after each node, in the order in which the nodes run.  This one
+keeps the largest magnitude of each node.  The second one, ``DetectNan``, reports nodes with NaN.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""How do I see, or insist on, what a value in the middle of my graph is?
+"""How do I print or check a value inside my graph?
 
-``Print`` shows a value when the graph runs, and ``Assert`` and its relatives stop where a
-condition does not hold, with the elements that break it.  Both stay in compiled functions.
+``Print`` prints a value when the graph runs.  ``Assert`` and the functions in ``theanoguard.ops``
+stop the call if a condition does not hold, and show the elements that violate it.
 """
 
 import numpy as np

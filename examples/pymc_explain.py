@@ -1,7 +1,7 @@
-"""My PyMC model's log-density is NaN or -inf: which term is it, by which line, and why?
+"""The log-density of my PyMC model is NaN or -inf.  Which term is bad, and why?
 
-``theanoguard.pymc.explain`` takes a model and a point and goes through the terms of the log-density
-and of its gradient.  Needs PyMC: ``pip install "pymc>=6"``.
+``theanoguard.pymc.explain`` takes a model and a point.  It evaluates each term of the log-density
+and of its gradient.  Install PyMC first: ``pip install "pymc>=6"``.
 """
 
 import numpy as np

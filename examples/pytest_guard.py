@@ -1,7 +1,7 @@
-"""Do my tests compute a NaN on the way without noticing?
+"""Do my tests compute a NaN without noticing?
 
 ``pytest examples/pytest_guard.py`` passes.  ``pytest examples/pytest_guard.py --guard`` fails
-``test_weights``, and shows where the bad value came from: ``argmax`` hides it.
+``test_weights`` and shows where the NaN comes from.  ``argmax`` hides it from the test.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""A run went bad while nobody watched: what happened, how often, and where first?
+"""A long run went bad.  What happened, how often, and where first?
 
-Two functions write their trips to one log and go on (``action="record"``).  The log is read back
-in Python, and by the command ``theanoguard report``.
+Two functions write their events to one log and continue (``action="record"``).  The program reads
+the log in Python, and with the command ``theanoguard report``.
 """
 
 import tempfile

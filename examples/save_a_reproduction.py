@@ -1,7 +1,7 @@
-"""How do I hand a NaN to somebody else, without my model and my data?
+"""How do I show a NaN to somebody else without my model and my data?
 
-``save_repro`` writes a script that holds the guilty operation alone, with the values that it was
-given.  The script needs PyTensor only, and ends with status 1 as long as the fault shows.
+``save_repro`` writes a script with the failing operation and the values of its operands.  It needs
+only PyTensor, and exits with status 1 while the fault exists.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
-"""One batch in a thousand is broken: can the training go on without it, weights and momentum sound?
+"""A few batches are broken.  Can the training skip them and keep weights and momentum?
 
-``guarded_updates`` decides inside the compiled function: when the cost or any new value is not
-finite, every shared variable keeps its old value.
+``guarded_updates`` adds a test to the compiled function.  If the cost or a new value is not finite,
+every shared variable keeps its old value.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""My loss is NaN, or its gradient is, at zeros and at large scores: what do I write instead?
+"""My loss or its gradient is NaN at zeros or at large scores.  What can I write instead?
 
-``theanoguard.stable`` has the same functions with value and gradient finite at the edge, and
-``stabilize`` finds where an existing graph needs them.
+``theanoguard.stable`` has functions whose value and gradient stay finite.  ``stabilize`` finds the
+formulas of a graph that need them.
 """
 
 import numpy as np

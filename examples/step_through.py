@@ -1,7 +1,7 @@
-"""Where does a value turn bad, if I go through the compiled function node by node?
+"""At which node of the compiled function does a value go wrong?
 
-``step_through`` lets a program step through a call; ``step_in_terminal(f)(...)`` opens a
-prompt for a person.  Nothing has to be compiled again.
+``step_through`` steps through a call in a program.  ``step_in_terminal(f)(...)`` opens a prompt.
+The function need not be compiled again.
 """
 
 import numpy as np

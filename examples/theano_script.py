@@ -1,7 +1,7 @@
 """Does my old Theano program still run?
 
-It does under ``theanoguard run theano_script.py``, on PyTensor, unchanged: this is logistic
-regression as one wrote it for Theano.  With ``--guard nan,inf`` it is watched, too.
+Run it with ``theanoguard run theano_script.py``.  It runs on PyTensor without a change.  This
+example is a logistic regression.  With ``--guard nan,inf`` the guard checks it.
 """
 
 import numpy as np

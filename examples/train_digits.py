@@ -1,9 +1,9 @@
 """Train a small network on handwritten digits under the guard.
 
-A network of one hidden layer (64-64-10, rectifier) is trained by minibatch gradient
-descent on 1,797 images of 8 by 8 pixels.  Every operation of the compiled training step
-is watched by ``GuardMode``: should a step make a NaN, an Inf or a value beyond 1e10, it
-stops there, says where, and leaves the weights as they were before that step.
+A network with one hidden layer (64-64-10, rectifier) is trained by minibatch gradient
+descent on 1,797 images of 8 by 8 pixels.  ``GuardMode`` checks every operation of the
+compiled training step.  If a step makes a NaN, an Inf or a value above 1e10, it raises an
+error that names the operation, and the weights keep their values from before that step.
 
 The data, ``digits.csv``, is the test part of "Optical Recognition of Handwritten
 Digits" by E. Alpaydin and C. Kaynak (UCI Machine Learning Repository, 1998,
@@ -41,7 +41,7 @@ def parse_arguments():
     parser.add_argument("--epochs", type=int, default=10, help="default: %(default)s")
     parser.add_argument("--batch-size", type=int, default=32, help="default: %(default)s")
     parser.add_argument(
-        "--seed", type=int, default=0, help="for the split, the weights and the order"
+        "--seed", type=int, default=0, help="seed of the split, the weights and the order"
     )
     parser.add_argument("--progress", action="store_true", help="show a bar (needs tqdm)")
     arguments = parser.parse_args()

@@ -1,6 +1,6 @@
-"""Can a wrong shape be an error at my line, instead of when the function runs?
+"""Can a wrong shape raise at my line, and not only when the function runs?
 
-With test values every operation is computed on example values at the moment when it is built.
+With test values, every operation is computed on example values as soon as you build it.
 """
 
 import numpy as np
@@ -14,19 +14,19 @@ with test_values("raise"):
     weights = pt.dmatrix("weights")
     weights.tag.test_value = np.full((64, 10), 0.1)
     hidden = images @ weights
-    print("hidden is computed while it is built:", hidden.tag.test_value.shape)
+    print("hidden has its value as soon as it is built:", hidden.tag.test_value.shape)
     try:
         hidden @ weights  # weights.T was meant
     except ValueError as error:
         print("stopped at the line that is wrong:")
         print(error)
 
-print("\nthe value of anything, on request:", get_test_value(hidden.sum()))
+print("\nthe value of any variable:", get_test_value(hidden.sum()))
 
 x = pt.dvector("x")
 y = pt.log(x)
 y.name = "y"
-print("\nevery value on the way to an output:")
+print("\nevery named value of the graph:")
 for variable, value in eval_intermediate_values(y.sum(), {x: np.array([1.0, 2.0])}).items():
     if variable.name:
         print(" ", variable.name, "=", value)

@@ -1,7 +1,8 @@
-"""What are my weights doing while the loop runs, and at which batch of which epoch did they go bad?
+"""How do my weights change during training, and at which batch and epoch did they go bad?
 
-The loop is left as it is: ``watching`` looks on at each call of the compiled step.  Every tenth
-step it gathers statistics of weights, gradients and updates; a NaN is told with batch and epoch.
+``watching`` observes each call of the compiled step.  The loop itself does not change.  Every tenth
+step it computes statistics of weights, gradients and updates.  A NaN is reported with its epoch and
+batch.
 """
 
 import tempfile

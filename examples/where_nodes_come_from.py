@@ -1,7 +1,7 @@
-"""The compiled graph has a node that I never wrote: from which of my lines does it come?
+"""The compiled graph has a node that I did not write.  From which of my lines does it come?
 
-``provenance`` follows every node back through the rewrites that made it, and ``debugprint``
-writes that beside the nodes.
+``provenance`` follows every node back through the rewrites that made it.  ``debugprint`` prints the
+rewrites and the line beside each node.
 """
 
 import pytensor

@@ -348,7 +348,10 @@ def test_report_joins_rotated_files(log, capsys):
     status, out, _ = report(capsys, log, log.with_suffix(".1"))
     assert status == 0
     assert out.endswith("5 of 5 events.\n")
-    assert out.count("Under ") == 2
+    assert "\nEnvironment 1:\n" in out and "\nEnvironment 2:\n" in out
+    _, out, _ = report(capsys, log, log.with_suffix(".1"), "--all")
+    assert "call 1 of train, process 4711, environment 2\n" in out
+    assert "call 4 of train, process 4711, environment 1\n" in out
 
 
 def test_report_mentions_damage(log, capsys):
@@ -425,9 +428,10 @@ def test_as_a_program(log):
 def test_what_events_ran_on_fits_the_terminal(log, capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     assert main(["report", str(log)]) == 0
-    header = capsys.readouterr().out.partition("\n\n")[0].splitlines()
-    assert header[0].startswith("Under ") and len(header) > 3
-    assert max(map(len, header)) <= columns
+    *_, environment, _ = capsys.readouterr().out.split("\n\n")
+    lines = environment.splitlines()
+    assert lines[0] == "Environment:" and len(lines) > 3
+    assert max(map(len, lines)) <= columns
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
@@ -448,7 +452,7 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     command = f"{sys.executable} -m theanoguard report {path} | head -1; exit ${{PIPESTATUS[0]}}"
     result = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.startswith("Under ")
+    assert result.stdout.startswith("1. 1,")
 
 
 def test_alone_it_prints_its_help(capsys):

@@ -106,7 +106,7 @@ def test_a_broken_compiler(tmp_path, script, version, value, advice):
     assert value in found["kernel"].value
     assert advice in found["kernel"].advice
     assert found["guard"].status == PROBLEM
-    assert not any("could not be looked at" in finding.value for finding in found.values())
+    assert not any("the check failed" in finding.value for finding in found.values())
 
 
 def test_a_blas_that_does_not_link(needs_cxx):
@@ -141,7 +141,7 @@ def test_a_check_that_fails_is_a_finding(monkeypatch, capsys):
 
     monkeypatch.setattr(doctor, "CHECKS", (_moon,))
     [finding] = doctor.collect()
-    assert finding.value == "could not be looked at: RuntimeError: no moon tonight"
+    assert finding.value == "the check failed: RuntimeError: no moon tonight"
     assert finding.status == PROBLEM
     assert capsys.readouterr().out == ""
 

@@ -102,10 +102,10 @@ def test_the_text(faulty):
     found, line = faulty
     table = found.table().splitlines()
     assert table[0].split() == "mode max ULP max relative largest in".split()
-    assert table[1].split()[:2] == ["c", "parts"]
+    assert table[1].split()[:2] == ["c", "differs"]
     assert table[2].split()[:2] == ["fast_compile", "agrees"]
     text = str(found)
-    assert "c parts first at off: off(exp(x * w)) is " in text
+    assert "c differs first at off: off(exp(x * w)) is " in text
     assert f"test_compare.py:{line}:" in text and "line, b = line_number(), off(a)" in text
     assert "^^^^^^" in text
     assert "  compiled to off(" in text.lower()

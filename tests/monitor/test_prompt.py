@@ -143,14 +143,14 @@ def test_help_history_and_repetition(terminal):
     # The arrow key brings the last line back.
     terminal.child.send("\x1b[A")
     terminal.child.sendline("")
-    assert "step 6," in terminal.read() or "done" in terminal.child.before
+    assert "step 6," in terminal.read() or "complete" in terminal.child.before
     screen = terminal.type("history")
     assert "help u" in screen and "n 2" in screen
     terminal.leave("q")
 
 
 def test_mistyped_arguments(terminal):
-    assert "is no number" in terminal.type("n many")
+    assert "is not a number" in terminal.type("n many")
     assert "say bad, op NAME" in terminal.type("u")
     assert "say bad, op NAME" in terminal.type("u op")
     assert "no variable 'nobody'" in terminal.type("p nobody")
@@ -171,11 +171,11 @@ def test_until_bad_and_interrupt(tmp_path):
     assert "Log" in screen and "nan" in screen
     assert "! wrote" in screen and "<<< 1 NaN" in screen
     assert "q leaves" in terminal.interrupt()
-    assert "no node to come fits" in terminal.type("u op nothing_like_it")
+    assert "no later node matches" in terminal.type("u op nothing_like_it")
     assert "step 1," in terminal.type("goto 1")
     assert "step 2," in terminal.type("n")
-    assert "is not there" in terminal.type("goto 1000")
-    assert "done" in terminal.type("n")
+    assert "no step 1000" in terminal.type("goto 1000")
+    assert "complete" in terminal.type("n")
     assert "step" in terminal.type("b")
     rest = terminal.leave("c")
     assert "RESULT nan" in rest and "SHARED [1. 1.]" in rest
@@ -237,12 +237,12 @@ def test_until_does_not_run_past_the_end(prompt):
     prompt.typed("u op log")
     at = prompt.stepper.step.number
     said = prompt.typed("u name y")
-    assert "no node to come fits" in said and "goto " in said
+    assert "no later node matches" in said and "goto " in said
     assert prompt.stepper.step.number == at
     assert "goto " not in prompt.typed("u line 1")
     prompt.typed("u bad")
     prompt.typed("u bad")
-    assert "no node to come fits" in prompt.typed("u bad")
+    assert "no later node matches" in prompt.typed("u bad")
     assert not prompt.stepper.done and prompt.shared.get_value().tolist() == [0.0, 0.0]
     prompt.typed("c")
     assert prompt.stepper.done and prompt.shared.get_value().tolist() == [1.0, 1.0]
@@ -251,7 +251,7 @@ def test_until_does_not_run_past_the_end(prompt):
 def test_break_conditions(prompt):
     assert "break [if EXPR | clear]" in prompt.typed("break")
     assert "no variable 'nobody'" in prompt.typed("break if nobody > 1")
-    assert "is no expression" in prompt.typed("break if y >")
+    assert "is not an expression" in prompt.typed("break if y >")
     assert prompt.typed("break if np.isnan(outputs[0]).any()") == ""
     assert "break if np.isnan" in prompt.typed("break")
     said = prompt.typed("c")
@@ -296,7 +296,7 @@ def test_a_node_that_fails(tmp_path):
     )
     terminal = Terminal(tmp_path, "[1.0, 2.0], [1.0, 2.0, 3.0]", script)
     screen = terminal.type("u op log")
-    assert "ValueError" in screen and "q leaves with the error" in screen
+    assert "ValueError" in screen and "q leaves and raises" in screen
     assert "read y = " in screen
     rest = terminal.leave("q")
     assert "ValueError" in rest and "SHARED" not in rest

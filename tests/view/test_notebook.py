@@ -586,10 +586,10 @@ def test_a_guarded_cell_shows_other_errors_once(run):
     ("cell", "message"),
     [
         ("%guard on foo", "'foo' is no kind of bad value"),
-        ("%guard maybe", "it takes `on`"),
-        ("%guard off now", "it takes `on`"),
-        ("%step f", "it takes the call of a function"),
-        ("%step f(", "it takes the call of a function"),
+        ("%guard maybe", "write `%guard on`"),
+        ("%guard off now", "write `%guard on`"),
+        ("%step f", "write the call of a function"),
+        ("%step f(", "write the call of a function"),
         ("%%guard foo\n1", "'foo' is no kind of bad value"),
     ],
 )
@@ -795,7 +795,7 @@ def test_the_magic_shows_the_plot_at_once(widgets, run, shell, training):
     shell.user_ns["watched"] = training[0]
     result = run("%watch watched\nprint('then')")
     assert ["application/vnd.jupyter.widget-view+json" in data for data in result.shown] == [True]
-    assert "it takes a theanoguard.training.Watch" in run("%watch x").text
+    assert "write the name of a theanoguard.training.Watch" in run("%watch x").text
 
 
 # -- notebooks

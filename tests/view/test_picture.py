@@ -15,6 +15,9 @@ import pytest
 from guarding import guarded
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.traversal import graph_inputs
 
 from theanoguard import GuardError, GuardMode, inspect_graph, track_provenance
 from theanoguard.view.inspecting.groups import MOST, Group, grouped
@@ -183,6 +186,26 @@ def test_a_large_graph_is_folded_and_every_node_has_its_view(large):
         assert view.above is not None
     opened = [e.get("data-opens") for v in drawing.views for e in with_class(v.svg, "tg-group")]
     assert {int(n) for n in opened} == {view.number for view in drawing.views[1:]}
+
+
+def test_a_training_function_of_many_nodes_is_drawn():
+    """Gradients and updates, which share nodes with the loss, are in one picture with it."""
+    with track_provenance():
+        h = x = pt.dmatrix("x")
+        for n in range(8):
+            h = dense(h, n)
+        loss = score(h)
+        parameters = [v for v in graph_inputs([loss]) if isinstance(v, SharedVariable)]
+        steps = zip(parameters, pytensor.grad(loss, parameters), strict=True)
+        updates = {p: p - 0.1 * g for p, g in steps}
+        f = pytensor.function([x], loss, updates=updates, mode=Mode("py", None))
+    assert len(f.maker.fgraph.apply_nodes) > 2 * MOST
+    picture = inspect_graph(f).picture()
+    first = parsed(picture.svg())
+    assert boxes(picture.svg(), "tg-group")
+    # Types appear on hover only.
+    assert not [e for e in with_class(picture.svg(), "tg-edge") if e.find(f"{SVG}text") is not None]
+    assert first.find(f".//{SVG}title") is not None
 
 
 def test_it_opens_at_the_bad_node_with_two_steps_around_it(large):

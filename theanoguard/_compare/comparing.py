@@ -272,7 +272,7 @@ class _Comparing:
         return self._located(result, problem, mode)
 
     def _located(self, result: ModeResult, problem: Problem, mode: Mode) -> ModeResult:
-        """Return the result with the first variable that parts, or why none was found."""
+        """Return the result with the first variable that differs, or why none was found."""
         for form in FORMS:
             try:
                 first = self._first_compiled(problem, mode, form)
@@ -341,7 +341,7 @@ class _Comparing:
         return apart is not None and apart.parted
 
     def _first(self, value: Callable[[Variable], Any]) -> tuple[Variable, Parting] | None:
-        """Return the first variable that parts, and what is known of it.
+        """Return the first variable that differs, and what is known of it.
 
         `value` gives another value of a variable, or None where there is none.
         """

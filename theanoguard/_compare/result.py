@@ -11,7 +11,7 @@ from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
 
 @dataclass(frozen=True)
 class Parting:
-    """The first variable at which a mode parts from the reference.
+    """The first variable at which a mode differs from the reference.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Comparison:
             if result.not_run is not None:
                 left_out.append(f"{name}: {result.not_run}")
                 continue
-            word = "parts" if result.parted else "agrees"
+            word = "differs" if result.parted else "agrees"
             if result.worst is None:
                 rows.append((name, word, "-", "-", "(no output holds numbers)"))
                 continue
@@ -187,7 +187,7 @@ class Comparison:
         ]
         for name, result in self.modes.items():
             if result.first is not None:
-                blocks.append(f"{name} parts first at {result.first}")
+                blocks.append(f"{name} differs first at {result.first}")
             if result.note is not None:
                 blocks.append(_wrapped(f"{name}: {result.note}"))
         return "\n\n".join([*blocks, *map(_wrapped, self.notes)])

@@ -1,4 +1,4 @@
-"""``theanoguard doctor``: what a bug report needs, and what would go wrong on this machine.
+"""``theanoguard doctor``: check the installation, and print what a bug report needs.
 
 It tests the guard on PyTensor's C backend, for which ``GuardMode()`` compiles.  It also names the
 devices that the guard uses on JAX and PyTorch.  ``docs/guard.rst`` has the cost of a guarded call.
@@ -45,19 +45,19 @@ LITTLE_SPACE = 256 << 20  # bytes; a compile directory in use holds tens to hund
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Parameters
     ----------
     name : str
-        What it is.
+        The thing that was checked.
     value : str
-        What was found.
+        The result.
     status : {"ok", "warning", "problem"}
-        A warning is something that works, but slower or less well than it could; with a
-        problem, guarded functions do not work.
+        With a warning guarded functions work, but slower or less well than they could.  With a
+        problem they do not work.
     advice : str
-        What to do about it; empty if there is nothing to do.
+        What to do; empty if there is nothing to do.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Finding:
     advice: str = ""
 
 
-# What the message of a failed build tells, and what to do about it; the first that fits.
+# A pattern in the message of a failed build, and what to do.  The first match counts.
 BUILD_ADVICE = (
     (
         r"Python\.h",
@@ -86,23 +86,23 @@ BUILD_ADVICE = (
     (r"No space left|Disk quota", "Free some space, or remove old files: pytensor-cache purge."),
     (
         r"",
-        "Install a working compiler (Debian and Ubuntu: apt-get install g++) and see that "
-        "PYTENSOR_FLAGS=cxx=PROGRAM, if it is set, names it; or do without one: "
+        "Install a working compiler (Debian and Ubuntu: apt-get install g++). If "
+        "PYTENSOR_FLAGS=cxx=PROGRAM is set, it must name this compiler. Or use no compiler: "
         "PYTENSOR_FLAGS=cxx= (slower, the checks then run in NumPy).",
     ),
 )
 
 BLAS_ADVICE = (
-    "Install PyTensor from conda-forge, which links it (conda install -c conda-forge pytensor); "
-    "or install OpenBLAS (Debian and Ubuntu: apt-get install libopenblas-dev) and set "
+    "Install PyTensor from conda-forge, which links a BLAS (conda install -c conda-forge "
+    "pytensor). Or install OpenBLAS (Debian and Ubuntu: apt-get install libopenblas-dev) and set "
     "PYTENSOR_FLAGS=blas__ldflags=-lopenblas."
 )
 
 
 def collect():
-    """Look at everything.
+    """Run all checks.
 
-    Builds the guard's kernel, links a BLAS and compiles a function, which takes seconds.
+    They build the guard's kernel, link a BLAS and compile a function, which takes seconds.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def collect():
 
 
 def _run(check):
-    """Return what one check finds; its own failure is a finding as well."""
+    """Return the findings of one check; if it fails, that is a finding as well."""
     # PyTensor prints the command of a compilation that fails, and warns of a missing BLAS.
     # (It asks these streams for their encoding, which a StringIO has not.)
     quiet = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace")
@@ -129,12 +129,12 @@ def _run(check):
             return list(check())
         except Exception as error:
             name = check.__name__.strip("_").replace("_", " ")
-            value = f"could not be looked at: {type(error).__name__}: {reason(error)}"
+            value = f"the check failed: {type(error).__name__}: {reason(error)}"
             return [Finding(name, value, PROBLEM, "Please report this with all of the above.")]
 
 
 def reason(error):
-    """Return the one line of an error's message that tells most.
+    """Return the most useful line of an error's message.
 
     Parameters
     ----------
@@ -191,7 +191,7 @@ def _broken(error):
 
 
 def _kernel():
-    """Build the guard's kernel anew, aside from the one in use."""
+    """Build the guard's kernel again, beside the one in use."""
     if not config.cxx:
         yield Finding("kernel", "not built without a compiler")
         return
@@ -207,7 +207,7 @@ def _kernel():
 
 
 def _guard():
-    """Compile a function under the guard and see it stop at a NaN, and only there."""
+    """Compile a function under the guard, and check that it stops at a NaN and only there."""
     x = pt.vector("x", dtype="float64")
     try:
         f = pytensor.function([x], pt.log(x), mode=GuardMode(True, True, True))
@@ -223,11 +223,13 @@ def _guard():
             where = "in C" if config.cxx else "in NumPy"
             yield Finding("guard", f"stops at a NaN (checked {where})")
             return
-    yield Finding("guard", "did not find a NaN", PROBLEM, "Please report this with all of this.")
+    yield Finding(
+        "guard", "did not find a NaN", PROBLEM, "Please report this with all of the above."
+    )
 
 
 def _backend():
-    """Say which program is guarded: ``GuardMode()`` need not compile for the default backend."""
+    """Say which backend is guarded: ``GuardMode()`` may not compile for the default backend."""
     default = default_backend()
     value = "GuardMode() compiles for C"
     if default in BACKENDS and default != "c":

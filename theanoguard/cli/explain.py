@@ -11,7 +11,7 @@ def add_arguments(parser):
         "code",
         nargs="?",
         metavar="CODE",
-        help="last line of a report, such as TG101 or log-zero; without it, all codes are listed",
+        help="code at the end of a report, such as TG101, or its name; without it, list all codes",
     )
 
 

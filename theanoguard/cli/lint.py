@@ -1,4 +1,4 @@
-"""``theanoguard lint``: the graphs of a program are looked at as it compiles them."""
+"""``theanoguard lint``: check the graphs of a program when it compiles them."""
 
 import argparse
 import json
@@ -20,8 +20,8 @@ from theanoguard._pytensor import FunctionMaker, Mode, Variable, is_numeric
 from theanoguard.cli import run as programs
 from theanoguard.shim.install import install_theano
 
-# Where the functions inside of ``scan`` and ``OpFromGraph`` are compiled: they have been looked at
-# with the graph that they stand in.
+# Where the functions inside ``scan`` and ``OpFromGraph`` are compiled: they have been checked with
+# the graph around them.
 _COMPILERS = tuple(
     f"pytensor/{name}"
     for name in ("scan/op.py", "compile/builders.py", "compile/inner_function.py", "link/")
@@ -58,7 +58,7 @@ class LintedRun:
     Parameters
     ----------
     linked : bool
-        Whether the functions are compiled, too.
+        Whether the functions are compiled as well.
     **settings
         Of :func:`theanoguard._lint.lint_values`.
     """
@@ -79,7 +79,7 @@ class LintedRun:
         values = {i.variable: _shared_value(i) for i in inputs if is_numeric(i.variable.type)}
         values = {v: value for v, value in values.items() if value is not None}
         self.functions += 1
-        # No gradient can be taken of a function: what it has none of, it will have none of.
+        # A compiled function cannot be differentiated, so it has all its gradients already.
         nodes = toposort([*outputs, *updates.values()])
         gradient = None if any(map(is_backward, nodes)) else False
         for finding in lint_values(outputs, updates, values, gradient=gradient, **self.settings):
@@ -149,12 +149,12 @@ def add_arguments(parser):
         "--run",
         action="store_true",
         dest="linked",
-        help="compile and run everything, instead of ending at the first call of a function",
+        help="compile and run everything, instead of stopping at the first call of a function",
     )
     parser.add_argument(
         "--shared-values",
         action="store_true",
-        help="take a shared variable to keep within the bounds of its value",
+        help="take the bounds of a shared variable from its value",
     )
     parser.add_argument(
         "--ignore", metavar="RULES", type=rules_argument, default=[], help="rules to switch off"
@@ -200,7 +200,7 @@ def lint_program(program, linted, as_json=False):
     stop = linted.start()
     called = failed = None
     try:
-        # Its own output must not stand among the findings.
+        # Its own output must not be mixed with the findings.
         with redirect_stdout(sys.stderr), track_provenance():
             program()
     except ModelCalled as error:
@@ -221,7 +221,7 @@ def lint_program(program, linted, as_json=False):
         for finding in findings:
             print(finding)
         print(f"{_count(findings, 'finding')} in {_count(linted.functions, 'function')}")
-    sys.stdout.flush()  # what is said of the run comes after the findings, in a pipe too
+    sys.stdout.flush()  # so that the messages below follow the findings, also in a pipe
     if called:
         message = f"stopped at {called}, where a function is called; --run lints what comes after"
         print(f"theanoguard lint: {message}", file=sys.stderr)

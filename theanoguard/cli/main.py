@@ -14,15 +14,15 @@ import theanoguard
 class Command:
     """A sub-command.
 
-    Its module is imported when the command is asked for, since most of them need PyTensor.
+    Its module is imported only for this command, since most of them need PyTensor.
 
     Parameters
     ----------
     module : str
         It has ``add_arguments(parser)``, which adds the command's arguments, and
-        ``run(arguments)``, which runs it and returns the exit status, or a function that does what
-        is left and returns it.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input: its
-        message is shown, and the status is 2.
+        ``run(arguments)``, which runs it and returns the exit status, or a function that does the
+        rest and returns the status.  An ``OSError`` or a ``ValueError`` from ``run`` is bad input:
+        its message is printed, and the status is 2.
     help : str
         One line.
     """
@@ -38,18 +38,18 @@ class Command:
 COMMANDS = {
     "doctor": Command(
         "theanoguard.cli.doctor",
-        "what a bug report needs, and what would go wrong on this machine",
+        "check the installation, and print what a bug report needs",
     ),
     "explain": Command(
         "theanoguard.cli.explain",
-        "show the cause and the remedy of an error, by the code at the end of its report",
+        "print the cause and the remedy of an error; its code is at the end of its report",
     ),
     "lint": Command(
         "theanoguard.cli.lint",
-        "find risky patterns in the graphs that a script builds, without running the model",
+        "find risky operations in the graphs that a script builds, without running the model",
     ),
     "report": Command("theanoguard.cli.report", "show, filter and count the events of a log"),
-    "run": Command("theanoguard.cli.run", "run a Theano program, unmodified, on PyTensor"),
+    "run": Command("theanoguard.cli.run", "run an unmodified Theano program on PyTensor"),
 }
 
 
@@ -67,7 +67,7 @@ def make_parser(argv):
     """
     parser = argparse.ArgumentParser(
         prog="theanoguard",
-        description="Where, why and when numbers go bad inside compiled PyTensor graphs.",
+        description="Find the first NaN, Inf or big value in compiled PyTensor functions.",
     )
     version = f"theanoguard {theanoguard.__version__}"
     parser.add_argument("--version", action="version", version=version)

@@ -221,8 +221,8 @@ def histogram(calls, first, last):
 # -- the renderings
 
 
-def render_header(key, header):
-    """Return what the events under a header ran on, in a few lines."""
+def render_environment(header, number=None):
+    """Return the environment of events in a few lines, with its number if there are several."""
     environment = header["environment"]
     compiler = environment["compiler"]
     rows = {
@@ -232,7 +232,7 @@ def render_header(key, header):
         "config": _settings(environment["config"]),
         "mode": _settings(header["mode"]),
     }
-    lines = [f"Under {key}:"]
+    lines = ["Environment:" if number is None else f"Environment {number}:"]
     for name, row in rows.items():
         lines += textwrap.wrap(
             printable(row),
@@ -258,18 +258,20 @@ def _plain(value):
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def render_entry(entry, line=None, short=False, color=False):
-    """Return one event of a log: its explanation, or what it tells by itself.
+def render_entry(entry, line=None, short=False, color=False, numbers=None):
+    """Return one event of a log: its explanation, or the facts of the event alone.
 
     Parameters
     ----------
     entry : LogEntry
     line : SourceLine or None
-        The user's line, where the explanation of another entry tells it.
+        The user's line, where the explanation of another entry names it.
     short : bool
-        Whether to leave out the explanation, but for the user's line.
+        Whether to leave out the explanation, except for the user's line.
     color : bool
         Whether to use the terminal's colours.
+    numbers : dict of str to int, optional
+        The number of each header, if the events have several.
 
     Returns
     -------
@@ -279,10 +281,8 @@ def render_entry(entry, line=None, short=False, color=False):
     of = f" of {event.function}" if event.function else ""
     worker = f", worker {entry.worker}" if entry.worker else ""
     task = f", task {entry.task}" if entry.task else ""
-    head = (
-        f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}, "
-        f"under {entry.header}"
-    )
+    under = f", environment {numbers[entry.header]}" if numbers else ""
+    head = f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}{under}"
     if entry.explanation is not None and not short:
         # (escapes everything that it takes from the log, but must keep its own colours)
         report = render_text(event, entry.explanation, color)
@@ -304,7 +304,7 @@ def render_entry(entry, line=None, short=False, color=False):
     return "\n".join(printable(line) for line in lines)
 
 
-def render_group(group, number, ends, line=None, short=False, color=False):
+def render_group(group, number, ends, line=None, short=False, color=False, numbers=None):
     """Return a group of events: how many, in which calls, and one of them in full.
 
     Parameters
@@ -314,7 +314,7 @@ def render_group(group, number, ends, line=None, short=False, color=False):
         Its place among the groups, from 1.
     ends : tuple of (int, int)
         First and last call of the histogram.
-    line, short, color
+    line, short, color, numbers
         As for :func:`render_entry`.
 
     Returns
@@ -332,11 +332,12 @@ def render_group(group, number, ends, line=None, short=False, color=False):
     if n > 1:
         bars = histogram((entry.event.call for entry in group.entries), *ends)
         lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
-    lines.append(textwrap.indent(render_entry(group.example, line, short, color), "   "))
+    text = render_entry(group.example, line, short, color, numbers)
+    lines.append(textwrap.indent(text, "   "))
     return "\n".join(lines)
 
 
-def render_groups(entries, lines, short=False, color=False):
+def render_groups(entries, lines, short=False, color=False, numbers=None):
     """Yield the text of each group of the events.
 
     Parameters
@@ -344,7 +345,7 @@ def render_groups(entries, lines, short=False, color=False):
     entries : list of LogEntry
     lines : dict of tuple to SourceLine
         What :func:`lines_of` gave.
-    short, color : bool
+    short, color, numbers
         As for :func:`render_entry`.
     """
     groups = groups_of(entries)
@@ -357,7 +358,8 @@ def render_groups(entries, lines, short=False, color=False):
     for number, group in enumerate(groups, 1):
         example = group.example
         line = line_of(example, lines)
-        yield render_group(group, number, ends[example.event.function], line, short, color)
+        scale = ends[example.event.function]
+        yield render_group(group, number, scale, line, short, color, numbers)
 
 
 def count(entries, lines=None):
@@ -418,7 +420,7 @@ def add_arguments(parser):
     parser.add_argument(
         "log",
         nargs="+",
-        help="file that GuardMode(log=...) has written; several are merged in the order of time",
+        help="file that GuardMode(log=...) wrote; several files are merged by time",
     )
     parser.add_argument(
         "--kind", choices=KINDS, action="append", help="only events of this kind (repeatable)"
@@ -426,10 +428,10 @@ def add_arguments(parser):
     parser.add_argument(
         "--node",
         metavar="PATTERN",
-        help="only nodes with this shell pattern anywhere in them, as 'Log' or 'Composite*exp'",
+        help="only nodes with a part that matches this shell pattern, such as 'Composite*exp'",
     )
     parser.add_argument(
-        "--variable", metavar="PATTERN", help="only variables whose name fits this shell pattern"
+        "--variable", metavar="PATTERN", help="only variables whose name matches this shell pattern"
     )
     parser.add_argument(
         "--call", metavar="N..M", type=call_range, help="only these calls: N, N..M, N.. or ..M"
@@ -437,37 +439,33 @@ def add_arguments(parser):
     parser.add_argument(
         "--source",
         metavar="PATTERN",
-        help="only this line of the code, as 'train.py:12' or 'in loss'; needs an explanation",
+        help="only events from this line, such as 'train.py:12' or 'in loss'",
     )
     for what in ("worker", "task"):
         parser.add_argument(
             f"--{what}",
             metavar="PATTERN",
-            help=f"only events of a {what} whose name fits this shell pattern",
+            help=f"only events of a {what} whose name matches this shell pattern",
         )
     parser.add_argument(
-        "--last", metavar="N", type=_number, help="only the last N events of those chosen"
+        "--last", metavar="N", type=_number, help="only the last N of the chosen events"
     )
     how = parser.add_mutually_exclusive_group()
+    how.add_argument("--all", action="store_true", help="show every event, not one per cause")
     how.add_argument(
-        "--all", action="store_true", help="show every event, not one for each operation"
-    )
-    how.add_argument(
-        "--count", action="store_true", help="count them by kind, node, variable and line"
+        "--count", action="store_true", help="count the events by kind, node, variable and line"
     )
     how.add_argument(
         "--follow",
         action="store_true",
-        help="show the last events, then wait for new ones; Ctrl-C ends it",
+        help="show the last events, then wait for new ones until Ctrl-C",
     )
     parser.add_argument("--short", action="store_true", help="leave out the explanations")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
-        "--json", action="store_true", help="print JSON: again a log, or with --count a list"
+        "--json", action="store_true", help="print JSON: a log, or with --count a list"
     )
-    form.add_argument(
-        "--html", metavar="FILE", help="write the report into a file that any browser shows"
-    )
+    form.add_argument("--html", metavar="FILE", help="write the report as a page for a browser")
 
 
 def _number(text):
@@ -527,14 +525,16 @@ def _texts(log, headers, entries, lines, arguments, color):
     if arguments.count:
         yield render_counts(count(entries, lines))
         return
-    for key, header in headers.items():
-        yield f"{render_header(key, header)}\n"
+    numbers = {key: i for i, key in enumerate(headers, 1)} if len(headers) > 1 else {}
+    how = arguments.short, color, numbers
     if arguments.all:
-        shown = (render_entry(e, line_of(e, lines), arguments.short, color) for e in entries)
+        shown = (render_entry(entry, line_of(entry, lines), *how) for entry in entries)
     else:
-        shown = render_groups(entries, lines, arguments.short, color)
+        shown = render_groups(entries, lines, *how)
     for text in shown:
         yield f"{text}\n"
+    for key, header in headers.items():
+        yield f"{render_environment(header, numbers.get(key))}\n"
     damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
     yield f"{len(entries)} of {len(log.entries)} events{damaged}."
 

@@ -42,21 +42,23 @@ def add_arguments(parser):
         "--guard",
         metavar="KINDS",
         type=kinds_argument,
-        help="guard every function that is compiled: some of nan,inf,big",
+        help="guard every function that the program compiles: nan,inf,big or some of them",
     )
     parser.add_argument(
         "--action",
         choices=["raise", "warn", "record"],
-        help="what happens at a bad value (default: raise)",
+        help="what to do at a bad value (default: raise)",
     )
-    parser.add_argument("--log", metavar="FILE", help="keep the events in a log")
+    parser.add_argument("--log", metavar="FILE", help="write the events to a log")
     parser.add_argument(
-        "--numpy-compat", action="store_true", help="give NumPy its old names, such as np.int"
+        "--numpy-compat",
+        action="store_true",
+        help="restore old names of NumPy and SciPy, such as np.int",
     )
     parser.add_argument(
         "--python-compat",
         action="store_true",
-        help="give Python's library names of 3.7, such as collections.Iterable",
+        help="restore library names of Python 3.7, such as collections.Iterable",
     )
     program = parser.add_mutually_exclusive_group()
     program.add_argument(
@@ -84,7 +86,7 @@ def put_first(directory):
 
 
 def start_script(argv):
-    """Return a function that runs a file, or what is packed in a directory or zip file.
+    """Return a function that runs a file, or the program in a directory or zip file.
 
     Raises
     ------
@@ -133,7 +135,7 @@ def hide_own_frames(traceback):
 
 
 def run_program(program):
-    """Run a program, and return 0; a traceback shows none of what is around it, and may advise."""
+    """Run a program, and return 0.  Its traceback has only its own frames, and may have advice."""
     try:
         program()
     except BaseException as error:
@@ -150,7 +152,7 @@ def run_program(program):
 
 
 def run(arguments):
-    """Make everything ready for a program under the shim.
+    """Prepare everything for a program under the shim.
 
     Parameters
     ----------
@@ -159,7 +161,7 @@ def run(arguments):
     Returns
     -------
     callable
-        Runs the program, and returns 0; what it raises is the program's.
+        Runs the program and returns 0, or raises the error of the program.
 
     Raises
     ------
@@ -180,9 +182,9 @@ def run(arguments):
     if not starts:
         raise ValueError("no program.\nName a file, or a module with -m, or code with -c.")
     if arguments.guard is None and (arguments.action or arguments.log):
-        raise ValueError("--action and --log are about the guard.\nAsk for it with --guard nan,inf")
+        raise ValueError("--action and --log need --guard.\nAdd --guard nan,inf,big")
     if arguments.action == "record" and not arguments.log:
-        raise ValueError("what is recorded has to go somewhere.\nName a file with --log FILE")
+        raise ValueError("--action record needs a log.\nAdd --log FILE")
     if arguments.numpy_compat:
         numpy_compat.install()
     if arguments.python_compat:

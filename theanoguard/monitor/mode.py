@@ -1,8 +1,8 @@
-"""MonitorMode: functions of the user's that are called around every node.
+"""``MonitorMode`` calls functions of the user before and after every node.
 
-PyTensor's own wraps a linker that runs every thunk from a Python loop.  Here the C virtual
-machine keeps its loop, its order and its garbage collection; only the thunks are replaced, by
-Python functions that call ``pre_func``, the compiled code of the node, and ``post_func``.
+PyTensor's own mode of this name runs every thunk from a Python loop.  Here the C virtual machine
+keeps its loop, its order and its garbage collection.  Only the thunks are replaced, by Python
+functions that call ``pre_func``, the compiled code of the node, and ``post_func``.
 """
 
 import copy
@@ -28,13 +28,13 @@ from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_functi
 
 
 class Callback:
-    """A function of the user's, in either of the two forms, bound to nodes.
+    """A function of the user, in PyTensor's or in Theano's form, to be bound to nodes.
 
     Parameters
     ----------
     function : callable
         ``function(fgraph, i, node, fn)`` as in PyTensor, or ``function(i, node, fn)`` as in
-        Theano; with a parameter ``path`` if it wants to know which inner graph it is in.
+        Theano.  With a parameter ``path`` it also receives the inner graphs around the node.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class Callback:
 
 
 class Body:
-    """An inner graph that is being run: its node, the body around it, its step.
+    """An inner graph that is running: its node, the body around it, and its step.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Body:
 
     @property
     def path(self) -> tuple[Frame, ...]:
-        """The way from the function's own graph to here, outermost first."""
+        """The nodes and graphs from the function's own graph to here, outermost first."""
         outside = () if self.outer is None else self.outer.path
         step = self.step if isinstance(self.node.op, Scan) else None
         return (*outside, Frame(self.node, self.fgraph, step))
@@ -175,15 +175,15 @@ def _monitored(
 
 
 class MonitorLinker(VMLinker):
-    """A ``VMLinker`` whose thunks call functions of the user's.
+    """A ``VMLinker`` whose thunks call functions of the user.
 
     Parameters
     ----------
     pre, post : Callback or None
     inner : bool
-        Whether inner graphs are monitored too.
+        Whether inner graphs are monitored as well.
     body : Body or None
-        For an inner graph: where it stands.
+        For an inner graph: its own record.
     **settings
         Those of ``VMLinker``.
     """
@@ -272,17 +272,17 @@ class MonitorLinker(VMLinker):
 
 
 class MonitorMode(Mode):
-    """A compile mode that calls functions of the user's before and after each node.
+    """A compile mode that calls your functions before and after each node.
 
     Parameters
     ----------
     pre_func, post_func : callable or None
         Called before and after a node is computed, with the graph, the index of the node, the
         node, and its thunk: ``(fgraph, i, node, fn)`` as in PyTensor, or ``(i, node, fn)`` as
-        in Theano.  ``fn.inputs`` and ``fn.outputs`` are lists of lists of one value.  A
-        function that has a parameter ``path`` gets the inner graphs that it is in as a tuple
-        of :class:`~theanoguard._event.Frame`, with node, graph and step of each ``Scan``.
-        An exception that they raise stops the call and is raised by it.
+        in Theano.  ``fn.inputs`` and ``fn.outputs`` are lists of lists with one value each.  A
+        function with a parameter ``path`` receives the inner graphs around the node: a tuple of
+        records with the attributes ``node``, ``fgraph`` and ``step``, the last one for ``Scan``.
+        An exception in your function stops the call, and the call raises it.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
     linker : None
@@ -290,7 +290,7 @@ class MonitorMode(Mode):
     db : RewriteDatabase or None
         As for ``Mode``.
     inner : bool
-        Whether the nodes in the bodies of ``Scan`` and ``OpFromGraph`` are visited, too.
+        Whether to visit the nodes in the bodies of ``Scan`` and ``OpFromGraph`` as well.
 
     Raises
     ------
@@ -301,11 +301,10 @@ class MonitorMode(Mode):
 
     Notes
     -----
-    The nodes are visited in the order in which the C virtual machine computes them: what an
-    output needs comes before it, and what nobody needs is not computed.  The values are those
-    the compiled node reads and writes; they are only good until the function returns, and a
-    value that is kept has to be copied.  For a lazy node (``ifelse``) ``pre_func`` is called
-    each time the node is asked, ``post_func`` once it has its output.
+    The C virtual machine decides the order of the nodes.  It does not compute nodes that no output
+    needs.  The values are the arrays that the compiled node reads and writes.  They may change when
+    your function has returned, so copy them if you keep them.  For a lazy node (``ifelse``),
+    ``pre_func`` is called each time the node is evaluated, and ``post_func`` after its output.
 
     Examples
     --------
@@ -387,7 +386,7 @@ class MonitorMode(Mode):
 
 
 def overwritten(node: Apply, inputs: list) -> set[int]:
-    """Return which inputs of a node that has run do not hold what it read any more.
+    """Return which inputs of a node that has run no longer hold the values that it read.
 
     Parameters
     ----------
@@ -401,7 +400,7 @@ def overwritten(node: Apply, inputs: list) -> set[int]:
     """
     destroyed = {i for places in node.op.destroy_map.values() for i in places}
     arrays = {i: value for i, value in enumerate(inputs) if isinstance(value, np.ndarray)}
-    # The same memory may be read as another input, too.
+    # Another input may share that memory.
     return destroyed | {
         i
         for i, value in arrays.items()
@@ -423,7 +422,7 @@ def excerpt(value: Any, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-#: What `DetectNan` prints at most: lines of a node's graph, levels of its inputs, values, columns.
+#: Limits of `DetectNan`: lines of a node's graph, levels of its inputs, values, columns.
 MOST_LINES, DEPTH, MOST_VALUES, MOST_COLUMNS = 12, 3, 6, 160
 
 
@@ -433,13 +432,13 @@ class DetectNan:
     Parameters
     ----------
     nan, inf : bool
-        What is reported.
+        Whether to report NaN, and Inf.
     repeat : bool
-        Whether a node is reported again in later calls and steps.
+        Whether to report a node again in later calls and steps.
 
     Notes
     -----
-    An input that the node has overwritten is printed as such: its memory holds an output by then.
+    If the node has overwritten an input, ``(overwritten)`` is printed instead of its value.
     ``MonitorMode(post_func=detect_nan).excluding("inplace")`` compiles without such nodes.
 
     Examples
@@ -471,7 +470,7 @@ class DetectNan:
         DetectNan.__init__(self, **state)
 
     def __call__(self, *args: Any, path: tuple[Frame, ...] = ()) -> None:
-        """Look at the outputs of a node; takes both forms of MonitorMode's arguments."""
+        """Check the outputs of a node; takes both forms of MonitorMode's arguments."""
         *fgraph, _i, node, fn = args
         if node in self._reported and not self.repeat:
             return
@@ -503,7 +502,7 @@ class DetectNan:
 
     @staticmethod
     def _graph(node: Apply) -> list[str]:
-        """Return the lines of the node and its nearest inputs, not more than are read."""
+        """Return the lines of the node and its nearest inputs, within the limits above."""
         lines = debugprint(node, depth=DEPTH, file="str").splitlines()
         lines = [x if len(x) <= MOST_COLUMNS else f"{x[: MOST_COLUMNS - 3]}..." for x in lines]
         if len(lines) > MOST_LINES:
@@ -540,5 +539,5 @@ class DetectNan:
         return lookup(fgraph[0] if fgraph else None, variable).source
 
 
-#: ``MonitorMode(post_func=detect_nan)``: report each node once, for NaN and for Inf.
+#: For ``MonitorMode(post_func=detect_nan)``: reports each node with NaN or Inf once.
 detect_nan = DetectNan()

@@ -1,4 +1,4 @@
-"""What all steppers show of a step: its operands, and the source around its line."""
+"""The facts of a step that all steppers show: its operands, and the source around its line."""
 
 import linecache
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Operand:
     ----------
     verb : {"read", "wrote"}
     name : str
-        The user's name for it, or as PyTensor prints it.
+        The user's name for it, or PyTensor's text.
     value : object
     """
 
@@ -66,7 +66,7 @@ class Operand:
 
 
 def counted(value: Any) -> str:
-    """Return how many elements of a value are NaN and how many infinite; empty if none is.
+    """Return how many elements of a value are NaN and infinite, as text; empty if none.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def short(value: Any, most: int = 300) -> str:
 
 
 def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
-    """Return what the user calls a variable, or what it is to the function.
+    """Return the user's name of a variable, or its role in the function, as text.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
 
 
 def operands(stepper: Stepper) -> list[Operand]:
-    """Return the values of the step in view, those read first.
+    """Return the values of the current step, first those that it read.
 
     Parameters
     ----------
@@ -142,13 +142,13 @@ def operands(stepper: Stepper) -> list[Operand]:
 
 
 def source_around(stepper: Stepper, context: int = CONTEXT) -> list[tuple[int, str, bool]]:
-    """Return the source around the line that the node in view comes from.
+    """Return the source around the line of the current node.
 
     Parameters
     ----------
     stepper : Stepper
     context : int
-        Lines before and after it.
+        How many lines before and after it.
 
     Returns
     -------

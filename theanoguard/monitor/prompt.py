@@ -3,6 +3,7 @@
 import ast
 import builtins
 import cmd
+import textwrap
 import traceback
 from collections.abc import Callable
 from functools import wraps
@@ -12,13 +13,16 @@ import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Apply
 
-from theanoguard._provenance.places import encodable
+from theanoguard._provenance.places import encodable, text_width
 from theanoguard.monitor.operands import counted, operands, source_around
 from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
 
 #: Elements of a value that are shown without statistics.
 FEW = 4
+UNKNOWN_LINE = """\
+the line is not known
+Compile the function under a guard, or inside: with theanoguard.track_provenance():"""
 #: Commands that are remembered for `history`.
 MAX_COMMANDS = 500
 
@@ -26,7 +30,7 @@ MAX_COMMANDS = 500
 def _shown(value: Any) -> str:
     """Show a value in a few lines."""
     if value is None:
-        return "(not computed, or kept no more)"
+        return "(not computed yet, or no longer kept)"
     if isinstance(value, np.ndarray):
         text = np.array2string(value, threshold=20, edgeitems=2, precision=6)
         return f"{value.dtype} {value.shape} {text}"
@@ -35,7 +39,7 @@ def _shown(value: Any) -> str:
 
 
 def _about(value: Any) -> str:
-    """Return the range of a value where its elements do not tell it, and a mark."""
+    """Return the range of a value if its elements are not all shown, and a mark."""
     found = statistics(value)
     if found is None:
         return ""
@@ -61,7 +65,7 @@ class _Names:
             return getattr(self.stepper, name)
         value = self.stepper.value(name)
         if value is None:
-            raise NameError(f"{name} has not been computed, or is not kept any more")
+            raise NameError(f"{name} has not been computed yet, or is no longer kept")
         return value
 
 
@@ -76,7 +80,6 @@ class StepPrompt(cmd.Cmd):
     """
 
     prompt = "(step) "
-    doc_header = "Commands (help COMMAND tells more)"
     intro = "Stepping through {name}: {n} nodes. Type help for the commands."
 
     def __init__(self, stepper: Stepper, **streams: Any) -> None:
@@ -95,7 +98,7 @@ class StepPrompt(cmd.Cmd):
         print(encodable(text, self.stdout), file=self.stdout)
 
     def show(self) -> None:
-        """Print the step in view, and what is watched."""
+        """Print the current step and the watched variables."""
         stepper = self.stepper
         self.say(stepper.where())
         for operand in operands(stepper):
@@ -106,17 +109,18 @@ class StepPrompt(cmd.Cmd):
             self.say(f"  watched {label} = {_shown(value)}{_about(value)}")
 
     def move(self, how: Callable, at_end: str | Callable[[], str]) -> None:
-        """Move the stepper and show where it is; `at_end` is said if it did not move."""
+        """Move the stepper and show the current step; say `at_end` if it did not move."""
         try:
             moved = how()
         except KeyboardInterrupt:
             self.stepper.stop()
-            self.say("interrupted; the run has been given up, q leaves")
+            self.say("interrupted: the call is abandoned, shared variables keep their values")
+            self.say("q leaves")
         except Exception as error:  # the node's own: it is shown, and raised on leaving
             self.error = error
             self.show()
             self.say("".join(traceback.format_exception_only(error)).rstrip())
-            self.say("the node has failed; q leaves with the error")
+            self.say("the node has failed; q leaves and raises this error")
         else:
             if moved is None:
                 self.say(at_end() if callable(at_end) else at_end)
@@ -129,7 +133,7 @@ class StepPrompt(cmd.Cmd):
         return eval(expression, {"np": np}, names)
 
     def reached(self) -> list[str]:
-        """The conditions of ``break if`` that hold at the step in view."""
+        """The conditions of ``break if`` that hold at the current step."""
         found = []
         for condition in self.breaks:
             try:
@@ -148,9 +152,9 @@ class StepPrompt(cmd.Cmd):
     # -- commands
 
     def do_next(self, argument: str) -> None:
-        """n [COUNT]: run the next node, or COUNT nodes; stops where a break condition holds."""
+        """n [COUNT]: run the next node, or COUNT nodes, up to a break condition."""
         if argument and not argument.isdigit():
-            self.say(f"n: {argument!r} is no number of nodes")
+            self.say(f"n: {argument!r} is not a number of nodes")
             return
 
         def forward() -> Apply | None:
@@ -161,10 +165,10 @@ class StepPrompt(cmd.Cmd):
                     break
             return node
 
-        self.move(forward, "the function is done; b goes back, c leaves with its result")
+        self.move(forward, "the call is complete; b goes back, c leaves with the result")
 
     def do_continue(self, argument: str) -> bool:
-        """c: run to the end, or to a break condition; at the end leave with the result."""
+        """c: run to the end and leave with the result, or stop at a break condition."""
         if self.stepper.done:
             return True
 
@@ -184,12 +188,12 @@ class StepPrompt(cmd.Cmd):
         return bool(found)
 
     def do_until(self, argument: str) -> None:
-        """u WHAT: run until a node fits.
+        """u WHAT: run until a node matches.
 
-        u bad          its output holds NaN or Inf
+        u bad          an output of the node holds NaN or Inf
         u op NAME      NAME is part of its operation's name
-        u name NAME    it computes the variable NAME
-        u line LINE    it comes from this line: a number, or FILE:NUMBER
+        u name NAME    the node computes the variable NAME
+        u line LINE    the node comes from this line: a number, or FILE:NUMBER
         """
         kind, _, what = argument.partition(" ")
         conditions: dict[str, dict[str, Any]] = {
@@ -205,28 +209,28 @@ class StepPrompt(cmd.Cmd):
         behind = self.stepper.behind(**wanted)
 
         def nothing() -> str:
-            end = "the function is done" if self.stepper.done else "c completes the call"
-            text = f"no node to come fits; {end}"
+            end = "the call is complete" if self.stepper.done else "c completes the call"
+            text = f"no later node matches; {end}"
             if behind:
-                return f"{text}, goto {behind[-1]} goes back to the last step that does"
+                return f"{text}, goto {behind[-1]} goes back to the last step that matches"
             return text
 
         self.move(lambda: self.stepper.until(**wanted), nothing)
 
     def do_goto(self, argument: str) -> None:
-        """goto N: go to step N, forward or, as far as values are kept, back."""
+        """goto N: go to step N, forward or back; going back needs values that are kept."""
         if not argument.isdigit() or not int(argument):
             self.explain("goto")
             return
 
         def nothing() -> str:
             step = self.stepper.step
-            return f"step {argument} is not there; this is step {step.number if step else 0}"
+            return f"there is no step {argument}; this is step {step.number if step else 0}"
 
         self.move(lambda: self.stepper.goto(int(argument)), nothing)
 
     def do_break(self, argument: str) -> None:
-        """break [if EXPR | clear]: stop n and c where a condition holds; alone it lists them.
+        """break [if EXPR | clear]: stop n and c if a condition holds; alone, list the conditions.
 
         break if y.max() > 100    names are variables of the graph; np is NumPy
         break if np.isnan(outputs[0]).any()
@@ -248,11 +252,11 @@ class StepPrompt(cmd.Cmd):
             self.explain("break")
 
     def _wrong(self, condition: str) -> str | None:
-        """Say what is wrong with a condition before anything is run; None if nothing is."""
+        """Say what is wrong with a condition before anything runs; None if nothing is wrong."""
         try:
             tree = ast.parse(condition, mode="eval")
         except SyntaxError as error:
-            return f"{condition!r} is no expression: {error.msg}"
+            return f"{condition!r} is not an expression: {error.msg}"
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
         known = {*dir(builtins), "np", "inputs", "outputs"}
         known |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
@@ -265,9 +269,9 @@ class StepPrompt(cmd.Cmd):
         return None
 
     def do_back(self, argument: str) -> None:
-        """b [COUNT]: go back to the node before, or COUNT nodes, as far as values are kept."""
+        """b [COUNT]: go back one node, or COUNT nodes, if their values are kept."""
         if argument and not argument.isdigit():
-            self.say(f"b: {argument!r} is no number of nodes")
+            self.say(f"b: {argument!r} is not a number of nodes")
             return
 
         def backward() -> Apply | None:
@@ -277,7 +281,7 @@ class StepPrompt(cmd.Cmd):
         self.move(backward, "no step before this one is kept")
 
     def do_print(self, argument: str) -> None:
-        """p [EXPR]: print a variable or an expression of variables; alone, the node's variables.
+        """p [EXPR]: print a variable or an expression; alone, the variables of the node.
 
         p y               the variable y
         p y - y.max()     names are variables of the graph; np is NumPy
@@ -311,24 +315,24 @@ class StepPrompt(cmd.Cmd):
             self.say(error.args[0])
 
     def do_where(self, argument: str) -> None:
-        """w: say which node this is, and which line of the source it comes from."""
+        """w: show the current node and the line that it comes from."""
         self.say(self.stepper.where())
 
     def do_list(self, argument: str) -> None:
-        """l: list the source around the line that the node comes from."""
+        """l: show the source around that line."""
         lines = source_around(self.stepper)
         if not lines:
-            self.say("the line is not known")
+            self.say(UNKNOWN_LINE)
         for number, text, is_here in lines:
             self.say(f"{'->' if is_here else '  '} {number:4}  {text}")
 
     def do_history(self, argument: str) -> None:
-        """history: list the commands that were typed."""
+        """history: list the commands that you typed."""
         for number, line in enumerate(self.commands, start=1):
             self.say(f"{number:4}  {line}")
 
     def do_quit(self, argument: str) -> bool:
-        """q: leave; a run that is not done is given up, and shared variables keep their values."""
+        """q: leave; an unfinished call is abandoned, and shared variables keep their values."""
         if not self.stepper.done:
             self.stepper.stop()
         return True
@@ -361,7 +365,7 @@ class StepPrompt(cmd.Cmd):
         return self.short.get(name, name) + separator + rest
 
     def do_help(self, argument: str) -> None:
-        """help [COMMAND]: say what the commands do."""
+        """help [COMMAND]: explain the commands, or one command."""
         if argument:
             super().do_help(self.short.get(argument, argument))
             return
@@ -371,7 +375,9 @@ class StepPrompt(cmd.Cmd):
             if name.startswith("do_") and command != "EOF":
                 usage, _, text = getattr(self, name).__doc__.splitlines()[0].partition(": ")
                 usage = f"{command} {usage.partition(' ')[2]}"
-                self.say(f"{letters.get(command, ''):2} {usage:26} {text}")
+                start = f"{letters.get(command, ''):2} {usage:26} "
+                lines = textwrap.wrap(text, text_width() - len(start))
+                self.say(start + f"\n{' ' * len(start)}".join(lines))
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
         """Complete commands, leaving out the end of input."""
@@ -385,7 +391,7 @@ class StepPrompt(cmd.Cmd):
 
     def default(self, line: str) -> None:
         """Say that there is no such command."""
-        self.say(f"no command {line.split()[0]!r}; help lists them")
+        self.say(f"no command {line.split()[0]!r}; help lists the commands")
 
     def cmdloop(self, intro: Any = None) -> None:
         """Read commands until one of them leaves; Ctrl-C at the prompt does not."""
@@ -410,8 +416,8 @@ def step_in_terminal(fn: Function, full_screen: bool = False) -> Callable:
     Returns
     -------
     callable
-        It returns what `fn` returns; None if the run was given up with ``q``.  An error of a
-        node is raised when you leave.
+        It returns what `fn` returns, or None if you left with ``q``.  An error of a node is raised
+        when you leave.
 
     Raises
     ------

@@ -25,7 +25,7 @@ def complete() -> bool:
 
 
 class StepScreen(App):
-    """A table of the nodes of a call; beside it source and values of the step in view.
+    """A table of the nodes of a call, beside the source and the values of the current step.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class StepScreen(App):
     Attributes
     ----------
     error : Exception or None
-        What a node has raised.
+        The error of a node.
     """
 
     CSS = """
@@ -67,7 +67,7 @@ class StepScreen(App):
         """Show the screen until the user leaves."""
         if not (sys.__stdin__ and sys.__stdin__.isatty()):
             raise RuntimeError(
-                "the full screen needs a terminal, but the standard input is not one.\n"
+                "the full screen needs a terminal, but the standard input is not a terminal.\n"
                 "Leave out full_screen, or use theanoguard.step_through in a program."
             )
         return super().run(**settings)
@@ -114,7 +114,7 @@ class StepScreen(App):
         self.go_to(self.stepper.number - 1)
 
     def action_leave(self) -> None:
-        """Leave; a call that is not complete is given up."""
+        """Leave, and abandon a call that is not complete."""
         if not self.stepper.done:
             self.stepper.stop()
         self.exit()
@@ -130,10 +130,10 @@ class StepScreen(App):
     # -- moving and showing
 
     def go_to(self, number: int) -> None:
-        """Bring a step into view that has been run."""
+        """Go to a step that has run."""
         self.workers.cancel_all()
         kept = self.stepper.goto(number) is not None
-        self.show("" if kept else "The values of that step are not kept any more.")
+        self.show("" if kept else "The values of that step are no longer kept.")
 
     @work(exclusive=True)
     async def move(
@@ -141,7 +141,7 @@ class StepScreen(App):
         arrived: Callable[[], bool],
         otherwise: str = "No node is left. c completes the call.",
     ) -> None:
-        """Run nodes until one fits.  Another key stops it between two nodes."""
+        """Run nodes until one matches.  Another key stops it between two nodes."""
         stepper = self.stepper
         try:
             while stepper.goto(stepper.number + 1) is not None:
@@ -157,7 +157,7 @@ class StepScreen(App):
         self.show(otherwise)
 
     def mark(self) -> None:
-        """Write the number of the step in view beside its node."""
+        """Write the number of the current step beside its node."""
         node, number = self.stepper.node, self.stepper.number
         self.number[node] = number
         bad = number in self.stepper.bad_steps
@@ -165,7 +165,7 @@ class StepScreen(App):
         self.query_one("#graph").update_cell_at((self.row[node], 0), text, update_width=True)
 
     def show(self, note: str = "") -> None:
-        """Show the step in view."""
+        """Show the current step."""
         stepper = self.stepper
         where, source, told = (self.query_one(f"#{name}") for name in ("where", "source", "note"))
         values = self.query_one("#values").clear()

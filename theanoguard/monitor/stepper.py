@@ -1,9 +1,10 @@
-"""A function's execution under a person's hand.
+"""Step through a call of a compiled function.
 
-The graph of the compiled function is run node by node with its own compiled code, in an order
-in which the C virtual machine may run it, branches of an ``ifelse`` left out that are not
-taken.  Two things differ from a call: what an in-place node overwrites is copied first, so
-that it can still be shown; and shared variables get their updates when the run is completed.
+The stepper runs the graph of the compiled function node by node, with the compiled code of each
+node, in an order in which the C virtual machine may run it.  It leaves out branches of an
+``ifelse`` that are not taken.  Two things differ from a call: a value that an in-place node
+overwrites is copied first, so that it can still be shown, and shared variables get their updates
+when the run is completed.
 """
 
 from collections import deque
@@ -25,18 +26,18 @@ from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op,
 from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
 
-#: Bytes of values that are kept for stepping back, unless told otherwise.
+#: Bytes of values that are kept for stepping back, by default.
 MEMORY_BOUND = 1 << 28
 
 
 @dataclass(eq=False)
 class Step:
-    """One node that has been run, with what it read and wrote.
+    """One node that has run, with the values that it read and wrote.
 
     Parameters
     ----------
     number : int
-        How many nodes had been run, this one included.
+        How many nodes have run, including this one.
     node : Apply
     inputs : list
         The values of ``node.inputs``, as they were before the node ran.
@@ -63,18 +64,18 @@ def name_of(fgraph: FunctionGraph, variable: Variable) -> str | None:
 
 
 class Stepper:
-    """A call of a compiled function that is run step by step.
+    """A call of a compiled function that runs step by step.
 
     Parameters
     ----------
     fn : Function
-        A compiled function.  One that was compiled for Numba or another just-in-time backend is
-        run through the C backend, on its own compiled graph.
+        A compiled function.  If it was compiled for Numba or another just-in-time backend, the
+        stepper runs its compiled graph on the C backend.
     args, kwargs
         Its arguments.
     memory_bound : int
-        Bytes of values kept for :meth:`back`, 256 MiB by default; beyond them the oldest steps
-        are dropped.
+        Bytes of values kept for :meth:`back`, 256 MiB by default.  Above this limit the oldest
+        steps are dropped.
 
     Attributes
     ----------
@@ -84,12 +85,12 @@ class Stepper:
     Raises
     ------
     TypeError
-        If `fn` is no compiled function, or what the call itself raises for its arguments.
+        If `fn` is not a compiled function, or if the call itself raises it for its arguments.
 
     Notes
     -----
-    As a context manager: leaving the block completes the run, and puts what the function returns
-    into :attr:`result`, unless :meth:`stop` was called or an exception passes.
+    Use it as a context manager: at the end of the block the call is completed, and :attr:`result`
+    is what the function returns.  After :meth:`stop` or an exception the call is not completed.
 
     Examples
     --------
@@ -113,7 +114,7 @@ class Stepper:
     ) -> None:
         if not isinstance(fn, Function):
             raise TypeError(
-                f"{fn!r} is no compiled function.\nPass what pytensor.function returned."
+                f"{fn!r} is not a compiled function.\nPass a result of pytensor.function."
             )
         self.fn = fn
         self.fgraph = fn.maker.fgraph
@@ -190,12 +191,12 @@ class Stepper:
             yield step
 
     def order(self) -> list[Apply]:
-        """Return the nodes in the order in which they run, with those of all branches.
+        """Return the nodes of all branches in the order in which they run.
 
         Returns
         -------
         list of Apply
-            A call may leave out branches of an ``ifelse``.
+            A call may leave out a branch of an ``ifelse``.
         """
         before = get_destroy_dependencies(self.fgraph)
         todo = [v.owner for v in reversed(self.fgraph.outputs) if v.owner is not None]
@@ -218,13 +219,13 @@ class Stepper:
             raise_with_op(self.fgraph, node, thunk)
 
     def _spare_destroyed(self, node: Apply) -> None:
-        """Let the node overwrite copies: the values themselves are kept, and are the caller's."""
+        """Let the node overwrite copies, because the values are kept and may be the caller's."""
         for i in {i for places in node.op.destroy_map.values() for i in places}:
             cell = self._cells[node.inputs[i]]
             cell[0] = copy_value(cell[0])
 
     def _collect(self, node: Apply) -> None:
-        """Let go of the inputs that nobody will read any more."""
+        """Release the inputs that no later node reads."""
         for variable in node.inputs:
             left = self._clients_left[variable]
             left.discard(node)
@@ -237,7 +238,7 @@ class Stepper:
         self._cursor = len(self._history) - 1
 
     def _forget_old(self) -> None:
-        """Drop the oldest steps until the values kept are within the bound."""
+        """Drop the oldest steps until the kept values are within the bound."""
         while len(self._history) > 1:
             kept = {
                 id(value): getattr(value, "nbytes", 0)
@@ -252,17 +253,17 @@ class Stepper:
     # -- moving
 
     def next(self) -> Apply | None:
-        """Run the next node; after :meth:`back`, go forward again to what was run.
+        """Run the next node.  After :meth:`back`, go forward to a node that has run.
 
         Returns
         -------
         Apply or None
-            The node; None if there is none left.  The last step stays in view.
+            The node; None if no node is left.  The last step then stays the current one.
 
         Raises
         ------
         Exception
-            What the node raises.  The node and its inputs stay in view, the run is over.
+            The error of the node.  The node and its inputs can still be read, and the run is over.
         """
         if (node := self._advance()) is None and not self.done:
             self._finish()
@@ -283,7 +284,7 @@ class Stepper:
         Returns
         -------
         Apply or None
-            Its node; None if it is not kept, and the view stays where it is.
+            Its node; None if it is not kept.  The current step then stays the same.
         """
         if self._cursor <= 0:
             return None
@@ -291,7 +292,7 @@ class Stepper:
         return self.node
 
     def goto(self, number: int) -> Apply | None:
-        """Bring a step into view; run what has not been run.
+        """Go to a step, back or forward.  Nodes on the way that have not run are run.
 
         Parameters
         ----------
@@ -301,8 +302,8 @@ class Stepper:
         Returns
         -------
         Apply or None
-            The node of that step.  None if it is not kept any more, or if the function has fewer
-            steps: the view is then as near to it as it can be, and the call is not completed.
+            The node of that step.  None if the step is no longer kept, or if the function has fewer
+            steps.  The stepper then stops at the nearest step and does not complete the call.
         """
         while self.number < number and self._advance() is not None:
             pass
@@ -312,7 +313,7 @@ class Stepper:
 
     @property
     def number(self) -> int:
-        """The number of the step in view, 0 before the first."""
+        """The number of the current step, 0 before the first."""
         return self.step.number if self.step else 0
 
     def until(
@@ -322,35 +323,35 @@ class Stepper:
         line: int | str | None = None,
         bad: bool | None = None,
     ) -> Apply | None:
-        """Run until a node fits everything that is asked for.
+        """Run until a node matches all arguments.
 
-        Nothing is run if no node that is still to come has that operation, name or line.  After
-        the last node the call is not completed: :meth:`run` or :meth:`next` does that.
+        If no later node has that operation, name or line, nothing runs.  After the last node the
+        call is not completed: :meth:`run` or :meth:`next` does that.
 
         Parameters
         ----------
         op : type, Op or str
-            Class of the operation, the operation, or a part of its name; what has been fused
-            into it counts, too.
+            The class of the operation, the operation, or a part of its name.  Operations that were
+            fused into the node match as well.
         name : str
-            Name of a variable that the node computes, or, for a function's input, reads.
+            The name of a variable that the node computes, or of an input that it reads.
         line : int or str
-            The user's line that the node comes from: a number, or ``"file.py:12"``.
+            The line of your code that the node comes from: a number, or ``"file.py:12"``.
         bad : bool
             Whether an output holds NaN or Inf.
 
         Returns
         -------
         Apply or None
-            The node; None if none is left that fits.
+            The node; None if no later node matches.
 
         Raises
         ------
         ValueError
-            If nothing is asked for.
+            If there is no argument.
         """
         if op is None and name is None and line is None and bad is None:
-            raise ValueError("until: say what to stop at: op=, name=, line= or bad=True.")
+            raise ValueError("until needs an argument: op=, name=, line= or bad=True.")
         later = {step.node for i, step in enumerate(self._history) if i > self._cursor}
         to_come = later | (self.fgraph.apply_nodes - self._has_run)
         if not any(self._fits(node, op, name, line) for node in to_come):
@@ -369,7 +370,7 @@ class Stepper:
         line: int | str | None = None,
         bad: bool | None = None,
     ) -> list[int]:
-        """Return the numbers of the steps up to the one in view that fit what is asked for.
+        """Return the numbers of the steps up to the current one that match all arguments.
 
         Parameters
         ----------
@@ -379,7 +380,7 @@ class Stepper:
         Returns
         -------
         list of int
-            Of the steps that are kept.
+            Only steps that are kept.
         """
         return [
             step.number
@@ -399,17 +400,14 @@ class Stepper:
         )
 
     def run(self) -> Any:
-        """Run to the end and return what the function returns.
-
-        Shared variables get their updates, as in a call of the function.
-        """
+        """Run to the end, update the shared variables and return the result of the function."""
         while not self.done:
             if next(self._execution, None) is None:
                 self._finish()
         return self.result
 
     def stop(self) -> None:
-        """Give the run up: no update is made, and there is no result."""
+        """Abandon the call.  No shared variable is updated, and there is no result."""
         self._execution.close()
         self.done = True
 
@@ -438,12 +436,12 @@ class Stepper:
 
     @property
     def step(self) -> Step | None:
-        """The :class:`Step` in view, None before the first."""
+        """The current :class:`Step`, None before the first."""
         return self._history[self._cursor] if self._history else None
 
     @property
     def node(self) -> Apply | None:
-        """The node in view, None before the first step."""
+        """The current node, None before the first step."""
         return self.step and self.step.node
 
     @property
@@ -457,7 +455,7 @@ class Stepper:
         return (self.step.outputs or []) if self.step else []
 
     def find(self, what: Variable | str) -> Variable:
-        """Return the variable of the compiled graph that is meant.
+        """Return a variable of the compiled graph.
 
         Parameters
         ----------
@@ -468,7 +466,7 @@ class Stepper:
         Raises
         ------
         KeyError
-            If there is none.
+            If there is no such variable.
         """
         if isinstance(what, Variable):
             if what in self._cells:
@@ -484,7 +482,7 @@ class Stepper:
         return found[0]
 
     def value(self, what: Variable | str) -> Any:
-        """Return the value of a variable at the step in view.
+        """Return the value of a variable at the current step.
 
         Parameters
         ----------
@@ -494,7 +492,7 @@ class Stepper:
         Returns
         -------
         object or None
-            None if it has not been computed at that step, or is kept no more.
+            None if it has not been computed yet, or is no longer kept.
         """
         variable = self.find(what)
         steps = [s for i, s in enumerate(self._history) if i <= self._cursor]
@@ -509,7 +507,7 @@ class Stepper:
         return None
 
     def watch(self, what: Variable | str) -> None:
-        """Keep an eye on a variable: its value stands in :attr:`watched`.
+        """Add a variable to :attr:`watched`.
 
         Parameters
         ----------
@@ -522,11 +520,11 @@ class Stepper:
 
     @property
     def watched(self) -> dict[str, Any]:
-        """The values of the watched variables at the step in view, by name."""
+        """The values of the watched variables at the current step, by name."""
         return {label: self.value(variable) for label, variable in self._watched.items()}
 
     def where(self) -> str:
-        """Say where the step in view stands: which node, of what function, from which line."""
+        """Return the number and operation of the current step, and its line, as text."""
         step = self.step
         if step is None:
             return f"before the first of {self._n_nodes} nodes"
@@ -535,7 +533,7 @@ class Stepper:
         source = lookup(self.fgraph, step.node).source
         return "\n  ".join([text, *(source_lines(source) if source else ())])
 
-    # -- what fits
+    # -- matching
 
     def _has_name(self, node: Apply, name: str) -> bool:
         inputs = [v for v in node.inputs if v.owner is None]
@@ -549,7 +547,7 @@ class Stepper:
 
 
 def _is_op(op: Op, wanted: type | Op | str) -> bool:
-    """Whether `wanted` (a class, an operation, a part of a name) fits `op` or what is in it."""
+    """Whether `wanted` (a class, an operation, a part of a name) matches `op` or a part of it."""
     ops = [op, *scalar_ops_of(op)]
     if isinstance(wanted, str):
         return any(wanted.lower() in str(o).lower() for o in ops)

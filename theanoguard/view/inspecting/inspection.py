@@ -12,36 +12,36 @@ from theanoguard.view.inspecting.picture import picture, pictures
 from theanoguard.view.inspecting.subject import subject_of
 
 TRACEBACK = 15_000
-"""Characters of a traceback that are kept, its end."""
+"""How many characters of a traceback are kept, from its end."""
 
 
 def inspect_graph(thing, *, values=None, events=None, times=None):
-    """Look into a graph, or into an error of the guard.
+    """Show a graph, a guard error or a guard event.
 
     Parameters
     ----------
     thing : Variable, Apply, Function, FunctionGraph, list of these, GuardError or GuardEvent
-        Of an error as it was caught the function that raised it is shown; of one that has been
-        pickled, and of an event, what they tell by themselves.
+        For an error, the graph of the function that raised it is shown.  For a pickled error or
+        an event, only the path in its explanation or the event itself can be shown.
     values : mapping of Variable to array_like or Statistics, optional
-        Last values.  Of a function, those that its last call has left are found without being
-        asked for: all with a linker that collects no garbage (``"cvm_nogc"``), else few.
+        Values to show.  The default for a function is the values that it still holds from its last
+        call.  With a linker that collects no garbage (``"cvm_nogc"``) it holds all of them.
     events : mapping, GuardEvent, GuardError or list of GuardEvent, optional
-        What to mark, as for :func:`theanoguard.debugprint`; of a guarded function, its last
-        events by default.
+        Events to mark, as for :func:`theanoguard.debugprint`.  The default for a guarded function
+        is its last events.
     times : mapping of Apply to float, optional
-        Seconds spent in each node; of a function compiled with ``profile=True`` its profile is
-        read.
+        Seconds spent in each node.  The default for a function compiled with ``profile=True`` is
+        its profile.
 
     Returns
     -------
     Inspection
-        Which a notebook displays.
+        A notebook displays it.
 
     Raises
     ------
     TypeError
-        If there is nothing to look into.
+        If `thing` has no graph.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def inspect_graph(thing, *, values=None, events=None, times=None):
 
 
 class Inspection:
-    """What :func:`inspect_graph` has found.
+    """The result of :func:`inspect_graph`.
 
     Attributes
     ----------
@@ -76,13 +76,13 @@ class Inspection:
         return self._subject.text()
 
     def html(self):
-        """Return it as HTML.
+        """Return the graph as HTML.
 
         Returns
         -------
         str
-            One element that needs nothing else: no network, no installed extension.  Where
-            scripts are not run it is nested lists to unfold.
+            One element that needs no network and no extension.  If scripts do not run, the graph
+            is shown as nested lists.
         """
         subject = self._subject
         tree = page.tree(Outline(self.model, subject.wanted), subject.title)
@@ -100,10 +100,11 @@ class Inspection:
     _repr_html_ = html
 
     def picture(self, before=False):
-        """Draw the graph: boxes by your functions, folded where there are many nodes.
+        """Draw the graph, with a frame around the nodes that one call of your function made.
 
-        It opens at the bad node, with what is two steps around it.  A notebook displays it; a
-        click or the keyboard opens folded boxes and shows the facts of a node.
+        If there are many nodes, the frames are folded.  After an error, the picture shows the bad
+        node and the nodes up to two steps away from it.  A notebook displays the picture.  Open
+        folded boxes and choose nodes by mouse or keyboard.
 
         Parameters
         ----------
@@ -119,8 +120,8 @@ class Inspection:
         Raises
         ------
         ValueError
-            If `before` is asked for, and the rewriting was not recorded.  Compile the function
-            under a guard or inside :func:`theanoguard.track_provenance`.
+            If `before` is true and the rewriting was not recorded.  Compile the function under a
+            guard or inside :func:`theanoguard.track_provenance`.
 
         Examples
         --------
@@ -136,7 +137,7 @@ class Inspection:
             return picture(self.model, subject.wanted, subject.title)
 
     def save(self, path):
-        """Write it into a file of its own, which any browser shows.
+        """Write the graph as a page that opens in any browser.
 
         Parameters
         ----------

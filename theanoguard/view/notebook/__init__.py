@@ -7,11 +7,11 @@ _loaded: dict = {}
 
 
 def load_ipython_extension(shell):
-    """Give a session rich display and the magics; what ``%load_ext theanoguard`` calls.
+    """Add rich display and magics to a session.  ``%load_ext theanoguard`` calls this.
 
-    Variables, functions and errors are then shown as :func:`theanoguard.inspect_graph` shows them,
-    a :class:`~theanoguard.GuardError` as its report, and there are ``%guard``, ``%%guard`` and
-    ``%step``.
+    The session then shows variables and functions as :func:`theanoguard.inspect_graph` does, and a
+    :class:`~theanoguard.GuardError` as its report.  It has the magics ``%guard``, ``%%guard``,
+    ``%step`` and ``%watch``.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def load_ipython_extension(shell):
 
 
 def unload_ipython_extension(shell):
-    """Take away what :func:`load_ipython_extension` gave; ``%unload_ext theanoguard``.
+    """Remove what :func:`load_ipython_extension` added.  ``%unload_ext theanoguard`` calls this.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ from theanoguard.view.notebook.plotting import plot_html
 
 
 def html_of(thing):
-    """Return the HTML that a notebook shows of a graph or a trip."""
+    """Return the HTML that a notebook shows for a graph, an error or an event."""
     return inspect_graph(thing).html()
 
 
@@ -52,7 +52,7 @@ class Display:
         self.shell.custom_exceptions, self.shell.CustomTB = self._handled, self._handler
 
     def _show(self, shell, kind, error, traceback, tb_offset=None):
-        """Show an error that a cell has raised: of a guard's the report, else as before."""
+        """Show the error of a cell: a guard error as its report, any other as before."""
         if not isinstance(error, GuardError):
             return self._handler(kind, error, traceback, tb_offset=tb_offset)
         # For %tb and %debug.
@@ -60,6 +60,6 @@ class Display:
         # The outermost frame is IPython's.
         shown = inspect_graph(error.with_traceback(traceback.tb_next or traceback))
         shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown.html()})
-        # A kernel's reply has this.  Of a failed cell nbclient and nbconvert tell nothing else.
+        # A kernel's reply has this.  nbclient and nbconvert show nothing else of a failed cell.
         shell._last_traceback = repr(shown).splitlines()
         return []

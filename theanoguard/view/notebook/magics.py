@@ -30,7 +30,7 @@ class Magics:
         self.shell.register_magic_function(self.watch, "line", "watch")
 
     def stop(self):
-        """Take them away again, and the guard."""
+        """Remove them, and switch the guard off."""
         self._off()
         for plot in self._plots:
             plot.stop()
@@ -40,11 +40,11 @@ class Magics:
             magics["line"].pop(name, None)
 
     def guard(self, line, cell=None):
-        """Guard every function that is compiled from here on, or in one cell.
+        """Guard every function that is compiled from now on, or in one cell.
 
-        ``%guard on`` guards against NaN, Inf and big values, ``%guard on nan,inf`` against what it
-        names, ``%guard off`` ends it, and ``%guard`` tells how it is.  ``%%guard`` and
-        ``%%guard nan,inf,big`` guard what is compiled by the cell.
+        ``%guard on`` checks for NaN, Inf and big values.  ``%guard on nan,inf`` checks only for
+        these kinds.  ``%guard off`` switches the guard off, and ``%guard`` shows the state.
+        ``%%guard`` and ``%%guard nan,inf,big`` guard the functions that one cell compiles.
         """
         if cell is not None:
             return self._guard_cell(line.strip() or ALL_KINDS, cell)
@@ -57,10 +57,10 @@ class Magics:
             self._off()
         elif word:
             raise _usage_error(
-                f"%guard {line.strip()}: it takes `on`, `on nan,inf,big` or `off`; "
-                "%%guard takes nan,inf,big and guards one cell."
+                f"%guard {line.strip()}: write `%guard on`, `%guard on nan,inf,big` or "
+                "`%guard off`; `%%guard nan,inf,big` guards one cell."
             )
-        on = f"on: functions compiled from here on are checked for {self._kinds}"
+        on = f"on: functions compiled from now on are checked for {self._kinds}"
         print(f"The guard is {on if self._run_on else 'off'}.")
 
     def _guarding(self, text):
@@ -92,14 +92,14 @@ class Magics:
     def step(self, line):
         """Open a call in the stepper: ``%step f(x)``.
 
-        Nothing is run yet; the slider runs node by node.
+        Nothing runs yet.  The buttons and the bar run node by node.
         """
         try:
             tree = ast.parse(line.strip(), "%step", "eval")
         except SyntaxError:
             tree = None
         if tree is None or not isinstance(tree.body, ast.Call):
-            raise _usage_error(f"%step {line.strip()}: it takes the call of a function, as f(x).")
+            raise _usage_error(f"%step {line.strip()}: write the call of a function, such as f(x).")
         call = tree.body
         call.args.insert(0, call.func)
         call.func = ast.copy_location(ast.Name("%step", ast.Load()), call)
@@ -107,13 +107,15 @@ class Magics:
         return StepView(stepper)
 
     def watch(self, line):
-        """Plot the norms of a watch while the training goes on: ``%watch watch``."""
+        """Plot the norms of a watch while the training runs: ``%watch watch``."""
         watch = eval(line.strip() or "None", self.shell.user_ns)
         if not isinstance(watch, Watch):
-            raise _usage_error(f"%watch {line.strip()}: it takes a theanoguard.training.Watch.")
+            raise _usage_error(
+                f"%watch {line.strip()}: write the name of a theanoguard.training.Watch."
+            )
         plot = WatchPlot(watch)
         self._plots.append(plot)
-        # Now, not at the end of the cell: the training may stand in the same one.
+        # Now, not at the end of the cell: the cell may also contain the training.
         self.shell.display_pub.publish(plot._repr_mimebundle_())
 
 

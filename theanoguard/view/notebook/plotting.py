@@ -1,4 +1,4 @@
-"""The norms that a :class:`~theanoguard.training.Watch` has gathered, as a live plot."""
+"""The norms that a :class:`~theanoguard.training.Watch` has collected, as a live plot."""
 
 import html
 import threading
@@ -26,8 +26,9 @@ def plot_html(watch):
     Returns
     -------
     str
-        HTML with one SVG picture for weights and one for gradients, on logarithmic scales.  Of
-        more than :data:`MOST_LINES` parameters those are drawn whose last norms are largest.
+        HTML with one SVG picture for weights and one for gradients, on logarithmic scales.  If
+        there are more than :data:`MOST_LINES` parameters, only those with the largest last norms
+        are drawn.
     """
     marks = _marks(watch)
     parts = [_panel(watch, kind, title, marks) for kind, title in PANELS.items()]
@@ -121,13 +122,13 @@ def _runs(pairs):
 
 
 class WatchPlot:
-    """The plot of a watch, as a widget that is drawn anew while the training goes on.
+    """The plot of a watch, as a widget that is redrawn while the training runs.
 
     Parameters
     ----------
     watch : Watch
     seconds : float
-        How long it waits before it looks again.
+        How long it waits between two looks at the watch.
 
     Attributes
     ----------
@@ -158,7 +159,7 @@ class WatchPlot:
         return self.shown._repr_mimebundle_(**kwargs)
 
     def stop(self):
-        """Draw it no more."""
+        """Stop redrawing it."""
         self._ended.set()
         self._thread.join()
 

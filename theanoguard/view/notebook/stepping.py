@@ -18,7 +18,7 @@ _HERE = Path(__file__).parent
 
 
 class StepView:
-    """A timeline of the nodes of a call, and what each has read and written.
+    """A timeline of the nodes of a call, with the values that each node read and wrote.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class StepView:
     Attributes
     ----------
     timeline : anywidget.AnyWidget
-        Its `value` is the number of the step in view; moving it forward runs nodes.  Steps that
-        have given NaN or Inf are in its `bad`.
+        Its `value` is the number of the current step; moving it forward runs nodes.  Its `bad` has
+        the steps with NaN or Inf in an output.
     shown : ipywidgets.HTML
     box : ipywidgets.VBox
 
@@ -77,12 +77,12 @@ class StepView:
         return {**self.box._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
 
     def move_to(self, number):
-        """Bring a step into view; run what has not been run.
+        """Go to a step, and run the nodes up to it that have not run.
 
         Parameters
         ----------
         number : int
-            From 1.  Steps that the stepper keeps no more cannot be reached.
+            From 1.  Steps that the stepper no longer keeps cannot be reached.
         """
 
         if number != self.stepper.number:
