@@ -160,7 +160,7 @@ def cases(form):
 
 
 def namespace():
-    """What the expressions are evaluated with, the inputs of a function, and their values."""
+    """What the expressions are evaluated with, and the values of the inputs, by name."""
     import theano
     import theano.ifelse
     import theano.tensor as T
@@ -170,10 +170,10 @@ def namespace():
         for name, (_, pattern) in TENSORS.items()
     }
     made["n"] = T.lscalar("n")
-    values = [np.array(value) for value, _ in TENSORS.values()] + [2]
+    values = dict({name: np.array(value) for name, (value, _) in TENSORS.items()}, n=2)
     names = dict(made, theano=theano, T=T, np=np)
     names.update({name: eval(text, names) for name, text in OTHERS.items()})
-    return names, list(made.values()), values
+    return names, values
 
 
 def text(variable, value):
@@ -184,30 +184,66 @@ def text(variable, value):
     return "{} {} {} {}".format(variable.dtype, pattern or "()", list(value.shape), numbers)
 
 
-def answer(case, names, inputs, values):
-    """What an expression gives, and the exception that it or its call raises."""
-    theano = names["theano"]
+def built(case, names):
+    """The results of an expression, or the exception that it raises."""
     try:
         made = eval(case, names)
     except Exception as error:
-        return "built: " + type(error).__name__, error
-    results = made if isinstance(made, (list, tuple)) else [made]
-    try:
-        mode = theano.Mode("py", None)
-        function = theano.function(inputs, results, on_unused_input="ignore", mode=mode)
-        computed = function(*values)
-    except Exception as error:
-        return "run: " + type(error).__name__, error
-    return " | ".join(map(text, results, computed)), None
+        return error
+    return made if isinstance(made, (list, tuple)) else [made]
+
+
+def computed(results, names, values):
+    """What is recorded of the results of expressions, which one function computes.
+
+    `results` has the list of each expression's, `values` those of the inputs by name.
+    """
+    theano = names["theano"]
+    flat = sum(results.values(), [])
+    needed = set(theano.gof.graph.inputs(flat))
+    inputs = [names[name] for name in values if names[name] in needed]
+    function = theano.function(inputs, flat, mode=theano.Mode("py", None))
+    numbers = iter(function(*[values[v.name] for v in inputs]))
+    return {
+        case: " | ".join(text(variable, next(numbers)) for variable in of_one)
+        for case, of_one in results.items()
+    }
+
+
+def answers(cases, names, values, alone=()):
+    """What each expression gives, and the exception that it or its call raises, by expression.
+
+    One function computes all of them, unless its call raises.  Each of those in `alone` has a
+    function of its own.
+    """
+    found, results = {}, {}
+    for case in cases:
+        made = built(case, names)
+        if isinstance(made, Exception):
+            found[case] = "built: " + type(made).__name__, made
+        else:
+            results[case] = list(made)
+    groups = [[case] for case in results if case in alone]
+    groups.append([case for case in results if case not in alone])
+    while groups:
+        group = groups.pop()
+        try:
+            given = computed({case: results[case] for case in group}, names, values)
+            found.update((case, (shown, None)) for case, shown in given.items())
+        except Exception as error:
+            if len(group) == 1:
+                found[group[0]] = "run: " + type(error).__name__, error
+            else:
+                groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+    return found
 
 
 def main():
-    names, inputs, values = namespace()
-    answers = {
-        case: answer(case, names, inputs, values)[0] for form in forms() for case in cases(form)
-    }
+    names, values = namespace()
+    everything = [case for form in forms() for case in cases(form)]
+    found = answers(everything, names, values, alone=everything)
     with open(os.path.splitext(os.path.abspath(__file__))[0] + ".json", "w") as file:
-        lines = [json.dumps(case) + ": " + json.dumps(answers[case]) for case in answers]
+        lines = [json.dumps(case) + ": " + json.dumps(found[case][0]) for case in everything]
         file.write("{\n" + ",\n".join(lines) + "\n}\n")
 
 
