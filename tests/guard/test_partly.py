@@ -128,16 +128,17 @@ def test_every_infinity_counts_where_it_is_asked_for():
     assert trip(f, WORDS).role == "shared"
 
 
-@pytest.mark.parametrize("wrong", [9, -6])
-def test_a_row_that_does_not_exist_changes_nothing(wrong):
+@pytest.mark.parametrize(("backend", "wrong"), [("c", 9), ("c", -6), ("numba", 9)])
+def test_a_row_that_does_not_exist_changes_nothing(backend, wrong):
     """A call that fails before it has saved anything restores nothing from an earlier call."""
     table = pytensor.shared(np.ones((5, 2)), name="table")
     words = pt.lvector("words")
     updates = [(table, pt.inc_subtensor(table[words], 1.0))]
-    step = guarded([words], [], updates)
+    step = guarded([words], [], updates, backend=backend)
     step([1, 2])
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match=f"index {wrong}") as caught:
         step([1, wrong])
+    assert "IndexError in indexed update" in "".join(caught.value.__notes__)
     assert table.get_value()[:, 0].tolist() == [1, 2, 2, 1, 1]
     step([1, -1])
     assert table.get_value()[:, 0].tolist() == [1, 3, 2, 1, 2]

@@ -272,13 +272,20 @@ class JittedRuntime(Reporter):
         ours = self.report(found.observations, values)
         if ours is not None or found.failed is None:
             return ours, None
+        return None, self.note_on(error, found.failed, second.replay.value)
+
+    def note_on(self, error, node, value_of):
+        """Return a note on an error that a node has raised, or None if that fails.
+
+        ``value_of(variable)`` returns the value of an operand, or None if it is not known.
+        """
         try:
-            operands = {v: second.replay.value(v) for v in found.failed.inputs}
-            told = explaining.explain_exception(error, self.fgraph, found.failed, operands)
-            return None, explaining.render_failure(told)
+            operands = {v: value_of(v) for v in node.inputs}
+            told = explaining.explain_exception(error, self.fgraph, node, operands)
+            return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
-            return None, None
+            return None
 
 
 def is_of_compiler(error):

@@ -126,7 +126,6 @@ class NumbaRuntime(JittedRuntime):
             self.counting |= flags.INVALID if policy.nan else 0
             self.counting |= flags.DIVIDED | flags.OVERFLOWED if policy.inf or policy.big else 0
         self.signals[COUNTING] = self.counting
-        self.beginning = False
         self.only_flags = False  # whether flags alone have led to the last second look
         self.seen = memoryview(self.signals)  # NumPy takes longer to read one number
         self.lists = [v for v in self.plan.inputs if is_list(v)]
@@ -175,7 +174,10 @@ class NumbaRuntime(JittedRuntime):
     def call(self, values):
         """Run the function; return its results and the error to be raised, or None."""
         seen = self.seen
-        run = self.begin() if self.prepares else self.run
+        try:
+            run = self.begin() if self.prepares else self.run
+        except IndexError as error:  # Numba would take a row that does not exist for one that does
+            return None, error
         try:
             results = run(*values, self.signals)
         except Stopped:  # before a node that a bad value could harm
@@ -190,14 +192,12 @@ class NumbaRuntime(JittedRuntime):
 
     def begin(self):
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
-        self.beginning = True
         self.snapshots.clear()
         for variable, cell in self.overwritten.items():
             self.snapshots[variable] = self.snapshot(variable, cell)
         if self.records:
             self.live.clear()
         if self.every > 1 and not self.is_looked_at():
-            self.beginning = False
             return self.plain
         if self.constants:
             self.seen[FOUND] = 1
@@ -205,7 +205,6 @@ class NumbaRuntime(JittedRuntime):
             entering = [*self.lists, *self.changed()]
             if any(self.policy.is_bad(self.cells[v][0]) for v in entering):
                 self.seen[FOUND] = 1
-        self.beginning = False
         return self.run
 
     def snapshot(self, variable, cell):
@@ -213,7 +212,14 @@ class NumbaRuntime(JittedRuntime):
         touch = self.written.get(variable)
         if touch is None:
             return Snapshot(cell)
-        return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
+        try:
+            return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
+        except IndexError as error:
+            known = {v: own[0] for v, own in self.cells.items()}
+            note = self.note_on(error, touch.node, known.get)
+            if note is not None:
+                error.add_note(note)
+            raise
 
     def settle(self, results):
         """Look at a suspicious call again; return its results, and the error to be raised."""
@@ -276,9 +282,6 @@ class NumbaRuntime(JittedRuntime):
 
     def failed(self, error, raise_other):
         self.forget()
-        if self.beginning:  # Numba's code would take a row that does not exist for one that does
-            self.beginning = False
-            raise_other(error)
         super().failed(error, raise_other)
 
 
