@@ -26,14 +26,6 @@ def is_nan(array):
     return np.isnan(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
-def is_not_finite(array):
-    """NaN and Inf."""
-    return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
-
-
-MASKS = {"all": is_bad, "nan": is_nan, "inf": is_not_finite}
-
-
 def input_values(fn, args):
     """Return the values of the compiled graph's inputs for a call."""
     fgraph = fn.maker.fgraph

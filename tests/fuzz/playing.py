@@ -41,7 +41,6 @@ LINKERS = {"c": ["cvm"] * 6 + ["cvm_nogc", "vm", "vm_nogc"]}
 SPOILERS = [0, -1, -2, -0.5, 1e3, -1e3, 90, -90, 800, -800, 1e10, -1e10, 1e20, -1e20, 1e39, 1e160]
 BAD = [np.nan, np.inf, -np.inf, 1e11, -1e31]
 LIMITS = [0.0, -0.0, "tiny", "subnormal", "-subnormal", "eps", 1.0, -1.0, 2.0, -3.0, 20.0]
-WORST = ("miss", "false report", "wrong place", "not first", "wrong element", "state", "result")
 
 
 @dataclass
@@ -51,7 +50,8 @@ class Failure:
     Parameters
     ----------
     what : str
-        One of `WORST`, "record", "crash" or "input changed".
+        "miss", "false report", "wrong place", "not first", "wrong element", "state", "result",
+        "record", "crash" or "input changed".
     seed : int
         Of the program.
     call : int

@@ -209,7 +209,7 @@ class FlagWriter:
         if scan is None:
             flag = append(Flag(self.policy, tuple(watched)).make_node(*chain(*read)))
             if whole:
-                flag = self._and_whole(plan, results, flag if points or flags else [], append)
+                flag = self._and_whole(results, flag if points or flags else [], append)
             results += flag
         elif is_flagged:
             marked = CheckedGraph(list(inputs), [first for first, *_ in read], list(order))
@@ -220,7 +220,7 @@ class FlagWriter:
             inputs[at:at] = before
         return FlaggedGraph(inputs, results, order, marked, is_flagged)
 
-    def _and_whole(self, plan, results, flag, append):
+    def _and_whole(self, results, flag, append):
         """Return a flag that is raised where one of the results is bad and `flag` is raised."""
         what = Watched(self.policy.looked_for, self.policy.big)
         looked_at = [v for v in results if has_elements(v) and is_numeric(v.type)]
