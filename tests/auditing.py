@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 
 import theanoguard
-from theanoguard.guard.c import linker
+from theanoguard.guard.c import runtime as compiled
 from theanoguard.guard.graph import runtime as jitted
 
 exercised = Counter()
@@ -25,9 +25,9 @@ def install(on_missed=lambda error: None):
     ``on_missed(error)`` is called with each error of the audit.
     """
     theanoguard.GuardMode.__init__.__kwdefaults__["audit"] = True
-    for runtime in (linker.GuardRuntime, jitted.JittedRuntime):
+    for runtime in (compiled.CRuntime, jitted.JittedRuntime):
         runtime.second_run = _counting(runtime.second_run)
-    for module in (linker, jitted):
+    for module in (compiled, jitted):
         module.missed_without_audit = _noting(module.missed_without_audit, on_missed)
 
 
@@ -35,7 +35,7 @@ def install(on_missed=lambda error: None):
 def counted(monkeypatch):
     """Give a Counter of what :data:`exercised` counts, in this block alone."""
     with monkeypatch.context() as patched:
-        for runtime in (linker.GuardRuntime, jitted.JittedRuntime):
+        for runtime in (compiled.CRuntime, jitted.JittedRuntime):
             patched.setattr(runtime, "second_run", _counting(runtime.second_run))
         before = exercised.copy()
         found = Counter()
@@ -45,7 +45,7 @@ def counted(monkeypatch):
 
 def dropped_by(runtime):
     """Return by which rule each value of a function is left out where there is no audit."""
-    if isinstance(runtime, linker.GuardRuntime):
+    if isinstance(runtime, compiled.CRuntime):
         plans = [inner.plan.without_audit() for inner in runtime.runtimes()]
     else:
         plans = runtime.plans()

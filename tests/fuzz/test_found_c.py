@@ -8,7 +8,7 @@ import pytest
 from guarding import backend
 
 from theanoguard import GuardError, GuardMode, events_of
-from theanoguard.guard.c import linker
+from theanoguard.guard.c import runtime as compiled
 from theanoguard.guard.rerun import WatchedKernels
 
 pytestmark = pytest.mark.skipif(backend() != "c", reason="is about the C backend")
@@ -80,7 +80,7 @@ def test_flags_that_nobody_explains():
             return (lambda: 1) if name == "end" else getattr(kernel, name)
 
     runtime.kernel = Flagged()
-    for _ in range(linker.UNEXPLAINED):
+    for _ in range(compiled.UNEXPLAINED):
         assert runtime.plan.flags_work
         fn(np.ones(3))
     runtime.kernel = kernel

@@ -19,9 +19,8 @@ from theanoguard._pytensor import c_compiler, compile_lock, config, library_exte
 logger = logging.getLogger("theanoguard")
 
 MODULE = "theanoguard_kernel"
-
-
-FILES = ("scan.c", "flags.c", "undo.c", "blocks.c", "kernel.c")
+# Each file uses only what those before it define.
+FILES = ("kernel.h", "flags.c", "scan.c", "undo.c", "blocks.c", "nodes.c", "kernel.c")
 
 
 def source():

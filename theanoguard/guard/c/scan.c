@@ -3,20 +3,7 @@
  * Without its sign bit a number is an integer that grows with its magnitude, and the exponents of
  * NaN and Inf are larger than all others.  So the largest word of an array, compared with a limit,
  * says whether it deserves a closer look, element by element.
- *
- * The files of this folder are one program: build.py joins them.  They are C in the common subset
- * with C++, since PyTensor's toolchain compiles C++.
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <fenv.h>
-#include <float.h>
-#include <math.h>
-#include <stdint.h>
-#include <string.h>
-#include <time.h>
-#include <numpy/arrayobject.h>
-
 #define LANES 16
 typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 
@@ -186,10 +173,6 @@ static void set_stops(Limits *l) {
     l->cstop64 = word_below(l->limit / 1.5, 8);
   }
 }
-
-static inline unsigned read_flags(void); /* (flags.c) */
-static inline void clear_flags(void);
-static inline void raise_flags(unsigned flags);
 
 /* The exact answer, element by element; reached only when a scan found something.  The flags stay as
  * they are: those of nodes that ran before are read later, and NumPy clears them when it casts. */

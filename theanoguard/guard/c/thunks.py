@@ -1,0 +1,94 @@
+"""Thunks around those of PyTensor, which a guarded virtual machine runs in their place."""
+
+from theanoguard.guard.c import numpy_kernel
+
+
+class Thunk:
+    """A wrapped thunk, as the virtual machines expect it.
+
+    ``cthunk`` is what the C loop calls; the object itself is what a Python loop calls.
+    """
+
+    lazy = False
+
+    def __init__(self, node, call, kernel, thunk):
+        if call is not numpy_kernel.call:
+            self.cthunk = node
+        self._node = node
+        self._call = call
+        self._kernel = kernel  # the capsule points into it
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._call(self._node)
+
+
+class LiveThunk:
+    """The thunk of a node with side effects.
+
+    If the call is suspicious by then, the guard looks at it before the side effects happen.  It
+    keeps the outputs of the node for the second run.
+
+    Parameters
+    ----------
+    thunk : callable
+    before, after : callable
+    """
+
+    lazy = False
+
+    def __init__(self, thunk, before, after):
+        self._thunk = thunk
+        self._before = before
+        self._after = after
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._before()
+        self._thunk()
+        self._after()
+
+
+class LazyThunk:
+    """The thunk of a lazy node, which is Python: the exception flags are read before it runs."""
+
+    lazy = True
+
+    def __init__(self, thunk, kernel):
+        self._thunk = thunk
+        self._read_flags = kernel.end
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        self._read_flags()
+        return self._thunk()
+
+
+class BodyThunk:
+    """The thunk of a node with a guarded inner function: starts it, and handles its errors.
+
+    Parameters
+    ----------
+    thunk : callable
+    vm : GuardedVM
+        The virtual machine of the inner function.
+    """
+
+    lazy = False
+
+    def __init__(self, thunk, vm):
+        self._thunk = thunk
+        self._vm = vm
+        self.inputs = thunk.inputs
+        self.outputs = thunk.outputs
+
+    def __call__(self):
+        body = self._vm.guard
+        body.start()
+        try:
+            self._thunk()
+        except BaseException as error:
+            body.failed(self._vm, error)
