@@ -434,6 +434,16 @@ def test_what_events_ran_on_fits_the_terminal(log, capsys, monkeypatch, columns)
     assert max(map(len, lines)) <= columns
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("how", [[], ["--all"], ["--all", "--short"]])
+def test_an_explanation_fits_the_terminal(explained_log, capsys, monkeypatch, columns, how):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["report", str(explained_log), *how]) == 0
+    shown = capsys.readouterr().out
+    assert "NaN in log" in shown
+    assert max(map(len, shown.splitlines())) <= columns
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_report_in_any_encoding(tmp_path, monkeypatch, encoding):
     path = tmp_path / "log"

@@ -1,10 +1,25 @@
 """How a place in the user's code is written: file, line and column, the text, and carets."""
 
+import contextlib
 import os
 import shutil
+import textwrap
+from contextvars import ContextVar
 from pathlib import Path
 
 MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
+
+_indentation: ContextVar[int] = ContextVar("indentation", default=0)
+
+
+@contextlib.contextmanager
+def indented(columns):
+    """Make :func:`text_width` smaller for a text that is indented afterwards."""
+    token = _indentation.set(_indentation.get() + columns)
+    try:
+        yield
+    finally:
+        _indentation.reset(token)
 
 
 def text_width():
@@ -13,7 +28,18 @@ def text_width():
     Without a terminal it is 96.  The environment variable ``COLUMNS`` overrides both.
     """
     columns = shutil.get_terminal_size((USUAL_WIDTH, 24)).columns
-    return min(max(columns, MIN_WIDTH), MAX_WIDTH)
+    return min(max(columns, MIN_WIDTH), MAX_WIDTH) - _indentation.get()
+
+
+def fitted(line):
+    """Return a line of text as lines of at most :func:`text_width` columns, the rest indented."""
+    return textwrap.wrap(
+        line,
+        text_width(),
+        subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def printable(text):

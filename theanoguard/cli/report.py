@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from theanoguard._files import write_atomically
-from theanoguard._provenance.places import printable, source_text, text_width
+from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
 from theanoguard.explain.color import wants_color
 from theanoguard.explain.report import render_text
 from theanoguard.log.event_log import LogEntry, header_json, read_logs
@@ -285,8 +285,9 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None):
     head = f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}{under}"
     if entry.explanation is not None and not short:
         # (escapes everything that it takes from the log, but must keep its own colours)
-        report = render_text(event, entry.explanation, color)
-        return f"{printable(head)}\n{textwrap.indent(report, '  ')}"
+        with indented(2):
+            report = render_text(event, entry.explanation, color)
+        return "\n".join([*fitted(printable(head)), textwrap.indent(report, "  ")])
     counts = {
         "NaN": event.n_nan,
         "+Inf": event.n_posinf,
@@ -301,7 +302,7 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None):
         f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
         *(f"  inside {step}" for step in event.path),
     ]
-    return "\n".join(printable(line) for line in lines)
+    return "\n".join(part for line in lines for part in fitted(printable(line)))
 
 
 def render_group(group, number, ends, line=None, short=False, color=False, numbers=None):
@@ -332,7 +333,8 @@ def render_group(group, number, ends, line=None, short=False, color=False, numbe
     if n > 1:
         bars = histogram((entry.event.call for entry in group.entries), *ends)
         lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
-    text = render_entry(group.example, line, short, color, numbers)
+    with indented(3):
+        text = render_entry(group.example, line, short, color, numbers)
     lines.append(textwrap.indent(text, "   "))
     return "\n".join(lines)
 

@@ -13,6 +13,8 @@ from itertools import cycle, pairwise
 from theanoguard._faults import code_of
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import (
+    USUAL_WIDTH,
+    fitted,
     link_to,
     place_text,
     printable,
@@ -36,7 +38,9 @@ BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[
 
 
 def render_text(event, explanation, color=False, links=False):
-    """Return the report of a bad value as plain text, at most :data:`MAX_LINES` lines.
+    """Return the report of a bad value as plain text.
+
+    It has at most :data:`MAX_LINES` lines, or some more on a narrow terminal.
 
     Parameters
     ----------
@@ -66,6 +70,8 @@ def render_text(event, explanation, color=False, links=False):
     ]
     used = sum(len(block) + 1 for block in blocks if block)
     blocks[4] = _way(explanation, paint, MAX_LINES - used - 1)
+    if text_width() < USUAL_WIDTH:
+        blocks[1] = [part for line in blocks[1] for part in fitted(line)]
     return _joined(blocks)
 
 
