@@ -183,6 +183,14 @@ class Rooms(FromCode):
         return list_table(("layer and room", "what it is"), *rooms)
 
 
+def level_captions(app, pagename, templatename, context, doctree):
+    """Give the captions of the navigation a level, which a heading must have for screen readers."""
+    tree = context.get("furo_navigation_tree", "")
+    context["furo_navigation_tree"] = tree.replace(
+        'role="heading"', 'role="heading" aria-level="2"'
+    )
+
+
 def setup(app):
     app.add_directive("public-names", PublicNames)
     app.add_directive("public-entries", PublicEntries)
@@ -191,4 +199,5 @@ def setup(app):
     app.add_directive("rooms", Rooms)
     app.add_directive("faults", Faults)
     app.connect("builder-inited", write_fault_pages)
+    app.connect("html-page-context", level_captions, priority=900)  # after the theme
     return {"parallel_read_safe": True}

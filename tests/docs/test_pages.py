@@ -34,7 +34,7 @@ NOT_TYPED = {
 }
 # Pages in which a block that is not run would be a mistake.
 PAGES = """
-    api ci coming_from design guard index lint
+    api ci coming_from design guard index lint logs
     nans printing quickstart stable stepping testvalues training
 """.split()
 # What Sphinx runs, or shows from a file that something else runs.
