@@ -92,7 +92,6 @@ PROJECTS = {
                 "test_resize_images_bilinear": NO_TENSORFLOW,
                 # It takes new numbers in each run.
                 "test_truncated_normal": "1 of 25 seeds exceeds its bound in Theano 1.0.5, too",
-                "test_in_top_k": "it wants equal numbers sorted in the order of an old NumPy",
             }.items()
         },
         environment={

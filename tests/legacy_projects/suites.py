@@ -93,10 +93,8 @@ SUITES = {
         package=True,
     ),
     "AgentNet": Suite("yandexdataschool/AgentNet c28b99f", ("tests/test_*.py",), needs=(LASAGNE,)),
-    # A directory of its tests has the name of the package.
-    "TheanoLM": Suite(
-        "TheanoLM==1.3.2", ("tests/*/*_test.py",), options=("--import-mode=importlib",)
-    ),
+    # The release on PyPI has no data for its tests.
+    "TheanoLM": Suite("senarvi/theanolm 9904fae", ("tests/*/*_test.py",), "cxx="),
     "theanets": Suite("lmjohns3/theanets 79db9f8", ("test/*_test.py",)),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
@@ -148,12 +146,11 @@ def run_file(name, file, side, work, arguments):
         "OMP_NUM_THREADS": "1",
         "MPLBACKEND": "Agg",
         "KERAS_BACKEND": "theano",
-        "PYTEST_PLUGINS": "h5py_bytes",
     }
     command = [arguments.python37, "-m", "pytest"]
     if side == "shim":
         command = [sys.executable, "-m", "pytest", "-p", "theanoguard.shim.pytest_plugin"]
-        command += ["--numpy-compat", "--python-compat"]
+        command += ["-p", "h5py_bytes", "--numpy-compat", "--python-compat"]
     command += ["-c", os.devnull, "--rootdir", directory, "-p", "no:cacheprovider"]
     command += ["-q", "-rA", "--tb=short", f"--timeout={arguments.test_seconds}"]
     command += [*suite.options, file]
@@ -174,10 +171,10 @@ def run_file(name, file, side, work, arguments):
     return done.stdout
 
 
-def outcomes(text):
-    """How each test ended, from the summary that pytest prints with ``-rA``."""
-    lines = re.findall(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) (\S+::.*?)(?: - .*)?$", text, re.M)
-    return {test: outcome for outcome, test in reversed(lines)}
+def outcomes(file, text):
+    """How each test of a file ended, from the summary that pytest prints with ``-rA``."""
+    lines = re.findall(r"^(PASSED|FAILED|ERROR|XFAIL|XPASS) \S*?::(.*?)(?: - .*)?$", text, re.M)
+    return {f"{file}::{test}": outcome for outcome, test in reversed(lines)}
 
 
 def count(name, work, arguments):
@@ -185,7 +182,7 @@ def count(name, work, arguments):
     there, here = {}, {}
     for file in files_of(SUITES[name], unpacked(SUITES[name].source, work)):
         for side, ended in zip(SIDES, (there, here), strict=True):
-            ended |= outcomes(run_file(name, file, side, work, arguments))
+            ended |= outcomes(file, run_file(name, file, side, work, arguments))
     passing = {test for test, outcome in there.items() if outcome == "PASSED"}
     missing = sorted(test for test in passing if here.get(test) not in ("PASSED", "XPASS"))
     figures = {

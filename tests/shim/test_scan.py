@@ -251,6 +251,20 @@ def test_what_the_op_tells(shim, T, x):
     assert node.op.outer_seqs(node.inputs) == [sequence]
 
 
+def test_shapes_of_a_loop(shim, T):
+    x, v = T.dmatrix("x"), T.dvector("v")
+    sums, _ = shim.scan(lambda row, total: total + row, sequences=x, outputs_info=v)
+    (totals, doubled), _ = shim.scan(
+        lambda row, total: (total + row, 2 * row), sequences=x, outputs_info=[v, None]
+    )
+    shapes = [sums.shape, sums[-1].shape, totals.shape, doubled.shape]
+    f = shim.function([x, v], shapes)
+    assert not any(
+        isinstance(n.op, shim.scan_module.scan_op.Scan) for n in f.maker.fgraph.apply_nodes
+    )
+    assert [s.tolist() for s in f(np.zeros((2, 3)), np.zeros(3))] == [[2, 3], [3], [2, 3], [2, 3]]
+
+
 def test_excluding_a_rewrite_by_theanos_name(shim, T, x):
     """Out of a loop over two sequences the sum of the sequences can be taken."""
     from theano.scan_module.scan_op import Scan

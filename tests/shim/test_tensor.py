@@ -110,6 +110,22 @@ def test_a_specified_shape_is_taken_for_granted(shim):
     np.testing.assert_array_equal(length, [2, 3])
 
 
+def test_the_shape_of_a_sum_is_read_from_one_operand(shim):
+    T = shim.tensor
+    x, y, v, column = T.dmatrix("x"), T.dmatrix("y"), T.dvector("v"), T.dcol("column")
+    lengths = (x * y + v + column).shape
+    ones = T.alloc(1.0, 2, 3) + x
+    f = shim.function([x, y, v, column], [lengths, ones.shape, (column + x).shape])
+    kinds = {type(node.op).__name__ for node in f.maker.fgraph.toposort()}
+    assert not kinds & {"Assert", "Elemwise"}
+    values = np.zeros((2, 3)), np.zeros((2, 3)), np.zeros(3), np.zeros((2, 1))
+    for shape in f(*values):
+        np.testing.assert_array_equal(shape, [2, 3])
+    wrong = shim.function([x, y], x + y)
+    with pytest.raises(ValueError, match="mis-match"):
+        wrong(np.zeros((2, 3)), np.zeros((2, 4)))
+
+
 def test_a_type_knows_the_pattern_only(shim):
     """Legacy code takes ``x.type()`` for a variable of any length."""
     T = shim.tensor

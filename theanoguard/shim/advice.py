@@ -124,6 +124,11 @@ RULES = [
         "Python, or take .decode(...) away.",
     ),
     Rule(
+        (OSError,),
+        r"^Unable to (synchronously )?open file \(unable to open file\)",
+        'h5py only reads files since 3.0, unless a mode is given: write h5py.File(name, "a").',
+    ),
+    Rule(
         (ValueError,),
         r"inhomogeneous shape",
         "Write dtype=object where the parts of an array differ in length, as NumPy assumed before "

@@ -45,6 +45,19 @@ def random_integers(low, high=None, size=None):
     return np.random.randint(first, last + 1, size=size)
 
 
+_argsort = np.argsort
+
+
+def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
+    """Return `numpy.argsort`, with equal elements in their order.
+
+    NumPy before 1.25 keeps this order in arrays of up to 16 elements.  Its vectorised sorting of
+    today does not.
+    """
+    quick = kind in (None, "quicksort") and stable is None
+    return _argsort(a, axis, "stable" if quick else kind, order, stable=stable)
+
+
 def deprecate(*args, **kwargs):
     """Return a function as it is, or a decorator that does."""
     return args[0] if args and callable(args[0]) else lambda function: function
@@ -187,7 +200,7 @@ IN_SCIPY = {
 
 
 def install():
-    """Give NumPy and SciPy their old names, where they do not have them.
+    """Give NumPy and SciPy their old names, where they do not have them, and an old `argsort`.
 
     ``np.bool`` and ``np.long``, which are NumPy's own types since NumPy 2, stay what they are.
 
@@ -206,6 +219,8 @@ def install():
     >>> from numpy.core.umath_tests import inner1d
     >>> inner1d([1, 2], [3, 4])
     np.int64(11)
+    >>> np.argsort([2.0] + 9 * [1.0])
+    array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
     >>> undo()
     """
     added = [
@@ -227,7 +242,10 @@ def install():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(MODULES[name])
 
+    np.argsort = argsort
+
     def undo():
+        np.argsort = _argsort
         for module, name in added:
             vars(module).pop(name, None)
         for name in modules:

@@ -116,8 +116,22 @@ class ShapesOnRequest:
         return self.known[index]
 
 
+_infer_shape_of_scan = Scan.infer_shape
+
+
+def shape_of_scan(self, *args):
+    """Infer the shapes without a copy of the inner graph where the initial values have them all."""
+    info = self.info
+    if info.n_nit_sot or info.as_while:
+        return _infer_shape_of_scan(self, *args)
+    first = 1 + info.n_seqs
+    states = info.n_mit_mot + info.n_mit_sot + info.n_sit_sot + info.n_untraced_sit_sot
+    return list(args[-1][first : first + states])
+
+
 PATCHES = [
     Patch(scan_op, "infer_shape", ShapesOnRequest),
+    Patch(Scan, "infer_shape", shape_of_scan),
     Patch(
         SharedVariable, "default_update", SharedVariable.default_update.setter(set_default_update)
     ),
