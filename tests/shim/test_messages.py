@@ -1,8 +1,13 @@
 """Messages are in the words of a Theano user, and say what to do next."""
 
+import base64
+import configparser
+import io
+import locale
 import logging
 import subprocess
 import sys
+import threading
 import unittest
 import warnings
 
@@ -36,6 +41,7 @@ def error_of(source):
         "map(abs, [1])[0]": "list(...)",
         "[1, 2][:2 / 2]": "//",
         "import numpy as np; np.zeros(3)[:3 / 2]": "//",
+        "import numpy as np; [1, 2][np.float64(1)]": "//",
         "import numpy as np; np.zeros(4 / 2)": "//",
         "import numpy as np; np.zeros((2, 2))[[slice(1), slice(1)]]": "tuple(...)",
         "import numpy as np; np.int(3)": "--numpy-compat",
@@ -45,13 +51,17 @@ def error_of(source):
         "from collections import Mapping": "--python-compat",
         "import inspect; inspect.getargspec": "--python-compat",
         "import unittest; unittest._TextTestResult": "--python-compat",
+        "import locale; locale.format": "--python-compat",
+        "import threading; threading.Thread().isAlive()": "--python-compat",
         "import numpy as np; np.array([[1], [1, 2]])": "dtype=object",
         "'x'.decode('utf8')": "h5py",
         "import h5py; h5py.File('new', driver='core', backing_store=False)": '"a"',
     }.items(),
 )
 def test_advice(source, words):
-    if source.startswith(("import imp", "import unittest")) and sys.version_info < (3, 12):
+    if source.startswith(
+        ("import imp", "import unittest", "import locale")
+    ) and sys.version_info < (3, 12):
         pytest.skip("Python 3.11 has it still")
     if source.startswith("import h5py"):
         pytest.importorskip("h5py")
@@ -150,6 +160,10 @@ def test_old_names_of_unittest_and_imp(tmp_path):
         with case.assertRaisesRegexp(ValueError, "x"):
             raise ValueError("x")
         assert issubclass(unittest._TextTestResult, unittest.TestResult)
+        assert locale.format("%d", 12) == "12"
+        assert not threading.Thread().isAlive()
+        assert base64.decodestring(base64.encodestring(b"x")) == b"x"
+        configparser.SafeConfigParser().readfp(io.StringIO("[part]"))
     finally:
         undo()
         sys.modules.pop("part", None)

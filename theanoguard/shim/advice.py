@@ -79,7 +79,7 @@ RULES = [
     Rule(
         (ImportError, AttributeError),
         rf"from '({OLD_MODULES})'|module '({OLD_MODULES})' has no attribute|"
-        r"has no attribute '(assert\w+|fail\w+)'",
+        r"has no attribute '(assert\w+|fail\w+|isAlive|readfp)'",
         PYTHON_COMPAT,
     ),
     Rule(
@@ -93,8 +93,9 @@ RULES = [
     Rule((ImportError, AttributeError), SCIPY_NAMES, NUMPY_COMPAT),
     Rule(
         (TypeError, IndexError),
-        r"slice indices must be integers|'(numpy\.)?float(64)?' object cannot be interpreted as an "
-        r"integer|only integers, slices|expected a sequence of integers.*got '[\d.]+'",
+        r"slice indices must be integers|indices must be integers.*, not (numpy\.)?float|"
+        r"'(numpy\.)?float(64)?' object cannot be interpreted as an integer|only integers, slices|"
+        r"expected a sequence of integers.*got '[\d.]+'",
         INTEGERS,
     ),
     Rule(

@@ -1,13 +1,17 @@
 """Names that Python's library had until 3.7 or later, for code that was written for it."""
 
+import base64
 import collections
 import collections.abc
+import configparser
 import fractions
 import importlib.util
 import inspect
+import locale
 import math
 import os
 import sys
+import threading
 import time
 import unittest
 from collections import namedtuple
@@ -114,6 +118,11 @@ NAMES: dict[ModuleType | type, dict[str, object]] = {
     inspect: {"ArgSpec": ArgSpec, "getargspec": getargspec},
     time: {"clock": time.process_time},
     fractions: {"gcd": math.gcd},
+    base64: {"decodestring": base64.decodebytes, "encodestring": base64.encodebytes},
+    configparser: {"SafeConfigParser": configparser.ConfigParser},
+    configparser.RawConfigParser: {"readfp": configparser.RawConfigParser.read_file},
+    locale: {"format": locale.format_string},
+    threading.Thread: {"isAlive": threading.Thread.is_alive},
     unittest: {
         "_TextTestResult": unittest.TextTestResult,
         "makeSuite": unittest.TestLoader().loadTestsFromTestCase,
