@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 
@@ -107,14 +108,45 @@ def test_the_draws_of_a_sound_model_stay_as_they_are(sampler, settings):
             np.testing.assert_array_equal(guarded[name], plain[name])
 
 
-@pytest.mark.parametrize("sampler", ["pymc", needing("nutpie")])
+@pytest.mark.parametrize("sampler", ["pymc", needing("nutpie"), needing("numpyro")])
 def test_a_starting_value_outside_of_its_domain(sampler):
     with pm.Model():
         pm.Normal("y", pm.Uniform("u", 0, 4, initval=4.5), observed=0.5)
         with theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
             pm.sample(**{**DRAWS, "cores": 1}, nuts_sampler=sampler)
-    assert "the point has u_interval__ = nan" in str(caught.value)
-    assert "Give u an initval inside of its domain" in str(caught.value)
+    text = str(caught.value)
+    assert caught.value.where.at_start
+    assert caught.value.where.sampler.lower() == sampler
+    assert "the point has u_interval__ = nan, because the initval of u is 4.5." in text
+    assert "Give u an initval inside of its domain" in text
+
+
+@pytest.mark.parametrize("sampler", ["pymc", needing("nutpie")])
+def test_an_initval_of_the_run_outside_of_its_domain(sampler):
+    with pm.Model():
+        pm.Normal("y", pm.Uniform("u", 0, 4), observed=0.5)
+        with theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
+            pm.sample(**{**DRAWS, "cores": 1}, nuts_sampler=sampler, initvals={"u": 4.5})
+    assert caught.value.where.at_start
+    assert "the point has u_interval__ = nan.\n" in str(caught.value)
+
+
+@pytest.mark.parametrize("sampler", ["pymc", needing("numpyro"), needing("nutpie")])
+def test_a_bad_gradient_at_the_start_names_the_chain(sampler):
+    with pm.Model():
+        a = pm.Normal("a", initval=0.5)
+        pm.Normal("y", pt.sqrt(pt.abs(a * np.array([1.0, 0.0]))), 1.0, observed=[0.1, 0.2])
+        settings = {**DRAWS, "cores": 1, "chains": 1 if sampler == "nutpie" else 2}
+        mode = theanoguard.pymc.mode()
+        with pytest.raises(SamplingError) as caught:
+            pm.sample(**settings, nuts_sampler=sampler, compile_kwargs={"mode": mode})
+    where = caught.value.where
+    assert where.at_start
+    assert where.chain in (0, 1)
+    assert str(where) == f"{where.sampler}, chain {where.chain}, at the starting point"
+    assert where.sampler.lower() == sampler
+    row = next(line for line in str(caught.value).splitlines() if "input, shape" in line)
+    assert re.fullmatch(r" +a = [-0-9.]+ +input, shape \(\)", row)
 
 
 @pytest.mark.parametrize("sampler", ["pymc", needing("nutpie")])

@@ -16,6 +16,7 @@ from theanoguard.explain.naming import (
     INDEXING,
     apply_text,
     element_text,
+    joined_element,
     name_of,
     number_text,
     number_texts,
@@ -147,6 +148,8 @@ def display_name(scope, variable):
 
 def element_name(place):
     """Return the name of the variable of a place, and the index in the user's dimensions."""
+    if (joined := joined_at(place)) is not None:
+        return joined[:2]
     found = lookup_in(place.scope, place.variable)
     while isinstance(getattr(place.variable.owner, "op", None), DimShuffle):
         if found.own_name or written(found):
@@ -154,6 +157,12 @@ def element_name(place):
         place = operand_place(place, regions_of(place)[0])
         found = lookup_in(place.scope, place.variable)
     return display_name(place.scope, place.variable), index_in(place, found)
+
+
+def joined_at(place):
+    """Return the name, index and shape for a place in a vector of joined variables, or None."""
+    parts = getattr(place.variable.tag, "joined_from", None)
+    return joined_element(parts, place.index[0]) if parts and place.index else None
 
 
 def index_in(place, provenance):

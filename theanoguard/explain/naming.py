@@ -329,16 +329,32 @@ def _joined_text(parts, index):
     except ValueError:
         return None
     total = sum(math.prod(shape) for _, shape in parts)
+    if not colon:
+        return element_text(*joined_element(parts, start % total)[:2])
     first = 0
     for name, shape in parts:
         end = first + math.prod(shape)
-        if colon and (start, total if stop is None else stop) == (first, end):
+        if (start, total if stop is None else stop) == (first, end):
             return name
-        if not colon and first <= start % total < end:
-            at = np.unravel_index(start % total - first, shape) if shape else ()
-            return element_text(name, tuple(map(int, at)))
         first = end
     return None
+
+
+def joined_element(parts, position):
+    """Return which element of a joined variable is at a position: name, index, and its shape.
+
+    Examples
+    --------
+    >>> joined_element([("a", ()), ("b", (2, 3))], 4)
+    ('b', (1, 0), (2, 3))
+    """
+    for name, shape in parts:
+        size = math.prod(shape)
+        if position < size:
+            at = np.unravel_index(position, shape) if shape else ()
+            return name, tuple(map(int, at)), shape
+        position -= size
+    raise IndexError(f"the joined variables have no element {position}")
 
 
 def scalar_name(fgraph, output, names, depth):

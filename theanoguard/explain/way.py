@@ -15,6 +15,7 @@ from theanoguard.explain.labels import (
     VIEWS,
     fused_name,
     index_in,
+    joined_at,
     lookup_in,
     name_in,
     provenance_of,
@@ -254,11 +255,14 @@ def _waypoint(stop):
     name, own_name = name_in(place.scope, place.variable, provenance)
     if not (own_name or leaf or written(provenance)) and len(name) > MAX_FORMULA:
         name = shown_op(op)
+    index, shape = index_in(place, provenance), array.shape
+    if (joined := joined_at(place)) is not None:
+        name, index, shape = joined
     return Waypoint(
         name=name,
-        index=index_in(place, provenance),
+        index=index,
         value=place.element,
-        shape=array.shape,
+        shape=shape,
         kind=_leaf_kind(place) if leaf else "node",
         source=user_line(provenance),
         op=op,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
+from pkgutil import resolve_name
 from typing import Any
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
@@ -37,34 +38,20 @@ class Backend:
         Names of its linkers; the first is the default.
     cls : type
         The class of these linkers.
-    like : callable
-        ``like(linker, policy, recorder)`` returns a guarded linker with the same settings.
+    guarded : str
+        Module and class of the guarded linker, which is imported when a mode needs it.
     settings : tuple of str
         Arguments of `cls` that the guarded linker takes over.
     """
 
     linkers: tuple[str, ...]
     cls: type
-    like: Callable
+    guarded: str
     settings: tuple[str, ...]
 
-
-def _numba_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
-    from theanoguard.guard.numba.linker import NumbaGuardLinker
-
-    return NumbaGuardLinker(policy, recorder, linker.allow_gc)
-
-
-def _jax_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
-    from theanoguard.guard.jax.linker import JaxGuardLinker
-
-    return JaxGuardLinker(policy, recorder, linker.allow_gc)
-
-
-def _pytorch_like(linker: Any, policy: Policy, recorder: Recorder) -> Any:
-    from theanoguard.guard.pytorch.linker import PytorchGuardLinker
-
-    return PytorchGuardLinker(policy, recorder, linker.allow_gc)
+    def like(self, linker: Any, policy: Policy, recorder: Recorder) -> Any:
+        """Return a guarded linker with the settings of a linker of this backend."""
+        return resolve_name(self.guarded).like(linker, policy, recorder)
 
 
 # A program loads only the guard of the backend that it uses.
@@ -72,25 +59,25 @@ BACKENDS = {
     "c": Backend(
         ("cvm", "cvm_nogc", "vm", "vm_nogc"),
         VMLinker,
-        GuardLinker.like,
+        "theanoguard.guard.c.linker:GuardLinker",
         ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval"),
     ),
     "numba": Backend(
         ("numba",),
         NumbaLinker,
-        _numba_like,
+        "theanoguard.guard.numba.linker:NumbaGuardLinker",
         ("allow_gc",),
     ),
     "jax": Backend(
         ("jax",),
         JAXLinker,
-        _jax_like,
+        "theanoguard.guard.jax.linker:JaxGuardLinker",
         ("allow_gc",),
     ),
     "pytorch": Backend(
         ("pytorch",),
         PytorchLinker,
-        _pytorch_like,
+        "theanoguard.guard.pytorch.linker:PytorchGuardLinker",
         ("allow_gc",),
     ),
 }
@@ -330,8 +317,8 @@ class GuardMode(WatchedMode):
     ) -> None:
         self.policy = policy
         self.recorder = recorder
-        like = _backend(linker).like
-        super().__init__(like(linker, policy, recorder), optimizer, db)
+        guarded = _backend(linker).like(linker, policy, recorder)
+        super().__init__(guarded, optimizer, db)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
 from pytensor.scalar.basic import LogicalComparison
 from pytensor.tensor.random.type import RandomType
@@ -20,7 +20,7 @@ from theanoguard.explain.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.records import BadTerm, ModelExplanation
+from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
 SUM = "the sum of all terms"
@@ -291,11 +291,22 @@ class _Explaining:
             index = [int(i) for i in np.argwhere(~np.isfinite(value))[0]]
             name = self.model.values_to_rvs[variable].name
             return (
-                f"the point has {variable.name}{index or ''} = {value[tuple(index)]}.\n"
+                f"the point has {variable.name}{index or ''} = {value[tuple(index)]}"
+                f"{self._initval(variable)}.\n"
                 f"Give {name} an initval inside of its domain, such as increasing numbers where it "
                 "is ordered."
             )
         return None
+
+    def _initval(self, variable):
+        """Say which number of the model's a bad value of the point comes from, if one does."""
+        rv = self.model.values_to_rvs[variable]
+        initval = self.model.rvs_to_initial_values.get(rv)
+        given = self.model.initial_point()[variable.name]
+        same = np.array_equal(np.isfinite(given), np.isfinite(self.point[variable.name]))
+        if not same or isinstance(initval, str | Variable | None):
+            return ""
+        return f", because the initval of {rv.name} is {array_text(initval)}"
 
     def _outside(self, name):
         """Say which observed values lie outside of the distribution's support, if any do."""

@@ -172,7 +172,7 @@ class Where:
     tuning : bool
         Whether it was in the tuning phase.
     at_start : bool
-        Whether it had not begun: PyMC has refused the starting point.
+        Whether it was at the starting point.
     """
 
     sampler: str
@@ -182,9 +182,9 @@ class Where:
     at_start: bool = False
 
     def __str__(self):
-        if self.at_start:
-            return f"{self.sampler}, at the starting point"
         place = [] if self.chain is None else [f"chain {self.chain}"]
+        if self.at_start:
+            place.append("at the starting point")
         if self.draw is not None:
             place.append(f"draw {self.draw}{' of the tuning' if self.tuning else ''}")
         return ", ".join([self.sampler, *place])
@@ -222,5 +222,10 @@ class SamplingError(GuardError):
 
 def point_text(point):
     """Return the values of a point; the first ones of a long array."""
+    return ", ".join(f"{name} = {array_text(value)}" for name, value in point.items())
+
+
+def array_text(value):
+    """Return an array as text; the first elements of a long one."""
     with np.printoptions(threshold=6, edgeitems=2, precision=6):
-        return ", ".join(f"{name} = {np.asarray(value)}" for name, value in point.items())
+        return str(np.asarray(value))

@@ -94,27 +94,45 @@ def _starting(original):
     @wraps(original)
     def init_nuts(*args, **kwargs):
         with _asked_by((kwargs.get("compile_kwargs") or {}).get("mode")):
-            try:
-                return original(*args, **kwargs)
-            except GuardError as error:
-                if error.event.role not in ("input", "constant"):
-                    raise
-                # A bad starting value or constant is best explained in terms of the model.
-                model = importlib.import_module("pymc").modelcontext(kwargs.get("model"))
-                raise bad_start(model, [model.initial_point()], "PyMC") or error from None
+            return original(*args, **kwargs)
 
     return init_nuts
 
 
 def _jittering(original):
-    """Let PyMC replace the starting points that it rejects by others."""
+    """Let PyMC replace the starting points that it rejects, and name the chain of a bad one."""
+    signature = inspect.signature(original)
 
     @wraps(original)
     def _init_jitter(*args, **kwargs):
+        given = signature.bind(*args, **kwargs)
+        if (logp_fn := given.arguments.get("logp_fn")) is not None:
+            given.arguments["logp_fn"] = _at_start(logp_fn, given.arguments["model"])
         with trying_starts():
-            return original(*args, **kwargs)
+            return original(*given.args, **given.kwargs)
 
     return _init_jitter
+
+
+def _at_start(logp_fn, model):
+    """Return the log-density of starting points; its errors say that the chain starts there."""
+    chain = 0  # a chain has its starting point when the log-density is finite
+
+    @wraps(logp_fn)
+    def logp(point):
+        nonlocal chain
+        try:
+            value = logp_fn(point)
+        except GuardError as error:
+            # A bad starting value or constant is best explained in terms of the model.
+            is_given = error.event.role in ("input", "constant")
+            ours = bad_start(model, [point], "PyMC", chain) if is_given else None
+            where = Where("PyMC", chain, at_start=True)
+            raise ours or SamplingError(error.event, error.explanation, where) from None
+        chain += bool(np.isfinite(value))
+        return value
+
+    return logp
 
 
 def _checked(original):
@@ -125,11 +143,11 @@ def _checked(original):
         refused = importlib.import_module("pymc.exceptions").SamplingError
         try:
             return original(self, start, *args, **kwargs)
-        except refused as error:
+        except (refused, GuardError) as error:
             if guard_of() is None:
                 raise
             points = [start] if isinstance(start, dict) else start
-            ours = bad_start(self, points, "PyMC")
+            ours = bad_start(self, points, with_jax.running_sampler() or "PyMC")
             if ours is None:
                 raise
             raise ours from error

@@ -30,13 +30,16 @@ def on_backend(guard: GuardMode, backend: str) -> GuardMode:
     return made
 
 
-def bad_start(model: Any, points: list[Any], sampler: str) -> SamplingError | None:
+def bad_start(
+    model: Any, points: list[Any], sampler: str, chain: int | None = None
+) -> SamplingError | None:
     """Return the error that explains the first bad one of these starting points, or None."""
     terms = next((t for point in points if not (t := explain(model, point)).ok), None)
     if terms is None or terms.bad[0].event is None:
         return None
     first = terms.bad[0]
-    return SamplingError(first.event, first.explanation, Where(sampler, at_start=True), terms)
+    where = Where(sampler, chain, at_start=True)
+    return SamplingError(first.event, first.explanation, where, terms)
 
 
 @dataclass
@@ -58,6 +61,10 @@ class Watch:
         What ends the run.
     n_rejected : int
         How many points were told that are no errors.
+    not_finite : dict of str to ndarray or None
+        The last of these points that is not finite itself.
+    starts : list of list of ndarray
+        For each chain the values of the variables where it starts, as far as that is known.
     """
 
     sampler: str
@@ -66,6 +73,8 @@ class Watch:
     backend: str
     error: SamplingError | None = None
     n_rejected: int = 0
+    not_finite: Any = None
+    starts: list[list[Any]] = field(default_factory=list)
     _function: Any = field(default=None, repr=False)
     # (Chains that run in threads come here at the same time.)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -91,6 +100,7 @@ class Watch:
         with self._lock:
             if self.error is None and not all(np.isfinite(v).all() for v in point.values()):
                 self.n_rejected += 1  # the sampler's own steps have overflowed
+                self.not_finite = point
                 return None
             return self.error or self._judge(point, logp, gradient, where)
 

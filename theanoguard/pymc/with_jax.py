@@ -8,6 +8,7 @@ error.
 import logging
 import warnings
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import wraps
 
 import numpy as np
@@ -15,6 +16,13 @@ import numpy as np
 from theanoguard._patching import Patch
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.watch import Watch
+
+_running: ContextVar[str | None] = ContextVar("theanoguard_pymc_running", default=None)
+
+
+def running_sampler():
+    """Return the name of the sampler inside of JAX that runs here, or None."""
+    return _running.get()
 
 
 class _Stop(Exception):
@@ -107,7 +115,6 @@ def patches(pymc_jax, guard_of):
     guard_of : callable
         ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
     """
-    running = []  # names of samplers
     watches = []
     unwatched = []
 
@@ -118,7 +125,7 @@ def patches(pymc_jax, guard_of):
             if guard is None or unwatched:
                 return logp_fn
             # Only one of them judges: JAX cannot be called from what it calls.
-            watch = Watch(running[-1] if running else "JAX", model, guard, "c")
+            watch = Watch(running_sampler() or "JAX", model, guard, "c")
             watches.append(watch)
             # (PyMC's argument says the opposite of what it does.)
             return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch))
@@ -144,7 +151,7 @@ def patches(pymc_jax, guard_of):
                     unwatched.pop()
             import jax
 
-            running.append(kwargs.get("nuts_sampler", "JAX"))
+            token = _running.set(kwargs.get("nuts_sampler"))
             before = len(watches)
             try:
                 with _quiet():
@@ -158,14 +165,27 @@ def patches(pymc_jax, guard_of):
                     _forget_effects(jax)
                 raise found from None
             finally:
-                running.pop()
+                _running.reset(token)
                 del watches[before:]
             return result
 
         return guarded
 
+    def get_starts(original):
+        @wraps(original)
+        def _get_batched_jittered_initial_points(*args, **kwargs):
+            points = original(*args, **kwargs)
+            chains = kwargs["chains"]
+            for watch in watches[-1:]:
+                by_chain = [points] if chains == 1 else zip(*points, strict=True)
+                watch.starts = [list(start) for start in by_chain]
+            return points
+
+        return _get_batched_jittered_initial_points
+
     return [
         Patch(pymc_jax, "get_jaxified_logp", get_jaxified_logp),
+        Patch(pymc_jax, "_get_batched_jittered_initial_points", get_starts),
         Patch(pymc_jax, "sample_jax_nuts", sample_jax_nuts),
     ]
 
@@ -186,10 +206,20 @@ def _reporter(watch):
         chains = np.flatnonzero(is_bad) if is_bad.ndim else [None]
         for chain in chains:
             at = () if chain is None else int(chain)
-            where = Where(watch.sampler, None if chain is None else int(chain))
             values = {n: np.asarray(v)[at] for n, v in zip(names, point, strict=True)}
+            where = _place(watch, None if chain is None else int(chain), list(values.values()))
             slopes = {n: np.asarray(v)[at] for n, v in zip(names, gradient, strict=True)}
             if watch.judge(values, np.asarray(value)[at], slopes, where) is not None:
                 raise _Stop
 
     return report
+
+
+def _place(watch, chain, values):
+    """Return where a point is, from the chain if JAX has batched them."""
+    if chain is None and len(watch.starts) == 1:
+        chain = 0
+    for number, start in enumerate(watch.starts):
+        if chain in (None, number) and all(map(np.array_equal, start, values)):
+            return Where(watch.sampler, number, at_start=True)
+    return Where(watch.sampler, chain)

@@ -232,8 +232,9 @@ def _sample(original):
             run.cancel()
             if "initialization points failed" not in str(refused):
                 raise
-            model = notes.watch.model
-            ours = bad_start(model, [model.initial_point()], "nutpie")
+            model, told = notes.watch.model, notes.watch.not_finite
+            points = [model.initial_point(), *([told] if told else [])]
+            ours = bad_start(model, points, "nutpie")
             if ours is None:
                 raise
             raise ours from refused
@@ -252,13 +253,17 @@ def _sample(original):
 
 
 def place_of(code, trace):
-    """Return the chain and the draw that ended with an error code, as :class:`Where` has them."""
+    """Return where in a run an error code was returned, as :class:`Where` has it."""
+    n_draws = 0
     for group, tuning in (("warmup_sample_stats", True), ("sample_stats", False)):
         if group not in getattr(trace, "children", ()):
             continue
         messages = np.asarray(trace[group]["divergence_message"])
+        n_draws += messages.size
         for at, message in np.ndenumerate(messages):
             if re.search(rf"error code: {code}\b", str(message)):
                 chain, draw = (int(trace[group][d][i]) for d, i in zip(DIMS, at, strict=True))
                 return {"chain": chain, "draw": draw, "tuning": tuning}
-    return {}
+    if n_draws:
+        return {}
+    return {"at_start": True, "chain": 0 if trace["sample_stats"].sizes["chain"] == 1 else None}

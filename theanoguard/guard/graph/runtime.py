@@ -421,9 +421,14 @@ class GuardedLinker:
         self.policy = policy
         self.recorder = recorder
 
+    @classmethod
+    def like(cls, linker, policy, recorder):
+        """Return a guarded linker with the settings of a linker of the same backend."""
+        return cls(policy, recorder, linker.allow_gc)
+
     def accept(self, fgraph, no_recycling=None, profile=None):
         if self.fgraph is not None and self.fgraph is not fgraph:
-            fresh = type(self)(self.policy, self.recorder, self.allow_gc)
+            fresh = self.like(self, self.policy, self.recorder)
             return fresh.accept(fgraph, no_recycling, profile)
         return super().accept(fgraph, no_recycling, profile)
 

@@ -32,12 +32,13 @@ def bad_elements(watched, policy, v):
         return v != 0
     nan = Kind.NAN in watched.kind or (watched.big and policy.nan)
     inf = Kind.INF in watched.kind or watched.big
-    if watched.big:
-        size, limit = magnitude(v, policy.limit)
-        return ~(size <= limit) if nan else size > limit
-    if nan:
-        return ~torch.isfinite(v) if inf else torch.isnan(v)
-    return torch.isinf(v) & ~torch.isnan(v) if v.is_complex() else torch.isinf(v)
+    if not inf:
+        return torch.isnan(v)
+    if v.is_complex() and not watched.big:  # the magnitude of finite parts may overflow
+        return ~torch.isfinite(v) if nan else torch.isinf(v) & ~torch.isnan(v)
+    # PyTorch's compiler makes faster code of a comparison than of ``isfinite``.
+    size, limit = magnitude(v, policy.limit if watched.big else np.inf)
+    return ~(size <= limit) if nan else size > limit
 
 
 def magnitude(v, limit):
