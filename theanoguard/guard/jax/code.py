@@ -85,10 +85,10 @@ class Question:
             return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
         return severity, infinite - 1 if self.inf else infinite
 
-    def excess(self, *values):
-        """Return an integer for each element: 0 unless it is bad in one of the values."""
+    def marks(self, *values):
+        """Return an integer for each element: negative if it is bad in one of the values."""
         severities, allowed = zip(*map(self.severity, values), strict=True)
-        return jnp.maximum(reduce(jnp.maximum, severities), allowed[0]) - allowed[0]
+        return allowed[0] - reduce(lax.max, severities)
 
 
 RAISED = Question(True, True, None)  # for flags and marks, which are 0 or 1
@@ -115,20 +115,40 @@ def asked_of(policy, watched, v, operands):
 def any_bad(asked):
     """Return whether any element is bad, for pairs of a `Question` and a value.
 
-    The elementwise maximum of all values with the same shape is taken as they are computed.  XLA
-    then fuses it with the loops that compute the values, and only one array per shape has to be
-    reduced.  Reducing each value separately would need one GPU kernel per value, and on a CPU each
-    value would be written to memory first.  If the values were concatenated, XLA would take minutes
-    to compile.
+    The marks of all values with the same shape are joined as they are computed.  XLA then fuses
+    this with the loops that compute the values, and only one array per shape has to be reduced.
+    Reducing each value separately would need one GPU kernel per value, and on a CPU each value
+    would be written to memory first.  If the values were concatenated, XLA would take minutes to
+    compile.
     """
     alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
     for question, v in asked:
         alike[v.shape, v.dtype][question].append(v)
     found = [
-        jnp.any(reduce(jnp.maximum, [q.excess(*values) for q, values in of_shape.items()]) != 0)
+        any_negative(reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()]))
         for of_shape in alike.values()
     ]
-    return jnp.any(jnp.stack(found)) if found else jnp.zeros((), bool)
+    return reduce(lax.bitwise_or, found) if found else jnp.zeros((), bool)
+
+
+def any_negative(marks):
+    """Return whether any element of an array of integers is negative.
+
+    On a CPU, XLA computes the reduction of one array in several loops, and writes the array itself
+    to memory first.  It reduces two arrays at once in a single loop, so the complement of the marks
+    is the second one.  This takes half the time, to compile and to run.
+    """
+    axes = range(marks.ndim)
+    if jax.default_backend() != "cpu":
+        return lax.reduce_or(marks, axes) < 0
+    zero = np.zeros((), marks.dtype)
+    joined, complement = lax.reduce(
+        (marks, ~marks),
+        (zero, ~zero),
+        lambda a, b: (a[0] | b[0], a[1] & b[1]),
+        axes,
+    )
+    return (joined | ~complement) < 0
 
 
 def bad_elements(policy, watched, v, operands):
