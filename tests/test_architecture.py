@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def imported_modules(node, module):
     return submodules | ({base} if names - submodules else set())
 
 
+@cache
 def imports_of(module):
     """Pairs of an imported module and whether the import stands inside a function.
 

@@ -58,6 +58,7 @@ def test_flags_become_pytensor_s(tmp_path, needs_cxx):
     assert shown == expected + expected + [str(tmp_path)]
 
 
+@pytest.mark.on_33
 def test_file_and_flags(tmp_path):
     file = tmp_path / "theanorc"
     file.write_text(
@@ -74,6 +75,7 @@ def test_file_and_flags(tmp_path):
     assert shown == ["float64", "FAST_COMPILE", "-O1 -g", "False"]
 
 
+@pytest.mark.on_33
 def test_flags_without_effect():
     warnings = show(
         *("theano.config.device", "theano.config.compute_test_value"),
@@ -89,6 +91,7 @@ def test_flags_without_effect():
     ]
 
 
+@pytest.mark.on_33
 @pytest.mark.parametrize("flag", ["floatX=float99", "compute_test_value=maybe", "mode=Fast"])
 def test_values_that_are_refused(flag):
     name = flag.partition("=")[0]
@@ -99,6 +102,7 @@ def test_values_that_are_refused(flag):
     assert name in last or "Expected one of those string" in last
 
 
+@pytest.mark.on_33
 def test_nothing_said():
     shown = show(
         *("theano.config.floatX", "theano.config.linker", "theano.config.device"),

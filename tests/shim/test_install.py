@@ -103,6 +103,7 @@ def test_refuses_another_theano(tmp_path):
     assert "theano/__init__.py" in message
 
 
+@pytest.mark.on_33
 def test_installing_goes_before_a_theano_that_is_installed(tmp_path):
     (tmp_path / "theano.py").write_text("raise SystemExit('the other one')\n")
     code = "import theanoguard.shim.auto, theano; print(theano.__version__)"

@@ -79,6 +79,7 @@ def test_no_advice_where_nothing_is_known(error):
     assert advice(error) is None
 
 
+@pytest.mark.on_33
 def test_run_shows_advice_and_the_frames_of_the_program(tmp_path):
     script = tmp_path / "old.py"
     script.write_text(
