@@ -1,0 +1,411 @@
+"""Operations with an inner graph: how PyTensor's releases link, rewrite and compile it."""
+
+import dataclasses
+import sys
+from copy import copy
+from functools import partial
+
+from pytensor.compile import function
+from pytensor.compile.aliasing import add_supervisor_to_fgraph, insert_deepcopy
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.io import In, Out
+from pytensor.compile.mode import (
+    JAX,
+    NUMBA,
+    PYTORCH,
+    Mode,
+    get_mode,
+)
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply
+from pytensor.graph.destroyhandler import DestroyHandler
+from pytensor.link.vm import VMLinker
+from pytensor.scan.op import Scan
+from pytensor.scan.utils import ScanProfileStats
+
+from theanoguard._patching import Patch, applied
+from theanoguard._pytensor.moved import LazyIfElse, link_only_mode
+
+
+def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
+    """Return a copy of `op` whose inner function is linked by a linker of ours.
+
+    Parameters
+    ----------
+    op : Scan or OpFromGraph
+        Left as it is: ops are shared between graphs.
+    impl : {None, "py"}
+        What the outer linker passes to ``make_thunk``.
+    make_linker : callable
+        ``make_linker(vm_linker)`` returns a linker with the settings of `vm_linker`, or None
+        to leave the op alone.
+    wrap_mode : callable
+        Applied to the mode with which 3.0 rewrites the inner graph.
+
+    Returns
+    -------
+    Op or None
+        None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
+    """
+    if link_only_mode is not None:
+        new = copy(op)
+        new._fn = None
+        linker = new.link_mode("c" if impl is None and config.cxx else impl).linker
+        linker = make_linker(linker) if isinstance(linker, VMLinker) else None
+        if linker is None:
+            return None
+        new._fn = new.compile_fn(link_only_mode(linker))
+        return new
+    if isinstance(op, Scan):
+        return _link_scan_3_0(op, impl, make_linker, wrap_mode)
+    return _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode)
+
+
+def _inner_mode_3_0(mode, impl, make_linker, wrap_mode):
+    linker = mode.linker
+    if not isinstance(linker, VMLinker):
+        linker = VMLinker(use_cloop=bool(config.cxx) and impl is None)
+    linker = make_linker(linker)
+    return None if linker is None else wrap_mode(Mode(linker, mode.provided_optimizer))
+
+
+def _link_scan_3_0(op, impl, make_linker, wrap_mode):
+    new = op.clone()
+    inputs, outputs = new.prepare_fgraph(new.fgraph)
+    if new.mode in (None, "FAST_RUN"):
+        mode = Mode("cvm" if config.cxx else "vm", "fast_run")
+    elif new.mode == "FAST_COMPILE":
+        mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_compile")
+    else:
+        mode = get_mode(new.mode)
+        mode = mode.clone(link_kwargs={"allow_gc": new.allow_gc})
+        if not isinstance(mode.linker, VMLinker):
+            return None
+    mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
+    if mode is None:
+        return None
+    profile = new.profile or config.profile
+    if profile and not isinstance(profile, ScanProfileStats):
+        profile = ScanProfileStats(name=profile if isinstance(profile, str) else new.name)
+    new._fn = mode.function_maker(
+        inputs,
+        outputs,
+        mode=mode,
+        accept_inplace=False,
+        profile=profile or None,
+        on_unused_input="ignore",
+        fgraph=new.fgraph,
+    ).create()
+    return new
+
+
+def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
+    new = copy(op)
+    kwargs = dict(new.kwargs)
+    mode = get_mode(kwargs.pop("mode", None)).excluding("symbolic_op_recognition")
+    mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
+    if mode is None:
+        return None
+    new._fn = function(new.inner_inputs, new.inner_outputs, mode=mode, **kwargs)
+    new._fn.trust_input = True
+    return new
+
+
+def inner_graph(op):
+    """Return the inner graph of `op` as it was linked, else as the op holds it.
+
+    In both, inputs and outputs are in the op's own order.
+    """
+    linked = getattr(op, "_fn", None)
+    return op.fgraph if linked is None else linked.maker.fgraph
+
+
+def thawed_graph(op):
+    """Return the inner graph of `op` as one whose variables have their names and stack traces."""
+    return op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph
+
+
+def has_inner_function(op):
+    """Whether `op` runs its inner graph as a function that it links by itself."""
+    return isinstance(op, Scan | OpFromGraph) or hasattr(op, "compile_fn")
+
+
+def is_optimizer(op):
+    """Whether `op` is one of ``pytensor.tensor.optimize``, which calls its inner function."""
+    module = sys.modules.get("pytensor.tensor.optimize")
+    return module is not None and isinstance(op, module.ScipyWrapperOp)
+
+
+def link_optimizer(op, make_linker, wrap_mode):
+    """Return a copy of an optimizer whose objective is linked by a linker of ours.
+
+    Parameters
+    ----------
+    op, make_linker, wrap_mode
+        As for :func:`link_inner`.
+
+    Returns
+    -------
+    Op or None
+    """
+    if link_only_mode is not None:
+        new = link_inner(op, None, make_linker)
+        if new is not None:
+            new._fn_wrapped = None
+        return new
+    mode = _inner_mode_3_0(get_mode(None), None, make_linker, wrap_mode)
+    new = copy(op)
+    compiling = Patch(sys.modules[type(op).__module__], "function", partial(partial, mode=mode))
+    with applied([compiling]):
+        new.build_fn()
+    new.build_fn = _is_built  # (what makes the thunk would build it again)
+    return new
+
+
+def _is_built():
+    """Do nothing: the inner function has been built."""
+
+
+def python_thunk(node, storage_map, compute_map):
+    """Return the thunk of `node` that runs in Python; the one in C where there is no other.
+
+    Nothing is compiled for it, and the op's own inner function is left alone.
+    """
+    op = node.op
+    if has_inner_function(op):
+        linked = link_inner(
+            op,
+            "py",
+            lambda linker: VMLinker(use_cloop=False, c_thunks=False, allow_gc=linker.allow_gc),
+            lambda mode: Mode(mode.linker, "fast_compile"),
+        )
+        op = op if linked is None else linked
+        outputs = [v.clone() for v in node.outputs]
+        for ours, theirs in zip(outputs, node.outputs, strict=True):
+            storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]
+        node = Apply(op, node.inputs, outputs)
+    in_python = op.make_thunk(node, storage_map, compute_map, [], impl="py")
+
+    def thunk():
+        try:
+            return in_python()
+        except NotImplementedError:
+            if not config.cxx:
+                raise
+        return op.make_thunk(node, storage_map, compute_map, [], impl="c")()
+
+    return thunk
+
+
+class CheckedBody(OpFromGraph):
+    """An ``OpFromGraph`` whose graph is compiled as it stands."""
+
+
+class CheckedIfElse(LazyIfElse):
+    """A ``LazyIfElse`` whose branches have checks for JAX."""
+
+
+class _Rewritten(Mode):
+    """A mode that rewrites nothing, and stays so."""
+
+    def including(self, *tags):
+        return self
+
+    excluding = including
+
+    @property
+    def optimizer(self):
+        return lambda fgraph: None
+
+
+def inner_graphs_for_numba(node, compiled_by):
+    """Return the graphs that Numba compiles for a node as functions of their own.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for Numba.
+    compiled_by : callable
+        ``compiled_by(kind)`` is what compiles ops of a class.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be compiled; none for other ops.
+    """
+
+    def rewritten_3_0():
+        if isinstance(node.op, Scan):
+            return _rewritten_scan_3_0(node)
+        return _rewritten_body_3_0(node)
+
+    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
+
+
+def _inner_graphs(op, compiled_by, rewritten_3_0):
+    if isinstance(op, LazyIfElse):
+        return [op.true_branch.fgraph, op.false_branch.fgraph]
+    if not isinstance(op, Scan | OpFromGraph):
+        return []
+    if isinstance(op, OpFromGraph) and compiled_by(type(op)) is not compiled_by(OpFromGraph):
+        return []  # compiled as one piece: a fused operation, or JAX's own softmax
+    if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
+        return [op.fgraph]
+    return [rewritten_3_0()]
+
+
+def _rewritten_scan_3_0(node):
+    """Do what ``numba_funcify`` of a Scan does before it compiles the inner graph."""
+    op = node.op
+    fgraph = op.fgraph.clone(clone_inner_graphs=True)
+    info = op.info
+    destroyable = set(op.inner_untraced_sit_sot(fgraph.inputs))
+    for outer, inner in zip(
+        op.outer_sitsot(node.inputs), op.inner_sitsot(fgraph.inputs), strict=True
+    ):
+        if outer.type.shape[0] == 1:
+            destroyable.add(inner)
+    for outer, inner, taps in zip(
+        op.outer_mitsot(node.inputs),
+        op.oldest_inner_mitsot(fgraph.inputs),
+        info.mit_sot_in_slices,
+        strict=True,
+    ):
+        if outer.type.shape[0] == abs(min(taps)):
+            destroyable.add(inner)
+    specs = [In(v, borrow=True, mutable=v in destroyable) for v in fgraph.inputs]
+    add_supervisor_to_fgraph(fgraph=fgraph, input_specs=specs, accept_inplace=True)
+    mode = get_mode(op.mode).including("numba").excluding(*NUMBA._optimizer.exclude)
+    mode.optimizer(fgraph)
+    kept = set(op.inner_untraced_sit_sot_outs(fgraph.outputs))
+    outs = [Out(v, borrow=v in kept) for v in fgraph.outputs]
+    insert_deepcopy(fgraph, wrapped_inputs=specs, wrapped_outputs=outs)
+    return fgraph
+
+
+def _rewritten_body_3_0(node):
+    """Do what ``numba_funcify`` of an OpFromGraph does before it compiles the inner graph."""
+    fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
+    specs = [In(v, borrow=True, mutable=False) for v in fgraph.inputs]
+    add_supervisor_to_fgraph(fgraph=fgraph, input_specs=specs, accept_inplace=True)
+    NUMBA.excluding("symbolic_op_recognition").optimizer(fgraph)
+    outs = [Out(v, borrow=False) for v in fgraph.outputs]
+    insert_deepcopy(fgraph, wrapped_inputs=specs, wrapped_outputs=outs)
+    return fgraph
+
+
+def inner_graphs_for_jax(node, compiled_by):
+    """Return the graphs that JAX traces for a node as functions of their own.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for JAX.
+    compiled_by : callable
+        As for :func:`inner_graphs_for_numba`.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be traced; none for other ops.
+    """
+    return _inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
+
+
+def inner_graphs_for_pytorch(node, compiled_by):
+    """Return the graphs that PyTorch compiles for a node, within the function that it is in.
+
+    Parameters
+    ----------
+    node : Apply
+        Of a graph that has been rewritten for PyTorch.
+    compiled_by : callable
+        As for :func:`inner_graphs_for_numba`.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be compiled; none for other ops.
+    """
+
+    def rewritten_3_0():  # what ``pytorch_funcify`` does to the graph of the op itself
+        fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
+        PYTORCH.optimizer(fgraph)
+        return fgraph
+
+    if isinstance(node.op, Scan):
+        return []  # PyTensor cannot convert it
+    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
+
+
+def _rewritten_for_jax_3_0(op):
+    fgraph = op.fgraph.clone(clone_inner_graphs=True)
+    if isinstance(op, Scan):  # what ``jax_funcify`` does to the graph of the op itself
+        mode = get_mode(op.mode).including("jax").excluding("numba", *JAX._optimizer.exclude)
+        mode.optimizer(fgraph)
+    else:
+        JAX.optimizer(fgraph)
+    return fgraph
+
+
+def with_flag(op, graphs, n=1):
+    """Return a copy of `op` that JAX traces with other inner graphs.
+
+    Parameters
+    ----------
+    op : Scan, OpFromGraph or LazyIfElse
+    graphs : list of FunctionGraph
+        In the place of those of :func:`inner_graphs_for_jax`, with `n` outputs more at the end,
+        which the op then gives as well.  That of a Scan also takes what these were at the step
+        before, as inputs before those that do not change.
+    n : int
+
+    Returns
+    -------
+    Op
+    """
+    new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
+    if isinstance(op, LazyIfElse):
+        new.__class__ = CheckedIfElse
+    return new
+
+
+def with_inner_graphs(op, graphs):
+    """Return a copy of `op` that Numba compiles with other inner graphs.
+
+    Parameters
+    ----------
+    op : Scan, OpFromGraph or LazyIfElse
+    graphs : list of FunctionGraph
+        In the place of those of :func:`inner_graphs_for_numba`, with one input more at the end,
+        which the op then takes as well.
+
+    Returns
+    -------
+    Op
+    """
+    new = _with_graphs(op, graphs, lambda info: {"n_non_seqs": info.n_non_seqs + 1})
+    if isinstance(op, Scan) and link_only_mode is None:
+        new.fgraph.attach_feature(DestroyHandler())
+    return new
+
+
+def _with_graphs(op, graphs, changes):
+    """Return a copy of `op` with other inner graphs; `changes` gives those of a Scan's info."""
+    new = copy(op)
+    if isinstance(op, LazyIfElse):
+        branches = (op.true_branch, op.false_branch)
+        new.true_branch, new.false_branch = (
+            _with_graphs(branch, [graph], changes)
+            for branch, graph in zip(branches, graphs, strict=True)
+        )
+        return new
+    [new.fgraph] = graphs
+    new._fn = None
+    if isinstance(op, OpFromGraph):
+        new.__class__ = CheckedBody
+        return new
+    new.info = dataclasses.replace(op.info, **changes(op.info))
+    if link_only_mode is None:
+        new.mode = _Rewritten()
+    return new
