@@ -1,4 +1,4 @@
-"""What to do about errors of old programs that come from Python, NumPy or h5py of today."""
+"""Advice for old programs that fail on today's Python, NumPy, SciPy or h5py."""
 
 import re
 from dataclasses import dataclass
@@ -29,14 +29,14 @@ OLD_MODULES = "|".join(re.escape(module.__name__) for module in python_compat.NA
 
 @dataclass(frozen=True)
 class Rule:
-    """What to do about an error.
+    """Advice for one kind of error.
 
     Parameters
     ----------
     kinds : tuple of type
         The classes of the error.
     pattern : str
-        A regular expression that is found in its text.
+        A regular expression that matches a part of its text.
     advice : str
         A sentence or two for the user.
     """
@@ -174,7 +174,7 @@ RULES = [
 
 
 def advice(error):
-    """Return what to do about an error, or None where nothing is known.
+    """Return the advice for an error, or None if there is none.
 
     Parameters
     ----------
@@ -196,7 +196,7 @@ def advice(error):
 
 
 def add_advice(error):
-    """Add what to do about an error to its notes, which tracebacks show."""
+    """Add the advice for an error to its notes, which tracebacks show."""
     text = advice(error)
     if text is not None and text not in getattr(error, "__notes__", ()):
         error.add_note(text)

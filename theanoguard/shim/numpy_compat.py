@@ -18,7 +18,7 @@ def asscalar(a):
 
 
 def find_common_type(array_types, scalar_types):
-    """Return the dtype of the arrays, or one that holds both where scalars are of a higher kind."""
+    """Return the dtype of the arrays, or one that holds both if the scalars have a higher kind."""
     arrays = np.result_type(*array_types) if array_types else None
     scalars = np.result_type(*scalar_types) if scalar_types else None
     if arrays is None or scalars is None:
@@ -69,13 +69,13 @@ def unless(condition, msg=None):
 
 
 def found(path):
-    """Return what a dotted path names."""
+    """Return the object with a dotted name."""
     module, _, name = path.rpartition(".")
     return getattr(importlib.import_module(module), name)
 
 
 def simps(y, x=None, dx=1.0, axis=-1, even=None):
-    """Integrate by Simpson's rule; `even` chose what SciPy now does better."""
+    """Integrate by Simpson's rule.  `even` is ignored: SciPy has one way to do it now."""
     return found("scipy.integrate.simpson")(y, x=x, dx=dx, axis=axis)
 
 
@@ -87,7 +87,7 @@ EXCEPTIONS = (
     "VisibleDeprecationWarning",
 )
 
-# The names that have gone from the namespace of NumPy, with what they stood for.
+# The names that NumPy has removed from its namespace, and the objects that they stood for.
 NAMES = {
     "Inf": np.inf,
     "Infinity": np.inf,
@@ -155,18 +155,18 @@ NAMES = {
 
 
 class Tester:
-    """Stands for what packages made to have ``package.test()``, which runs nothing now."""
+    """Replaces the class with which packages made their ``package.test()``.  It runs no test."""
 
-    __test__ = False  # it is no test of pytest's
+    __test__ = False  # pytest would collect the class by its name
 
     def test(self, *args, **kwargs):
-        """Raise an ImportError: the runner of NumPy's was built on nose."""
+        """Raise an ImportError, because NumPy's test runner needed nose."""
         raise ImportError("numpy.testing.Tester needs nose.  Run the tests with pytest.")
 
     bench = test
 
 
-# What has gone from modules of NumPy, and modules that have gone.
+# The names that NumPy has removed, by module, and the modules that it has removed.
 DECORATORS = SimpleNamespace(skipif=unless, knownfailureif=unless, slow=lambda test: test)
 IN_MODULES = {
     np: NAMES,
@@ -175,7 +175,7 @@ IN_MODULES = {
 }
 MODULES = {"numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul}}
 
-# What has gone from SciPy, by module, and where it is today.
+# The names that SciPy has moved, by their old module, and where they are today.
 IN_SCIPY = {
     "scipy.integrate": {
         "cumtrapz": "scipy.integrate.cumulative_trapezoid",
@@ -194,20 +194,20 @@ IN_SCIPY = {
             " parzen triang tukey".split()
         },
     },
-    # Old SciPy repeated NumPy's namespace.
+    # Old releases of SciPy repeated NumPy's namespace.
     "scipy": {name: f"numpy.{name}" for name in np.__all__ if callable(getattr(np, name))},
 }
 
 
 def install():
-    """Give NumPy and SciPy their old names, where they do not have them, and an old `argsort`.
+    """Add the old names that today's NumPy and SciPy do not have, and an old `argsort`.
 
-    ``np.bool`` and ``np.long``, which are NumPy's own types since NumPy 2, stay what they are.
+    ``np.bool`` and ``np.long`` are not replaced, because NumPy 2 has types of these names.
 
     Returns
     -------
     callable
-        A function without arguments that takes the names away again.
+        A function without arguments that removes the names.
 
     Examples
     --------

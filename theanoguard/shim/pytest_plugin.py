@@ -1,4 +1,4 @@
-"""``pytest -p theanoguard.shim.pytest_plugin``: a legacy test suite, unmodified, on PyTensor.
+"""``pytest -p theanoguard.shim.pytest_plugin`` runs an unmodified legacy test suite on PyTensor.
 
 Importing this plugin makes ``import theano`` work, before pytest collects anything.
 """
@@ -24,37 +24,37 @@ def pytest_addoption(parser):
 
 
 def give_old_names(config, options):
-    """Give NumPy and Python's library their old names, where that is asked for."""
+    """Add the old names of NumPy and Python's library that the options ask for."""
     for option, (compat, _) in COMPAT.items():
         if getattr(options, option.strip("-").replace("-", "_")):
             config.add_cleanup(compat.install())
 
 
 def pytest_load_initial_conftests(early_config):
-    """Give the names before any ``conftest.py`` imports the code that wants them."""
+    """Add the names before a ``conftest.py`` imports code that needs them."""
     give_old_names(early_config, early_config.known_args_namespace)
 
 
 def pytest_configure(config):
-    """Give the names where it is a ``conftest.py`` that asks for this plugin."""
+    """Add the names if a ``conftest.py`` loads this plugin, which is after the hook above."""
     give_old_names(config, config.option)
 
 
 def pytest_runtest_makereport(item, call):
-    """Say what to do about an error of old code."""
+    """Add advice to an error in a test."""
     if call.excinfo is not None:
         add_advice(call.excinfo.value)
 
 
 def pytest_make_collect_report(collector):
-    """Say what to do about an import that fails."""
+    """Add advice to an error that a module raises when pytest imports it."""
     collect = collector.collect
 
     def advised():
         try:
             return collect()
         except collector.CollectError as error:
-            # Its text is that of the import's error, as a traceback of it reads.
+            # pytest shows only its text, which is the formatted error of the import.
             if error.__cause__ is not None and (text := advice(error.__cause__)):
                 error.args = (f"{error.args[0]}\n{text}",)
             raise
@@ -66,5 +66,5 @@ def pytest_make_collect_report(collector):
 
 
 def pytest_report_header():
-    """Say what ``import theano`` gives."""
+    """Show which package ``import theano`` loads."""
     return "theano: the shim of theanoguard, on PyTensor"

@@ -1,4 +1,4 @@
-"""Names that Python's library had until 3.7 or later, for code that was written for it."""
+"""Names that Python's library had in 3.7 and has removed since."""
 
 import base64
 import collections
@@ -22,12 +22,12 @@ ArgSpec = namedtuple("ArgSpec", "args varargs keywords defaults")
 
 
 def getargspec(func):
-    """Return the names and the defaults of a function's parameters.
+    """Return the names of a function's parameters and their defaults.
 
     Raises
     ------
     ValueError
-        For a function with parameters that are given by keyword only.
+        If the function has keyword-only parameters.
     """
     spec = inspect.getfullargspec(func)
     if spec.kwonlyargs:
@@ -36,7 +36,7 @@ def getargspec(func):
 
 
 def find_module(name, path=None):
-    """Return where a module is, as ``imp.find_module`` did, but for the open file."""
+    """Return where a module is, as ``imp.find_module`` did, but without an open file."""
     spec = PathFinder.find_spec(name, path)
     if spec is None:
         raise ImportError(f"No module named {name!r}", name=name)
@@ -46,7 +46,7 @@ def find_module(name, path=None):
 
 
 def load_source(name, pathname, file=None):
-    """Import a file as the module `name`, again if that is imported already."""
+    """Import a file as the module `name`, even if it is imported already."""
     spec = importlib.util.spec_from_file_location(name, pathname)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -54,7 +54,7 @@ def load_source(name, pathname, file=None):
 
 
 def load_module(name, file, pathname, description):
-    """Import what `find_module` has found, again if it is imported already."""
+    """Import the module that `find_module` has found, even if it is imported already."""
     if description[2] == PKG_DIRECTORY:
         return load_source(name, os.path.join(pathname, "__init__.py"))
     if file is not None:
@@ -63,12 +63,12 @@ def load_module(name, file, pathname, description):
 
 
 def nothing():
-    """Do nothing: Python locks the import of each module by itself."""
+    """Do nothing, because Python locks the import of each module by itself."""
 
 
 PY_SOURCE, PKG_DIRECTORY = 1, 5
 
-# Modules that have gone, with what is wanted of them.
+# The modules that Python has removed, with the names that old code uses.
 MODULES = {
     "imp": {
         "PKG_DIRECTORY": PKG_DIRECTORY,
@@ -87,7 +87,7 @@ MODULES = {
     },
 }
 
-# Assertions under the names that `unittest` had for them, too.
+# The old names of `unittest`'s assertions.
 ASSERTIONS = {
     "assertAlmostEquals": "assertAlmostEqual",
     "assertDictContainsSubset": None,
@@ -112,7 +112,7 @@ def assert_dict_contains(self, subset, dictionary, msg=None):
     self.assertEqual({**dictionary, **subset}, dict(dictionary), msg)
 
 
-# The modules and the names that have gone from them, with what they stood for.
+# The names that modules and classes have lost, and the objects that they stood for.
 NAMES: dict[ModuleType | type, dict[str, object]] = {
     collections: {name: getattr(collections.abc, name) for name in collections.abc.__all__},
     inspect: {"ArgSpec": ArgSpec, "getargspec": getargspec},
@@ -135,12 +135,12 @@ NAMES: dict[ModuleType | type, dict[str, object]] = {
 
 
 def install():
-    """Give Python's library the modules and names that it had, where it does not have them.
+    """Add the old modules and names that this Python's library does not have.
 
     Returns
     -------
     callable
-        A function without arguments that takes the names away again.
+        A function without arguments that removes them.
 
     Examples
     --------
