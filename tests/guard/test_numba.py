@@ -197,6 +197,58 @@ def test_blocks_miss_nothing(large, place, bad):
     assert (event.role, event.kind, event.first_index) == ("node", "big", (place,))
 
 
+@pytest.fixture(scope="module")
+def distance():
+    """A sum, guarded and not.  On PyTensor 3.3 its one loop also reads for the guard."""
+    x, y, scale = pt.dvector("x"), pt.fvector("y"), pt.dscalar("scale")
+    value = (scale * (x - y) ** 2).sum()
+    modes = (numba_guard(), Mode("numba", "fast_run"))
+    return [pytensor.function([x, y, scale], value, mode=mode) for mode in modes]
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.nan, np.inf, -np.inf, 1.1e10, -1.1e10])
+def test_a_loop_that_sums_misses_nothing(distance, bad):
+    for place in (0, 1, 15, 16, 5000, N - 1):
+        for which in (0, 1):
+            values = [np.ones(N), np.ones(N, "float32")]
+            values[which][place] = bad
+            event = trip(distance[0], *values, 0.0)
+            assert (event.variable, event.first_index) == ("xy"[which], (place,))
+    assert trip(distance[0], np.ones(0), np.ones(0, "float32"), bad).variable == "scale"
+
+
+@pytest.mark.deep
+def test_a_loop_that_sums_gives_the_same_results(distance):
+    guarded, plain = distance
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=2 * N), rng.normal(size=2 * N).astype("float32")
+    for part in (slice(N), slice(None, None, 2), slice(1), slice(0), slice(None, None, -1)):
+        expected = plain(x[part], y[part], 1.5)
+        np.testing.assert_allclose(guarded(x[part], y[part], 1.5), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="shape"):
+        guarded(x[:1], y, 1.0)
+
+
+@pytest.mark.parametrize("columns", [(), (3,)])
+def test_rows_of_any_layout_are_read(columns):
+    ones = np.ones((6, *columns))
+    table, rows = pytensor.shared(ones, name="table"), pt.ivector("rows")
+    touched = pt.tanh(table[rows])
+    updates = {table: pt.inc_subtensor(table[rows], touched)}
+    fn = pytensor.function([rows], touched.sum(), updates=updates, mode=numba_guard())
+    place = (4, *(n - 1 for n in columns))
+    for value in (ones.copy(), np.asfortranarray(ones), np.repeat(ones, 2, 0)[::2]):
+        for bad in (np.nan, np.inf, -1.1e10):
+            value[place] = bad
+            table.set_value(value, borrow=True)
+            fn(np.array([0, -3, 5], "int32"))
+            for row in (4, -2):
+                before = table.get_value()
+                event = trip(fn, np.array([0, row, row, 5], "int32"))
+                assert (event.variable, event.first_index) == ("table", place)
+                np.testing.assert_array_equal(table.get_value(), before)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.deep
 def test_no_element_is_missed(dtype):

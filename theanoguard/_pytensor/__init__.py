@@ -65,13 +65,21 @@ from theanoguard._pytensor.inner import (
     thawed_graph,
     with_flag,
     with_inner_graphs,
+    with_tests,
 )
-from theanoguard._pytensor.moved import FinalizedOpFromGraph, IfElse, LazyIfElse, ifelse
+from theanoguard._pytensor.moved import (
+    FinalizedOpFromGraph,
+    FusedElemwise,
+    IfElse,
+    LazyIfElse,
+    ifelse,
+)
 
 __all__ = [
     "CheckedBody",
     "CheckedIfElse",
     "FinalizedOpFromGraph",
+    "FusedElemwise",
     "IfElse",
     "JAXLinker",
     "JITLinker",
@@ -103,6 +111,7 @@ __all__ = [
     "thawed_graph",
     "with_flag",
     "with_inner_graphs",
+    "with_tests",
 ]
 
 

@@ -20,11 +20,13 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.link.vm import VMLinker
+from pytensor.scalar.basic import Composite, get_scalar_type, or_
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import ScanProfileStats
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._patching import Patch, applied
-from theanoguard._pytensor.moved import LazyIfElse, link_only_mode
+from theanoguard._pytensor.moved import FusedElemwise, LazyIfElse, link_only_mode
 
 
 def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
@@ -409,3 +411,41 @@ def _with_graphs(op, graphs, changes):
     if link_only_mode is None:
         new.mode = _Rewritten()
     return new
+
+
+def with_tests(op, tests):
+    """Return a copy of `op` that tests elements of its operands in its loop.
+
+    Parameters
+    ----------
+    op : FusedElemwise
+        It indexes nothing and overwrites nothing.
+    tests : list of (int, ScalarOp)
+        Which operand, and what is computed from each of its elements: an integer.
+
+    Returns
+    -------
+    FusedElemwise
+        It has one output more for each test: the bitwise OR of the integers.
+    """
+    inputs = [v.type() for v in op.fgraph.inputs]
+    new = dict(zip(op.fgraph.inputs, inputs, strict=True))
+    for node in op.fgraph.toposort():
+        given = [new.get(v, v) for v in node.inputs]
+        if isinstance(node.op, Elemwise):
+            scalars = [get_scalar_type(v.type.dtype)() for v in given]
+            results = node.op.scalar_op.make_node(*scalars).outputs
+            integers = [test(scalars[i]) for i, test in tests]
+            elemwise = Elemwise(Composite(scalars, [*results, *integers])).make_node(*given)
+            found = elemwise.outputs
+        else:
+            found = Apply(node.op, given, [v.type() for v in node.outputs]).outputs
+        new.update(zip(node.outputs, found, strict=False))
+    tested = elemwise.outputs[-len(tests) :]
+    axes = tuple(range(elemwise.outputs[0].type.ndim))
+    reduced = op.reduced_outputs or (None,) * len(op.fgraph.outputs)
+    return FusedElemwise(
+        inputs,
+        [*(new[v] for v in op.fgraph.outputs), *(CAReduce(or_)(v) for v in tested)],
+        reduced_outputs=(*reduced, *((or_, axes, or_.identity, v.type.dtype) for v in tested)),
+    )

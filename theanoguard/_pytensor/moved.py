@@ -3,7 +3,14 @@
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.op import Op
 
-__all__ = ["FinalizedOpFromGraph", "IfElse", "LazyIfElse", "ifelse", "link_only_mode"]
+__all__ = [
+    "FinalizedOpFromGraph",
+    "FusedElemwise",
+    "IfElse",
+    "LazyIfElse",
+    "ifelse",
+    "link_only_mode",
+]
 
 try:  # 3.3 moved it
     from pytensor.conditional.op import IfElse, ifelse
@@ -23,6 +30,14 @@ try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner
 except ImportError:
 
     class FinalizedOpFromGraph(OpFromGraph):  # type: ignore[no-redef]
+        """Stands in for an operation that PyTensor 3.0 does not have."""
+
+
+try:  # one of them: an elementwise operation with its indexing and its reductions, in one loop
+    from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
+except ImportError:
+
+    class FusedElemwise(FinalizedOpFromGraph):  # type: ignore[no-redef]
         """Stands in for an operation that PyTensor 3.0 does not have."""
 
 

@@ -4,9 +4,12 @@ What an elementwise node reads and writes is scanned block by block, on C and Nu
 whole array would fetch it from memory once more.
 """
 
+from pytensor.scalar import ScalarType
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import FusedElemwise
 
 
 def first_readers(variables, order):
@@ -44,8 +47,22 @@ def may_be_large(variable):
 
 def runs_in_blocks(node):
     """Whether rows can be computed on their own: all operands have one shape, or one element."""
+    return isinstance(node.op, Elemwise) and not node.op.destroy_map and _have_one_shape(node)
+
+
+def reduces(node):
+    """Whether a node computes elementwise and reduces, in one loop that reads all its operands."""
     return (
-        isinstance(node.op, Elemwise)
+        isinstance(node.op, FusedElemwise)
         and not node.op.destroy_map
-        and all(all(v.type.broadcastable) or not any(v.type.broadcastable) for v in node.inputs)
+        and not any(node.op.indexed_inputs)
+        and not any(node.op.indexed_outputs)
+        and _have_one_shape(node)
+    )
+
+
+def _have_one_shape(node):
+    return all(
+        isinstance(v.type, ScalarType) or all(v.type.broadcastable) or not any(v.type.broadcastable)
+        for v in node.inputs
     )

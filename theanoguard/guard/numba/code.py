@@ -1,12 +1,13 @@
 """The Numba code of the guard's operations; imported only when a graph is compiled for Numba."""
 
-from functools import partial
+from functools import partial, reduce
 from hashlib import sha256
 from importlib import resources
 
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from pytensor.graph.basic import Apply
@@ -32,11 +33,13 @@ from theanoguard.guard.numba.ops import (
     FOUND,
     Bracketed,
     InBlocks,
+    IsBad,
     Stop,
     Stopped,
     Until,
     Watch,
     WatchEmpty,
+    WatchRows,
     WatchTrue,
 )
 
@@ -208,6 +211,59 @@ def scan_function(module, op, size):
     return function
 
 
+def strided_scan_function(module, op, size):
+    """Return the LLVM function that does so for a vector with any number of bytes between floats.
+
+    The first element of a reversed vector has the highest address.  Its scan goes from the lowest
+    address upwards, so it begins at the vector's last element.
+    """
+    scan = scan_function(module, op, size)
+    name = scan.name + "_strided"
+    if name in module.globals:
+        return module.globals[name]
+    integer, index, flag = ir.IntType(size), ir.IntType(64), ir.IntType(1)
+    kind = ir.FunctionType(flag, [integer.as_pointer(), index, index])
+    function = ir.Function(module, kind, name)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("noinline")
+    data, n, stride = function.args
+    zero, one = (ir.Constant(index, k) for k in (0, 1))
+    entry, in_a_row, apart, body, done = (
+        function.append_basic_block(block)
+        for block in ("entry", "in_a_row", "apart", "body", "done")
+    )
+    builder = ir.IRBuilder(entry)
+    forwards, backwards = (
+        builder.icmp_signed("==", stride, ir.Constant(index, step))
+        for step in (size // 8, -size // 8)
+    )
+    builder.cbranch(builder.or_(forwards, backwards), in_a_row, apart)
+    builder.position_at_end(in_a_row)
+    lowest = builder.select(forwards, zero, builder.sub(one, n))
+    builder.ret(builder.call(scan, [builder.gep(data, [lowest]), n]))
+    builder.position_at_end(apart)
+    start = builder.ptrtoint(data, index)
+    builder.cbranch(builder.icmp_signed("==", n, zero), done, body)
+    builder.position_at_end(body)
+    at, left, found = builder.phi(index), builder.phi(index), builder.phi(integer)
+    bits = builder.load(builder.inttoptr(at, integer.as_pointer()), align=1)
+    new = builder.or_(found, excess(builder, op, bits, size))
+    fewer = builder.sub(left, one)
+    at.add_incoming(start, apart)
+    at.add_incoming(builder.add(at, stride), body)
+    left.add_incoming(n, apart)
+    left.add_incoming(fewer, body)
+    found.add_incoming(ir.Constant(integer, 0), apart)
+    found.add_incoming(new, body)
+    builder.cbranch(builder.icmp_signed("==", fewer, zero), done, body)
+    builder.position_at_end(done)
+    result = builder.phi(integer)
+    result.add_incoming(ir.Constant(integer, 0), apart)
+    result.add_incoming(new, body)
+    builder.ret(builder.icmp_signed("<", result, ir.Constant(integer, 0)))
+    return function
+
+
 def look(context, builder, op, kind, value, fallback):
     """Write LLVM code that checks whether a value is bad; return its flag.
 
@@ -224,54 +280,24 @@ def look(context, builder, op, kind, value, fallback):
     """
     is_array = isinstance(kind, types.Array)
     dtype = kind.dtype if is_array else kind
-    flag = ir.IntType(1)
-
-    def look_anywhere():
-        return builder.icmp_unsigned("!=", fallback(builder, value), ir.Constant(flag, 0))
-
     in_a_row = not is_array or kind.layout in "CF"
     if not isinstance(dtype, types.Float) or not (in_a_row or kind.ndim == 1):
-        return look_anywhere()
+        return builder.icmp_unsigned("!=", fallback(builder, value), ir.Constant(ir.IntType(1), 0))
     size = dtype.bitwidth
     integer = ir.IntType(size)
     if is_array:
         array = make_array(kind)(context, builder, value)
         data = builder.bitcast(array.data, integer.as_pointer())
+        if kind.ndim and in_a_row:
+            return builder.call(scan_function(builder.module, op, size), [data, array.nitems])
         if kind.ndim:
-            scan = scan_function(builder.module, op, size)
-            if in_a_row:
-                return builder.call(scan, [data, array.nitems])
-            return look_along(builder, scan, data, array, size // 8, look_anywhere)
+            scan, stride = strided_scan_function(builder.module, op, size), array.strides
+            given = [data, array.nitems, builder.extract_value(stride, 0)]
+            return builder.call(scan, given)
         bits = builder.load(data)
     else:
         bits = builder.bitcast(value, integer)
     return builder.icmp_signed("<", excess(builder, op, bits, size), ir.Constant(integer, 0))
-
-
-def look_along(builder, scan, data, vector, itemsize, look_anywhere):
-    """Scan a vector whose elements are contiguous in either direction, else check each element.
-
-    The first element of a reversed vector has the highest address.  The scan goes from the lowest
-    address upwards, so it begins at the vector's last element.
-    """
-    stride, n = builder.extract_value(vector.strides, 0), vector.nitems
-    forwards, backwards = (
-        builder.icmp_signed("==", stride, ir.Constant(stride.type, step))
-        for step in (itemsize, -itemsize)
-    )
-    found = []
-    with builder.if_else(builder.or_(forwards, backwards), likely=True) as (in_a_row, apart):
-        with in_a_row:
-            zero, one = (ir.Constant(n.type, k) for k in (0, 1))
-            lowest = builder.select(forwards, zero, builder.sub(one, n))
-            result = builder.call(scan, [builder.gep(data, [lowest]), n])
-            found.append((result, builder.block))
-        with apart:
-            found.append((look_anywhere(), builder.block))
-    either = builder.phi(ir.IntType(1))
-    for result, block in found:
-        either.add_incoming(result, block)
-    return either
 
 
 def called(context, typingctx, function, *kinds):
@@ -291,22 +317,27 @@ def called(context, typingctx, function, *kinds):
 
 
 def looking(op):
-    """Return the intrinsic ``is_bad(value, any_array)``, whose code Numba inserts at the call.
+    """Return the intrinsic ``look_at(value, signals, any_array)``, which signals if it is bad.
 
-    `any_array` does the same for arrays of any layout.  An intrinsic is used because an ordinary
-    Numba function counts references to its arguments.  That takes longer than checking a small
-    array.
+    `any_array` returns whether an array of any layout is bad.  An ordinary Numba function counts
+    references to its arguments, which takes longer than checking a small array.  Numba leaves the
+    counting out of a function without a branch: so there is none, and the code is an intrinsic.
     """
 
     @intrinsic
-    def is_bad(typingctx, value, any_array):
+    def look_at(typingctx, value, signals, any_array):
         def codegen(context, builder, signature, args):
             fallback = called(context, typingctx, any_array, value)
-            return look(context, builder, op, value, args[0], fallback)
+            found = look(context, builder, op, value, args[0], fallback)
+            data = make_array(signals)(context, builder, args[1]).data
+            place = builder.gep(data, [ir.Constant(ir.IntType(64), FOUND)])
+            before = builder.load(place)
+            builder.store(builder.or_(before, builder.zext(found, before.type)), place)
+            return context.get_constant(types.int64, 0)
 
-        return types.boolean(value, any_array), codegen
+        return types.int64(value, signals, any_array), codegen
 
-    return is_bad
+    return look_at
 
 
 def looker(op, value_type):
@@ -336,13 +367,11 @@ def looker(op, value_type):
 
 def signalling(op, value_type):
     """Return the function ``watch(value, signals)``, and its cache key."""
-    is_bad, any_array = looking(op), looker(op, value_type)
+    look_at, any_array = looking(op), looker(op, value_type)
 
     @numba_njit
     def watch(value, signals):
-        if is_bad(value, any_array):
-            signals[FOUND] = 1
-        return 0
+        return look_at(value, signals, any_array)
 
     is_scalar, sparse = isinstance(value_type, ScalarType), is_sparse(value_type)
     ndim = getattr(value_type, "ndim", 0)
@@ -354,6 +383,66 @@ def signalling(op, value_type):
 def numba_funcify_watch(op, node, **kwargs):
     """Compile one function for each type of array."""
     return signalling(op, node.inputs[0].type)
+
+
+@register_funcify_and_cache_key(WatchRows)
+def numba_funcify_watch_rows(op, node, **kwargs):
+    watch, key = signalling(op.watch, node.inputs[0].type)
+
+    @intrinsic
+    def is_bad_row(typingctx, array, row):
+        """Whether a row of an array in C order is bad.  No reference is counted."""
+
+        def codegen(context, builder, signature, args):
+            size, index = array.dtype.bitwidth, ir.IntType(64)
+            scan = scan_function(builder.module, op.watch, size)
+            whole = make_array(array)(context, builder, args[0])
+            lengths = cgutils.unpack_tuple(builder, whole.shape, array.ndim)
+            n = reduce(builder.mul, lengths[1:], ir.Constant(index, 1))
+            data = builder.bitcast(whole.data, ir.IntType(size).as_pointer())
+            found = builder.call(scan, [builder.gep(data, [builder.mul(args[1], n)]), n])
+            return builder.zext(found, index)
+
+        return types.int64(array, types.int64), codegen
+
+    @numba_njit
+    def watch_rows(array, rows, signals):
+        n, found = len(array), 0
+        for i in range(rows.size):
+            row = np.int64(rows[i])
+            if row < 0:
+                row += n
+            if not 0 <= row < n:
+                continue  # no element of the array
+            if array.flags.c_contiguous:
+                found |= is_bad_row(array, row)
+            else:
+                watch(array[row : row + 1], signals)
+        signals[FOUND] |= found
+        return 0
+
+    return watch_rows, sha256(str((SOURCE, "rows", key)).encode()).hexdigest()
+
+
+@register_funcify_and_cache_key(IsBad)
+def numba_funcify_is_bad(op, node, **kwargs):
+    size = np.dtype(node.inputs[0].type.dtype).itemsize * 8
+
+    @intrinsic
+    def sign(typingctx, number):
+        def codegen(context, builder, signature, args):
+            integer = ir.IntType(size)
+            found = excess(builder, op.watch, builder.bitcast(args[0], integer), size)
+            return builder.ashr(found, ir.Constant(integer, size - 1))
+
+        return getattr(types, f"int{size}")(number), codegen
+
+    @numba_njit
+    def is_bad(number):
+        return sign(number)
+
+    key = (SOURCE, "is_bad", tuple(op.watch._props_dict().items()), size)
+    return is_bad, sha256(str(key).encode()).hexdigest()
 
 
 @register_funcify_default_op_cache_key(WatchTrue)

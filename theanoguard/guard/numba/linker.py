@@ -148,6 +148,7 @@ class NumbaRuntime(JittedRuntime):
             and touch.node.op.destroy_map
             and all(isinstance(i, Constant) or i in self.cells for i in touch.index)
         }
+        self.rows = {v: self.cells[t.rows] for v, t in self.written.items() if t.rows is not None}
 
     @cached_property
     def plain(self):
@@ -212,7 +213,10 @@ class NumbaRuntime(JittedRuntime):
         touch = self.written.get(variable)
         if touch is None:
             return Snapshot(cell)
+        rows = self.rows.get(variable)
         try:
+            if rows is not None:
+                return PartSnapshot(cell, rows[0].copy())
             return PartSnapshot(cell, touch.where(lambda v: self.cells[v][0]))
         except IndexError as error:
             known = {v: own[0] for v, own in self.cells.items()}

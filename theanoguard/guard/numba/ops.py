@@ -42,8 +42,44 @@ class Watch(CompiledOp):
         return Apply(self, [value, signals], [ps.int64()])
 
 
+class WatchRows(CompiledOp):
+    """Reads the rows of an array that a vector of integers chooses, and signals if one is bad.
+
+    Parameters
+    ----------
+    watch : Watch
+    """
+
+    __props__ = ("watch",)
+
+    def __init__(self, watch):
+        self.watch = watch
+
+    def make_node(self, array, rows, signals):
+        return Apply(self, [array, rows, signals], [ps.int64()])
+
+
+class IsBad(ps.UnaryScalarOp):
+    """Gives an integer that is not 0 if a number is bad: -1.
+
+    Parameters
+    ----------
+    watch : Watch
+    """
+
+    __props__ = ("watch",)
+
+    def __init__(self, watch):
+        self.watch = watch
+        super().__init__()
+
+    def output_types(self, types):
+        [number] = types
+        return [ps.get_scalar_type(number.dtype.replace("float", "int"))]
+
+
 class WatchTrue(CompiledOp):
-    """Signals if an element of an array of booleans is true."""
+    """Signals if an element of an array of booleans or integers is true."""
 
     __props__ = ()
 

@@ -8,8 +8,8 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._facts import Kind
-from theanoguard._pytensor import Scan, with_inner_graphs
-from theanoguard.guard.blocks import first_readers, may_be_large, runs_in_blocks
+from theanoguard._pytensor import FusedElemwise, Scan, with_inner_graphs, with_tests
+from theanoguard.guard.blocks import first_readers, may_be_large, reduces, runs_in_blocks
 from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.graph.checks import CheckedGraph
 from theanoguard.guard.numba import signs
@@ -18,12 +18,14 @@ from theanoguard.guard.numba.ops import (
     SIGNALS,
     Bracketed,
     InBlocks,
+    IsBad,
     Recorded,
     Recording,
     Stop,
     Until,
     Watch,
     WatchEmpty,
+    WatchRows,
     WatchTrue,
 )
 from theanoguard.guard.numba.plan import Sign
@@ -201,7 +203,7 @@ class Writer:
         return {
             variable: node
             for variable, node in first_readers(points, self.plan.order).items()
-            if runs_in_blocks(node) and node not in self._bracketed
+            if (runs_in_blocks(node) or reduces(node)) and node not in self._bracketed
         }
 
     def _reads_part(self, touch):
@@ -262,10 +264,13 @@ class Writer:
 
     def _read_part(self, touch, array):
         """Read the elements of an array that a node reads or overwrites."""
+        watch = self._watch(Sign(self.plan.kinds, self._policy.big))
+        if touch.rows is not None and touch.variable.type.dtype in ("float32", "float64"):
+            self._append(WatchRows(watch).make_node(array, self._get(touch.rows), self._signals))
+            return
         made = touch.choosing.make_node(array, *map(self._get, touch.index))
         op, given = Bracketed(made.op), [*made.inputs, self._signals]
         [elements] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
-        watch = self._watch(Sign(self.plan.kinds, self._policy.big))
         self._append(watch.make_node(elements, self._signals))
 
     def _write(self, node):
@@ -279,7 +284,10 @@ class Writer:
             if touch.is_inside or self._policy.big:
                 self._read_part(touch, self._get(touch.variable))
         if entering:
-            self._write_in_blocks(node, inputs, entering)
+            if isinstance(node.op, FusedElemwise):
+                self._write_with_tests(node, inputs, entering)
+            else:
+                self._write_in_blocks(node, inputs, entering)
             self._mind_empty(node)
             return
         op = node.op
@@ -315,6 +323,16 @@ class Writer:
         for pair in read:
             if pair not in in_blocks:
                 self._read(pair[1])
+
+    def _write_with_tests(self, node, inputs, entering):
+        tests = [(node.inputs.index(v), IsBad(self._watches[v])) for v in entering]
+        op = with_tests(node.op, tests)
+        outputs = self._append(Apply(op, inputs, [kind() for kind in op.output_types]))
+        self._new.update(zip(node.outputs, outputs, strict=False))
+        for found in outputs[len(node.outputs) :]:
+            self._append(WatchTrue().make_node(found, self._signals))
+        for variable in node.outputs:
+            self._read(variable)
 
     def _written_op(self, node):
         """Return the op with what signals in its inner graphs; itself where nothing does."""
