@@ -96,6 +96,18 @@ SUITES = {
     # The release on PyPI has no data for its tests.
     "TheanoLM": Suite("senarvi/theanolm 9904fae", ("tests/*/*_test.py",), "cxx="),
     "theanets": Suite("lmjohns3/theanets 79db9f8", ("test/*_test.py",)),
+    "pylearn2": Suite(
+        "lisa-lab/pylearn2 af81e5c",
+        (
+            "pylearn2/costs/tests/test_*.py",
+            "pylearn2/energy_functions/tests/test_*.py",
+            "pylearn2/expr/tests/test_*.py",
+            "pylearn2/linear/tests/test_*.py",
+            "pylearn2/optimization/test_*.py",
+            "pylearn2/space/tests/test_*.py",
+        ),
+        options=("-p", "theano_09"),
+    ),
     "ntm-lasagne": Suite(
         "snipsco/ntm-lasagne 65c950b", ("ntm/test/test_*.py",), "cxx=", (LASAGNE,), package=True
     ),
