@@ -465,6 +465,15 @@ def test_a_closed_pipe_is_no_error(tmp_path):
     assert result.stdout.startswith("1. 1,")
 
 
+def test_an_interrupted_command_shows_no_traceback(log, capsys, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("theanoguard.cli.report.read_logs", interrupted)
+    assert main(["report", str(log)]) == 130
+    assert capsys.readouterr().err == "\ntheanoguard report: interrupted\n"
+
+
 def test_alone_it_prints_its_help(capsys):
     assert main([]) == 0
     assert "usage: theanoguard" in capsys.readouterr().out

@@ -159,6 +159,15 @@ def test_text(golden):
     golden("doctor", doctor.render_text(FINDINGS) + "\n")
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_it_fits_the_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = Finding("compiledir writable", "a value of many words " * 10)
+    lines = doctor.render_text([*FINDINGS, long]).splitlines()
+    # (a command without spaces is not broken)
+    assert all(len(line) <= columns or " " not in line.strip() for line in lines)
+
+
 @pytest.mark.parametrize(
     ("findings", "works", "verdict"),
     [

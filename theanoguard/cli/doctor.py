@@ -26,7 +26,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from theanoguard._environment import compiler_version, versions
-from theanoguard._provenance.places import printable
+from theanoguard._provenance.places import printable, text_width
 from theanoguard._pytensor import blas_links, config, configuration_files
 from theanoguard.explain.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
@@ -35,7 +35,6 @@ from theanoguard.guard.mode import BACKENDS, default_backend
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
-WIDTH = 96
 
 SCHEMA = "theanoguard.doctor/1"
 """Name and version of what ``--json`` prints."""
@@ -388,22 +387,27 @@ def render_text(findings):
     -------
     str
     """
-    width = min(max(len(finding.name) for finding in findings), 30)
+    width = min(max(len(finding.name) for finding in findings), 20)
+    indent = " " * (width + 4)
+
+    def wrapped(text, start):
+        return textwrap.wrap(
+            text,
+            text_width(),
+            initial_indent=start,
+            subsequent_indent=indent,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
     lines, last = [], ""
     for finding in findings:
         name, value = printable(finding.name), printable(finding.value)
-        lines.append(f"{MARKS[finding.status]} {name:<{width}}  {value}")
+        lines += wrapped(value, f"{MARKS[finding.status]} {name:<{width}}  ")
         if finding.advice:
             advice = "as above." if finding.advice == last else finding.advice
             last = finding.advice
-            lines += textwrap.wrap(
-                f"What to do: {advice}",
-                WIDTH,
-                initial_indent=" " * (width + 4),
-                subsequent_indent=" " * (width + 4),
-                break_long_words=False,
-                break_on_hyphens=False,
-            )
+            lines += wrapped(f"What to do: {advice}", indent)
     return "\n".join([*lines, "", _verdict(findings)])
 
 

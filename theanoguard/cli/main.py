@@ -53,6 +53,10 @@ COMMANDS = {
 }
 
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as a shell has it."""
+
+
 def make_parser(argv):
     """Return the parser of the command line.
 
@@ -90,7 +94,7 @@ def main(argv=None):
     Returns
     -------
     int
-        The exit status: 2 for wrong arguments or input.
+        The exit status: 2 for wrong arguments or input, 130 after Ctrl-C.
 
     Examples
     --------
@@ -112,6 +116,9 @@ def main(argv=None):
     except BrokenPipeError:  # as in `theanoguard report log | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except KeyboardInterrupt:
+        print(f"\ntheanoguard {arguments.command}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except (OSError, ValueError) as error:
         known = isinstance(error, OSError) and error.filename
         message = f"{error.filename!r}: {error.strerror}" if known else error
