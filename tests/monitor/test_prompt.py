@@ -151,8 +151,9 @@ def test_help_history_and_repetition(terminal):
 
 def test_mistyped_arguments(terminal):
     assert "is not a number" in terminal.type("n many")
-    assert "say bad, op NAME" in terminal.type("u")
-    assert "say bad, op NAME" in terminal.type("u op")
+    assert "u op NAME" in terminal.type("u")
+    assert "u op NAME" in terminal.type("u op")
+    assert "no command 'dance'" in terminal.type("help dance")
     assert "no variable 'nobody'" in terminal.type("p nobody")
     assert "no variable 'nobody'" in terminal.type("watch nobody")
     assert "no step before" in terminal.type("b")
@@ -207,9 +208,7 @@ def test_expressions_are_printed(prompt):
     assert "no value" in prompt.typed("p y + 1") or "not been computed" in prompt.typed("p y + 1")
     prompt.typed("u name y")
     assert "y - 1 = float64 (2,) [1.718282 0.      ]" in prompt.typed("p y - 1")
-    assert "np.log(y).sum() = 1.0" in prompt.typed("p np.log(y).sum()").replace(
-        "np.float64(1.0)", "1.0"
-    )
+    assert "np.log(y).sum() = 1.0" in prompt.typed("p np.log(y).sum()")
     assert "outputs[0].max()" in prompt.typed("p outputs[0].max()")
     assert "SyntaxError" in prompt.typed("p y +")
     assert "ZeroDivisionError" in prompt.typed("p 1 / 0")
@@ -220,6 +219,20 @@ def test_values_have_statistics_and_a_mark():
     assert _about(np.array([1.0, np.nan])) == "  <<< 1 NaN"
     assert _about(np.arange(10.0)) == "  min=0 max=9 mean=4.5 bad=0"
     assert _about(np.float64("nan")) == "  <<< 1 NaN"
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_it_fits_the_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    x = pt.dvector("x")
+    f = pytensor.function([x], pt.exp(x), mode=Mode("py", None))
+    out = io.StringIO()
+    prompt = StepPrompt(Stepper(f, (np.linspace(-1, 1, 40),)), stdout=out)
+    for line in ("next", "print", "print x - 1", "help"):
+        prompt.onecmd(line)
+    assert "mean=" in out.getvalue()
+    lines = [line for line in out.getvalue().splitlines() if ".py:" not in line]
+    assert max(map(len, lines)) <= columns
 
 
 def test_going_to_a_step(prompt):

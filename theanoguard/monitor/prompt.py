@@ -3,6 +3,7 @@
 import ast
 import builtins
 import cmd
+import inspect
 import textwrap
 import traceback
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Apply
 
-from theanoguard._provenance.places import encodable, text_width
+from theanoguard._provenance.places import encodable, fitted, text_width
 from theanoguard.monitor.operands import counted, operands, source_around
 from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
@@ -34,7 +35,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, np.ndarray):
         text = np.array2string(value, threshold=20, edgeitems=2, precision=6)
         return f"{value.dtype} {value.shape} {text}"
-    text = repr(value)
+    text = repr(value.item() if isinstance(value, np.generic) else value)
     return text if len(text) <= 200 else text[:197] + "..."
 
 
@@ -97,6 +98,10 @@ class StepPrompt(cmd.Cmd):
         """Print a line."""
         print(encodable(text, self.stdout), file=self.stdout)
 
+    def tell(self, text: str) -> None:
+        """Print a line so that it fits the terminal; a text of several lines as it is."""
+        self.say(text if "\n" in text else "\n".join(fitted(text)))
+
     def show(self) -> None:
         """Print the current step and the watched variables."""
         stepper = self.stepper
@@ -104,9 +109,9 @@ class StepPrompt(cmd.Cmd):
         for operand in operands(stepper):
             mark = "!" if operand.is_bad else " "
             text = f"{operand.name} = {_shown(operand.value)}{_about(operand.value)}"
-            self.say(f"{mark} {operand.verb} {text}")
+            self.tell(f"{mark} {operand.verb} {text}")
         for label, value in stepper.watched.items():
-            self.say(f"  watched {label} = {_shown(value)}{_about(value)}")
+            self.tell(f"  watched {label} = {_shown(value)}{_about(value)}")
 
     def move(self, how: Callable, at_end: str | Callable[[], str]) -> None:
         """Move the stepper and show the current step; say `at_end` if it did not move."""
@@ -147,7 +152,7 @@ class StepPrompt(cmd.Cmd):
 
     def explain(self, command: str) -> None:
         """Say how a command is used."""
-        super().do_help(command)
+        self.say(inspect.getdoc(getattr(self, f"do_{command}")) or "")
 
     # -- commands
 
@@ -203,7 +208,7 @@ class StepPrompt(cmd.Cmd):
             "line": {"line": int(what) if what.isdigit() else what},
         }
         if kind not in conditions or (kind != "bad" and not what):
-            self.say("u: say bad, op NAME, name NAME or line LINE")
+            self.explain("until")
             return
         wanted = conditions[kind]
         behind = self.stepper.behind(**wanted)
@@ -302,7 +307,7 @@ class StepPrompt(cmd.Cmd):
             except Exception as error:  # the expression's own: it is shown
                 self.say("".join(traceback.format_exception_only(error)).rstrip())
                 return
-        self.say(f"{argument} = {_shown(value)}{_about(value)}")
+        self.tell(f"{argument} = {_shown(value)}{_about(value)}")
 
     def do_watch(self, argument: str) -> None:
         """watch NAME: print the value of a variable after each step."""
@@ -367,7 +372,11 @@ class StepPrompt(cmd.Cmd):
     def do_help(self, argument: str) -> None:
         """help [COMMAND]: explain the commands, or one command."""
         if argument:
-            super().do_help(self.short.get(argument, argument))
+            command = self.short.get(argument, argument)
+            if hasattr(self, f"do_{command}"):
+                self.explain(command)
+            else:
+                self.default(argument)
             return
         letters = {long: letter for letter, long in self.short.items()}
         for name in self.get_names():

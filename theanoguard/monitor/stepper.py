@@ -526,10 +526,11 @@ class Stepper:
     def where(self) -> str:
         """Return the number and operation of the current step, and its line, as text."""
         step = self.step
+        nodes = f"{self._n_nodes} node{'' if self._n_nodes == 1 else 's'}"
         if step is None:
-            return f"before the first of {self._n_nodes} nodes"
+            return f"before the first of {nodes}"
         name = self.fn.name or "the function"
-        text = f"step {step.number}, {step.node.op}, of {self._n_nodes} nodes of {name}"
+        text = f"step {step.number}, {step.node.op}, of {nodes} of {name}"
         source = lookup(self.fgraph, step.node).source
         return "\n  ".join([text, *(source_lines(source) if source else ())])
 
