@@ -21,7 +21,7 @@ from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
 from theanoguard._provenance import SourceLine, lookup
-from theanoguard._provenance.places import source_lines
+from theanoguard._provenance.places import source_lines, text_width
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
 from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
@@ -532,7 +532,7 @@ class Stepper:
         name = self.fn.name or "the function"
         text = f"step {step.number}, {step.node.op}, of {nodes} of {name}"
         source = lookup(self.fgraph, step.node).source
-        return "\n  ".join([text, *(source_lines(source) if source else ())])
+        return "\n  ".join([text, *(source_lines(source, text_width() - 2) if source else ())])
 
     # -- matching
 
