@@ -511,14 +511,57 @@ def test_a_remedy_that_helps_is_said_with_what_the_call_gives():
     assert hint.change == ("loss = -pt.log(p).sum()", "loss = -pt.log(pt.maximum(p, 1e-9)).sum()")
 
 
-def test_a_remedy_that_does_not_help_is_not_mentioned():
+def test_a_divisor_and_a_logarithm_of_one_line_are_repaired_together():
+    n, total = pt.dvectors("n", "total")
+    fn = compiled([n, total], pt.log(n / total).sum(), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([0.0, 2.0]), np.array([0.0, 3.0]))
+    found = caught.value.explanation
+    hint = (found.deeper or found.cause).hint
+    assert "With pt.maximum(total, 1e-12) and pt.maximum(n / total, 1e-12) on line" in hint.text
+    assert hint.change == ()  # (two changes of one line)
+
+
+@pytest.mark.parametrize(("forward", "key"), [("log", "probability-underflow"), ("sqrt", None)])
+def test_an_underflow_in_a_gradient_is_not_hidden_by_a_bound(forward, key):
+    situation = Situation(
+        *("true_div", (0.5, 0.0), np.inf, "float64"),
+        backward=True,
+        forward=forward,
+        zero_from=(None, "exp"),
+        zero_steps=(None, None),
+    )
+    assert hint_for(situation).key == (key or "gradient-at-zero")
+
+
+def test_counts_of_a_fused_operation_are_its_own():
+    x, y = pt.dvectors("x", "y")
+    fn = compiled([x, y], -pt.exp(x) * y, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([1.0, 2.0, 800.0]), np.array([5.0, 5.0, 1.0]))
+    cause = caught.value.explanation.cause
+    assert (cause.op, cause.n_bad) == ("exp", 1)
+    np.testing.assert_allclose((cause.minimum, cause.maximum), np.exp([1.0, 2.0]))
+
+
+def test_a_vector_on_the_left_of_a_matrix_keeps_its_name():
+    v, m = pt.dvector(), pt.dmatrix()
+    mine, other = v + 0.0, m * 1e300
+    fn = compiled([v, m], mine @ other, mode=GuardMode(True, True, False))
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([1e10, 1.0]), np.ones((2, 2)))
+    names = [operand.name for operand in caught.value.explanation.cause.operands]
+    assert "mine" in names
+
+
+def test_a_remedy_that_does_not_help_is_not_named():
     x = pt.dvector("x")
     fn = compiled([x], pt.log(pt.log(x)).sum(), mode=GuardMode())
     with pytest.raises(GuardError) as caught:
         fn(np.array([0.0, 2.0]))
     found = caught.value.explanation
     hint = (found.deeper or found.cause).hint  # a fused operation is reported for its NaN
-    assert hint.text == "The logarithm of 0 is -inf."
+    assert hint.text.startswith("The logarithm of 0 is -inf. A bound on its operand alone does not")
     assert hint.change == ()
 
 
@@ -635,6 +678,7 @@ def test_hints_that_look_upstream(op, operands, producers, key):
         (Producer("softmax"), "softmax", "softmax-then-log"),
         (Producer("softmax"), None, "log-zero"),
         (Producer("sum", (), ("exp",)), "exp", "probability-underflow"),
+        (Producer("sum", (), ("mul", "softmax")), "exp", "probability-underflow"),
         (Producer("mul", (0.0, 3.0)), None, "log-zero"),
     ],
 )

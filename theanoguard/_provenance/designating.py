@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pytensor.graph.basic import Constant
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
 
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.expressions import binding_of, expression_at, loop_of
@@ -155,9 +156,17 @@ class Designations:
         found = self._found.get(variable)
         if found is None:
             work_out = self._of_leaf if variable.owner is None else self._of_node
-            ndim = getattr(variable.type, "ndim", None)
-            found = self._found[variable] = replace(work_out(variable), ndim=ndim)
+            found = self._found[variable] = replace(work_out(variable), ndim=self._ndim(variable))
         return found
+
+    def _ndim(self, variable):
+        """Return the number of dimensions of a variable when its call returns it."""
+        ndim, entries = getattr(variable.type, "ndim", None), user_entries(variable)[:1]
+        for node, _ in self.clients(variable):
+            kept = node.outputs[0].type.ndim if isinstance(node.op, DimShuffle) else ndim
+            if kept != ndim and kept < ndim and user_entries(node.outputs[0])[:1] == entries:
+                return kept
+        return ndim
 
     def _of_leaf(self, variable):
         if isinstance(variable, Constant):
@@ -198,10 +207,36 @@ class Designations:
                         return text
                 continue
             if len(found.operands) == len(self.original[node]) or position == 0:
-                text = found.operands[position]
+                swapped = self._is_swapped(node, found.operands)
+                text = found.operands[1 - position if swapped else position]
                 if pattern.fullmatch(text):
                     return text
         return None
+
+    def _is_swapped(self, node, written):
+        """Return whether a node computes ``v @ m`` as ``m.T @ v``, for a vector v."""
+        if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Dot)):
+            return False
+        left, entries = self.original[node][0], user_entries(node.outputs[0])
+        if isinstance(left, Constant) and entries:  # (a transposed constant is another constant)
+            mine = [text in _arguments(entries[0]) for text in written]
+            return mine == [True, False]
+        transposed = left.owner is not None and isinstance(left.owner.op, DimShuffle)
+        return transposed and bool(entries) and user_entries(left)[:1] == entries[:1]
+
+    def operand_text(self, node, variable):
+        """Return how the source of a node writes one of its inputs, or None.
+
+        Parameters
+        ----------
+        node : Apply
+        variable : Variable
+        """
+        inputs, written = self.original[node], self.of(node.outputs[0]).operands
+        position = list(inputs).index(variable)
+        if len(written) != len(inputs):
+            return None
+        return written[1 - position if self._is_swapped(node, written) else position]
 
     def _of_node(self, variable):
         entries, given = direct_entries(variable), given_name(variable)
@@ -259,6 +294,12 @@ class Designations:
         if len(same) < 2 or variable not in same:
             return line
         return replace(line, loop=(same.index(variable) + 1, len(same), loop))
+
+
+def _arguments(entry):
+    """Return the names of the arguments of the function that an entry of a stack trace is in."""
+    code = getattr(entry, "code", None)
+    return () if code is None else code.co_varnames[: code.co_argcount]
 
 
 def _is_implicit(node, found):

@@ -65,9 +65,11 @@ def mirror(inner, cursor, pairs):
         scalar_op = op.scalar_op if isinstance(op, Elemwise | CAReduce) else None
         if inner.owner.op not in (op, scalar_op):
             continue
-        pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
         # The first operand is the reduction's running result.  It was not a variable before.
         gathers = isinstance(op, CAReduce) and inner.owner.op == scalar_op
         inputs = inner.owner.inputs[gathers:]
+        if len(inputs) != len(variable.owner.inputs):  # (a sum of other terms)
+            continue
+        pairs[inner.owner] = (holder, variable.owner if holder else None, variable)
         for i, o in zip(inputs, variable.owner.inputs, strict=True):
             todo.append((i, (o, env), holder))

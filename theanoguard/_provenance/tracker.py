@@ -544,18 +544,30 @@ class ProvenanceTracker(Feature):
             if links[output] is not None:
                 mirror(inner_output, (links[output].old, before), pairs)
         own = {}
-        fallback = None
         for inner_node in fused.toposort():
             outer = pairs.get(inner_node)
             if outer is None:
-                # A rewrite of scalars changed the inner graph.  Only the provenance of the fused
-                # node as a whole is known.
-                fallback = fallback or self.lookup(steps[0][1])
-                own[inner_node] = replace(fallback, inner=(), op=str(inner_node.op))
+                # A rewrite of scalars changed the inner graph.
+                own[inner_node] = self._of_unmatched(inner_node, node, fused, links, steps)
             else:
                 own[inner_node] = self._of_cursor(outer)
         # (a frozen graph of 3.0 may list a node twice)
         return tuple(own[inner_node] for inner_node in fused.toposort())
+
+    def _of_unmatched(self, inner_node, node, fused, links, steps):
+        """Provenance of the output of a fused node to which an unmatched inner node contributes.
+
+        If the node has several outputs, neither the line nor a name is certain.
+        """
+        old = steps[0][1]
+        for output, inner_output in zip(node.outputs, fused.outputs, strict=True):
+            if links[output] is not None and _depends_on(inner_output, inner_node):
+                old = links[output].old
+                break
+        found = replace(self.lookup(old), inner=(), op=str(inner_node.op))
+        if len(node.outputs) == 1:
+            return found
+        return replace(found, own_source=False, own_name=False, expression=None, operands=())
 
     def _of_cursor(self, cursor):
         holder, inner_node, variable = cursor
@@ -564,6 +576,19 @@ class ProvenanceTracker(Feature):
         nodes = list(fused_graph(holder).toposort())
         inner = self.lookup(holder.outputs[0]).inner
         return inner[nodes.index(inner_node)] if inner else self.lookup(holder.outputs[0])
+
+
+def _depends_on(variable, node):
+    """Return whether a node is among those that compute a variable."""
+    seen, todo = set(), [variable]
+    while todo:
+        owner = todo.pop().owner
+        if owner is node:
+            return True
+        if owner is not None and owner not in seen:
+            seen.add(owner)
+            todo += owner.inputs
+    return False
 
 
 def _inner_variables(op):

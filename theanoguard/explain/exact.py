@@ -7,7 +7,10 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
+from pytensor.gradient import disconnected_grad
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import constant_number, scalar_class, viewed
@@ -119,7 +122,7 @@ def _logarithm(variable):
     matrix = _of_determinant(inner)
     if matrix is not None and matrix.type.ndim == variable.type.ndim + 2:
         template = "{pt}.linalg.slogdet({x})[1]"
-        return Form(template, matrix, lambda new: pt.linalg.slogdet(new(matrix))[1])
+        return Form(template, matrix, lambda new: _log_determinant(new(matrix)))
     x = _inverse_softplus(inner)
     if x is not None and x.type.ndim == variable.type.ndim:
         template = "({x} + {pt}.log(-{pt}.expm1(-{x})))"
@@ -134,7 +137,7 @@ def _logarithm(variable):
                 x,
                 lambda new: pt.softplus(new(x) - log) + log,
             )
-    matched = _as_softmax(inner)
+    matched = as_softmax(inner)
     if matched is not None and inner.type.ndim == variable.type.ndim:
         x, axis = matched
         return Form(
@@ -149,6 +152,13 @@ def _of_determinant(inner):
     """Return the matrix if a variable is its determinant."""
     is_det = inner.owner is not None and op_name(inner.owner.op) == "det"
     return inner.owner.inputs[0] if is_det else None
+
+
+def _log_determinant(x):
+    """Return the second result of ``pt.linalg.slogdet``, as rewrites and ``grad`` make it."""
+    slope = disconnected_grad(pt.matrix_transpose(pt.linalg.inv(x)))
+    term = (x * slope).sum(axis=(-2, -1))
+    return disconnected_grad(Blockwise(SLogDet())(x)[1] - term) + term
 
 
 def _inverse_softplus(inner):
@@ -169,7 +179,7 @@ def _reduced(variable, template, x, build):
 
 def _quotient(variable):
     """Forms of c exp(x) / sum(c exp(x)) and exp(x) / (c + exp(x))."""
-    matched = _as_softmax(variable)
+    matched = as_softmax(variable)
     if matched is not None:
         x, axis = matched
         return Form(
@@ -190,7 +200,7 @@ def _quotient(variable):
     return Form(f"{{pt}}.sigmoid({{x}}{shift})", x, lambda new: pt.sigmoid(new(x) - log))
 
 
-def _as_softmax(variable):
+def as_softmax(variable):
     """Return ``x`` and the axis if a variable is softmax(x), or softmax(x) plus a small eps."""
     if scalar_class(variable) is not ps.TrueDiv:
         return None

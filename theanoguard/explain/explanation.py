@@ -160,18 +160,22 @@ def _with_remedies(trip, cause, deeper, mask):
     outcome = try_remedies(trip, blamed, mask, other, trial)
     if outcome is None:
         return cause, deeper
-    told = _as_built(blamed, outcome.spots)
+    told = _as_built(blamed, outcome.spots, mask)
     if outcome.node is not None:
         told = replace(told, provenance=_placed(told, outcome.node))
     if outcome.text is not None:
         told = replace(told, hint=told.hint.with_outcome(outcome))
-    return (_as_built(cause, outcome.spots), told) if blamed is deeper else (told, deeper)
+    return (_as_built(cause, outcome.spots, mask), told) if blamed is deeper else (told, deeper)
 
 
-def _as_built(cause, spots):
+def _as_built(cause, spots, mask):
     """Return a cause with the operation and the operand names of the graph as built."""
-    found = (restated(cause, spot) for spot in spots)
-    return next((other for other in found if other is not cause), cause)
+    for spot in spots:
+        other = restated(cause, spot, mask)
+        if other is not cause:
+            known = cause.provenance.own_source
+            return other if known else replace(other, provenance=_placed(other, spot.node))
+    return cause
 
 
 def _placed(cause, node):

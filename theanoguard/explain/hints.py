@@ -62,6 +62,8 @@ class Situation:
         The dtype in which it was computed.
     backward : bool
         Whether differentiation made the operation.
+    forward : str
+        Name of the operation that is differentiated, if it is known.
     producers : tuple of Producer
         The operation that computed each operand.
     in_scan : bool
@@ -75,6 +77,8 @@ class Situation:
     zero_from : tuple of (str or None)
         For each operand that is exactly 0, the operation that made 0 from operands that are not 0;
         None if the 0 came in from outside.
+    zero_steps : tuple of (int or None)
+        For each operand in `zero_from`, the step of the loop in which the 0 was made.
     in_update : bool
         Whether the function updates shared variables.
     body : tuple of str
@@ -90,12 +94,14 @@ class Situation:
     result: Any
     dtype: str
     backward: bool = False
+    forward: str = ""
     producers: tuple[Producer, ...] = ()
     in_scan: bool = False
     step: int = 0
     in_gradient_scan: bool = False
     source: str = ""
     zero_from: tuple[str | None, ...] = ()
+    zero_steps: tuple[int | None, ...] = ()
     in_update: bool = False
     body: tuple[str, ...] = ()
     matrix: str = ""
@@ -173,6 +179,8 @@ def hint_for(situation):
         "dtype": situation.dtype,
         "limit": number_text(situation.limit),
         "exp_limit": situation.exp_limit,
+        "zero_step": next((k for k in situation.zero_steps if k is not None), ""),
+        "exceeds": _exceeds(situation),
         "matrix": situation.matrix or "The matrix has no such decomposition",
         "wrapped": situation.wrapped,
         "wide_enough": "float64"
@@ -189,6 +197,45 @@ def hint_for(situation):
         if _applies(rule, situation):
             return Hint(rule.key, rule.text.format(*operands, **named))
     return None
+
+
+def _exceeds(s):
+    """Return how large a result that has overflowed would be, if that is known."""
+    ends = f"the largest number of {s.dtype} ({number_text(s.limit)})"
+    with np.errstate(all="ignore"):
+        try:
+            digits = float(_DIGITS[s.op](*s.operands))
+        except (KeyError, TypeError, ValueError):
+            return f"exceeds {ends}"
+    if not np.isfinite(digits) or digits <= 0:
+        return f"exceeds {ends}"
+    exponent = int(np.floor(digits))
+    return f"would be about {10 ** (digits - exponent):.1f}e+{exponent}, more than {ends}"
+
+
+def _log10(value):
+    return np.log10(np.abs(np.asarray(value, "float64")))
+
+
+def _of_sum(terms):
+    """Return the decimal logarithm of the sum of terms, each a product of factors."""
+    digits = sum(_log10(v) for v in terms)
+    signs = np.prod([np.sign(v) for v in np.broadcast_arrays(*terms)], axis=0)
+    largest = np.max(digits)
+    return largest + np.log10(np.abs(np.sum(signs * 10.0 ** (digits - largest))))
+
+
+_DIGITS = {
+    "mul": lambda *factors: sum(map(_log10, factors)),
+    "sqr": lambda x: 2 * _log10(x),
+    "cube": lambda x: 3 * _log10(x),
+    "pow": lambda x, p: p * _log10(x),
+    "prod": lambda x: np.sum(_log10(x)),
+    "sum": lambda x: _of_sum([x]),
+    "add": lambda *terms: _of_sum([np.stack(terms)]),
+    "dot": lambda x, y, *_: _of_sum([x, y]),  # (Gemm multiplies and adds after the product)
+}
+"""The decimal logarithm of the magnitude of a result, by operation."""
 
 
 def advice(key, op=None):
@@ -252,7 +299,25 @@ def _tiny(value):
 
 
 def _of_softmax(s, position):
-    return s.made_by(position, "softmax") or "softmax" in s.source
+    made_by = s.producers[position].op if position < len(s.producers) else ""
+    return made_by == "softmax" or "softmax" in s.source
+
+
+def _zero_of_softmax(s):
+    """Whether a softmax has made the 0, or an operation of a softmax that is written by hand."""
+    by_hand = ("exp", "true_div") if "softmax" in s.source else ()
+    return s.underflowed(0, "softmax", *by_hand)
+
+
+def _has_underflowed(s):
+    """Whether the argument of a logarithm, or the divisor in its gradient, has underflowed to 0."""
+    last = len(s.operands) - 1
+    of_log = s.forward in ("log", "log2", "log10") if s.backward else last == 0
+    return of_log and s.operands[last] == 0 and s.underflowed(last, *_SHRINKING)
+
+
+def _has_underflowed_in_loop(s):
+    return _has_underflowed(s) and s.zero_steps[-1] is not None
 
 
 def _of_exp(s):
@@ -304,15 +369,24 @@ _TABLE = [
     (
         "log log2 log10",
         "softmax-then-log",
-        lambda s: _first(s) == 0 and _of_softmax(s, 0) and s.underflowed(0, *_SHRINKING),
+        lambda s: _first(s) == 0 and _zero_of_softmax(s),
         "softmax has underflowed to 0 here. Use pytensor.tensor.special.log_softmax(h, axis=...),"
         " which never takes the logarithm of a rounded 0.",
     ),
     (
-        "log log2 log10",
+        "log log2 log10 true_div reciprocal",
         "probability-underflow",
-        lambda s: _first(s) == 0 and s.underflowed(0, *_SHRINKING),
-        "The argument has underflowed to 0: numbers this small do not exist in {dtype}."
+        _has_underflowed_in_loop,
+        "The argument of log has underflowed to 0 in step {zero_step} of the loop: numbers"
+        " this small do not exist in {dtype}. Keep the state of the loop in logarithms,"
+        " with + for * and logaddexp for +. Or divide the state by its sum in each step, and add up"
+        " the logarithms of these sums.",
+    ),
+    (
+        "log log2 log10 true_div reciprocal",
+        "probability-underflow",
+        _has_underflowed,
+        "The argument of log has underflowed to 0: numbers this small do not exist in {dtype}."
         " Compute in logarithms: a sum of logs for a product, log_softmax or"
         " -softplus(-x) for log(sigmoid(x)), logsumexp for a sum of exps.",
     ),
@@ -487,8 +561,7 @@ _TABLE = [
         "pow sqr mul cube",
         "product-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The product exceeds the largest number of {dtype} ({limit}). Scale the operands down,"
-        " work with logarithms{wider}.",
+        "The product {exceeds}. Scale the operands down, work with logarithms{wider}.",
     ),
     (
         "mul",
@@ -515,15 +588,13 @@ _TABLE = [
         "sum add sub prod mean inc_subtensor",
         "sum-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The result exceeds the largest number of {dtype} ({limit}). Scale the terms down, use"
-        " mean instead of sum{wider}.",
+        "The result {exceeds}. Scale the terms down, use mean instead of sum{wider}.",
     ),
     (
         "dot batched_dot outer",
         "dot-overflow",
         lambda s: _overflow(s) and np.isinf(s.result),
-        "The product of matrices exceeds the largest number of {dtype} ({limit}). Scale the"
-        " inputs, check the initial weights{wider}.",
+        "The product of matrices {exceeds}. Scale the inputs, check the initial weights{wider}.",
     ),
     (
         "dot batched_dot outer",

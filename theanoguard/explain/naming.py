@@ -17,7 +17,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._provenance import given_name
-from theanoguard._pytensor import advanced_subtensor_ops
+from theanoguard._pytensor import FinalizedOpFromGraph, advanced_subtensor_ops
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
 
@@ -262,6 +262,12 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     if isinstance(node.op, Shape | Shape_i):
         shape = f"{_inside(name_of(node.inputs[0], depth - 1, own), _TIGHTEST)}.shape"
         return f"{shape}[{node.op.i}]" if isinstance(node.op, Shape_i) else shape
+    if isinstance(node.op, FinalizedOpFromGraph):
+        graph = node.op.fgraph
+        outer = {
+            v: name_of(o, depth - 1, own) for v, o in zip(graph.inputs, node.inputs, strict=True)
+        }
+        return name_of(graph.outputs[node.outputs.index(variable)], depth, outer.get)
     scalar_op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
     if isinstance(scalar_op, Composite):
         names = [name_of(v, depth - 1, own) for v in node.inputs]
@@ -275,6 +281,10 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
         target, value, *indices = [name_of(v, depth - 1, own) for v in operands]
         verb = "set" if node.op.set_instead_of_inc else "inc"
         return f"{_subscript_text(node, [target, *indices])}.{verb}({value})"
+    if op_name(node.op) in ("join", "makeVector"):
+        is_join = op_name(node.op) == "join"  # (in PyTensor 3.0, its first operand is the axis)
+        parts = [name_of(v, depth - 1, own) for v in operands if v.type.ndim or not is_join]
+        return f"{shown_op(op_name(node.op))}([{', '.join(parts)}])"
     arguments = [name_of(v, depth - 1, own) for v in operands if not _is_setting(v, operands)]
     return apply_text(node.op, arguments)
 

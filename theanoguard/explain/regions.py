@@ -342,11 +342,14 @@ def _(op: SortOp, node, inputs, output, index):
 
 @regions.register
 def _(op: Blockwise, node, inputs, output, index):
-    """For each operand, the whole core array of the same batch entry."""
+    """For each operand, the whole core array of the same batch entry; of a product, a row."""
     n_batch = len(index) - len(op.outputs_sig[output])
-    found = []
+    every, found = slice(None), []
     for i, (value, core) in enumerate(zip(inputs, op.inputs_sig, strict=True)):
         own = np.ndim(value) - len(core)
         batch = broadcast_index(index[:n_batch], np.shape(value)[:own])
-        found.append(Region(i, (*batch, *[slice(None)] * len(core))))
+        read = [every] * len(core)
+        if isinstance(op.core_op, Dot):
+            read = [index[-2], every] if i == 0 else [every, index[-1]]
+        found.append(Region(i, (*batch, *read)))
     return found

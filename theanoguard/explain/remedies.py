@@ -13,16 +13,21 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.tensor.extra_ops import CumOp
 
 from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import source_place
+from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
 from theanoguard.explain.exact import exact_forms
+from theanoguard.explain.labels import role_of
+from theanoguard.explain.logarithms import in_logs
 from theanoguard.explain.naming import number_text, op_name, shown_op
+from theanoguard.explain.records import ROLES
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.source_edit import edited, replaced
-from theanoguard.explain.trials import as_built, made_by_grad
+from theanoguard.explain.trials import NARROW, as_built, made_by_grad
 
 logger = logging.getLogger("theanoguard")
 
@@ -36,19 +41,22 @@ class Remedy:
     spot : Spot
         The operation that the remedy is for.
     text : str
-        What to write, such as ``"log_softmax(h, axis=1)"``.
+        What to write, such as ``"log_softmax(h, axis=1)"``; with `in_words`, what to compute.
     builders : dict of Variable to callable
         The variables that are computed differently, as
         :func:`theanoguard.stable.patterns.rebuild` takes them.
     operand : int or None
         Position of the operand that the remedy changes, if it changes only one operand.  `text`
         then has ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
+    in_words : bool
+        Whether `text` is no code, because the remedy changes several lines.
     """
 
     spot: Any = field(repr=False)
     text: str
     builders: dict = field(repr=False)
     operand: int | None = None
+    in_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -227,6 +235,8 @@ def remedies_for(spot, underflowed=False):
             name = spot.name_in(form.x, variable)
             text = form.template.replace("{x}", _inside(name, form.template)) if name else ""
             yield Remedy(spot, text or form.template, _forms_like(form, variable, spot))
+    for variable in _around(spot):
+        yield from _in_logs(spot, variable)
     if underflowed:
         return
     yield from _from_one(spot)
@@ -235,6 +245,45 @@ def remedies_for(spot, underflowed=False):
         root = viewed(spot.node.inputs[-1]).owner
         if root is not None and op_name(root.op) in ("sqrt", "pow"):
             yield from guards_of(spot.at(root))
+
+
+MAX_CUMULATED = 1_000
+"""Largest size of a cumulative sum for which all partial sums are computed on their own."""
+
+
+def _in_logs(spot, variable):
+    """Yield the logarithm from the logarithms of its parts, if a variable is a logarithm."""
+    if scalar_class(variable) is not ps.Log:
+        return
+    found = in_logs(variable.owner.inputs[0])
+    cumulated = [v for _, v in found.parts if isinstance(v.owner.op, CumOp)]
+    if any(np.size(spot.replay.value(v)) > MAX_CUMULATED for v in cumulated):
+        return
+    if found.parts:
+        line = source_place(variable)
+        yield Remedy(spot, _parts_text(found.parts, line), {variable: found.build}, in_words=True)
+
+
+MAX_PARTS = 6
+"""Largest number of parts of a logarithm that a report lists."""
+
+
+def _parts_text(parts, line):
+    """Return what is computed in place of what, and on which line."""
+    places = {}
+    for what, variable in parts:
+        places.setdefault(_where(source_place(variable), line), {})[what] = None
+    texts = [listed(what) + where for where, what in places.items()]
+    more = [f"{len(texts) - MAX_PARTS} more"] if len(texts) > MAX_PARTS else []
+    return f"logarithms throughout ({'; '.join([*texts[:MAX_PARTS], *more])})"
+
+
+def _where(place, line):
+    """Return where an operation is, with the file if it is not the file of `line`."""
+    if place is None:
+        return ""
+    same = line is None or line.file == place.file
+    return f" on line {place.line}" if same else f" at {short_file(place.file)}:{place.line}"
 
 
 def guards_of(spot):
@@ -417,9 +466,37 @@ def _tried_on(built, spot, cause):
         if got is not None:
             return replace(outcome, **_outcome(remedies, got, cause))
         outcome = replace(outcome, text=None if underflowed else "")
-    if outcome.text == "" and op in WITH_JITTER:
-        return replace(outcome, text="A jitter of up to 0.01 on its diagonal does not help.")
+    for text in _on_whole_call(built, spot, cause):
+        return replace(outcome, text=text)
+    if outcome.text == "" and op != "eigh" and next(guards_of(spot), None) is not None:
+        return replace(outcome, text=_NO_HELP[op in WITH_JITTER])
     return outcome
+
+
+_NO_HELP = (
+    "A bound on its operand alone does not make this call finite.",
+    "A jitter of up to 0.01 on its diagonal does not help.",
+)
+
+
+OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
+"""Hints for results that exceed the largest number of their dtype."""
+
+
+def _on_whole_call(built, spot, cause):
+    """Yield sentences on changes that help, but that are not a change to one operation."""
+    if cause.dtype in NARROW:
+        got = built.in_float64()
+        if got is not None:
+            yield f"With float64 in place of {cause.dtype} {got}."
+    if cause.hint.key in OVERFLOWED:
+        for leaf, size in built.large_leaves(spot):
+            if leaf.name and built.is_sound_with(leaf, size):
+                name, role = leaf.name, ROLES[role_of(leaf)]
+                yield (
+                    f"With {name} / {_number(size)} in place of the {role} {name} this call gives"
+                    " finite values."
+                )
 
 
 MAX_NODES_FOR_PAIRS = 600
@@ -454,8 +531,25 @@ def _outcome(remedies, got, cause):
         for what, number, edit in sorted(_changes(remedy, cause), key=lambda c: c[1] or 0):
             lines.setdefault(what, []).append(number)
             change += edit
-    told = " and ".join(what + _on_lines(numbers) for what, numbers in lines.items())
+    if len(set(change[::2])) < len(change[::2]):  # (two changes of one line)
+        change = ()
+    together = {}
+    for what, numbers in lines.items():
+        together.setdefault(_on_lines(numbers), []).append(what)
+    told = " and ".join(listed(what) + where for where, what in together.items())
     return {"text": f"With {told} {got}.", "change": change}
+
+
+def listed(texts):
+    """Return texts as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _on_lines(numbers):
@@ -467,13 +561,14 @@ def _on_lines(numbers):
     (' on line 3', ' on lines 13 and 14', '')
     """
     known = [str(n) for n in dict.fromkeys(numbers) if n is not None]
-    if len(known) < 2:
-        return f" on line {known[0]}" if known else ""
-    return f" on lines {', '.join(known[:-1])} and {known[-1]}"
+    return f" on line{'s' * (len(known) > 1)} {listed(known)}" if known else ""
 
 
 def _changes(remedy, cause):
     """Yield what a remedy writes, the line, and the user's line before and after it."""
+    if remedy.in_words:
+        yield remedy.text, None, ()
+        return
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders
     places = [place for v in own if (place := source_place(v)) is not None]

@@ -193,7 +193,8 @@ def title(cause):
         return f"{word}{value} came in with {holder}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
-    called = None if cause.backward else _called(cause.source)
+    certain = cause.provenance.own_source and not cause.backward
+    called = _called(cause.source) if certain else None
     names = (cause.op, shown_op(cause.op))
     if called is None or any(is_written(called, name) for name in names):
         where = f"in {shown_op(cause.op)}{backward}"
@@ -263,6 +264,8 @@ def _source_lines(provenance, path, paint, around=None):
         more = len(candidates) - 3
         return [*lines, f"    or on one of {more} more"] if more > 0 else lines
     lines += _place_lines(source, paint, before)
+    if path and path[-1].step is None and around is not None and around != source:
+        lines.append(f"  applied at {place_text(around)}")
     backward = provenance.backward
     if backward is not None:
         what = f"of {shown_op(user_op_name(backward.forward))}" if backward.forward else "pass"

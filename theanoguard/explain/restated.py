@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
 
 from theanoguard._graph import viewed
+from theanoguard._provenance import source_place
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope
 from theanoguard.explain.describe import finite_range
@@ -21,7 +21,7 @@ from theanoguard.explain.hints import WITHOUT_TRIAL, Producer, Situation, hint_f
 from theanoguard.explain.naming import apply_text, name_of, number_texts, op_name
 from theanoguard.explain.records import Operand
 from theanoguard.explain.situation import matrix_text
-from theanoguard.explain.telling import DECOMPOSITIONS, telling_elements
+from theanoguard.explain.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class _Stated:
     known: bool
 
 
-def restated(cause, spot):
+def restated(cause, spot, is_big):
     """Return a cause with the operation and the operands of the graph as built.
 
     Parameters
@@ -40,6 +40,8 @@ def restated(cause, spot):
     cause : Cause
     spot : Spot
         The operation of the graph as built that made the bad value.
+    is_big : callable
+        Returns the mask of the elements of an array that the guard reports.
 
     Returns
     -------
@@ -51,10 +53,12 @@ def restated(cause, spot):
     place = _place(cause, spot)
     if place is None:
         return cause
-    if len(cause.operands) == 5 and isinstance(spot.node.op, Dot):  # Gemm, Gemv
+    if len(cause.operands) == 5 and op_name(spot.node.op) == "dot":  # Gemm, Gemv
         cause = replace(cause, **_product(place, spot))
     if not _agree(place.element, cause.value):
         return cause
+    if cause.fused:
+        cause = replace(cause, **_counts(place, _KINDS.get(cause.kind, is_big)))
     op, stated = op_name(spot.node.op), _operands(place, spot)
     if len(place.index) < len(cause.index):  # (a rewrite has added dimensions of length 1)
         cause = replace(cause, index=place.index, shape=np.shape(place.array))
@@ -64,7 +68,8 @@ def restated(cause, spot):
             for o, s in zip(cause.operands, stated, strict=True)
         ]
         return replace(cause, operands=tuple(_renamed(o, equal) for o, equal in pairs))
-    if not isinstance(spot.node.op, Elemwise | CAReduce | Dot) and op not in DECOMPOSITIONS:
+    named = (*MATRIX_PRODUCTS, *DECOMPOSITIONS)
+    if not isinstance(spot.node.op, Elemwise | CAReduce) and op not in named:
         return cause
     operands = tuple(s.operand for s in stated)
     hint = cause.hint
@@ -83,6 +88,18 @@ def _place(cause, spot):
     if [n for n in shape if n != 1] != [n for n in cause.shape if n != 1]:
         return None
     return Place(Scope(spot.replay), variable, tuple(0 if n == 1 else next(inside) for n in shape))
+
+
+_KINDS = {"nan": np.isnan, "inf": np.isinf}
+
+
+def _counts(place, mask):
+    """Return the facts on an array that a rewrite has fused into a larger formula."""
+    array = np.asarray(place.array)
+    low, high = finite_range(array)
+    bad = int(np.count_nonzero(mask(array)))
+    facts = {"minimum": low, "maximum": high, "dtype": str(array.dtype)}
+    return {**facts, "n_bad": bad, "size": array.size, "shape": array.shape} if bad else {}
 
 
 def _product(place, spot):
@@ -127,13 +144,13 @@ def _operand(spot, scope, variable, region, array, telling):
     read, index = array[region.index], region.index
     while _adds_dimensions(variable) and index != (...,):
         known, inner = spot.name_of(variable), variable.owner.inputs[0]
-        if known and known != spot.name_of(inner):  # the user has written `x[:, None]`
-            break
+        if known and (known != spot.name_of(inner) or _of_same_call(variable, inner)):
+            break  # the user has written `x[:, None]` or `x.sum(axis=1, keepdims=True)`
         kept = [i for i, axis in enumerate(variable.owner.op.new_order) if axis != "x"]
         variable, index = inner, tuple(index[i] for i in kept)
         telling = None if telling is None else tuple(telling[i] for i in kept)
         array = np.asarray(Place(scope, variable).array)
-    known = spot.name_of(variable)
+    known = _written(variable, spot) or spot.name_of(variable)
     while region.is_element and not known and _is_reshaped(variable):
         shown = Place(scope, variable, index)
         shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])
@@ -154,6 +171,14 @@ def _operand(spot, scope, variable, region, array, telling):
     return _Stated(operand, bool(known))
 
 
+def _written(variable, spot):
+    """Return how the code of an operation names an operand, if that is only a name."""
+    if variable.name or variable not in spot.node.inputs:
+        return None
+    text = spot.name_of(variable, spot.node)
+    return text if text and all(part.isidentifier() for part in text.split(".")) else None
+
+
 def _adds_dimensions(variable):
     """Return whether a variable is another one with dimensions of length 1 for broadcasting."""
     if not _is_reshaped(variable):
@@ -162,13 +187,18 @@ def _adds_dimensions(variable):
     return order == list(range(variable.owner.inputs[0].type.ndim))
 
 
+def _of_same_call(one, other):
+    place = source_place(one)
+    return place is not None and place == source_place(other)
+
+
 def _is_reshaped(variable):
     return variable.owner is not None and isinstance(variable.owner.op, DimShuffle)
 
 
 def _renamed(operand, stated):
     """Return an operand under the name that the user's code gives to its value."""
-    if operand.constant or operand.name.isidentifier():
+    if operand.constant:
         return operand
     same = [s.operand for s in stated if s.known and _is_same(operand, s.operand)]
     names = {(s.name, s.index) for s in same}
@@ -177,7 +207,8 @@ def _renamed(operand, stated):
     name, index = names.pop()
     # (a mean is computed as a quotient, which the user did not write)
     hidden = name.endswith(")") and not operand.given.partition("(")[0].isidentifier()
-    index = operand.index if name == operand.name else index
+    longer = isinstance(operand.index, tuple) and len(operand.index) > len(index or ())
+    index = operand.index if name == operand.name and not longer else index
     return replace(operand, name=name, index=index, given="" if hidden else operand.given)
 
 

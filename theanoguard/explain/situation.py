@@ -10,7 +10,7 @@ from theanoguard._pytensor import scalar_ops_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import Producer, Situation
-from theanoguard.explain.labels import VIEWS, lookup_in, role_of, user_op_name
+from theanoguard.explain.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
 from theanoguard.explain.naming import number_text, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.explain.regions import extreme_element
@@ -39,20 +39,23 @@ def situation_of(place, made, op, value, provenance):
         parts = list(_region_places(place))
         operands = tuple(np.asarray(p.array)[r.index] for p, r in parts)
         producers = tuple(_producer(p) for p, _ in parts)
-    line = user_line(provenance)
+    line, backward = user_line(provenance), provenance.backward
+    zeros = _zeros_from(place, made, operands)
     outermost = _outermost(place.scope).fgraph
     return Situation(
         op=op,
         operands=operands,
         result=value,
         dtype=str(np.asarray(value).dtype),
-        backward=provenance.backward is not None,
+        backward=backward is not None,
+        forward=user_op_name(backward.forward) if backward and backward.forward else "",
         producers=producers,
         in_scan=any(s.step is not None for s in place.scope.path),
         step=next((s.step for s in reversed(place.scope.path) if s.step is not None), 0),
         in_gradient_scan=any(s.forward is not None for s in place.scope.path),
         source=line.text if line is not None else "",
-        zero_from=_zeros_from(place, made, operands),
+        zero_from=tuple(zero and zero[0] for zero in zeros),
+        zero_steps=tuple(zero and zero[1] for zero in zeros),
         in_update=_updates_numbers(outermost),
         body=_body(place.scope),
         matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
@@ -80,13 +83,13 @@ def _body(scope):
 
 
 def _zeros_from(place, made, operands):
-    """Return for each operand that is 0 the operation that made it from nonzero operands."""
+    """Return what :func:`_zero_from` returns for each operand that is 0; else None."""
     if made is not None:
         starts = made.step.origins
     else:
         starts = [range_of for range_of, _ in _region_places(place)]
     return tuple(
-        _zero_from(start, made) if np.ndim(value) == 0 and value == 0 else None
+        _zero_from(start, made, place) if np.ndim(value) == 0 and value == 0 else None
         for start, value in zip(starts, operands, strict=True)
     )
 
@@ -95,8 +98,11 @@ MAX_HOPS = 2_000
 """Largest number of operations through which a 0 is followed upstream."""
 
 
-def _zero_from(start, made):
-    """Return the operation upstream that made a 0 from nonzero operands; None if it came in."""
+def _zero_from(start, made, place):
+    """Return the operation upstream that made a 0 from nonzero operands, and the step of its loop.
+
+    The step is None outside of loops.  The result is None if the 0 came in.
+    """
     for _ in range(MAX_HOPS):
         if isinstance(start, int):
             start = made.sources[start]
@@ -105,12 +111,12 @@ def _zero_from(start, made):
             if position is None:
                 return None
             if start.operands[position] != 0:
-                return op_name(start.op)
+                return _users_op(place, start.op, start), place.scope.step
             start = start.origins[position]
             continue
         if start is None:
             return None
-        final = None
+        place, final = start, None
         made_by = start.variable.owner
         if made_by is not None and isinstance(made_by.op, culprit.ELEMENTWISE):
             final = culprit.scalar_final(start)
@@ -121,10 +127,15 @@ def _zero_from(start, made):
         if upstream is None:
             return None
         if upstream.element != 0:
-            node = start.variable.owner
-            return None if node is None else op_name(node.op)
+            return None if made_by is None else (_users_op(place, made_by.op), place.scope.step)
         start = upstream
     return None
+
+
+def _users_op(place, op, step=None):
+    """Return "softmax" for an operation into which a rewrite has split a softmax, else its name."""
+    users = user_op_name(provenance_of(place, step).op or "")
+    return users if users == "softmax" else op_name(op)
 
 
 def matrix_text(matrix, op="cholesky"):

@@ -108,9 +108,9 @@ def telling_elements(name, found, arrays, result):
     row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
     if np.shape(row) != np.shape(column) or not np.size(row):
         return indices
-    with np.errstate(all="ignore"):
-        terms = np.abs(row * column)
-    k = int(np.where(np.isnan(terms), np.inf, terms).argmax())
+    with np.errstate(all="ignore"):  # (the terms themselves may overflow)
+        sizes = np.log(np.abs(row)) + np.log(np.abs(column))
+    k = int(np.where(np.isnan(sizes), np.inf, sizes).argmax())
     pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
     return [*pair, *indices[2:]]
 

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.scalar.basic import Cast
 from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import source_place, stack_traces, tracker_of
@@ -37,6 +39,15 @@ MAX_NODES = 20_000
 
 MAX_DIFFERENTIATED = 250
 """Largest number of nodes of a cost for which its gradient is built again."""
+
+MAX_WIDENED = 500
+"""Largest number of nodes of a graph as built that is tried in float64."""
+
+WITH_ONE_LINE = ({"true_div", "log"}, {"true_div", "sqrt"})
+"""Operations that are repaired together if they are in one line, such as ``log(x / n)``."""
+
+LARGE = 1e3
+"""A number above which an input or a shared variable may be too large."""
 
 MAX_ELEMENTS = 1_000_000
 """Largest number of elements in the inputs of a call for which it is evaluated again."""
@@ -263,14 +274,21 @@ class AsBuilt:
         bodies = sorted([None, *self.bodies], key=lambda body: (body is None) == bool(cause.path))
         for body in bodies:
             found = self._fitting(cause, body)
+            first = None
             for replay in self._runs(body) if found else ():
                 for copy in found:
+                    if first is not None and not _agrees(cause, copy, replay):
+                        continue
                     if is_bad(replay.value(copy.outputs[0])):
                         made = _maker(copy, replay, is_bad)
-                        if has_body(made.op):
+                        is_users = body is not None or not made_by_grad(self._originals[made])
+                        if has_body(made.op) or not is_users:
                             continue
-                        if body is not None or not made_by_grad(self._originals[made]):
+                        if _agrees(cause, made, replay):
                             return self._spot(made, body, replay)
+                        first = first or (made, body, replay)
+                if first is not None:
+                    return self._spot(*first)
         return None
 
     def _fitting(self, cause, body):
@@ -390,20 +408,23 @@ class AsBuilt:
         return Spot(node, alike, body, replay, clients, name, tuple(nodes), everywhere)
 
     def further(self, spot):
-        """Yield operations of other lines that are bad in the failing call.
+        """Yield other operations that are bad in the failing call.
 
         Parameters
         ----------
         spot : Spot
         """
-        lines = {None, _line(spot.node) and _line(spot.node)[:2]}
+        own = _line(spot.node)
         for body in {spot.body: None, None: None}:
             nodes = toposort(self.outputs) if body is None else body.graph.toposort()
             replay = spot.replay if body is spot.body else self._replay
             for node in nodes:
-                line = _line(node) and _line(node)[:2]
+                line = _line(node)
+                other = line is not None and line != own
+                if other and own is not None and line[:2] == own[:2]:  # in the same line
+                    other = {op_name(node.op), op_name(spot.node.op)} in WITH_ONE_LINE
                 is_user = isinstance(node.op, Elemwise | Blockwise) and not made_by_grad(node)
-                if is_user and line not in lines and self.is_bad(replay.value(node.outputs[0])):
+                if is_user and other and self.is_bad(replay.value(node.outputs[0])):
                     yield self._spot(node, body, replay)
 
     def _namer(self, body):
@@ -419,9 +440,7 @@ class AsBuilt:
 
         def name(variable, reader=None):
             if reader is not None:
-                written = known.of(original(reader.outputs[0])).operands
-                position = list(reader.inputs).index(variable)
-                return written[position] if len(written) == len(reader.inputs) else None
+                return known.operand_text(original(reader.outputs[0]).owner, original(variable))
             found = known.of(original(variable))
             return found.name or found.expression
 
@@ -479,13 +498,58 @@ class AsBuilt:
         values = self._evaluated([*new, *slopes])
         if values is None or any(map(self.is_bad, values)):
             return None
-        single = len(new) == 1 and np.size(values[0]) == 1
-        text = number_text(np.asarray(values[0]).item()) if single else "finite values"
-        return (
-            f"this call gives {text} and a finite gradient" if slopes else f"this call gives {text}"
-        )
+        return _result_text(values[: len(new)], bool(slopes))
 
-    def _evaluated(self, outputs):
+    def in_float64(self):
+        """Return the result of the call in float64, as text; None if it is bad as well."""
+        if len(self.copies) > MAX_WIDENED:
+            return None
+        costs = self.costs()
+        try:
+            outputs = widened([*costs, *self.outputs], self._graphs)
+        except (TypeError, ValueError, NotImplementedError):  # an op that takes only one dtype
+            return None
+        values = self._evaluated(outputs)
+        if values is None or any(map(self.is_bad, values)):
+            return None
+        largest = min(np.finfo(v.type.dtype).max for v in costs) if costs else np.inf
+        if any(np.max(np.abs(v)) > largest for v in values[: len(costs)]):
+            return None  # (the cost itself does not fit into its dtype)
+        return _result_text(values[: len(costs)] or values, bool(costs))
+
+    def large_leaves(self, spot):
+        """Return inputs and shared variables with large numbers, and a power of 10 above these.
+
+        Parameters
+        ----------
+        spot : Spot
+            Only the leaves that it depends on are returned, those with the largest numbers first.
+
+        Returns
+        -------
+        list of tuple of (Variable, float)
+        """
+        node = spot.node if spot.body is None else spot.body.outermost
+        leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
+        sizes = {v: float(np.max(np.abs(self.value(v)), initial=0)) for v in leaves}
+        large = [v for v in leaves if LARGE < sizes[v] < np.inf]
+        large.sort(key=sizes.get, reverse=True)
+        return [(v, 10.0 ** np.ceil(np.log10(sizes[v]))) for v in large[:3]]
+
+    def is_sound_with(self, leaf, size):
+        """Return whether the call is sound if an input or shared variable is divided by a number.
+
+        Parameters
+        ----------
+        leaf : Variable
+        size : float
+        """
+        value = self._replay.value(leaf)
+        scaled = {**self._live, leaf: value / value.dtype.type(size)}
+        values = self._evaluated(self.outputs, scaled)
+        return values is not None and not any(map(self.is_bad, values))
+
+    def _evaluated(self, outputs, known=None):
         """Return the values of a changed graph; None if the guard would report any value in it."""
         made_bad = []
 
@@ -495,7 +559,8 @@ class AsBuilt:
             ):
                 made_bad.append(node)
 
-        values = self._run(outputs, self._replay.known_values(), watch).values(outputs)
+        known = self._replay.known_values() if known is None else known
+        values = self._run(outputs, known, watch).values(outputs)
         return None if made_bad else values
 
     def _is_reported(self, value):
@@ -516,6 +581,69 @@ class AsBuilt:
         return f"this operation {'and its derivative are' if gradient else 'is'} finite"
 
 
+def _result_text(values, with_gradient):
+    """Return what a call gives, as a part of a sentence."""
+    single = len(values) == 1 and np.size(values[0]) == 1
+    text = number_text(np.asarray(values[0]).item()) if single else "finite values"
+    return f"this call gives {text}{' and a finite gradient' if with_gradient else ''}"
+
+
+NARROW = ("float16", "float32")
+"""The dtypes for which the call is tried in float64."""
+
+
+def widened(outputs, graphs, known=()):
+    """Return variables that are computed in float64 instead of a narrower dtype.
+
+    Parameters
+    ----------
+    outputs : list of Variable
+    graphs : dict of Apply to FunctionGraph
+        The inner graphs of loops.
+    known : mapping of Variable to Variable, optional
+        What takes the place of some variables.
+
+    Returns
+    -------
+    list of Variable
+    """
+    made = dict(known)
+
+    def wide(v):
+        if v not in made and _is_narrow(v):
+            made[v] = pt.cast(v, "float64")
+        return made.get(v, v)
+
+    for node in toposort(outputs):
+        if any(_is_narrow(v) or v in made for v in (*node.inputs, *node.outputs)):
+            new = _in_float64(node, [wide(v) for v in node.inputs], graphs)
+            new = [pt.cast(v, "float64") if _is_narrow(v) else v for v in new]
+            made.update(zip(node.outputs, new, strict=True))
+    return [wide(v) for v in outputs]
+
+
+def _is_narrow(variable):
+    return getattr(variable.type, "dtype", None) in NARROW
+
+
+def _in_float64(node, inputs, graphs):
+    """Return the outputs of a node for inputs in float64."""
+    op = node.op
+    if isinstance(op, OpFromGraph):
+        graph = graphs.get(node) or thawed_graph(op)
+        return widened(graph.outputs, graphs, dict(zip(graph.inputs, inputs, strict=True)))
+    if isinstance(op, Scan):
+        graph = graphs[node]
+        own = {v: v.type.clone(dtype="float64")() for v in graph.inputs if _is_narrow(v)}
+        outputs = widened(graph.outputs, graphs, own)
+        op = scan_of(op, [own.get(v, v) for v in graph.inputs], outputs)
+    elif isinstance(getattr(op, "scalar_op", None), Cast) and _is_narrow(node.outputs[0]):
+        return inputs  # (the result is cast to float64)
+    elif isinstance(op, CAReduce) and getattr(op, "dtype", None) in NARROW:
+        op = op.clone(dtype="float64", acc_dtype="float64")
+    return op.make_node(*inputs).outputs
+
+
 def _holds(value, mask):
     """Return whether a value is numeric and the mask selects any of its elements."""
     if isinstance(value, list):
@@ -526,6 +654,18 @@ def _holds(value, mask):
 
 def _is_nan(value):
     return _holds(value, lambda array: np.isnan(array) if array.dtype.kind in "fc" else False)
+
+
+def _agrees(cause, node, replay):
+    """Return whether the operands of a cause are elements of the operands of a node."""
+    if len(node.inputs) != len(cause.operands):
+        return False
+    pairs = zip(cause.operands, node.inputs, strict=True)
+    known = [(o.value, culprit.dense(replay.value(v))) for o, v in pairs if o.value is not None]
+    return all(
+        culprit.is_numeric(array) and np.any(np.isclose(value, array, equal_nan=True))
+        for value, array in known
+    )
 
 
 def _maker(node, replay, is_bad):

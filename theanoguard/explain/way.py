@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from pytensor.graph.basic import Constant
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
@@ -119,9 +120,14 @@ def _folded(stops):
 
 
 def _is_stop(place):
-    """Whether to show a place.  Views and values only passed into an inner graph are not shown."""
+    """Whether to show a place.
+
+    Views, and values only passed into an inner graph, are not shown.  The output of a loop is shown
+    as the state in its steps: a buffer may have fewer entries than the loop has steps.
+    """
     if not place.is_leaf:
-        return not isinstance(place.variable.owner.op, VIEWS) and not is_buffer(place.variable)
+        hidden = isinstance(place.variable.owner.op, (*VIEWS, Scan))
+        return not hidden and not is_buffer(place.variable)
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
 
 
@@ -211,7 +217,8 @@ def most_telling(place):
             continue
         # A softmax reads a whole row.  Show the element at the same index.
         sound = not region.is_element and not region_is_bad(region, value)
-        same = sound and np.shape(value) == np.shape(place.array)
+        is_product = op_name(node.op) in MATRIX_PRODUCTS
+        same = sound and not is_product and np.shape(value) == np.shape(place.array)
         if sound and not same and region.index == (...,) or sound and is_matrix_operation(node.op):
             continue  # it is not known which element matters
         candidates[i] = Place(place.scope, variable, place.index if same else index)

@@ -102,6 +102,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "product-overflow",
+        "tried": True,
         "arguments": (np.array([1.0, 3e19], "float32"),),
         "watch": "inf",
     },

@@ -114,7 +114,7 @@ TRUTH = {
             0.0,
         ),
         "start": "x",
-        "hint": "gradient-at-zero",
+        "hint": "probability-underflow",
         "tried": True,
         "arguments": (np.array([0.0, 1.0, 60.0]), np.array([0.0, 1.0])),
     },

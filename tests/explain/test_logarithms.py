@@ -1,0 +1,102 @@
+"""Logarithms of expressions from the logarithms of their parts, and calls in float64."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from theanoguard import GuardError, GuardMode
+from theanoguard.explain.logarithms import in_logs
+from theanoguard.stable.patterns import rebuild
+
+x, m = pt.dvector("x"), pt.dmatrix("m")
+
+EXPRESSIONS = {
+    "exponent": pt.exp(x),
+    "sigmoid": pt.sigmoid(x),
+    "softmax": pt.special.softmax(m, axis=1),
+    "softmax by hand": pt.exp(m) / pt.exp(m).sum(axis=1, keepdims=True),
+    "product": pt.exp(x) * x * pt.sigmoid(x),
+    "quotient": pt.exp(x) / (1 + pt.exp(x)),
+    "power": pt.exp(x) ** 3,
+    "square root": pt.sqrt(pt.exp(x)),
+    "square": pt.sqr(pt.exp(x)),
+    "one minus a sigmoid": 1 - pt.sigmoid(x),
+    "one minus an exponential": 1 - pt.exp(-x),
+    "sum": (m * pt.exp(-m)).sum(axis=0),
+    "sum of all": pt.exp(m).sum(),
+    "prod": pt.exp(m).prod(axis=1),
+    "cumsum": pt.cumsum(pt.exp(x)[::-1]),
+    "cumprod": pt.cumprod(pt.sigmoid(x)),
+    "matrix and vector": pt.exp(m) @ x,
+    "vector and matrix": x @ pt.exp(m),
+    "hyperbolic": pt.sinh(x) * pt.cosh(x),
+    "join": pt.concatenate([pt.exp(x), x])[1:],
+    "stack": pt.stack([pt.exp(x[0]), pt.sigmoid(x[1])]),
+}
+
+
+@pytest.fixture(scope="module")
+def results():
+    """The logarithm of each expression, computed directly and from its parts."""
+    direct = [pt.log(v) for v in EXPRESSIONS.values()]
+    forms = [in_logs(v).build for v in EXPRESSIONS.values()]
+    outputs = [*direct, *rebuild(direct, dict(zip(direct, forms, strict=True)))]
+    fn = pytensor.function([x, m], outputs, mode="FAST_COMPILE")
+    rng = np.random.default_rng(1)
+    values = fn(rng.uniform(0.5, 2, 3), rng.uniform(0.5, 2, (3, 3)))
+    pairs = zip(values[: len(direct)], values[len(direct) :], strict=True)
+    return dict(zip(EXPRESSIONS, pairs, strict=True))
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_a_logarithm_from_its_parts_is_the_logarithm(name, results):
+    assert in_logs(EXPRESSIONS[name]).parts
+    one, other = results[name]
+    np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("v", [x, x + 1, pt.abs(m)[0], m.max(axis=0)], ids=str)
+def test_nothing_to_compute_otherwise(v):
+    assert in_logs(v).parts == ()
+
+
+def test_shared_parts_are_built_once():
+    power = pt.exp(x)
+    for _ in range(40):
+        power = power * power
+    [log] = rebuild([pt.log(power)], {})
+    [form] = rebuild([log], {log: in_logs(power).build})
+    assert len(list(pytensor.graph.traversal.ancestors([form]))) < 200
+
+
+def hint_of(inputs, outputs, arguments, updates=()):
+    """Return the hint for a call that fails."""
+    mode = GuardMode(True, True, False)
+    fn = pytensor.function(inputs, outputs, updates=list(updates), mode=mode)
+    with pytest.raises(GuardError) as caught:
+        fn(*arguments)
+    found = caught.value.explanation
+    return (found.deeper or found.cause).hint
+
+
+def test_a_loop_is_tried_in_float64():
+    a = pt.fvector("a")
+    states, _ = pytensor.scan(lambda s, k: s * k, outputs_info=[a], non_sequences=[a], n_steps=5)
+    hint = hint_of([a], [pt.log(states[-1].sum())], [np.full(2, 1e-9, "float32")])
+    assert "in step 4 of the loop" in hint.text
+    assert hint.text.endswith("With float64 in place of float32 this call gives -123.65.")
+
+
+def test_a_cost_that_does_not_fit_its_dtype_is_no_success():
+    a = pt.fvector("a")
+    cost = pt.exp(a).sum()
+    hint = hint_of([a], [cost, pytensor.grad(cost, a)], [np.full(2, 100, "float32")])
+    assert "float64" not in hint.text
+
+
+def test_a_large_input_is_named():
+    a = pt.dvector("a")
+    hint = hint_of([a], [(a * a).sum()], [np.array([2e200, 1.0])])
+    assert "would be about 4.0e+400" in hint.text
+    assert "With a / 1e+201 in place of the input a this call gives finite values." in hint.text
