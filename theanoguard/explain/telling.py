@@ -108,8 +108,10 @@ def telling_elements(name, found, arrays, result):
     row, column = (a[r.index] for r, a in zip(found[:2], arrays[:2], strict=True))
     if np.shape(row) != np.shape(column) or not np.size(row):
         return indices
-    with np.errstate(all="ignore"):  # (the terms themselves may overflow)
-        sizes = np.log(np.abs(row)) + np.log(np.abs(column))
+    with np.errstate(all="ignore"):
+        sizes = np.abs(row * column)
+        if not np.isfinite(sizes).all():  # compare terms that overflow by their logarithms
+            sizes = np.log(np.abs(row)) + np.log(np.abs(column))
     k = int(np.where(np.isnan(sizes), np.inf, sizes).argmax())
     pair = [locate(r, a, k) for r, a in zip(found[:2], arrays[:2], strict=True)]
     return [*pair, *indices[2:]]
