@@ -47,6 +47,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops, ger_ops
+from theanoguard._values import arrays_in
 
 _COMPLEX = ("complex64", "complex128")
 _INEXACT = ("float16", "float32", "float64", *_COMPLEX)
@@ -206,9 +207,11 @@ def constant_kinds(variable):
     """Return the kinds of bad elements in a constant; none for any other variable."""
     if not isinstance(variable, Constant) or not holds_nonfinite(variable):
         return Kind.NONE
-    data = np.asarray(variable.data)
-    nan = Kind.NAN if np.isnan(data).any() else Kind.NONE
-    return nan | (Kind.INF if np.isinf(data).any() else Kind.NONE)
+    found = Kind.NONE
+    for data in arrays_in(variable.data):
+        found |= Kind.NAN if np.isnan(data).any() else Kind.NONE
+        found |= Kind.INF if np.isinf(data).any() else Kind.NONE
+    return found
 
 
 def scalar_carries(op, inputs, outputs, operand):

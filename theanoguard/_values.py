@@ -1,6 +1,7 @@
 """What a value is, without importing the library that it would come from."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,39 @@ def is_sparse(value: Any) -> bool:
     """
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and sparse.issparse(value)
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    """Yield the numeric arrays of a value; nothing for generators, slices, None and such.
+
+    Parameters
+    ----------
+    value : object
+        An array, a sparse matrix, a number, or a list of such.
+
+    Yields
+    ------
+    numpy.ndarray
+        Of a sparse matrix, the elements that it stores.
+
+    Examples
+    --------
+    >>> import scipy.sparse
+    >>> [array.tolist() for array in arrays_in([scipy.sparse.eye_array(2), 3.0])]
+    [[[1.0, 1.0]], 3.0]
+    """
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "fciu":
+            yield value
+    elif is_sparse(value):
+        yield value.data
+    elif isinstance(value, np.generic | float | complex | int):
+        yield np.asarray(value)
+    elif isinstance(value, list):
+        for item in value:
+            yield from arrays_in(item)
+    elif hasattr(value, "__array__"):  # JAX's
+        yield from arrays_in(np.asarray(value))
 
 
 def kind_of(value: Any) -> str:

@@ -11,6 +11,7 @@ from guarding import CountedIdentity, backend, guarded, trip
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from pytensor.raise_op import CheckAndRaise
 
 from theanoguard import GuardMode, NanGuardMode
 
@@ -319,6 +320,13 @@ def test_counts_of_all_kinds(functions):
     assert (event.size, event.n_bad, event.shape) == (9, 7, (3, 3))
 
 
+def test_what_is_computed_while_compiling_is_a_constant():
+    x = pt.dvector("x")
+    assert guarded([x], x + pt.log(0.0))(np.ones(2)).tolist() == [-np.inf, -np.inf]
+    event = trip(guarded([x], x + pt.log(-1.0)), np.ones(2))
+    assert (event.role, event.kind) == ("constant", "nan")
+
+
 # ---------------------------------------------------------------- what is no array
 
 
@@ -341,6 +349,29 @@ def test_sparse_matrices(format, dtype):
     event = trip(fn, make(dense))
     assert (event.role, event.kind, event.first_index) == ("node", "big", (1, 2))
     fn(make((0, 0), dtype=dtype))
+
+
+@pytest.mark.not_on(
+    jax="PyTensor has no sparse variables with JAX",
+    pytorch="PyTensor has no sparse variables with PyTorch",
+)
+def test_sparse_constants():
+    matrix = scipy.sparse.csr_matrix(np.array([[0.0, 2.0], [3.0, 0.0]]))
+    d = pt.dmatrix("d")
+
+    def product(matrix):
+        s = pytensor.sparse.as_sparse_variable(matrix)
+        s = CheckAndRaise(ValueError, "negative")(s, pt.all(d >= 0))
+        return guarded([d], pytensor.sparse.dot(s, d))
+
+    fn = product(matrix)
+    assert np.array_equal(fn(np.eye(2)), matrix.toarray())
+    assert trip(fn, np.full((2, 2), 5e9)).kind == "big"
+    with pytest.raises(ValueError, match="negative"):
+        fn(-np.eye(2))
+    matrix.data[1] = np.nan
+    event = trip(product(matrix), np.eye(2))
+    assert (event.role, event.kind, event.first_index) == ("constant", "nan", (1, 0))
 
 
 @pytest.mark.not_on(

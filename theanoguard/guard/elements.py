@@ -26,6 +26,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from theanoguard import _facts
 from theanoguard._facts import RANGES, SELECTING, holds_nonfinite
 from theanoguard._pytensor import IfElse, advanced_increment_ops
+from theanoguard._values import arrays_in
 
 WRITING = (IncSubtensor, *advanced_increment_ops)
 
@@ -108,7 +109,7 @@ def _keeps_type(source, target, limit):
 
 def _fits(constant, limit):
     """Whether no magnitude in a constant is above `limit`, and none is NaN."""
-    return bool(np.all(np.abs(constant.data).astype("float64") <= limit))
+    return all(np.all(np.abs(a).astype("float64") <= limit) for a in arrays_in(constant.data))
 
 
 def is_unit(variable):
@@ -116,7 +117,7 @@ def is_unit(variable):
     if variable.type.dtype == "bool":
         return True
     if isinstance(variable, Constant):
-        return bool(np.all(np.abs(variable.data) <= 1))
+        return _fits(variable, 1)
     op = variable.owner and variable.owner.op
     if isinstance(op, Softmax):
         return True

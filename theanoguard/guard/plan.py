@@ -18,9 +18,9 @@ from pytensor.graph.basic import Constant
 
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import is_numeric
+from theanoguard._values import arrays_in
 from theanoguard.guard.elements import only_selects, unwritten
 from theanoguard.guard.partly import read_in_part
-from theanoguard.guard.policy import arrays_in
 
 # Why C and Numba do not read an output.
 REASONS = {

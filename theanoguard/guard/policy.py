@@ -15,7 +15,7 @@ from pytensor.tensor.basic import TensorFromScalar
 from theanoguard._event import GuardEvent
 from theanoguard._facts import Kind
 from theanoguard._pytensor import Variable, config, scalar_ops_of
-from theanoguard._values import is_sparse, kind_of
+from theanoguard._values import arrays_in, is_sparse, kind_of
 
 logger = logging.getLogger("theanoguard")
 
@@ -248,22 +248,6 @@ class Exemptions(Feature):
         ):
             if more:
                 setattr(new, key, frozenset(getattr(new, key, ())) | frozenset(more))
-
-
-def arrays_in(value):
-    """Yield the numeric arrays of a value; nothing for generators, slices, None and such."""
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind in "fciu":
-            yield value
-    elif is_sparse(value):
-        yield value.data
-    elif isinstance(value, np.generic | float | complex | int):
-        yield np.asarray(value)
-    elif isinstance(value, list):
-        for item in value:
-            yield from arrays_in(item)
-    elif hasattr(value, "__array__"):  # JAX's
-        yield from arrays_in(np.asarray(value))
 
 
 INF_IS_ERROR = ("origin", "any")

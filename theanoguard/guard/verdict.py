@@ -46,11 +46,11 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
 from theanoguard._pytensor import advanced_subtensor_ops, ger_ops, sort_axis, split_join
+from theanoguard._values import arrays_in
 from theanoguard.explain.regions import regions, whole_operands
 from theanoguard.explain.scalars import ScalarStep, steps_of
 from theanoguard.guard.elements import WRITING
 from theanoguard.guard.partly import written
-from theanoguard.guard.policy import arrays_in
 
 SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 """Scalar operations that give one of their operands as it is."""

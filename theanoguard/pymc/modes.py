@@ -12,8 +12,8 @@ import numpy as np
 
 from theanoguard._provenance import track_provenance
 from theanoguard._pytensor import recording
+from theanoguard._values import arrays_in
 from theanoguard.guard import GuardMode
-from theanoguard.guard.policy import arrays_in
 
 # Methods of a model, and files of PyMC, that build graphs from what the model is made of: who calls
 # them has not written what they build.
