@@ -154,7 +154,12 @@ class Network:
         (
             lambda x: Network(x).cost,
             [[0.5, 1.0], [2.0, 1.0]],
-            ("3.0 / 0.0 = inf", "self.h[0, 0] = 3.0", "self.shifted = 0.0", "of self.ratio"),
+            (
+                "3.0 / 0.0 = inf",
+                "self.first.h[0, 0] = 3.0",
+                "self.first.shifted[0, 0] = 0.0",
+                "of self.ratio",
+            ),
         ),
     ],
     ids=["layer", "network"],

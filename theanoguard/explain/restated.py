@@ -201,10 +201,10 @@ def _renamed(operand, stated):
     if operand.constant:
         return operand
     same = [s.operand for s in stated if s.known and _is_same(operand, s.operand)]
-    names = {(s.name, s.index) for s in same}
-    if len(names) != 1:
+    names = [(s.name, s.index) for s in same]  # (no set: an index may hold slices)
+    if not names or any(other != names[0] for other in names):
         return operand
-    name, index = names.pop()
+    name, index = names[0]
     # (a mean is computed as a quotient, which the user did not write)
     hidden = name.endswith(")") and not operand.given.partition("(")[0].isidentifier()
     longer = isinstance(operand.index, tuple) and len(operand.index) > len(index or ())

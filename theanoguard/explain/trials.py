@@ -534,7 +534,7 @@ class AsBuilt:
         sizes = {v: float(np.max(np.abs(self.value(v)), initial=0)) for v in leaves}
         large = [v for v in leaves if LARGE < sizes[v] < np.inf]
         large.sort(key=sizes.get, reverse=True)
-        return [(v, 10.0 ** np.ceil(np.log10(sizes[v]))) for v in large[:3]]
+        return [(v, 10.0 ** min(np.ceil(np.log10(sizes[v])), 308)) for v in large[:3]]
 
     def is_sound_with(self, leaf, size):
         """Return whether the call is sound if an input or shared variable is divided by a number.
