@@ -100,3 +100,29 @@ def test_a_large_input_is_named():
     hint = hint_of([a], [(a * a).sum()], [np.array([2e200, 1.0])])
     assert "would be about 4.0e+400" in hint.text
     assert "With a / 1e+201 in place of the input a this call gives finite values." in hint.text
+
+
+@pytest.mark.parametrize(
+    ("reduction", "size"),
+    [(pt.sum, "3.3e+308"), (pt.prod, "2.7e+616")],
+)
+@pytest.mark.filterwarnings("error")
+def test_the_terms_of_a_fused_reduction_are_shown(reduction, size):
+    x = pt.dvector("x")
+    fn = pytensor.function([x], reduction(pt.exp(x)), mode=GuardMode(big_is_error=False))
+    with pytest.raises(GuardError) as caught:
+        fn([709.7, 709.7])
+    text = str(caught.value)
+    assert f"{reduction.__name__}(exp(x)) = inf" in text
+    assert "exp(x): finite values at 1.655e+308" in text
+    assert f"would be about {size}, more than" in text
+
+
+def test_complex_numbers_have_no_range():
+    z = pt.zvector("z")
+    fn = pytensor.function([z], z.prod(), mode=GuardMode(big_is_error=False))
+    with pytest.raises(GuardError) as caught:
+        fn([1e200j, 1e200])
+    text = str(caught.value)
+    assert "z (complex128), [0] = 1e+200j" in text
+    assert "mean instead of sum.\n" in text

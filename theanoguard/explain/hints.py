@@ -186,7 +186,7 @@ def hint_for(situation):
         "wide_enough": "float64"
         if abs(int(situation.wrapped or 0)) >= 2**63
         else "float64 or int64",
-        "wider": "" if situation.dtype == "float64" else " or compute in float64",
+        "wider": _WIDER.get(situation.dtype, ""),
         "above": f"{10.0 ** (np.floor(np.log10(abs(situation.result))) + 1):.0e}"
         if np.isfinite(situation.result) and situation.result
         else "",
@@ -199,6 +199,14 @@ def hint_for(situation):
     return None
 
 
+_WIDER = {
+    "float16": " or compute in float64",
+    "float32": " or compute in float64",
+    "complex64": " or compute in complex128",
+}
+"""How the advice for a result that has overflowed ends, by dtype."""
+
+
 def _exceeds(s):
     """Return how large a result that has overflowed would be, if that is known."""
     ends = f"the largest number of {s.dtype} ({number_text(s.limit)})"
@@ -207,14 +215,14 @@ def _exceeds(s):
             digits = float(_DIGITS[s.op](*s.operands))
         except (KeyError, TypeError, ValueError):
             return f"exceeds {ends}"
-    if not np.isfinite(digits) or digits <= 0:
+    if not np.log10(s.limit) < digits < np.inf:  # (False for NaN)
         return f"exceeds {ends}"
     exponent = int(np.floor(digits))
     return f"would be about {10 ** (digits - exponent):.1f}e+{exponent}, more than {ends}"
 
 
 def _log10(value):
-    return np.log10(np.abs(np.asarray(value, "float64")))
+    return np.log10(np.abs(np.asarray(value)).astype("float64"))
 
 
 def _of_sum(terms):

@@ -1,5 +1,6 @@
 """The parts of an explanation: plain data that can be pickled and kept after the call."""
 
+import ast
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -332,3 +333,17 @@ def user_line(provenance: Provenance) -> SourceLine | None:
     if provenance.backward is not None and provenance.backward.forward_source is not None:
         return provenance.backward.forward_source
     return provenance.source
+
+
+def called_function(source: SourceLine | None) -> str | None:
+    """Return the name of the function that the marked expression calls, such as ``"softmax"``."""
+    if source is None or source.marked is None:
+        return None
+    begin, end = source.marked
+    try:
+        call = ast.parse(source.text[begin:end], mode="eval").body
+    except SyntaxError:  # an expression over several lines
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    return getattr(call.func, "attr", getattr(call.func, "id", None))

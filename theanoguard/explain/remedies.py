@@ -407,7 +407,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
     """
     tried, spots = None, ()
     try:
-        with without_traces():
+        with without_traces(), np.errstate(all="ignore"):
             built = as_built(trip, mask)
             if not built:
                 return None

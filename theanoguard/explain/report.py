@@ -4,7 +4,6 @@ The answer comes first: the bad value, the operands, the user's line, and what t
 the inputs follows.  The graph is never printed.
 """
 
-import ast
 import re
 import textwrap
 from dataclasses import replace
@@ -24,7 +23,7 @@ from theanoguard._provenance.places import (
 )
 from theanoguard.explain.labels import user_op_name
 from theanoguard.explain.naming import element_text, index_text, number_text, shown_op
-from theanoguard.explain.records import ROLES, WORDS, user_line
+from theanoguard.explain.records import ROLES, WORDS, called_function, user_line
 from theanoguard.explain.way import FAR
 
 MAX_LINES = 22
@@ -194,27 +193,13 @@ def title(cause):
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
     certain = cause.provenance.own_source and not cause.backward
-    called = _called(cause.source) if certain else None
+    called = called_function(cause.source) if certain else None
     names = (cause.op, shown_op(cause.op))
     if called is None or any(is_written(called, name) for name in names):
         where = f"in {shown_op(cause.op)}{backward}"
     else:
         where = f"inside {called}"
     return f"{word} {where}: {cause.expression}{value}{at}"
-
-
-def _called(source):
-    """Return the name of the function that the marked expression calls, such as ``"softmax"``."""
-    if source is None or source.marked is None:
-        return None
-    begin, end = source.marked
-    try:
-        call = ast.parse(source.text[begin:end], mode="eval").body
-    except SyntaxError:  # an expression over several lines
-        return None
-    if not isinstance(call, ast.Call):
-        return None
-    return getattr(call.func, "attr", getattr(call.func, "id", None))
 
 
 def _element(index, shape):
@@ -334,9 +319,12 @@ def _operand_line(operand):
         return f"{name} = {number_text(operand.value)}"
     if operand.index == (...,) and operand.minimum is None:
         return f"{name} ({operand.dtype}, shape {_shape(operand.shape)})"
-    if operand.minimum is None:
+    if operand.minimum is not None:
+        line = f"{name}: finite values {_between(operand)} ({operand.dtype})"
+    elif operand.dtype.startswith("float"):
         return f"{name}: no finite value"
-    line = f"{name}: finite values {_between(operand)} ({operand.dtype})"
+    else:  # (complex numbers have no order)
+        line = f"{name} ({operand.dtype})"
     if operand.telling is None:
         return line
     index, value = operand.telling

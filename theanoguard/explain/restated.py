@@ -62,7 +62,11 @@ def restated(cause, spot, is_big):
     op, stated = op_name(spot.node.op), _operands(place, spot)
     if len(place.index) < len(cause.index):  # (a rewrite has added dimensions of length 1)
         cause = replace(cause, index=place.index, shape=np.shape(place.array))
-    if op == cause.op and len(stated) == len(cause.operands):
+    # (a rewrite may have fused what computes the terms into the reduction)
+    other_terms = isinstance(spot.node.op, CAReduce) and not any(
+        s.known and _is_same(o, s.operand) for o, s in zip(cause.operands, stated, strict=False)
+    )
+    if op == cause.op and len(stated) == len(cause.operands) and not other_terms:
         pairs = [
             (o, stated if op in ("add", "mul") else [s])
             for o, s in zip(cause.operands, stated, strict=True)
@@ -74,7 +78,7 @@ def restated(cause, spot, is_big):
     operands = tuple(s.operand for s in stated)
     hint = cause.hint
     kept = hint is not None and hint.key in WITHOUT_TRIAL
-    if op != cause.op and cause.op not in DECOMPOSITIONS and not kept:
+    if (op != cause.op or other_terms) and cause.op not in DECOMPOSITIONS and not kept:
         hint = hint_for(_situation(cause, place, op)) or hint
     expression = _expression(spot.node.op, operands)
     return replace(cause, op=op, operands=operands, expression=expression, hint=hint)
@@ -214,8 +218,14 @@ def _renamed(operand, stated):
 
 def _is_same(one, other):
     if one.value is None or other.value is None:
-        return one.value is other.value and one.shape == other.shape and one.index == other.index
+        places = one.value is other.value and one.shape == other.shape and one.index == other.index
+        return places and _same_range(one, other)
     return _agree(one.value, other.value)
+
+
+def _same_range(one, other):
+    pairs = ((one.minimum, other.minimum), (one.maximum, other.maximum))
+    return all(a is b or (None not in (a, b) and _agree(a, b)) for a, b in pairs)
 
 
 def _situation(cause, place, op):

@@ -12,7 +12,7 @@ from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import Producer, Situation
 from theanoguard.explain.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
 from theanoguard.explain.naming import number_text, op_name
-from theanoguard.explain.records import user_line
+from theanoguard.explain.records import called_function, user_line
 from theanoguard.explain.regions import extreme_element
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.explain.telling import DECOMPOSITIONS
@@ -138,9 +138,8 @@ def _users_op(place, op, step=None):
     PyTensor 3.3 has an operation that a rewrite splits; in 3.0 ``softmax`` builds the parts.
     """
     found, name = provenance_of(place, step), op_name(op)
-    line = found.source.text if found.source is not None else ""
-    is_part = name in ("exp", "true_div") and "softmax(" in line
-    return "softmax" if is_part or user_op_name(found.op or "") == "softmax" else name
+    users = (user_op_name(found.op or ""), called_function(found.source))
+    return "softmax" if "softmax" in users else name
 
 
 def matrix_text(matrix, op="cholesky"):
