@@ -194,9 +194,9 @@ def built(case, names):
 
 
 def computed(results, names, values):
-    """What is recorded of the results of expressions, which one function computes.
+    """Compute the results of expressions in one function; return what is recorded of them.
 
-    `results` has the list of each expression's, `values` those of the inputs by name.
+    `results` maps each expression to the list of its results, `values` each input to its value.
     """
     theano = names["theano"]
     flat = sum(results.values(), [])

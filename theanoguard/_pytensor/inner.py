@@ -393,7 +393,10 @@ def with_inner_graphs(op, graphs):
 
 
 def _with_graphs(op, graphs, changes):
-    """Return a copy of `op` with other inner graphs; `changes` gives those of a Scan's info."""
+    """Return a copy of `op` with other inner graphs.
+
+    ``changes(info)`` returns the fields of a Scan's info that change.
+    """
     new = copy(op)
     if isinstance(op, LazyIfElse):
         branches = (op.true_branch, op.false_branch)

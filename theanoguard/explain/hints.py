@@ -180,7 +180,6 @@ def hint_for(situation):
         "limit": number_text(situation.limit),
         "exp_limit": situation.exp_limit,
         "zero_step": next((k for k in situation.zero_steps if k is not None), ""),
-        "exceeds": _exceeds(situation),
         "matrix": situation.matrix or "The matrix has no such decomposition",
         "wrapped": situation.wrapped,
         "wide_enough": "float64"
@@ -195,7 +194,9 @@ def hint_for(situation):
     operands += [""] * 3
     for rule in (*_rules.get(situation.op, ()), *_rules.get("*", ())):
         if _applies(rule, situation):
-            return Hint(rule.key, rule.text.format(*operands, **named))
+            # (it reads whole operands, for few rules)
+            exceeds = _exceeds(situation) if "{exceeds}" in rule.text else ""
+            return Hint(rule.key, rule.text.format(*operands, exceeds=exceeds, **named))
     return None
 
 

@@ -174,7 +174,7 @@ RULES = [
 
 
 def advice(error):
-    """Return the advice for an error, or None if there is none.
+    """Return what the user can do about an error, or None.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Thunks around those of PyTensor, which a guarded virtual machine runs in their place."""
+"""The thunks that a guarded virtual machine runs.  Each wraps one of PyTensor's."""
 
 from theanoguard.guard.c import numpy_kernel
 

@@ -320,8 +320,8 @@ def looking(op):
     """Return the intrinsic ``look_at(value, signals, any_array)``, which signals if it is bad.
 
     `any_array` returns whether an array of any layout is bad.  An ordinary Numba function counts
-    references to its arguments, which takes longer than checking a small array.  Numba leaves the
-    counting out of a function without a branch: so there is none, and the code is an intrinsic.
+    references to its arguments, which takes longer than checking a small array.  Numba does not
+    count in a function without a branch, so this is an intrinsic, and its code has no branch.
     """
 
     @intrinsic
