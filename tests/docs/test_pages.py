@@ -27,9 +27,6 @@ NOT_TYPED = {
     "python3 -m venv .venv && .venv/bin/pip install .": "README's; an environment from the net",
     "source .venv/bin/activate": "the same",
     "pip install . pytest": "installs from the net",
-    "OMP_NUM_THREADS=1 python benchmarks/overhead.py --rounds 15": "a benchmark",
-    "OMP_NUM_THREADS=1 python benchmarks/overhead.py --backend numba --rounds 15": "a benchmark",
-    "OMP_NUM_THREADS=1 python benchmarks/compiling.py --repeats 7 --cold 2": "a benchmark",
     "OMP_NUM_THREADS=1 python benchmarks/training.py --rounds 41": "a benchmark",
 }
 # Pages in which a block that is not run would be a mistake.

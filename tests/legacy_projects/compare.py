@@ -7,10 +7,11 @@
 
 A program prints its results with ``measured.report`` and begins with a docstring: its name, its
 source and its kind, a line each.  Programs around what others wrote are not in the repository;
-``programs.json`` has their results.  ``--table`` prints the table of ``docs/theano_tests.rst``.
-``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the figures.  With ``--compiled`` each
-side runs twice with the C compiler, first with an empty cache of compiled code and then with what
-the first run left there; without it, give ``--flags floatX=float32,cxx=``.
+``programs.json`` has their results.  ``--table`` prints the tables of
+``docs/theano_programs.rst``.  ``--flags`` adds to ``THEANO_FLAGS``, and ``--record`` keeps the
+figures.  With ``--compiled`` each side runs twice with the C compiler, first with an empty cache of
+compiled code and then with what the first run left there; without it, give
+``--flags floatX=float32,cxx=``.
 """
 
 import argparse

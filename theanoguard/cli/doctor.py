@@ -1,7 +1,7 @@
 """``theanoguard doctor``: check the installation, and print what a bug report needs.
 
 It tests the guard on PyTensor's C backend, for which ``GuardMode()`` compiles.  It also names the
-devices that the guard uses on JAX and PyTorch.  ``docs/guard.rst`` has the cost of a guarded call.
+devices that the guard uses on JAX and PyTorch.  ``docs/cost.rst`` has the cost of a guarded call.
 
 The checks return a list of :class:`Finding`, which is rendered separately.
 """

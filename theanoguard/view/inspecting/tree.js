@@ -3,6 +3,7 @@
   const rowOf = (item) => graphs[item.graph].rows[item.row];
   const marks = graphs.map(({ path, bad }) => ({ path: new Set(path), bad: new Set(bad) }));
   let chosen = null;
+  let deepest = 0; // em
 
   const cell = (css, text, ...more) => {
     const element = make("span", { role: "gridcell", class: css }, text ?? "", ...more);
@@ -50,7 +51,12 @@
     const arrow = make("span", { class: "tg-arrow", "aria-hidden": "true" });
     const label = make("span", { class: `tg-label ${css}`.trim() }, text);
     const element = make("span", { role: "gridcell", title: text }, arrow, label);
-    element.style.paddingInlineStart = `${(Math.min(item.level, 40) - 1) * 0.9}em`;
+    const indent = (Math.min(item.level, 24) - 1) * 0.9;
+    element.style.paddingInlineStart = `${indent}em`;
+    if (indent > deepest) {
+      deepest = indent;
+      grid.style.setProperty("--tg-indent", `${deepest}em`); // so that the column shows a deep name
+    }
     return element;
   };
 

@@ -13,7 +13,7 @@ from theanoguard.view.inspecting import page
 
 BINS = 30
 CONTEXT = 2
-_WIDTH, _HEIGHT = 120, 22
+_WIDTH, _HEIGHT = 90, 22
 _HERE = Path(__file__).parent
 
 
