@@ -332,3 +332,19 @@ def test_any_other_error_tells_where_it_happened(needs_cxx):
     note = "\n".join(caught.value.__notes__)
     assert "ValueError in" in note
     assert "test_actions.py" in note
+
+
+@pytest.mark.not_on(
+    jax="JAX raises other exceptions for wrong shapes",
+    pytorch="PyTorch raises other exceptions for wrong shapes",
+)
+def test_any_other_error_while_a_guard_error_is_handled():
+    x, y = pt.dvector("x"), pt.dvector("y")
+    fn = guarded([x, y], [pt.log(x), CountedIdentity()(x) + y])
+    try:
+        fn(NEG, NEG)
+    except GuardError:
+        with pytest.raises(ValueError, match="[Ss]hape|dimension|broadcast"):
+            fn(np.ones(3), np.ones(4))
+    else:
+        pytest.fail("nothing was raised")

@@ -1,7 +1,7 @@
 """The graph that is compared, with the values to compute it from."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -173,8 +173,8 @@ class Reference(Replay):
         super().__init__(fgraph, inputs, Kernels("py"))
         self.ran: dict[Apply, None] = {}
 
-    def compute(self, node: Apply) -> list:
-        values = super().compute(node)
+    def compute(self, node: Apply) -> Generator[tuple, None, list]:
+        values = yield from super().compute(node)
         self.ran[node] = None
         return values
 

@@ -8,6 +8,7 @@ the values inside them are available as well.
 """
 
 import copy
+from collections import deque
 from functools import singledispatch
 
 import numpy as np
@@ -21,6 +22,9 @@ from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
 
 MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps.  A dropped value is computed again on request."""
+
+
+HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
 
 class NotRun(Exception):
@@ -46,6 +50,11 @@ def copy_value(value):
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     return copy.deepcopy(value)
+
+
+def finish(run):
+    """Go through an iterator to its end."""
+    deque(run, maxlen=0)
 
 
 class Kernels:
@@ -152,8 +161,6 @@ class Replay:
         Shared between the replays of one explanation.
     memory_bound : int, optional
         Bytes of values to keep.
-    watch : callable, optional
-        ``watch(replay, node, outputs)`` is called after each node that has been run.
     live : mapping, optional
         Outputs of nodes that must not be run a second time.  The key is the node and the steps of
         the scans around it.
@@ -179,13 +186,11 @@ class Replay:
         inputs,
         kernels=None,
         memory_bound=MEMORY_BOUND,
-        watch=None,
         live=None,
         graphs=None,
         place=None,
     ):
         self.fgraph = fgraph
-        self.watch = watch
         self.live = live or {}
         self.graphs = graphs or {}
         self.place = place
@@ -198,23 +203,35 @@ class Replay:
 
     def value(self, variable):
         """Return the value of `variable`, after computing its ancestors."""
-        pending = [variable]
-        while pending:
-            current = pending[-1]
-            if self.knows(current):
-                pending.pop()
-                continue
-            node = current.owner
-            if node is None:
-                raise KeyError(f"no value was given for the input {current}")
-            missing = [v for v in needed_now(node.op, node, self) if not self.knows(v)]
-            if missing:
-                pending.extend(missing)
-                continue
-            values = self.compute(node)
-            self._make_room(values, pending)
-            self._computed.update(zip(node.outputs, values, strict=True))
+        finish(self.run([variable]))
         return self[variable]
+
+    def run(self, variables):
+        """Compute variables and their ancestors while the caller iterates.
+
+        Yields
+        ------
+        Replay, Apply, list
+            After each node that has run, in this graph or in an inner one: the replay of its graph,
+            the node, and the values of its outputs.
+        """
+        for variable in variables:
+            pending = [variable]
+            while pending:
+                current = pending[-1]
+                if self.knows(current):
+                    pending.pop()
+                    continue
+                node = current.owner
+                if node is None:
+                    raise KeyError(f"no value was given for the input {current}")
+                missing = [v for v in needed_now(node.op, node, self) if not self.knows(v)]
+                if missing:
+                    pending.extend(missing)
+                    continue
+                values = yield from self.compute(node)
+                self._make_room(values, pending)
+                self._computed.update(zip(node.outputs, values, strict=True))
 
     def __getitem__(self, variable):
         if isinstance(variable, Constant):
@@ -238,13 +255,20 @@ class Replay:
         return self._inner[node]
 
     def compute(self, node):
-        """Run `node` on known inputs without keeping the outputs."""
+        """Run `node` on known inputs as `run` does; return the outputs without keeping them."""
         values = self.live.get((node, self.steps)) if self.live else None
-        if values is None:
+        if values is None and self.steps_into(node):
+            inner = self.inner(node)
+            yield from inner.run()
+            values = inner.outer_outputs()
+        elif values is None:
             values = compute(node.op, node, self)
-        if self.watch is not None:
-            self.watch(self, node, values)
+        yield self, node, values
         return values
+
+    def steps_into(self, node):
+        """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
+        return isinstance(node.op, HAVE_INNER_GRAPHS) and not self.kernels.runs_whole(node)
 
     def child(self, fgraph, inputs, node, step=None):
         """Return the replay of an inner graph, run by `node` at `step` on these inputs."""
@@ -254,7 +278,6 @@ class Replay:
             given,
             self.kernels,
             self._bound,
-            self.watch,
             self.live,
             self.graphs,
             (self, node, step),
@@ -316,12 +339,8 @@ def branch_taken(node, replay):
 
 @singledispatch
 def compute(op, node, replay):
-    """Return the outputs of `node`, whose needed inputs are known to `replay`."""
-    return _run_whole(node, replay)
-
-
-def _run_whole(node, replay):
-    """Run `node` in one piece, on copies of the inputs that it overwrites."""
+    """Return the outputs of `node`, run in one piece.  Its needed inputs are known to `replay`."""
+    # (It gets copies of the inputs that it overwrites.)
     values = replay.values(node.inputs)
     for i in {i for positions in node.op.destroy_map.values() for i in positions}:
         values[i] = copy_value(values[i])
@@ -337,15 +356,6 @@ def _(op: AllocEmpty, node, replay):
 @compute.register
 def _(op: IfElse, node, replay):
     return [replay[v] for v in branch_taken(node, replay)]
-
-
-@compute.register(Scan)
-@compute.register(OpFromGraph)
-@compute.register(LazyIfElse)
-def _(op, node, replay):
-    if replay.kernels.runs_whole(node):
-        return _run_whole(node, replay)
-    return replay.inner(node).outer_outputs()
 
 
 @singledispatch
@@ -390,6 +400,10 @@ class GraphReplay:
         if self._replay is None:
             self._replay = self._outer.child(self.fgraph, self.inner_inputs(), self.node)
         return self._replay
+
+    def run(self):
+        """Run the inner graph, as :meth:`Replay.run`."""
+        return self.at().run(self.fgraph.outputs)
 
     def outer_input(self, position):
         """Return the node's input that becomes an inner input, or None for a state."""
@@ -496,33 +510,32 @@ class ScanReplay:
         if info.as_while and outputs.pop(0):
             self._going = False
 
-    def _run(self, n_steps):
-        """Run until the inputs of step `n_steps` are known, or the scan ends."""
+    def run(self, n_steps=None):
+        """Run until the inputs of step `n_steps` are known, or the scan ends, as `Replay.run`."""
         if not self._begun:
             self._begin()
+        if n_steps is None:
+            n_steps = self.n_steps
         while self._going and len(self._steps) < n_steps:
             replay = self.at(len(self._steps))
+            yield from replay.run(self.fgraph.outputs)
             self._write_step(replay.values(self.fgraph.outputs))
             self._steps.append([replay[v] for v in self.fgraph.inputs])
             self._going = self._going and len(self._steps) < self.n_steps
 
     def runs(self, step):
         """Whether the scan runs this step (from 0)."""
-        if not self._begun:
-            self._begin()
-        self._run(step + 1)
+        finish(self.run(step + 1))
         return step < len(self._steps)
 
     def steps_done(self):
         """Return how many steps ran until the scan ended."""
-        if not self._begun:
-            self._begin()
-        self._run(self.n_steps)
+        finish(self.run())
         return len(self._steps)
 
     def inner_inputs(self, step):
         """Return the values of the inner graph's inputs at `step` (from 0)."""
-        self._run(step)
+        finish(self.run(step))
         return self._steps[step] if step < len(self._steps) else self._inputs_of_next_step()
 
     def at(self, step):

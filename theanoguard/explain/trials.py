@@ -223,12 +223,10 @@ class AsBuilt:
                 known.update(zip(self.copies[old].outputs, values, strict=True))
         return known
 
-    def _run(self, outputs, known=(), watch=None):
+    def _run(self, outputs, known=()):
         leaves = [v for v in ancestors(outputs) if v.owner is None and not isinstance(v, Constant)]
         values = {v: self._inputs[v] if v in self._inputs else v.get_value() for v in leaves}
-        return Replay(
-            None, {**values, **dict(known)}, self._kernels, watch=watch, graphs=self._graphs
-        )
+        return Replay(None, {**values, **dict(known)}, self._kernels, graphs=self._graphs)
 
     def has_long_loops(self):
         """Return whether a loop has too many steps to run again, or an unknown number."""
@@ -551,17 +549,13 @@ class AsBuilt:
 
     def _evaluated(self, outputs, known=None):
         """Return the values of a changed graph; None if the guard would report any value in it."""
-        made_bad = []
-
-        def watch(replay, node, values):
-            if any(map(self._is_reported, values)) and not any(
+        whole = self._run(outputs, self._replay.known_values() if known is None else known)
+        made_bad = False
+        for replay, node, values in whole.run(outputs):
+            made_bad |= any(map(self._is_reported, values)) and not any(
                 map(self._is_reported, [replay[v] for v in node.inputs if replay.knows(v)])
-            ):
-                made_bad.append(node)
-
-        known = self._replay.known_values() if known is None else known
-        values = self._run(outputs, known, watch).values(outputs)
-        return None if made_bad else values
+            )
+        return None if made_bad else whole.values(outputs)
 
     def _is_reported(self, value):
         return _holds(value, self._guarded)

@@ -45,8 +45,9 @@ def guarded_optimizers(order, policy, make_linker):
 def raised_inside(error):
     """Return the error that the guard of an objective has raised, or None.
 
-    PyTensor may have raised another one from it.
+    A backend may have raised another one from it.  The context of an error does not count: where
+    the user calls a function while handling a guard error, that one is the context.
     """
     while error is not None and not isinstance(error, GuardError):
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
     return error

@@ -9,23 +9,19 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
-from theanoguard._pytensor import IfElse, LazyIfElse, inner_graph, is_lazy
+from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
 from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, reached
 
 logger = logging.getLogger("theanoguard")
-
-HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
 
 @dataclass
@@ -54,10 +50,6 @@ class Findings:
     empty: set = field(default_factory=set)
     error: Exception | None = None
     failed: object = None
-
-
-class Enough(Exception):
-    """Ends a second run that needs only the first bad value."""
 
 
 class WatchedKernels(Kernels):
@@ -140,9 +132,7 @@ class SecondRun:
             for touch in touches:
                 if touch.reads:
                     self._reads[touch.node].append(touch)
-        self.replay = Replay(
-            fgraph, inputs, self.kernels, watch=self._look, live=live, graphs=dict(graphs)
-        )
+        self.replay = Replay(fgraph, inputs, self.kernels, live=live, graphs=dict(graphs))
         self.inputs = inputs
         self.found = Findings()
         self._seen = set()
@@ -167,17 +157,28 @@ class SecondRun:
             self.what_enters()
             self._settle_leaves()
             if any(is_lazy(node.op) for node in self.order):
-                self.replay.values(self.fgraph.outputs)
+                self._run(self.fgraph.outputs)
             else:
                 for node in self.order:
-                    self.replay.values(node.outputs)
-        except (NotRun, Enough):
+                    self._run(node.outputs)
+        except NotRun:
             pass
         except Exception as error:  # the call itself raised it, or an operation of the user's
             self.found.error, self.found.failed = error, node
         if self.policy.by_result and not self._spoils_the_result():
             self.found.observations.clear()
         return self.found
+
+    def _run(self, variables):
+        """Compute variables, and judge each node that runs, until the run is over."""
+        if not self._is_over():
+            for replay, node, outputs in self.replay.run(variables):
+                self._judge(replay, node, outputs)
+                if self._is_over():
+                    break
+
+    def _is_over(self):
+        return self.first_only and bool(self.found.observations)
 
     # -- which variables are watched
 
@@ -212,13 +213,12 @@ class SecondRun:
 
     # -- judging nodes
 
-    def _look(self, replay, node, outputs):
-        """Judge a node that has been run; the replay calls this."""
+    def _judge(self, replay, node, outputs):
+        """Judge a node that has been run."""
         if replay.place is None:
             for touch in self._reads.get(node, ()):
                 self._look_at_part(replay, touch)
-        whole = self.kernels.runs_whole(node)
-        inner = isinstance(node.op, HAVE_INNER_GRAPHS) and not whole
+        inner = replay.steps_into(node)
         if not inner and not isinstance(node.op, IfElse) and self.kernels.raised:
             self.found.loud.add(node)
         self.kernels.raised = 0
@@ -238,7 +238,7 @@ class SecondRun:
             for v in node.inputs
             if not isinstance(v, Constant) and not self._is_watched(replay, v)
         }
-        if whole:
+        if self.kernels.runs_whole(node):
             made = self._made_inside(replay, node, outputs, silent)
         else:
             made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
@@ -272,8 +272,6 @@ class SecondRun:
         if found.key not in self._seen:  # one of each place in a call
             self._seen.add(found.key)
             self.found.observations.append(found)
-            if self.first_only:
-                raise Enough
 
     def _made_inside(self, replay, node, outputs, silent):
         """Judge an inner graph that ran as one piece, by the operations in it.
@@ -291,7 +289,6 @@ class SecondRun:
 
     def _made_by_steps(self, replay, node, outputs, silent):
         inner = replay.child(inner_graph(node.op), replay.values(node.inputs), node)
-        inner.watch = None
         unseen = {
             v
             for v, source in zip(inner.fgraph.inputs, node.inputs, strict=True)

@@ -1,5 +1,6 @@
 """The guard of one graph on the C backend, which runs suspicious calls again."""
 
+import copy
 import logging
 import weakref
 from collections import Counter
@@ -28,14 +29,6 @@ logger = logging.getLogger("theanoguard")
 
 UNEXPLAINED = 3
 """After so many calls with flags that no node raises when it runs alone, flags are ignored."""
-
-
-class FoundEarly(Exception):
-    """Ends a call whose error is known before its last node has run.
-
-    The guard keeps the error itself, because PyTensor's virtual machines in Python replace an
-    exception that passes through them by another one, with a longer text.
-    """
 
 
 class Parent:
@@ -102,7 +95,7 @@ class CRuntime(Reporter):
         self.rerun_kernels = WatchedKernels(self.module)  # of all second runs
         self.live = {}  # outputs of nodes with side effects, by node and steps
         self.looked = False  # before the call has ended
-        self.early = None  # the error that this look has found
+        self.early = None  # the error that was found then
         self.reported = set()  # in this call
         me = weakref.ref(self)  # the kernel must not keep the function alive
         self.kernel = self.module.Guard(
@@ -271,10 +264,9 @@ class CRuntime(Reporter):
     def enter_late(self):
         """An input that a node has read in blocks is bad: end the call if it may not go on."""
         self.kernel.undo()
-        self.early = self.enter()
+        error = self.enter()
         self.kernel.redo()
-        if self.early is not None:
-            raise FoundEarly
+        self.raise_early(error)
 
     def look_before(self):
         """A node with side effects is about to run: raise the error if there is one already."""
@@ -282,9 +274,17 @@ class CRuntime(Reporter):
         suspicion = guard.kernel.end()
         if suspicion and not guard.looked:
             guard.looked = True
-            guard.early = guard.look(suspicion, so_far=True)
-            if guard.early is not None:
-                raise FoundEarly
+            guard.raise_early(guard.look(suspicion, so_far=True))
+
+    def raise_early(self, error):
+        """Raise an error before the last node has run; None is no error.
+
+        A copy is raised, because PyTensor's virtual machines in Python add text to an error of a
+        thunk.
+        """
+        self.early = error
+        if error is not None:
+            raise copy.copy(error)
 
     def keep_live(self, node):
         """Keep the outputs of a node with side effects, which has just run."""
@@ -469,12 +469,12 @@ class CRuntime(Reporter):
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
-            if not self.acting and (inside := raised_inside(error)) is not None:
+            ours, self.early = self.early, None
+            if ours is None and not self.acting and (inside := raised_inside(error)) is not None:
                 self.kernel.end()
                 self.give_up()
                 raise inside from None
             try:
-                ours, self.early = self.early, None
                 if not isinstance(error, Exception):
                     ours = None
                 elif ours is None and not self.acting:

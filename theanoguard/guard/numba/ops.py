@@ -172,7 +172,11 @@ class Recording:
 
 
 class Stopped(Exception):
-    """How compiled code leaves a call that :class:`Stop` ends; it has no other way."""
+    """A call that :class:`Stop` has ended.
+
+    Only an exception ends it, since PyTensor writes a graph for Numba as statements without a
+    branch, and a loop so that it runs all its steps.
+    """
 
 
 class Stop(CompiledOp):
