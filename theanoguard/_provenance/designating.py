@@ -222,7 +222,8 @@ class Designations:
             mine = [text in _arguments(entries[0]) for text in written]
             return mine == [True, False]
         transposed = left.owner is not None and isinstance(left.owner.op, DimShuffle)
-        return transposed and bool(entries) and user_entries(left)[:1] == entries[:1]
+        own = user_entries(left)  # (by the same call: the user may have written `m.T @ v` as well)
+        return transposed and bool(entries and own) and own[0] is entries[0]
 
     def operand_text(self, node, variable):
         """Return how the source of a node writes one of its inputs, or None.

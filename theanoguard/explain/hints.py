@@ -347,6 +347,11 @@ def _after_steps(s):
     return s.in_scan and s.step > 0
 
 
+def _of_arc(s):
+    """Whether a derivative divides by ``sqrt(1 - x**2)``, as those of arcsin and arccos do."""
+    return s.forward in ("arcsin", "arccos")
+
+
 def _has_switch(s):
     """Whether a switch masks an operand of the division, or is in the user's line."""
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
@@ -432,7 +437,7 @@ _TABLE = [
     (
         "true_div",
         "norm-gradient-at-zero",
-        lambda s: s.backward and _second(s) == 0 and s.made_by(1, "sqrt"),
+        lambda s: s.backward and _second(s) == 0 and s.made_by(1, "sqrt") and not _of_arc(s),
         "The gradient of sqrt at 0 is 0.5 / sqrt(0). A norm has no gradient at 0: write"
         " sqrt(sum(x**2) + eps), or penalise sum(x**2) itself.",
     ),

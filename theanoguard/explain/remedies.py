@@ -100,6 +100,12 @@ class _Guarded:
     sizes: tuple = (0.0,)
     when: Callable = lambda values: True
 
+    @property
+    def function(self):
+        """The function that the template calls, such as ``"maximum"``; else an empty text."""
+        called, _, _ = self.template.partition("({x}, ")
+        return called.removeprefix("{pt}.")
+
 
 def _at_least(x, size):
     return pt.maximum(x, np.asarray(size, x.type.dtype))
@@ -240,11 +246,69 @@ def remedies_for(spot, underflowed=False):
     if underflowed:
         return
     yield from _from_one(spot)
+    yield from _finite_masks(spot)
     yield from guards_of(spot)
     if op_name(spot.node.op) in ("true_div", "reciprocal"):
         root = viewed(spot.node.inputs[-1]).owner
         if root is not None and op_name(root.op) in ("sqrt", "pow"):
             yield from guards_of(spot.at(root))
+    yield from _throughout(spot)
+
+
+_LOWEST = -1e9
+"""What takes the place of -inf in a mask."""
+
+
+def _finite_masks(spot):
+    """Yield a finite number in place of each -inf that ``where`` puts in, for ``-inf - (-inf)``."""
+    if op_name(spot.node.op) != "sub" or not all(np.any(np.isneginf(v)) for v in spot.values):
+        return
+    for variable in _around(spot):
+        if scalar_class(variable) is not ps.Switch or _least(variable.type.dtype) > _LOWEST:
+            continue
+        for i in (1, 2):
+            if constant_number(variable.owner.inputs[i]) == -np.inf:
+                found = spot.at(variable.owner)
+                builders = {node.outputs[0]: _with_lowest(node, i) for node in found.nodes}
+                yield Remedy(found, _number(_LOWEST), builders, i)
+
+
+def _least(dtype):
+    return np.finfo(dtype).min if np.dtype(dtype).kind == "f" else np.inf
+
+
+def _with_lowest(node, position):
+    def build(new):
+        inputs = [new(v) for v in node.inputs]
+        inputs[position] = pt.full_like(inputs[position], _LOWEST)
+        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+
+    return build
+
+
+def _throughout(spot):
+    """Yield a bound on an operand that other operations read as well, for all of them."""
+    for guarded in GUARDED.get(op_name(spot.node.op), ()):
+        operand = spot.node.inputs[guarded.operand : guarded.operand + 1]
+        name = spot.name_in(operand[0], spot.node.outputs[0]) if operand else None
+        if not name or not name.isidentifier() or operand[0].owner is None:
+            continue
+        if all(client in spot.nodes for client in spot.clients.get(operand[0], ())):
+            continue
+        for size in guarded.sizes if guarded.when(spot.values) else ():
+            bound = guarded.template.format(pt="pt", x=name, size=_number(size))
+            build = _bounded(operand[0], guarded, size)
+            text = f"{bound} in place of {name} throughout"
+            yield Remedy(spot, text, {operand[0]: build}, in_words=True)
+
+
+def _bounded(variable, guarded, size):
+    def build(new):
+        inputs = [new(v) for v in variable.owner.inputs]
+        made = variable.owner.clone_with_new_inputs(inputs, strict=False)
+        return guarded.make(made.outputs[variable.index], size)
+
+    return build
 
 
 MAX_CUMULATED = 1_000
@@ -302,7 +366,40 @@ def guards_of(spot):
         if len(node.inputs) > guarded.operand and guarded.when(values):
             whole = node.inputs[guarded.operand].type.dtype[:3] in ("int", "uin")
             for size in (1,) if whole else guarded.sizes:
-                yield _guarded(spot, guarded, size)
+                yield _tightened(spot, guarded, size) or _guarded(spot, guarded, size)
+
+
+_IS_WIDER = {
+    "clip": lambda bounds, size: bounds[0] <= -1 and bounds[1] >= 1,
+    "maximum": lambda bounds, size: bounds[0] <= size,
+    "minimum": lambda bounds, size: bounds[0] >= size,
+}
+"""Whether bounds that the user has written allow more than a new one of the same kind."""
+
+
+def _tightened(spot, guarded, size):
+    """Return the change of a bound that the user has written already, or None.
+
+    So ``arccos(clip(x, -1, 1))`` does not get a second clip.
+    """
+    bounded = spot.node.inputs[guarded.operand]
+    node, is_wider = bounded.owner, _IS_WIDER.get(guarded.function)
+    if is_wider is None or node is None or op_name(node.op) != guarded.function:
+        return None
+    numbers = [constant_number(v) for v in node.inputs]
+    inside = [v for v, number in zip(node.inputs, numbers, strict=True) if number is None]
+    if len(inside) != 1 or not is_wider([n for n in numbers if n is not None], size):
+        return None
+    name = spot.name_in(inside[0], bounded)
+    if not name:
+        return None
+    text = guarded.template.replace("{size}", _number(size)).replace("{x}", name)
+    found, position = spot.at(node), numbers.index(None)
+
+    def builder(node):
+        return lambda new: guarded.make(new(node.inputs[position]), size)
+
+    return Remedy(found, text, {n.outputs[0]: builder(n) for n in found.nodes})
 
 
 def _forms_like(form, variable, spot):

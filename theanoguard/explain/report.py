@@ -68,6 +68,9 @@ def render_text(event, explanation, color=False, links=False):
         [paint(DIM, line) for line in _footer(event, explanation)],
     ]
     used = sum(len(block) + 1 for block in blocks if block)
+    if used > MAX_LINES + 1:  # (the sentence says the change as well)
+        blocks[3] = _advice(explanation, paint, with_change=False)
+        used = sum(len(block) + 1 for block in blocks if block)
     blocks[4] = _way(explanation, paint, MAX_LINES - used - 1)
     if text_width() < USUAL_WIDTH:
         blocks[1] = [part for line in blocks[1] for part in fitted(line)]
@@ -192,14 +195,29 @@ def title(cause):
         return f"{word}{value} came in with {holder}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
+    called, is_cause = _called(cause)
+    own = called is None or is_cause
+    where = f"in {_word(cause)}{backward}" if own else f"inside {called}"
+    return f"{word} {where}: {_expression(cause)}{value}{at}"
+
+
+def _called(cause):
+    """Return the function that the user's code calls, and whether that is the cause itself."""
     certain = cause.provenance.own_source and not cause.backward
     called = called_function(cause.source) if certain else None
     names = (cause.op, shown_op(cause.op))
-    if called is None or any(is_written(called, name) for name in names):
-        where = f"in {shown_op(cause.op)}{backward}"
-    else:
-        where = f"inside {called}"
-    return f"{word} {where}: {cause.expression}{value}{at}"
+    return called, called is not None and any(is_written(called, name) for name in names)
+
+
+def _word(cause):
+    """Return the name of the operation of a cause: the user's, as in ``where`` for ``switch``."""
+    (called, is_cause), shown = _called(cause), shown_op(cause.op)
+    return called if is_cause and cause.expression.startswith(f"{shown}(") else shown
+
+
+def _expression(cause):
+    shown, text = f"{shown_op(cause.op)}(", cause.expression
+    return f"{_word(cause)}({text.removeprefix(shown)}" if text.startswith(shown) else text
 
 
 def _element(index, shape):
@@ -273,18 +291,27 @@ def _facts(explanation):
     lines = [
         line for note in explanation.notes for line in textwrap.wrap(printable(note), text_width())
     ]
-    given = [_operand_line(o) for o in cause.operands if not o.constant and _is_named(o)]
+    named = [o for o in cause.operands if not o.constant and _is_named(o)]
+    given = [_operand_line(o) for o in named if not (cause.backward and _is_long_formula(o))]
     given = list(dict.fromkeys(given))[:MAX_OPERANDS]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
-    named = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
+    whose = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
-        line = f"{cause.n_bad} of {cause.size} elements{named} {_are(cause)} {BAD[cause.kind]}"
+        line = f"{cause.n_bad} of {cause.size} elements{whose} {_are(cause)} {BAD[cause.kind]}"
         if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
             line += f"; the finite ones lie {_between(cause)}"
         lines.append(f"{line} ({cause.dtype}, shape {_shape(cause.shape)}).")
     if explanation.fate is not None:
         lines.append(_fate_line(explanation.fate))
     return lines
+
+
+MAX_IN_GRADIENT = 40
+"""Length of the longest formula of a gradient that is shown.  The user has not written it."""
+
+
+def _is_long_formula(operand):
+    return operand.computed and len(operand.name) > MAX_IN_GRADIENT
 
 
 def _is_named(operand):
@@ -350,7 +377,7 @@ def _deeper(explanation, paint):
     value = number_text(deeper.value)
     if deeper.role == "node":
         where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.shape else ""
-        lines = [f"The {value} came from {_shorten(deeper.expression, 60)}{where}:"]
+        lines = [f"The {value} came from {_shorten(_expression(deeper), 60)}{where}:"]
     else:
         name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"
         lines = [f"The {value} came in with the {ROLES[deeper.role]}{name}:"]
@@ -361,14 +388,15 @@ def _deeper(explanation, paint):
     return lines
 
 
-def _advice(explanation, paint):
+def _advice(explanation, paint, with_change=True):
     deeper = explanation.deeper
     hint = explanation.cause.hint
     if deeper is not None and deeper.role == "node":
         hint = deeper.hint or hint
     if hint is None:
         return []
-    change = [f"  {sign} {line}" for sign, line in zip(cycle("-+"), hint.change, strict=False)]
+    lines = hint.change if with_change else ()
+    change = [f"  {sign} {line}" for sign, line in zip(cycle("-+"), lines, strict=False)]
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
@@ -381,7 +409,7 @@ def _way(explanation, paint, room):
         return []
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point) for point in points]
-    rows.append((f"{_shorten(cause.expression, 60)} = {number_text(cause.value)}", "<- here"))
+    rows.append((f"{_shorten(_expression(cause), 60)} = {number_text(cause.value)}", "<- here"))
     most = min(MAX_PATH_LINES, room - 1)
     cut = len(rows) - most + 1 if len(rows) > most else 0
     if cut or explanation.left_out:

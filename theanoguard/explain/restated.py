@@ -146,6 +146,7 @@ def _operands(place, spot):
 
 def _operand(spot, scope, variable, region, array, telling):
     read, index = array[region.index], region.index
+    text = _written(variable, spot)
     while _adds_dimensions(variable) and index != (...,):
         known, inner = spot.name_of(variable), variable.owner.inputs[0]
         if known and (known != spot.name_of(inner) or _of_same_call(variable, inner)):
@@ -154,7 +155,7 @@ def _operand(spot, scope, variable, region, array, telling):
         variable, index = inner, tuple(index[i] for i in kept)
         telling = None if telling is None else tuple(telling[i] for i in kept)
         array = np.asarray(Place(scope, variable).array)
-    known = _written(variable, spot) or spot.name_of(variable)
+    known = (None if variable.name else text) or spot.name_of(variable)
     while region.is_element and not known and _is_reshaped(variable):
         shown = Place(scope, variable, index)
         shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])

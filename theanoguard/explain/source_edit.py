@@ -2,6 +2,7 @@
 
 import ast
 
+from theanoguard._provenance.designating import is_written
 from theanoguard.explain.naming import INFIX, shown_op
 
 _SIGNS = {sign: name for name, sign in INFIX.items()}
@@ -108,8 +109,16 @@ def replaced(text, marked, template):
     if not same:
         return None
     new = template.format(pt=_module(tree))
+    if _stands_alone(same[0], tree) and new.startswith("(") and _parsed(new[1:-1]) is not None:
+        new = new[1:-1]
     line = code.encode()
     return new, (line[: span[0]] + new.encode() + line[span[1] :]).decode().rstrip()
+
+
+def _stands_alone(node, tree):
+    """Return whether an expression is all of an argument or of what is assigned or returned."""
+    parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))
+    return isinstance(parent, ast.stmt) or node in getattr(parent, "args", ())
 
 
 def _span(node):
@@ -136,7 +145,8 @@ def _operands(node, op):
     if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
         own = [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
-        return own + node.args if name in (op, shown_op(op)) else None
+        is_it = name == shown_op(op) or (name is not None and is_written(name, op))
+        return own + node.args if is_it else None
     return None
 
 

@@ -43,6 +43,15 @@ def no_query(repaired=False):
     return [weights], [loss, pytensor.grad(loss, weights)], []
 
 
+def every_beam_finished(repaired=False):
+    """All scores of a row are -inf, and so is the largest, which is subtracted."""
+    scores, finished = pt.dmatrix("scores"), pt.lmatrix("finished")
+    lowest = -1e9 if repaired else -np.inf
+    left = scores + pt.where(finished, lowest, 0.0)
+    shares = pt.exp(left - left.max(axis=1, keepdims=True))  # culprit
+    return [scores, finished], [shares / shares.sum(axis=1, keepdims=True)], []
+
+
 TRUTH = {
     "all_keys_masked": {
         "op": "sub",
@@ -94,5 +103,15 @@ TRUTH = {
         "hint": "zero-by-zero",
         "tried": True,
         "arguments": (np.array([[1.0, 3.0], [0.0, 0.0]]),),
+    },
+    "every_beam_finished": {
+        "op": "sub",
+        "kind": "nan",
+        "element": (1, 0),
+        "operands": (-np.inf, -np.inf),
+        "start": "finished",
+        "hint": "inf-minus-inf",
+        "tried": True,
+        "arguments": (np.zeros((2, 2)), np.array([[0, 1], [1, 1]])),
     },
 }

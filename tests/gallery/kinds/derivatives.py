@@ -85,6 +85,14 @@ def product_of_many(repaired=False):
     return [x], [pytensor.grad(mean, x)], []
 
 
+def angle_of_equal_directions(repaired=False):
+    """The cosine of equal directions is clipped to 1, where arccos has no derivative."""
+    cosine = pt.dvector("cosine")
+    nearly = 0.999 * cosine if repaired else cosine
+    angle = pt.arccos(pt.clip(nearly, -1, 1))  # culprit
+    return [cosine], [pytensor.grad((angle**2).sum(), cosine)], []
+
+
 TRUTH = {
     "arcsin_at_one": {
         "op": "reciprocal",
@@ -184,5 +192,15 @@ TRUTH = {
         "hint": "log-zero",
         "tried": True,
         "arguments": (np.array([2.0, 0.0]),),
+    },
+    "angle_of_equal_directions": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (1,),
+        "operands": (-0.0, 0.0),
+        "start": "cosine",
+        "hint": "gradient-at-zero",
+        "tried": True,
+        "arguments": (np.array([0.5, 1.0]),),
     },
 }
