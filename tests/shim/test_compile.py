@@ -546,6 +546,14 @@ def test_database(shim, gof, T, add_to_sub):
     assert shim.function([a, b], a + b, mode=mode)(5.0, 3.0) == 2
 
 
+@pytest.mark.parametrize(("mode", "at_zero"), [("FAST_COMPILE", np.nan), ("FAST_RUN", 2.0)])
+def test_fast_compile_cancels_nothing(shim, v, mode, at_zero):
+    if mode == "FAST_RUN":
+        mode = shim.Mode("py", "fast_run")
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_equal(shim.function([v], 2 * v / v, mode=mode)([1.0, 0.0]), [2, at_zero])
+
+
 def test_optdb_takes_a_position(shim, gof, T, add_to_sub):
     class Nothing(gof.Optimizer):
         def apply(self, fgraph):

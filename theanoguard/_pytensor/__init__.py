@@ -516,6 +516,30 @@ def withhold_rewrite(database, name):
     return undo
 
 
+def untag_rewrites(database, tag, kept):
+    """Take a tag from rewrites of a database and return a function that gives it back.
+
+    Parameters
+    ----------
+    database : RewriteDatabase
+    tag : str
+    kept : iterable of str
+        The names of the rewrites that keep the tag.
+    """
+    tagged = database.__db__[tag]
+    before = list(tagged)
+    for rewriter in before:
+        if rewriter.name not in kept:
+            tagged.discard(rewriter)
+
+    def undo():
+        since = [one for one in tagged if one not in before]
+        tagged.clear()
+        tagged.update([*before, *since])
+
+    return undo
+
+
 def renamed(module, *names):
     """Return what a module has under one of these names, the older ones first."""
     return _existing(module, *names)[0]
