@@ -278,3 +278,15 @@ def test_what_is_written_is_broadcast(whole, written, index, mode, shim):
     np.testing.assert_array_equal(assignment, np.minimum(whole, 1))
     with pytest.raises(ValueError, match="broadcast|match"):
         f(whole, np.ones((5,) * y.ndim), index)
+
+
+def test_sum_set_where_an_index_repeats(shim):
+    T = shim.tensor
+    x, i, y = T.dmatrix(), T.lvector(), T.dvector()
+    row, column = x[i], x[:, i]
+    outputs = [T.set_subtensor(row, row + y), T.set_subtensor(column, y[:, None] + column)]
+    function = shim.function([x, i, y], outputs, mode=shim.Mode("py", "fast_run"))
+    rows, columns = function(np.zeros((2, 2)), [1, 1], [1.0, 2.0])
+    # As Theano 1.0.5 computes them; NumPy keeps the last term.
+    assert rows.tolist() == [[0.0, 0.0], [2.0, 4.0]]
+    assert columns.tolist() == [[0.0, 2.0], [0.0, 4.0]]

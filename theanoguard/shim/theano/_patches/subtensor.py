@@ -1,22 +1,30 @@
 """Give indexing Ops Theano's ``idx_list``, which has types where PyTensor's has numbers.
 
-A value that is written to the places of a vector of indices is broadcast as in Theano.
+A value that is written to the places of a vector of indices is broadcast as in Theano.  And as in
+Theano, ``set_subtensor(x[i], x[i] + y)`` adds all of `y` where the vector `i` repeats an index.
 """
 
 import re
 from functools import wraps
 
 import numpy as np
+from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Variable
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.graph.type import Type
-from pytensor.scalar.basic import ScalarType, get_scalar_type, int64
+from pytensor.scalar.basic import Add, ScalarType, get_scalar_type, int64
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.exceptions import AdvancedIndexingError
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, get_constant_idx, inc_subtensor
 
-from theanoguard._pytensor import increment_broadcast_checks
+from theanoguard._pytensor import (
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    increment_broadcast_checks,
+)
 
 from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
-from . import Patch, called_by_pytensor
+from . import Patch, Rewrite, called_by_pytensor
 from .pickles import hold_pairs, numbered
 
 
@@ -107,7 +115,49 @@ def broadcast_c_code(c_code):
     return broadcast
 
 
+def by_one_vector(op, indices):
+    """Whether an Op indexes one dimension, by a vector, and takes the others whole."""
+    return [index.ndim for index in indices] == [1] and all(
+        entry in (0, slice(None)) for entry in vars(op)["idx_list"]
+    )
+
+
+@node_rewriter(list(advanced_increment_ops))
+def local_set_to_inc_subtensor(fgraph, node):
+    """Write a sum of two terms, one of which is there, as an increment.
+
+    PyTensor does so only if no index can occur twice.
+    """
+    x, value, *indices = node.inputs
+    if not (
+        node.op.set_instead_of_inc
+        and value.owner
+        and isinstance(value.owner.op, Elemwise)
+        and isinstance(value.owner.op.scalar_op, Add)
+        and by_one_vector(node.op, indices)
+    ):
+        return None
+    terms = value.owner.inputs
+    for read, other in (terms, reversed(terms)) if len(terms) == 2 else ():
+        if (
+            read.owner
+            and isinstance(read.owner.op, advanced_subtensor_ops)
+            and read.owner.inputs == [x, *indices]
+            and vars(read.owner.op)["idx_list"] == vars(node.op)["idx_list"]
+        ):
+            result = inc_subtensor(read, other)
+            copy_stack_trace(node.outputs, result)
+            return [result]
+    return None
+
+
 PATCHES = [
+    Rewrite(
+        optdb["canonicalize"],
+        "theano_local_set_to_inc_subtensor",
+        local_set_to_inc_subtensor,
+        ("fast_run",),
+    ),
     *(Patch(AdvancedIncSubtensor1, name, allow_broadcast) for name in increment_broadcast_checks),
     Patch(AdvancedIncSubtensor1, "c_code", broadcast_c_code(AdvancedIncSubtensor1.c_code)),
     # A separate version, because the version is part of the key of cached C code.
