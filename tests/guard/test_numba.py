@@ -16,6 +16,7 @@ from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard._pytensor import Scan, inner_graphs_for_numba
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.rerun import SecondRun
 
@@ -344,6 +345,28 @@ def test_a_lane_that_is_thrown_away_is_no_error_and_is_remembered():
     assert len(fn.vm.guard.reliance.quiet) == 1
     assert trip(fn, 800 * ONES).kind == "inf"  # another node's flag counts
     assert trip(fn, np.nan * ONES).role == "input"
+
+
+def test_a_loop_overwrites_its_state_as_without_a_guard():
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    start = pytensor.shared(np.ones(2), name="start")
+    last = pytensor.scan(
+        lambda state, x: pt.log(state + x), [], [start], [x], n_steps=n, return_updates=False
+    )[-1]
+    fn, unguarded = (
+        pytensor.function([x, n], last, updates={start: last}, mode=mode)
+        for mode in (numba_guard(), Mode("numba", "fast_run"))
+    )
+
+    def overwriting(fn):
+        loops = [node for node in fn.maker.fgraph.apply_nodes if isinstance(node.op, Scan)]
+        [body] = (inner_graphs_for_numba(node, type)[0] for node in loops)
+        return [(type(node.op), node.op.destroy_map) for node in body.toposort()]
+
+    assert overwriting(fn) == overwriting(unguarded)
+    event = trip(fn, np.array([0.0, -2.0]), 5)
+    assert (event.first_index, event.path[0].step) == ((1,), 0)
+    np.testing.assert_array_equal(start.get_value(), 1)
 
 
 def test_a_while_loop_that_a_flag_has_stopped_is_run_to_its_end():

@@ -14,6 +14,7 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
@@ -55,6 +56,22 @@ def copy_value(value):
 def finish(run):
     """Go through an iterator to its end."""
     deque(run, maxlen=0)
+
+
+def alone(node):
+    """Return a copy of a node with inputs of its own.
+
+    It keeps its constants: the code of some ops depends on them.
+    """
+    inputs = [v if isinstance(v, Constant) else v.type() for v in node.inputs]
+    return Apply(node.op, inputs, [v.type() for v in node.outputs])
+
+
+def graph_alone(node):
+    """Return the graph of a single node, and the positions of the operands that it takes."""
+    own = alone(node)
+    given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
+    return FunctionGraph([own.inputs[i] for i in given], own.outputs, clone=False), given
 
 
 class Kernels:
@@ -109,12 +126,7 @@ class Kernels:
         return False
 
     def _make(self, node):
-        # Keep constants as they are: the C code of some ops depends on them.
-        own = Apply(
-            node.op,
-            [v if isinstance(v, Constant) else v.type() for v in node.inputs],
-            [v.type() for v in node.outputs],
-        )
+        own = alone(node)
         cells = {v: [None] for v in (*own.inputs, *own.outputs)}
         computed = {v: [True] for v in own.inputs} | {v: [False] for v in own.outputs}
         try:

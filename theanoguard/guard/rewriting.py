@@ -1,14 +1,19 @@
 """Tracks provenance and exemptions while a graph is rewritten."""
 
+from contextvars import ContextVar
+
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
-from theanoguard._pytensor import Mode, NumbaLinker, is_nominal, is_numeric, protect
+from theanoguard._pytensor import Mode, NumbaLinker, is_numeric, protect
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Exemptions
+
+# PyTensor 3.3 rewrites the body of a loop while it rewrites the graph around it.
+_inside = ContextVar("inside", default=False)
 
 
 class Watched(GraphRewriter):
@@ -21,8 +26,10 @@ class Watched(GraphRewriter):
     def add_requirements(self, fgraph):
         attach(fgraph)
         fgraph.attach_feature(Exemptions())
-        if self.keeps_inputs:  # arrays; to copy the state of a random generator is slow
-            arrays = {v for v in fgraph.inputs if is_numeric(v.type) and not is_nominal(v)}
+        # The inputs of a loop's body are the loop's own, which may overwrite its state.
+        if self.keeps_inputs and not _inside.get():
+            # (to copy the state of a random generator is slow)
+            arrays = {v for v in fgraph.inputs if is_numeric(v.type)}
             # An input that the user's own operation overwrites cannot be protected.  Of one that is
             # read and updated in part, the few elements are copied before the call.
             arrays.difference_update(read_in_part(fgraph), *map(overwritten, fgraph.apply_nodes))
@@ -30,8 +37,12 @@ class Watched(GraphRewriter):
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):
-        with watch_rewriting():
-            result = self.rewriter.apply(fgraph, *args, **kwargs)
+        token = _inside.set(True)
+        try:
+            with watch_rewriting():
+                result = self.rewriter.apply(fgraph, *args, **kwargs)
+        finally:
+            _inside.reset(token)
         leave_origins(fgraph)
         return result
 

@@ -28,7 +28,7 @@ from theanoguard._pytensor import (
     advanced_increment_ops,
     inner_graphs_for_jax,
 )
-from theanoguard.explain.replay import Kernels, compute
+from theanoguard.explain.replay import Kernels, compute, graph_alone
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 
@@ -376,17 +376,16 @@ class JaxKernels(Kernels):
         return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
 
     def _make(self, node):
-        constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
-        traced = jax_funcify(node.op, node=node, storage_map=constants)
+        graph, given = graph_alone(node)
+        traced = jax_funcify(graph)
         compiled = jax.jit(traced)
 
         def kernel(values):
-            values = [as_jax(v) for v in values]
+            values = [as_jax(values[i]) for i in given]
             try:
                 results = compiled(*values)
             except Exception:  # it may need a concrete value, such as a shape; real errors recur
                 results = traced(*values)
-            results = [results] if len(node.outputs) == 1 else results
             return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
 
         return kernel

@@ -12,13 +12,12 @@ from functools import cached_property
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.basic import Constant
 from pytensor.printing import Print
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
-from theanoguard.explain.replay import Kernels, NotRun, has_effects
+from theanoguard.explain.replay import Kernels, NotRun, graph_alone, has_effects
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import made_big
@@ -75,15 +74,8 @@ class NumbaKernels(Kernels):
         return values
 
     def _make(self, node):
-        own = Apply(
-            node.op,
-            [v if isinstance(v, Constant) else v.type() for v in node.inputs],
-            [v.type() for v in node.outputs],
-        )
-        variables = [v for v in own.inputs if not isinstance(v, Constant)]
-        graph = FunctionGraph(variables, own.outputs, clone=False)
+        graph, given = graph_alone(node)
         flagged = self._code.compile_flagged(graph, takes_signals=False)
-        given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
 
         def kernel(values):
             return list(flagged(*[values[i] for i in given], self._signals))
