@@ -13,6 +13,7 @@ import pytest
 
 import theanoguard.pymc
 from theanoguard import GuardError, GuardMode, events_of, read_log
+from theanoguard.pymc import SamplingError, Where
 from theanoguard.pymc.modes import rejected_below, spoils_this_run
 
 HAS_PYMC = importlib.util.find_spec("pymc") is not None
@@ -297,8 +298,8 @@ def observed_of_ones_own():
     ("build", "told"),
     [
         (observed_lognormal, "y[1] = -0.5 lies outside of the support: positive numbers.\n"),
-        (observed_gamma, "y[1] = 0. lies outside of the support: positive numbers.\n"),
-        (observed_gamma_with_dimensions, "y[1] = 0. lies outside of the support: positive"),
+        (observed_gamma, "y[1] = 0.0 lies outside of the support: positive numbers.\n"),
+        (observed_gamma_with_dimensions, "y[1] = 0.0 lies outside of the support: positive"),
         (observed_dirichlet, "y[1] = [0.5, 0.5, 0. ] lies outside of the support: vectors of"),
         (observed_bernoulli, "y[2] = 2 lies outside of the support: 0 and 1.\n"),
         (
@@ -307,11 +308,11 @@ def observed_of_ones_own():
         ),
         (observed_multinomial, "whose sum is n (n = 5).\n"),
         (observed_uniform, "lower <= y <= upper (lower = 0, upper = 2.0).\n  1 of 3 observed"),
-        (observed_censored, "y[1] = 5. lies outside of the support: lower <= y <= upper and"),
+        (observed_censored, "y[1] = 5.0 lies outside of the support: lower <= y <= upper and"),
         (observed_truncated, "lower <= y <= upper (lower = 0.0, upper = inf).\n"),
         (observed_zero_inflated, "y[2] = -1 lies outside of the support: c or whole numbers of"),
         (observed_infinite, "y[1] = inf lies outside of the support: finite numbers.\n"),
-        (observed_of_ones_own, "y[1] = 3. has this log-density."),
+        (observed_of_ones_own, "y[1] = 3.0 has this log-density."),
     ],
 )
 def test_data_outside_of_the_support(build, told):
@@ -337,6 +338,38 @@ def test_a_parameter_that_fails_is_shown_with_its_line():
 
 
 @needs_pymc
+def test_a_parameter_that_is_nan_in_a_check_is_told():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", initval=-1.0)
+        pm.NegativeBinomial("y", mu=mu * np.ones(2), alpha=2.0, observed=[1, 2])
+    text = str(theanoguard.pymc.explain(model))
+    assert "(a parameter is NaN at element [0], as explained below)\n" in text
+    assert "NaN inside NegativeBinomial: log(-1.0)" in text
+
+
+@needs_pymc
+def test_the_place_of_a_sampler_follows_the_list_of_bad_terms():
+    with pm.Model() as model:
+        a = pm.Normal("a", initval=-1.0)
+        for n in range(4):
+            pm.Potential(f"a_long_name_{n}", pt.log(a))
+    terms = theanoguard.pymc.explain(model)
+    error = SamplingError(terms.bad[0].event, None, Where("PyMC", 1), terms)
+    head, listed = str(error).split("\n\n")[0], str(terms).split("\n\n")[0]
+    assert listed.count("\n") > 0
+    assert head == f"{listed}\n  while sampling with PyMC, chain 1"
+
+
+@needs_pymc
+def test_what_is_differentiated_is_named_by_the_model():
+    with pm.Model() as model:
+        a = pm.Normal("a", initval=0.0)
+        pm.Potential("root", pt.sqrt(pt.abs(a)))
+    text = str(theanoguard.pymc.explain(model))
+    assert "backward of sqrt, in the gradient of root\n" in text
+
+
+@needs_pymc
 def test_a_check_of_a_number_that_is_nan_shows_where_it_was_made():
     with pm.Model() as model:
         s = pm.HalfNormal("s")
@@ -354,7 +387,10 @@ def test_an_initial_value_outside_of_its_domain():
         cuts = pm.Normal("cuts", 0, 1, shape=2, transform=ordered)
         pm.OrderedLogistic("y", eta=0.0, cutpoints=cuts, observed=[0, 1, 2])
     text = str(theanoguard.pymc.explain(model))
-    assert "the point has cuts_ordered__[1] = -inf.\n  Give cuts an initval" in text
+    assert (
+        "the point has cuts_ordered__[1] = -inf.\n  Give cuts an initval of increasing numbers."
+        in text
+    )
     assert text.count("What to do") == 0
 
 
@@ -455,7 +491,7 @@ def test_a_start_that_pymc_refuses_is_explained():
     with pm.Model():
         slope = pm.Normal("slope")
         pm.Normal("y", slope * np.array([1.0, np.nan]), 1.0, observed=[1.0, 2.0])
-        with pytest.raises(theanoguard.pymc.SamplingError) as caught:
+        with pytest.raises(SamplingError) as caught:
             pm.sample(
                 nuts_sampler="pymc",
                 compile_kwargs={"mode": theanoguard.pymc.mode()},

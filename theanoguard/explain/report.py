@@ -186,7 +186,7 @@ def _bare_title(event):
 def title(cause):
     """Return the first line: what happened, with which values, at which element."""
     word = WORDS[cause.kind]
-    at = f" at element {_element(cause.index, cause.shape)}" if cause.shape else ""
+    at = f" at element {_element(cause.index, cause.shape)}" if cause.index else ""
     if cause.role != "node":
         held = ROLES[cause.role]
         value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
@@ -283,6 +283,8 @@ def _source_lines(provenance, path, paint, around=None):
 
 def _cost_text(cost):
     """Return the name of a cost, or its operation if it has no name."""
+    if cost.startswith("__logp"):  # PyMC's name
+        return "the log-density"
     return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 
 
@@ -376,7 +378,7 @@ def _deeper(explanation, paint):
         return []
     value = number_text(deeper.value)
     if deeper.role == "node":
-        where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.shape else ""
+        where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.index else ""
         lines = [f"The {value} came from {_shorten(_expression(deeper), 60)}{where}:"]
     else:
         name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"

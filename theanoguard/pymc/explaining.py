@@ -67,6 +67,17 @@ def _failing_text(failing):
     return f" (it is {' and '.join(shown)})" if shown else ""
 
 
+def _nan_text(comparisons, values):
+    """Return where a condition compares a NaN, as ``" (a parameter is NaN at element [3])"``."""
+    for node in comparisons:
+        for variable in node.inputs:
+            where = np.argwhere(np.isnan(values[variable]))
+            if len(where):
+                element = f" at element {where[0].tolist()}" if where.shape[1] else ""
+                return f" (a parameter is NaN{element}, as explained below)"
+    return ""
+
+
 def _made_before(variable, line):
     """Return the nearest line on the way to a variable that is not `line`, or None."""
     for ancestor in walk([variable], lambda v: v.owner.inputs if v.owner else (), bfs=True):
@@ -257,7 +268,8 @@ class _Explaining:
                     continue
                 failing = list(_failing(compared[condition], values))
                 made = self._made(name, [values[variable] for variable, *_ in failing])
-                checks.append(node.op.msg + _failing_text(failing) + made)
+                text = _failing_text(failing) or _nan_text(compared[condition], values)
+                checks.append(node.op.msg + text + made)
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
@@ -290,11 +302,12 @@ class _Explaining:
                 continue
             index = [int(i) for i in np.argwhere(~np.isfinite(value))[0]]
             name = self.model.values_to_rvs[variable].name
+            transform = self.model.rvs_to_transforms.get(self.model.values_to_rvs[variable])
+            is_ordered = isinstance(transform, self.pymc.distributions.transforms.Ordered)
+            domain = "of increasing numbers" if is_ordered else "inside of its domain"
             return (
                 f"the point has {variable.name}{index or ''} = {value[tuple(index)]}"
-                f"{self._initval(variable)}.\n"
-                f"Give {name} an initval inside of its domain, such as increasing numbers where it "
-                "is ordered."
+                f"{self._initval(variable)}.\nGive {name} an initval {domain}."
             )
         return None
 
@@ -349,7 +362,9 @@ class _Explaining:
 
     def _shown(self, name, data, index):
         place = f"{name}{list(index)}" if index else name
-        return f"{place} = {np.array2string(data[index], separator=', ', threshold=8)}"
+        value = data[index]
+        text = np.array2string(value, separator=", ", threshold=8) if value.ndim else str(value)
+        return f"{place} = {text}"
 
     def _missing(self, name):
         """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""
@@ -395,7 +410,7 @@ class _Explaining:
         wrt = list(self.model.continuous_value_vars)
         if not wrt:
             return {}, []
-        grads = self._grad(sum(term.sum() for term in self.terms), wrt)
+        grads = self._grad("the log-density", sum(term.sum() for term in self.terms), wrt)
         values, _ = self._run(grads)
         self.gradient_of = self.compiled
         gradient = dict(zip((v.name for v in wrt), values, strict=True))
@@ -440,10 +455,12 @@ class _Explaining:
             for v in wrt:
                 if v in reached:
                     keys.append((name, v.name))
-                    grads += self._grad(term.sum(), [v])
+                    grads += self._grad(name, term.sum(), [v])
         return self._values(grads, keys)[1] if grads else []
 
-    def _grad(self, cost, wrt):
+    def _grad(self, name, cost, wrt):
         with model_lines():
             cost = self.pymc.pytensorf.rewrite_pregrad(cost)
+            if cost.owner is not None:  # (PyMC may have simplified it to a value variable)
+                cost.name = cost.name or name
             return pytensor.grad(cost, wrt, disconnected_inputs="ignore")

@@ -213,8 +213,9 @@ class SamplingError(GuardError):
     def __str__(self):
         unknown = self.terms is None or self.terms.ok
         report = super().__str__() if unknown else str(self.terms)
-        head, _, rest = report.partition("\n")
-        lines = [head, f"  while sampling with {self.where}", *([rest] if rest else [])]
+        # (The bad terms of a point take more than a line to list.)
+        head, end, rest = report.partition("\n" if unknown else "\n\n")
+        lines = [head, f"  while sampling with {self.where}", *([end[1:] + rest] if rest else [])]
         if self.terms is not None:
             lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
         return "\n".join(lines)

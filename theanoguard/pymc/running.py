@@ -150,7 +150,8 @@ def _checked(original):
             ours = bad_start(self, points, with_jax.running_sampler() or "PyMC")
             if ours is None:
                 raise
-            raise ours from error
+            # (The guard's own error says less of the same.)
+            raise ours from (None if isinstance(error, GuardError) else error)
 
     return check_start_vals
 
