@@ -10,7 +10,7 @@ from functools import wraps
 import numpy as np
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Variable
-from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
+from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.graph.type import Type
 from pytensor.scalar.basic import Add, ScalarType, get_scalar_type, int64
 from pytensor.tensor.elemwise import Elemwise
@@ -24,7 +24,7 @@ from theanoguard._pytensor import (
 )
 
 from ..tensor.subtensor import AdvancedIncSubtensor1, each_part
-from . import Patch, Rewrite, called_by_pytensor
+from . import Patch, called_by_pytensor
 from .pickles import hold_pairs, numbered
 
 
@@ -115,18 +115,22 @@ def broadcast_c_code(c_code):
     return broadcast
 
 
+def places_of_indices(op):
+    """The index list of an Op; that of PyTensor 3.0 for a vector of indices has none."""
+    return vars(op).get("idx_list", (0,))
+
+
 def by_one_vector(op, indices):
     """Whether an Op indexes one dimension, by a vector, and takes the others whole."""
     return [index.ndim for index in indices] == [1] and all(
-        entry in (0, slice(None)) for entry in vars(op)["idx_list"]
+        entry in (0, slice(None)) for entry in places_of_indices(op)
     )
 
 
-@node_rewriter(list(advanced_increment_ops))
 def local_set_to_inc_subtensor(fgraph, node):
     """Write a sum of two terms, one of which is there, as an increment.
 
-    PyTensor does so only if no index can occur twice.
+    PyTensor 3.3 does so only if no index can occur twice, and 3.0 not for every Op.
     """
     x, value, *indices = node.inputs
     if not (
@@ -143,7 +147,7 @@ def local_set_to_inc_subtensor(fgraph, node):
             read.owner
             and isinstance(read.owner.op, advanced_subtensor_ops)
             and read.owner.inputs == [x, *indices]
-            and vars(read.owner.op)["idx_list"] == vars(node.op)["idx_list"]
+            and places_of_indices(read.owner.op) == places_of_indices(node.op)
         ):
             result = inc_subtensor(read, other)
             copy_stack_trace(node.outputs, result)
@@ -151,13 +155,12 @@ def local_set_to_inc_subtensor(fgraph, node):
     return None
 
 
+set_to_inc = optdb["canonicalize"]["local_set_to_inc_subtensor"]
+
 PATCHES = [
-    Rewrite(
-        optdb["canonicalize"],
-        "theano_local_set_to_inc_subtensor",
-        local_set_to_inc_subtensor,
-        ("fast_run",),
-    ),
+    Patch(set_to_inc, "fn", local_set_to_inc_subtensor),
+    Patch(set_to_inc, "_tracks", list(advanced_increment_ops)),
+    Patch(set_to_inc, "_tracked_types", advanced_increment_ops),
     *(Patch(AdvancedIncSubtensor1, name, allow_broadcast) for name in increment_broadcast_checks),
     Patch(AdvancedIncSubtensor1, "c_code", broadcast_c_code(AdvancedIncSubtensor1.c_code)),
     # A separate version, because the version is part of the key of cached C code.
