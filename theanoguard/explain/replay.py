@@ -14,7 +14,6 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
@@ -65,13 +64,6 @@ def alone(node):
     """
     inputs = [v if isinstance(v, Constant) else v.type() for v in node.inputs]
     return Apply(node.op, inputs, [v.type() for v in node.outputs])
-
-
-def graph_alone(node):
-    """Return the graph of a single node, and the positions of the operands that it takes."""
-    own = alone(node)
-    given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
-    return FunctionGraph([own.inputs[i] for i in given], own.outputs, clone=False), given
 
 
 class Kernels:

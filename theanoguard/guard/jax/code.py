@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
@@ -28,7 +28,7 @@ from theanoguard._pytensor import (
     advanced_increment_ops,
     inner_graphs_for_jax,
 )
-from theanoguard.explain.replay import Kernels, compute, graph_alone
+from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 
@@ -376,8 +376,19 @@ class JaxKernels(Kernels):
         return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
 
     def _make(self, node):
-        graph, given = graph_alone(node)
-        traced = jax_funcify(graph)
+        # As in the whole function: some operations ask where an operand comes from, and a constant
+        # without dimensions is a Python number.
+        constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
+        operation = jax_funcify(node.op, node=node, storage_map=constants)
+        fixed = [jax_typify(v.data) if v in constants else None for v in node.inputs]
+        given = [i for i, v in enumerate(node.inputs) if v not in constants]
+
+        def traced(*values):
+            operands = fixed.copy()
+            for i, value in zip(given, values, strict=True):
+                operands[i] = value
+            return operation(*operands)
+
         compiled = jax.jit(traced)
 
         def kernel(values):
@@ -386,6 +397,7 @@ class JaxKernels(Kernels):
                 results = compiled(*values)
             except Exception:  # it may need a concrete value, such as a shape; real errors recur
                 results = traced(*values)
+            results = [results] if len(node.outputs) == 1 else results
             return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
 
         return kernel

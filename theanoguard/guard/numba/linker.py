@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
-from theanoguard.explain.replay import Kernels, NotRun, graph_alone, has_effects
+from theanoguard.explain.replay import Kernels, NotRun, alone, has_effects
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import made_big
@@ -74,7 +75,9 @@ class NumbaKernels(Kernels):
         return values
 
     def _make(self, node):
-        graph, given = graph_alone(node)
+        own = alone(node)
+        given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
+        graph = FunctionGraph([own.inputs[i] for i in given], own.outputs, clone=False)
         flagged = self._code.compile_flagged(graph, takes_signals=False)
 
         def kernel(values):

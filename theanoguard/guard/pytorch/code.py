@@ -16,7 +16,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._facts import Kind
 from theanoguard._pytensor import CheckedBody, advanced_increment_ops, inner_graphs_for_pytorch
-from theanoguard.explain.replay import Kernels, graph_alone
+from theanoguard.explain.replay import Kernels
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Watched
 
@@ -203,11 +203,12 @@ class TorchKernels(Kernels):
         return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
 
     def _make(self, node):
-        graph, given = graph_alone(node)
-        computed = pytorch_funcify(graph)
+        constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
+        computed = pytorch_funcify(node.op, node=node, storage_map=constants)
 
         def kernel(values):
-            results = computed(*(as_tensor(values[i]) for i in given))
+            results = computed(*map(as_tensor, values))
+            results = [results] if len(node.outputs) == 1 else results
             return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
 
         return kernel
