@@ -180,28 +180,33 @@ checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
 phases = [Phase.explicit, Phase.reuse, Phase.generate]  # compiling is too slow for shrinking
 
 
+def examples(n):
+    """How many graphs are compiled: Numba takes seconds for each, and caches none of them."""
+    return n if backend() == "c" else max(2, n // 5)
+
+
 @pytest.mark.deep
-@settings(max_examples=30, deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_unfused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False)
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_fused(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=True)
 
 
 @pytest.mark.deep
-@settings(max_examples=5, deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_with_loop(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=False, with_loop=True)
 
 
 @pytest.mark.deep
-@settings(max_examples=8, deadline=None, suppress_health_check=checks, phases=phases)
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=checks, phases=phases)
 @graphs
 def test_audited(seed, n, dtype, kind):
     check(seed, n, dtype, kind, fused=True, audit=True)

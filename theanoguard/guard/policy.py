@@ -282,8 +282,45 @@ def make_policy(
     ValueError, TypeError
         Naming the argument and what is allowed.
     """
+    kinds = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
+    limit = _checked_limit(big)
+    _check_times(every, when, delay_calls, delay_ms)
+    if isinstance(inputs, str):
+        _one_of("check_inputs", inputs, (True, False, "trusted"))
+    if not callable(judge):
+        _one_of("judge", judge, JUDGES)
+    if action is None:
+        action = config.NanGuardMode__action
+    if not callable(action) and action not in ACTIONS:
+        allowed = ", ".join(repr(name) for name in ACTIONS)
+        raise ValueError(
+            f"action must be one of {allowed} or a callable that takes the event, not {action!r}"
+        )
+    names, ops, token = _split_exempt(exempt)
+    return Policy(
+        *kinds,
+        anywhere=anywhere or inf_is_error == "any",
+        limit=limit,
+        integers=bool(integers),
+        inputs=bool(inputs),
+        trusted=inputs == "trusted",
+        judge=judge,
+        audit=bool(audit),
+        every=every,
+        when=when,
+        delay_calls=delay_calls,
+        delay_ms=float(delay_ms),
+        action=action,
+        names=names,
+        ops=ops,
+        fate=bool(fate),
+        token=token,
+    )
+
+
+def _checked_kinds(nan_is_error, inf_is_error, big_is_error):
+    """Return whether NaN, Inf and big values are errors; for None, as PyTensor is configured."""
     if isinstance(inf_is_error, str) and inf_is_error in INF_IS_ERROR:
-        anywhere = anywhere or inf_is_error == "any"
         inf_is_error = True
     flags = {
         "nan_is_error": (nan_is_error, config.NanGuardMode__nan_is_error),
@@ -302,12 +339,20 @@ def make_policy(
             "nothing to check: nan_is_error, inf_is_error and big_is_error are all False.\n"
             "Set at least one of them to True, or compile without the guard."
         )
+    return values
+
+
+def _checked_limit(big):
     try:
         limit = operator.index(big) if not isinstance(big, float | np.floating) else float(big)
     except TypeError:
         raise TypeError(f"big_threshold must be a positive number, not {big!r}") from None
     if not limit > 0 or np.isinf(limit):
         raise ValueError(f"big_threshold must be positive and finite, not {big!r}")
+    return float(limit)
+
+
+def _check_times(every, when, delay_calls, delay_ms):
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a positive number of calls, not {every!r}")
     if when is not None:
@@ -318,37 +363,6 @@ def make_policy(
         )
     if not delay_ms >= 0:
         raise ValueError(f"delay_ms must be a number of milliseconds, not {delay_ms!r}")
-    if isinstance(inputs, str):
-        _one_of("check_inputs", inputs, (True, False, "trusted"))
-    if not callable(judge):
-        _one_of("judge", judge, JUDGES)
-    if action is None:
-        action = config.NanGuardMode__action
-    if not callable(action) and action not in ACTIONS:
-        allowed = ", ".join(repr(name) for name in ACTIONS)
-        raise ValueError(
-            f"action must be one of {allowed} or a callable that takes the event, not {action!r}"
-        )
-    names, ops, token = _split_exempt(exempt)
-    return Policy(
-        *values,
-        anywhere=anywhere,
-        limit=float(limit),
-        integers=bool(integers),
-        inputs=bool(inputs),
-        trusted=inputs == "trusted",
-        judge=judge,
-        audit=bool(audit),
-        every=every,
-        when=when,
-        delay_calls=delay_calls,
-        delay_ms=float(delay_ms),
-        action=action,
-        names=names,
-        ops=ops,
-        fate=bool(fate),
-        token=token,
-    )
 
 
 def _one_of(name, value, allowed):

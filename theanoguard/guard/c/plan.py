@@ -184,8 +184,7 @@ class CPlan(GraphPlan):
         """Decide how each node is treated."""
         policy = self.policy
         self.nodes = self.new_nodes()
-        self.dropped = {}
-        self.scanned, sources = [], {}
+        self.dropped, self.scanned = {}, []
         self.partly = {v: found for v, found in self._touched.items() if self._counts_in_part(v)}
         # (The audit reads everything, but by the same definition of an error.)
         partly = {} if policy.audit else self.partly
@@ -193,49 +192,82 @@ class CPlan(GraphPlan):
         self._writers = {node for node, touch in touches.items() if touch.writes}
         # Exempt variables that held bad values: the nodes that read them are checked instead.
         silent = {v for v in self.noisy if not self.is_watched(v)}
-        for variable in self.inputs:
-            if variable in silent or variable in partly:
-                continue
-            if variable in self.noisy or policy.big or self._is_trusted(variable):
-                self.scanned.append(variable)
-            else:
-                sources[variable] = self._kinds
-        read = set()
+        entering = [v for v in self.inputs if v not in silent]
+        sources, read = self._what_enters([v for v in entering if v not in partly]), set()
         for node in self.order:
-            treatment = self.nodes[node]
-            treatment.bracketed = not self._is_plain(node) or node in self.loud
-            treatment.careful = (
-                node in self.loud
-                or any(v in self.noisy for v in node.outputs)
-                or any(v in silent for v in node.inputs)
-            )
+            self._treat(node, silent)
             for i, variable in enumerate(node.outputs):
                 reason = self.reason_to_leave_out(node, i)
                 if reason is not None:
                     self.dropped[variable] = reason
                     continue
+                reason, kinds = self._sign(node, i, touches.get(node))
+                if reason is not None:
+                    self.dropped[variable] = reason
+                elif kinds:
+                    sources[variable] = kinds
+                else:
+                    read.add(variable)
                 if policy.audit:
                     read.add(variable)
-                touch = touches.get(node)
-                if touch is not None and touch.writes:
-                    treatment.part = touch.reads
-                    treatment.big_before = touch.reads and policy.big
-                    self.dropped[variable] = "part"
-                elif touch is not None and policy.big:
-                    read.add(variable)
-                elif touch is not None:
-                    sources[variable] = self._kinds
-                elif treatment.careful or self._may_be_big(node, i):
-                    read.add(variable)
-                elif kinds := _facts.makes(node, self._literals) & self._kinds:
-                    if self._signals(node):
-                        self.dropped[variable] = "flag"
-                    else:
-                        sources[variable] = kinds
-                else:
-                    self.dropped[variable] = "moved"
         if policy.audit:
-            read.update(v for v in self.inputs if v not in silent and v not in self.scanned)
+            read.update(v for v in entering if v not in self.scanned)
+        self._place_checks(sources, read)
+
+    def _what_enters(self, variables):
+        """Have inputs read when the call begins; return the others, which are sources."""
+        sources = {}
+        for variable in variables:
+            if variable in self.noisy or self.policy.big or self._is_trusted(variable):
+                self.scanned.append(variable)
+            else:
+                sources[variable] = self._kinds
+        return sources
+
+    def _treat(self, node, silent):
+        """Decide whether the flags of a node count, and whether the verdict follows it."""
+        treatment = self.nodes[node]
+        treatment.bracketed = not self._is_plain(node) or node in self.loud
+        treatment.careful = (
+            node in self.loud
+            or any(v in self.noisy for v in node.outputs)
+            or any(v in silent for v in node.inputs)
+        )
+
+    def _sign(self, node, i, touch):
+        """Decide how a bad value shows that a node makes.
+
+        Parameters
+        ----------
+        node : Apply
+        i : int
+            Which of its outputs.
+        touch : Touch or None
+            If the node reads or writes a part of a shared variable.
+
+        Returns
+        -------
+        reason : str or None
+            Why the output need not be read.
+        kinds : Kind
+            For which kinds it is a source.  With neither, it is read itself.
+        """
+        policy, treatment = self.policy, self.nodes[node]
+        if touch is not None and touch.writes:
+            treatment.part = touch.reads
+            treatment.big_before = touch.reads and policy.big
+            return "part", Kind.NONE
+        if touch is not None:
+            return None, Kind.NONE if policy.big else self._kinds
+        if treatment.careful or self._may_be_big(node, i):
+            return None, Kind.NONE
+        kinds = _facts.makes(node, self._literals) & self._kinds
+        if not kinds:
+            return "moved", Kind.NONE
+        return ("flag", Kind.NONE) if self._signals(node) else (None, kinds)
+
+    def _place_checks(self, sources, read):
+        """Choose the values to read that show what the sources make, beside those in `read`."""
         points = self._watch_points(sources) if sources else set()
         for variable in may_show_nothing(self.order, set(sources) - points, self._carries):
             node = variable.owner
