@@ -1,6 +1,7 @@
 """Names and provenance of the variables of a call, including those of inner graphs."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -10,7 +11,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from theanoguard._provenance import inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
-from theanoguard.explain.culprit import operand_place, regions_of
+from theanoguard.explain.culprit import leave, operand_place, regions_of
 from theanoguard.explain.naming import (
     ALIASES,
     INDEXING,
@@ -44,11 +45,26 @@ def lookup_in(scope, variable):
     """Return the provenance of a variable of a scope's graph, which may be an inner graph."""
     if scope.parent is None:
         return lookup(scope.fgraph, variable)
-    if isinstance(scope.node.op, FinalizedOpFromGraph) and variable.owner is not None:
+    if _is_fused(scope) and variable.owner is not None:
         fused = lookup_in(scope.parent, scope.node.outputs[0]).inner
         if fused:
-            return fused[scope.fgraph.toposort().index(variable.owner)]
+            found = fused[scope.fgraph.toposort().index(variable.owner)]
+            return _of_output(found, scope, variable)
     return lookup_inner(scope.node.op, scope.fgraph, variable)
+
+
+def _of_output(found, scope, variable):
+    """Return the provenance of one of the outputs of a node inside a fused operation.
+
+    `found` is the provenance of the node, which has only one name.
+    """
+    if len(variable.owner.outputs) == 1:
+        return found
+    outputs = list(scope.fgraph.outputs)
+    if variable not in outputs:
+        return replace(found, own_name=False, expression=None, operands=(), ndim=None)
+    outer = lookup_in(scope.parent, scope.node.outputs[outputs.index(variable)])
+    return replace(outer, inner=found.inner)
 
 
 def provenance_of(place, step=None):
@@ -150,6 +166,8 @@ def element_name(place):
     """Return the name of the variable of a place, and the index in the user's dimensions."""
     if (joined := joined_at(place)) is not None:
         return joined[:2]
+    while place.is_leaf and _is_fused(place.scope) and (outer := leave(place)) is not None:
+        place = outer
     found = lookup_in(place.scope, place.variable)
     while isinstance(getattr(place.variable.owner, "op", None), DimShuffle):
         if found.own_name or written(found):
@@ -157,6 +175,11 @@ def element_name(place):
         place = operand_place(place, regions_of(place)[0])
         found = lookup_in(place.scope, place.variable)
     return display_name(place.scope, place.variable), index_in(place, found)
+
+
+def _is_fused(scope):
+    """Return whether a scope is the inside of an operation that a rewrite has fused."""
+    return scope.parent is not None and isinstance(scope.node.op, FinalizedOpFromGraph)
 
 
 def joined_at(place):

@@ -272,7 +272,7 @@ class AsBuilt:
         bodies = sorted([None, *self.bodies], key=lambda body: (body is None) == bool(cause.path))
         for body in bodies:
             found = self._fitting(cause, body)
-            first = None
+            first = agreeing = None
             for replay in self._runs(body) if found else ():
                 for copy in found:
                     if first is not None and not _agrees(cause, copy, replay):
@@ -283,10 +283,12 @@ class AsBuilt:
                         if has_body(made.op) or not is_users:
                             continue
                         if _agrees(cause, made, replay):
-                            return self._spot(made, body, replay)
+                            if _has_shape(cause, made, replay):
+                                return self._spot(made, body, replay)
+                            agreeing = agreeing or (made, body, replay)
                         first = first or (made, body, replay)
                 if first is not None:
-                    return self._spot(*first)
+                    return self._spot(*(agreeing or first))
         return None
 
     def _fitting(self, cause, body):
@@ -660,6 +662,12 @@ def _agrees(cause, node, replay):
         culprit.is_numeric(array) and np.any(np.isclose(value, array, equal_nan=True))
         for value, array in known
     )
+
+
+def _has_shape(cause, node, replay):
+    """Return whether a node gives a value of the shape of a cause, apart from lengths of 1."""
+    shape = np.shape(culprit.dense(replay.value(node.outputs[0])))
+    return [n for n in shape if n != 1] == [n for n in cause.shape if n != 1]
 
 
 def _maker(node, replay, is_bad):

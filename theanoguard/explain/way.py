@@ -9,6 +9,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Made, Place, dense, is_numeric, not_finite
@@ -126,7 +127,7 @@ def _is_stop(place):
     as the state in its steps: a buffer may have fewer entries than the loop has steps.
     """
     if not place.is_leaf:
-        hidden = isinstance(place.variable.owner.op, (*VIEWS, Scan))
+        hidden = isinstance(place.variable.owner.op, (*VIEWS, *BETWEEN, Scan))
         return not hidden and not is_buffer(place.variable)
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
 
