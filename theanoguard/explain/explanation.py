@@ -84,8 +84,9 @@ def _explained(trip, masked, impl):
     computed = deeper or cause
     cause, deeper = _with_remedies(trip, cause, deeper, mask)
     points, left_out = way_from_inputs(origin)
-    rewritten = (deeper or cause).op != computed.op
-    points = without_rewrites(points, (deeper or cause).operands if rewritten else ())
+    told = deeper or cause
+    rewritten = (told.op, told.backward) != (computed.op, computed.backward)
+    points = without_rewrites(points, told.operands if rewritten else ())
     return Explanation(
         trip.event,
         cause,
@@ -160,6 +161,11 @@ def _with_remedies(trip, cause, deeper, mask):
     outcome = try_remedies(trip, blamed, mask, other, trial)
     if outcome is None:
         return cause, deeper
+    if outcome.cause is not None:
+        told = outcome.cause
+        if outcome.text is not None and told.hint is not None:
+            told = replace(told, hint=told.hint.with_outcome(outcome))
+        return told, None
     told = _as_built(blamed, outcome.spots, mask)
     if outcome.node is not None:
         told = replace(told, provenance=_placed(told, outcome.node))

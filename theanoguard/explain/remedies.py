@@ -26,6 +26,7 @@ from theanoguard.explain.logarithms import in_logs
 from theanoguard.explain.naming import number_text, op_name, shown_op
 from theanoguard.explain.records import ROLES
 from theanoguard.explain.replay import NotRun
+from theanoguard.explain.restated import in_forward_pass
 from theanoguard.explain.source_edit import edited, replaced
 from theanoguard.explain.trials import NARROW, as_built, made_by_grad
 
@@ -75,6 +76,8 @@ class Outcome:
         The operation of the graph as built on which remedies were tried.
     spots : tuple of Spot
         The operations of the graph as built that made the bad values.
+    cause : Cause or None
+        The cause in the forward pass, if it was taken for one in the gradient.
     """
 
     text: str | None
@@ -82,6 +85,7 @@ class Outcome:
     fact: str = ""
     node: Any = None
     spots: tuple = ()
+    cause: Any = None
 
 
 # ---------------------------------------------------------------- the table
@@ -508,6 +512,12 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             built = as_built(trip, mask)
             if not built:
                 return None
+            failed = built.failed_forward() if cause.backward else None
+            if failed is not None:
+                node, mask = built.original(failed), built.is_same_fault
+                cause = in_forward_pass(cause, failed, node, mask)
+                tried = _tried_on(built, failed, cause)
+                return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))
             spots = own if other is None else (*own, *built.spots_of(other))
             tried = Outcome(None, spots=spots) if own else None

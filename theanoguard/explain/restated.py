@@ -13,7 +13,8 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from theanoguard._graph import viewed
-from theanoguard._provenance import source_place
+from theanoguard._provenance import lookup, source_place
+from theanoguard._values import kind_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope
 from theanoguard.explain.describe import finite_range
@@ -82,6 +83,51 @@ def restated(cause, spot, is_big):
         hint = hint_for(_situation(cause, place, op)) or hint
     expression = _expression(spot.node.op, operands)
     return replace(cause, op=op, operands=operands, expression=expression, hint=hint)
+
+
+def in_forward_pass(cause, spot, node, mask):
+    """Return the cause in the forward pass for a bad value that was taken for one of the gradient.
+
+    Parameters
+    ----------
+    cause : Cause
+    spot : Spot
+        The operation of the forward pass that made the cost bad.
+    node : Apply
+        That operation in the user's graph.
+    mask : callable
+        Returns the mask of the bad elements of an array.
+    """
+    variable = spot.node.outputs[0]
+    array = np.asarray(culprit.dense(spot.replay.value(variable)))
+    bad = np.asarray(mask(array))
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    place, op = Place(Scope(spot.replay), variable, index), op_name(spot.node.op)
+    operands = tuple(stated.operand for stated in _operands(place, spot))
+    low, high = finite_range(array)
+    name, made = spot.name_of(variable), lookup(None, node.outputs[0])
+    cause = replace(
+        cause,
+        kind=kind_of(place.element),
+        op=op,
+        node=str(node.op),
+        fused=False,
+        name=name or name_of(variable, own=spot.name_of),
+        own_name=made.own_name,
+        expression=_expression(spot.node.op, operands),
+        operands=operands,
+        index=index,
+        value=place.element,
+        shape=array.shape,
+        dtype=str(array.dtype),
+        n_bad=int(np.count_nonzero(bad)),
+        size=array.size,
+        minimum=low,
+        maximum=high,
+        provenance=made,
+        path=(),
+    )
+    return replace(cause, hint=hint_for(_situation(cause, place, op)) or cause.hint)
 
 
 def _place(cause, spot):

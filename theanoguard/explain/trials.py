@@ -240,6 +240,10 @@ class AsBuilt:
         """Return whether the guard would report a value, or it is not finite."""
         return _holds(value, self._mask) or _holds(value, culprit.not_finite)
 
+    def is_same_fault(self, array):
+        """Return the mask of the elements that are bad in the same way as the event's."""
+        return np.asarray(self._mask(array))
+
     # -- which operation
 
     def spots_of(self, cause):
@@ -266,6 +270,21 @@ class AsBuilt:
             if spot is not None and spot.node not in seen:
                 seen.add(spot.node)
                 yield spot
+
+    def failed_forward(self):
+        """Return the user's operation that made a cost bad, or None if all costs are sound.
+
+        A rewrite may move an operation of the forward pass into one of the gradient.
+        """
+        costs = self.costs()
+        if not any(_holds(self.value(v), self._mask) for v in costs):
+            return None
+        for copy in toposort(costs):
+            if any(_holds(self._replay.value(v), self._mask) for v in copy.outputs):
+                came_in = any(_holds(self._replay.value(v), self._mask) for v in copy.inputs)
+                is_users = not has_body(copy.op) and not made_by_grad(self._originals[copy])
+                return self._spot(copy, None, self._replay) if is_users and not came_in else None
+        return None
 
     def _made_by(self, cause, is_bad):
         """Return the operation with the line or name of a cause that made a bad value."""

@@ -309,7 +309,8 @@ def without_rewrites(points, operands):
     ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows the power of ``x``: there the
     path ends at the last of the operands.  If two steps have one name, the last one has its value.
     """
-    operands = [(operand.name, operand.index) for operand in operands]
+    # (a fused operation on the path has no index)
+    operands = [(operand.name, index) for operand in operands for index in (operand.index, ())]
     ends = [i for i, p in enumerate(points) if (p.name, p.index) in operands]
     kept = points[: ends[-1] + 1] if ends else points
     last = {(p.name, p.index, p.path): i for i, p in enumerate(kept)}

@@ -52,6 +52,20 @@ def every_beam_finished(repaired=False):
     return [scores, finished], [shares / shares.sum(axis=1, keepdims=True)], []
 
 
+def padding_token(repaired=False):
+    """The embedding of the padding token is 0, which has no direction."""
+    ids, other = pt.lvectors("ids", "other")
+    table = pytensor.shared(np.array([[0.0, 0.0], [1.0, 2.0], [3.0, -1.0]]), name="table")
+
+    def unit(v):
+        size = pt.sqrt((v**2).sum(axis=-1, keepdims=True) + (1e-9 if repaired else 0.0))
+        return v / size  # culprit
+
+    similarity = (unit(table[ids]) * unit(table[other])).sum(axis=-1)
+    loss = 1 - similarity.mean()
+    return [ids, other], [], [(table, table - 0.1 * pytensor.grad(loss, table))]
+
+
 TRUTH = {
     "all_keys_masked": {
         "op": "sub",
@@ -113,5 +127,15 @@ TRUTH = {
         "hint": "inf-minus-inf",
         "tried": True,
         "arguments": (np.zeros((2, 2)), np.array([[0, 1], [1, 1]])),
+    },
+    "padding_token": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (2, 0),
+        "operands": (0.0, 0.0),
+        "start": "table",
+        "hint": "zero-by-zero",
+        "tried": True,
+        "arguments": (np.array([1, 2, 0]), np.array([2, 1, 1])),
     },
 }

@@ -98,6 +98,23 @@ def correlation_of_constant(repaired=False):
     return [x, y], [r], []
 
 
+def adam_for_two_parameters(repaired=False):
+    """Adam for a list of parameters, with a count of steps that begins at 0."""
+    x, y = pt.dmatrix("x"), pt.dvector("y")
+    w, b = (pytensor.shared(np.array(v), name=n) for v, n in (([0.3, -0.2], "w"), (0.1, "b")))
+    count = pytensor.shared(1.0 if repaired else 0.0, name="count")
+    loss = ((x @ w + b - y) ** 2).mean()
+    updates = [(count, count + 1)]
+    for p in (w, b):
+        m, v = (pytensor.shared(0 * p.get_value(), name=f"{k}_{p.name}") for k in "mv")
+        g = pytensor.grad(loss, p)
+        m_new, v_new = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2
+        m_hat, v_hat = m_new / (1 - 0.9**count), v_new / (1 - 0.999**count)
+        step = 0.01 * m_hat / (pt.sqrt(v_hat) + 1e-8)  # culprit
+        updates += [(m, m_new), (v, v_new), (p, p - step)]
+    return [x, y], [loss], updates
+
+
 TRUTH = {
     "adam_without_eps": {
         "op": "true_div",
@@ -201,5 +218,15 @@ TRUTH = {
         "hint": "zero-by-zero",
         "tried": True,
         "arguments": (np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 5.0])),
+    },
+    "adam_for_two_parameters": {
+        "op": "true_div",
+        "kind": "nan",
+        "element": (),
+        "operands": (-np.inf, np.inf),
+        "deeper": "true_div",
+        "start": "count",
+        "hint": "inf-by-inf",
+        "arguments": (np.ones((3, 2)), np.arange(3.0)),
     },
 }
