@@ -5,6 +5,7 @@ import copy
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.link.vm import Loop
+from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import IfElse, config
 from theanoguard.guard.graph.runtime import JittedVM
@@ -71,7 +72,10 @@ def run_by_hand(fn, inputs, orderings):
     given = iter(inputs)
     for variable, container in zip(fgraph.inputs, fn.input_storage, strict=True):
         value = container.storage[0] if container.implicit else next(given)
-        storage[variable] = [copy.deepcopy(value)]
+        if isinstance(variable.type, TensorType):  # (JAX stores arrays of its own)
+            storage[variable] = [np.array(value, variable.type.dtype)]
+        else:
+            storage[variable] = [copy.deepcopy(value)]
     for node in fgraph.apply_nodes:
         for variable in node.outputs:
             storage[variable] = [None]

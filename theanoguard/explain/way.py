@@ -84,8 +84,9 @@ def way_from_inputs(origin):
         return (), 0
     left_out = max(len(stops) - MAX_WAYPOINTS, 0)
     points = [_waypoint(stop) for stop in stops[:FAR] + stops[FAR + left_out :]]
-    # (a stop such as `-(1.0)`, whose name is just its value, says nothing new)
-    said = [p for p in points if p.kind != "node" or p.name != number_text(p.value)]
+    # (a stop such as `-(1.0)` or a literal, whose name is just its value, says nothing new)
+    silent = ("node", "constant")
+    said = [p for p in points if p.kind not in silent or p.name != number_text(p.value)]
     return merge_rewritten(said), left_out
 
 
