@@ -381,3 +381,32 @@ def test_judged_by_the_result():
         np.testing.assert_array_equal(fn(-ONES), 0 * ONES)
     fn = pytensor.function([x], pt.log(x).sum(), mode=jax_guard(judge="result"))
     assert trip(fn, -ONES).op == "Log"
+
+
+@needs_jax
+def test_no_value_is_read_twice():
+    x = pt.tensor("x", dtype="float64", shape=(3, 4))
+    w = pt.tensor("w", dtype="float64", shape=(4, 5))
+    # x, w, and the three products; their transposes show nothing new
+    products = pt.dot(w.T, pt.dot(x.T, pt.dot(x, w)))
+    assert pytensor.function([x, w], products, mode=jax_guard()).vm.guard.n_read == 5
+    # w and its logarithm, which is only moved
+    moved = pt.inc_subtensor(pt.zeros((5, 5))[1:], pt.log(w))
+    assert pytensor.function([w], moved, mode=jax_guard()).vm.guard.n_read == 2
+
+
+@needs_jax
+def test_values_of_one_shape_in_a_loop_share_their_marks():
+    x, y = vectors("x", "y")
+    [_, sums] = pytensor.scan(
+        lambda a, b, x, y: (a + pt.log(x), b + pt.tanh(a) * pt.sqrt(y)),
+        outputs_info=[pt.zeros(3), pt.zeros(3)],
+        non_sequences=[x, y],
+        n_steps=4,
+        return_updates=False,
+    )
+    fn = pytensor.function([x, y], sums[-1], mode=jax_guard())
+    bad = np.array([1.0, -1.0, 1.0])
+    for values, op in [((ONES, bad), "Sqrt"), ((bad, ONES), "Log")]:
+        fn(ONES, ONES)
+        assert trip(fn, *values).op == op

@@ -127,7 +127,11 @@ class FlagWriter:
         checked = list(filter(has_elements, checked))
         if policy.anywhere:
             sources.update(dict.fromkeys(checked, asked))
-        own = {v for v in sources if v in self.on_purpose and v.owner is not None}
+        # By any other rule an output is big only if an operand is.
+        large = [v for v in checked if plan.dropped.get(v) in (None, "branch")]
+        large = [*entering, *large] if policy.big else []
+        own = {v for v in (*sources, *large) if v in self.on_purpose and v.owner is not None}
+        whole = {v: Watched(asked, big=True) for v in large if v not in own}
         tainted = following(plan, self.on_purpose)
 
         def carried(node, operand):
@@ -138,19 +142,11 @@ class FlagWriter:
 
         found = watch_points(
             plan.order,
-            {v: kind for v, kind in sources.items() if v not in own},
+            {v: kind for v, kind in sources.items() if v not in own and v not in whole},
             carries=carried,
             infinite=infinite | tainted if Kind.INF in asked else (),
         )
-        points = {v: Watched(kind) for v, kind in found.items()}
-        if policy.big:
-            # By any other rule an output is big only if an operand is.
-            large = [v for v in checked if plan.dropped.get(v) in (None, "branch")]
-            for v in (*entering, *large):
-                if v.owner is not None and v in self.on_purpose:
-                    own.add(v)
-                else:
-                    points[v] = Watched(asked, big=True)
+        points = {v: Watched(kind) for v, kind in found.items()} | whole
         for v in own:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points

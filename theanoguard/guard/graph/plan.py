@@ -115,12 +115,13 @@ def _is_copy(plan, node, index):
 
 
 def _increments_zeros(node):
-    """Whether what is added to is 0, and no element is added to twice."""
+    """Whether it adds to zeros, and to no element twice."""
+    if not isinstance(node.op, IncSubtensor):
+        return False
     buffer = node.inputs[0]
     if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
         buffer = buffer.owner.inputs[0]
-    is_zero = isinstance(buffer, Constant) and not np.any(buffer.data)
-    return is_zero and isinstance(node.op, IncSubtensor)
+    return isinstance(buffer, Constant) and not np.any(buffer.data)
 
 
 def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()):
@@ -315,6 +316,8 @@ class FlaggedPlan(GraphPlan):
             return index in self.nodes[node].checks if rule is None else not rule.spares_made
 
         def kinds(node):
+            if _increments_zeros(node):
+                return Kind.NONE
             of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)
             return makes(node) | (Kind.NAN if of_inf else Kind.NONE)
 

@@ -121,14 +121,19 @@ def any_bad(asked):
     would be written to memory first.  If the values were concatenated, XLA would take minutes to
     compile.
     """
+    found = [any_negative(marks) for marks in joined(asked)]
+    return reduce(lax.bitwise_or, found) if found else jnp.zeros((), bool)
+
+
+def joined(asked):
+    """Return one array of marks for all values with the same shape and type."""
     alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
     for question, v in asked:
         alike[v.shape, v.dtype][question].append(v)
-    found = [
-        any_negative(reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()]))
+    return [
+        reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()])
         for of_shape in alike.values()
     ]
-    return reduce(lax.bitwise_or, found) if found else jnp.zeros((), bool)
 
 
 def any_negative(marks):
@@ -149,13 +154,6 @@ def any_negative(marks):
         axes,
     )
     return (joined | ~complement) < 0
-
-
-def bad_elements(policy, watched, v, operands):
-    """Return the mask of the bad elements of a watched value."""
-    question, v = asked_of(policy, watched, v, operands)
-    severity, allowed = question.severity(v)
-    return severity > allowed
 
 
 # ---------------------------------------------------------------- which elements a node made bad
@@ -292,10 +290,17 @@ def jax_funcify_flag(op, **kwargs):
 def jax_funcify_gather(op, **kwargs):
     def gather(*inputs):
         groups, marks = op.grouped(inputs)
-        new = [
-            mark | bad_elements(op.policy, watched, jnp.asarray(v), operands)
-            for (watched, v, operands), mark in zip(groups, marks, strict=True)
-        ]
+        new = list(marks)
+        alike = defaultdict(list)  # positions of the values, by shape
+        for i, (_, v, _) in enumerate(groups):
+            alike[jnp.shape(v)].append(i)
+        # The first of the marks of a shape stands for all.  XLA removes those that never change.
+        for first, *others in alike.values():
+            asked = [
+                asked_of(op.policy, watched, jnp.asarray(v), operands)
+                for watched, v, operands in (groups[i] for i in (first, *others))
+            ]
+            new[first] = reduce(lax.bitwise_or, [marks < 0 for marks in joined(asked)], new[first])
         return new if len(new) > 1 else new[0]
 
     return gather
