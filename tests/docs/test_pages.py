@@ -28,6 +28,7 @@ NOT_TYPED = {
     "source .venv/bin/activate": "the same",
     "pip install . pytest": "installs from the net",
     "OMP_NUM_THREADS=1 python benchmarks/training.py --rounds 41": "a benchmark",
+    "theanoguard doctor --json > doctor.json": "tests/cli/test_doctor.py does; it takes seconds",
 }
 # Pages in which a block that is not run would be a mistake.
 PAGES = """
