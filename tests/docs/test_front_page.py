@@ -1,4 +1,4 @@
-"""The program on the front page, and the picture of its report."""
+"""The program on the front pages, and its report: a text in the README, a picture in the site."""
 
 import html
 import os
@@ -112,8 +112,20 @@ def test_the_picture_shows_the_report(report, theme, request):
     assert path.read_text(encoding="utf-8") == picture(report, theme)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_picture_has_a_text_for_those_who_do_not_see_it(page, report):
+def test_the_picture_has_a_text_for_those_who_do_not_see_it(report):
     first = text_of(report).partition("\n")[0].removeprefix("theanoguard.GuardError: ")
-    for text in re.findall(r":alt: (.*(?:\n +[^:\s].*)*)", page.read_text(encoding="utf-8")):
+    texts = re.findall(r":alt: (.*(?:\n +[^:\s].*)*)", PAGES[1].read_text(encoding="utf-8"))
+    assert len(texts) == len(THEMES)
+    for text in texts:
         assert first in " ".join(text.split())
+
+
+def test_the_readme_shows_the_report_as_text(report):
+    block = textwrap.indent(text_of(report), "    ", lambda line: bool(line.strip()))
+    assert f"::\n\n{block}\n" in PAGES[0].read_text(encoding="utf-8")
+
+
+def test_the_readme_needs_no_other_file():
+    """It is also shown where only its text is, as on the page of a package."""
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert not re.findall(r"^\.\. (?:image|figure|include|literalinclude)::", text, re.MULTILINE)

@@ -81,6 +81,15 @@ def test_the_command_lists_all_codes(capsys):
     assert all(fault.code in shown and fault.title in shown for fault in faults().values())
 
 
+def test_the_list_of_codes_fits_into_a_terminal(capsys, monkeypatch):
+    for columns, has_names in [(80, False), (120, True)]:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        main(["explain"])
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= columns
+        assert ("log-zero" in shown) is has_names
+
+
 def test_an_unknown_code(capsys):
     assert main(["explain", "TG999"]) == 2
     assert "no fault with the code 'TG999'" in capsys.readouterr().err

@@ -471,3 +471,20 @@ def test_profile_of_scalars():
     f([1.0, 2.0], 1)
     rows = printing.profile_nodes(f).rows
     assert {row.bytes for row in rows} <= {0, 4, 8, None} and "ScalarFromTensor" in str(rows)
+
+
+def test_profile_of_the_gradient_of_a_bias():
+    """The gradient of a bias is a sum over rows whose lengths are scalars."""
+    x = pt.dmatrix("x")
+    w, b = pytensor.shared(np.ones((3, 2)), name="w"), pytensor.shared(np.zeros(2), name="b")
+    cost = ((pt.dot(x, w) + b) ** 2).mean()
+    updates = {p: p - 0.1 * g for p, g in zip([w, b], pytensor.grad(cost, [w, b]), strict=True)}
+    with warnings.catch_warnings(), config.change_flags(profile=True, profile_memory=True):
+        warnings.simplefilter("ignore")
+        profile = ProfileStats(atexit_print=False)
+        f = pytensor.function([x], cost, updates=updates, mode="CVM", profile=profile)
+        f(np.ones((4, 3)))
+    found = printing.profile_nodes(f)
+    assert {row.node for row in found.rows} == set(f.maker.fgraph.apply_nodes)
+    sums = [row for row in found.rows if row.op.startswith("Sum") and row.bytes == 2 * 8]
+    assert sums and "Memory table" in str(found)

@@ -232,7 +232,7 @@ def _backend():
     default = default_backend()
     value = "GuardMode() compiles for C"
     if default in BACKENDS and default != "c":
-        value += f", PyTensor by default for {default}: backend='auto' guards that"
+        value += f"; PyTensor's default is {default}, which GuardMode(backend='auto') guards"
     yield Finding("backend", value)
     yield Finding("cost of the guard", "docs/cost.rst has the figures, by backend")
 

@@ -18,19 +18,21 @@ def add_arguments(parser):
 def run(arguments):
     """Print the page, or the list of all faults."""
     # (the width that reports have is known to a module that imports PyTensor)
-    width = min(shutil.get_terminal_size((WIDTH, 24)).columns, WIDTH)
-    print(page(find(arguments.code), width) if arguments.code else index())
+    columns = shutil.get_terminal_size((2 * WIDTH, 24)).columns
+    print(page(find(arguments.code), min(columns, WIDTH)) if arguments.code else index(columns))
     return 0
 
 
-def index():
-    """Return the list of all faults as text."""
+def index(columns):
+    """Return the list of all faults as text, without their names where the terminal is narrow."""
+    found = faults().values()
+    width = max(len(fault.key) for fault in found)
+    is_wide = width + max(len(fault.title) for fault in found) + 11 <= columns
     lines = []
     for prefix, title in GROUPS.items():
         lines += ["", title]
-        lines += [
-            f"  {fault.code}  {fault.key:32}{fault.title}"
-            for fault in faults().values()
-            if fault.code.startswith(prefix)
-        ]
+        for fault in found:
+            if fault.code.startswith(prefix):
+                name = f"{fault.key:{width}}  " if is_wide else ""
+                lines.append(f"  {fault.code}  {name}{fault.title}")
     return "\n".join(lines[1:])

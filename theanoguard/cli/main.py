@@ -77,7 +77,9 @@ def make_parser(argv):
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, command in COMMANDS.items():
-        sub = commands.add_parser(name, help=command.help, description=f"{name}: {command.help}.")
+        sub = commands.add_parser(
+            name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}."
+        )
         if argv[:1] == [name]:
             command.load().add_arguments(sub)
     return parser

@@ -411,7 +411,7 @@ class StepPrompt(cmd.Cmd):
                 intro = "\nq leaves"
 
 
-def step_in_terminal(fn: Function, full_screen: bool = False) -> Callable:
+def step_in_terminal(fn: Function, *, full_screen: bool = False) -> Callable:
     """Return a function that is called like `fn` and opens a prompt to step through the call.
 
     Parameters
