@@ -174,6 +174,23 @@ static void corr_inputs(T *bottom, const T *weights, const T *top, const Corr &c
         }
 }
 
+/* Filters as wide as the image, as those of texts, move along one axis only.  Its lines then follow
+ * each other in memory, so that image and filters are lines, and an output is a step of a line. */
+static void flatten(Corr &c) {
+    const npy_intp width = c.image[2];
+    if (c.kernel[2] != width || c.out[2] != 1 || c.left[2] || c.dilation[1] != 1 ||
+        c.dilation[2] != 1)
+        return;
+    c.image[2] *= c.image[1];
+    c.kernel[2] *= c.kernel[1];
+    c.left[2] = c.left[1] * width;
+    c.right[2] = c.right[1] * width;
+    c.stride[2] = c.stride[1] * width;
+    c.out[2] = c.out[1];
+    c.image[1] = c.kernel[1] = c.out[1] = c.stride[1] = 1;
+    c.left[1] = c.right[1] = 0;
+}
+
 static inline npy_intp floor_div(npy_intp a, npy_intp b) {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
@@ -273,6 +290,7 @@ static int correlate(const char *op, int result, int typenum, PyArrayObject *bot
     if (!std::equal(expected, expected + nd, top))
         return shape_error(op, "shape inconsistency", nd, bottom, weights, top);
 
+    flatten(c);
     if (prepare(z, nd, dims, typenum)) return -1;
     T *out = (T *)PyArray_DATA(*z);
     if (!c.batch || !c.filters || !c.channels) {
