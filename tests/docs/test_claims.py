@@ -1,6 +1,7 @@
 """What the documentation claims, where no other test shows it."""
 
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -104,6 +105,31 @@ def test_the_tests_that_the_pages_name_exist():
     assert named
     for file, test in named:
         assert f"def {test}(" in (root / file).read_text(encoding="utf-8"), f"{file}::{test}"
+
+
+# ---------------------------------------------------------------- theano_tests.rst
+
+RECORDED = DOCS.parent / "tests" / "legacy_projects"
+
+
+def test_the_summary_of_theanos_tests_adds_up_the_tables():
+    page = (DOCS / "theano_tests.rst").read_text(encoding="utf-8")
+    areas = re.findall(r"^\w+ +(\d+) +\d+ +[\d.]+ % +(\d+) +[\d.]+ %$", page, re.MULTILINE)
+    suites = json.loads((RECORDED / "suites.json").read_text(encoding="utf-8")).values()
+    totals = [
+        (sum(int(there) for there, _ in areas), sum(int(here) for _, here in areas)),
+        (sum(suite["there"] for suite in suites), sum(suite["of these"] for suite in suites)),
+    ]
+    for there, here in totals:
+        assert f"{here:,} of {there:,} pass ({100 * here / there:.1f} %)" in page
+
+
+def test_the_largest_difference_of_a_program():
+    programs = json.loads((RECORDED / "programs.json").read_text(encoding="utf-8")).values()
+    largest = max(program["difference"] for program in programs)
+    page = (DOCS / "theano_programs.rst").read_text(encoding="utf-8")
+    assert f"largest relative difference is {largest:.0e}," in " ".join(page.split())
+    assert len(programs) > 30
 
 
 def message_of(function, *arguments):
