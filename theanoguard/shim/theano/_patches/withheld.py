@@ -43,7 +43,7 @@ PATCHES = [
         optdb["canonicalize"],
         "fast_compile",
         (
-            # In Theano's fast_compile, too.
+            # Theano's fast_compile has these.
             "merge",
             "local_useless_fill",
             "local_useless_elemwise",
@@ -53,7 +53,7 @@ PATCHES = [
             "topo_constant_folding",
             "local_view_op",
             "local_dense_from_sparse_sparse_from_dense",
-            # Without these, operations that Theano does not have stay in the graph.
+            # These remove operations that Theano does not have.
             "local_broadcast_of_one_length",
             "local_drain_specify_assumptions",
             "local_eager_useless_unbatched_blockwise",
