@@ -10,7 +10,7 @@ backwards, and the nodes that it builds are looked up among the nodes of the gra
 import logging
 
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.null_type import NullType
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import Add, Second
@@ -300,8 +300,14 @@ def copy_of(original):
             todo += missing
             continue
         todo.pop()
-        clone = node.clone()
-        clone.inputs = [variables.get(v, v) for v in original[node]]
-        clones[node] = clone
+        inputs = [variables.get(v, v) for v in original[node]]
+        clone = clones[node] = Apply(node.op, inputs, [_copied(v) for v in node.outputs])
         variables.update(zip(node.outputs, clone.outputs, strict=True))
     return clones, {clone: node for node, clone in clones.items()}
+
+
+def _copied(variable):
+    """Return a variable with the name and the tags of another one."""
+    copy = variable.type.make_variable(name=variable.name)
+    copy.tag = variable.tag  # (shared: nothing changes the tags of a copy)
+    return copy

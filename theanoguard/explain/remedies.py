@@ -586,6 +586,9 @@ _NO_HELP = (
 )
 
 
+DEFINED_ABOVE_ZERO = ("pow-at-zero", "log-zero", "division-by-zero", "zero-by-zero")
+"""Hints for an operand that is 0, which may be the 0 of an input."""
+
 OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
 """Hints for results that exceed the largest number of their dtype."""
 
@@ -598,11 +601,20 @@ def _on_whole_call(built, spot, cause):
             yield f"With float64 in place of {cause.dtype} {got}."
     if cause.hint.key in OVERFLOWED:
         for leaf, size in built.large_leaves(spot):
-            if leaf.name and built.is_sound_with(leaf, size):
+            if leaf.name and built.is_sound_with(leaf, lambda value, size=size: value / size):
                 name, role = leaf.name, ROLES[role_of(leaf)]
                 yield (
                     f"With {name} / {_number(size)} in place of the {role} {name} this call gives"
                     " finite values."
+                )
+
+    if cause.hint.key in DEFINED_ABOVE_ZERO:
+        for leaf, size in itertools.product(built.leaves_with_zeros(spot), _TINY[1:]):
+            if leaf.name and built.is_sound_with(leaf, lambda v, size=size: np.maximum(v, size)):
+                name, role = leaf.name, ROLES[role_of(leaf)]
+                yield (
+                    f"With maximum({name}, {_number(size)}) in place of the {role} {name} this call"
+                    " gives finite values."
                 )
 
 

@@ -555,17 +555,29 @@ class AsBuilt:
         large.sort(key=sizes.get, reverse=True)
         return [(v, 10.0 ** min(np.ceil(np.log10(sizes[v])), 308)) for v in large[:3]]
 
-    def is_sound_with(self, leaf, size):
-        """Return whether the call is sound if an input or shared variable is divided by a number.
+    def leaves_with_zeros(self, spot):
+        """Return the inputs that an operation depends on, whose smallest element is 0.
+
+        Parameters
+        ----------
+        spot : Spot
+        """
+        node = spot.node if spot.body is None else spot.body.outermost
+        leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
+        return [v for v in leaves if np.min(self.value(v), initial=np.inf) == 0]
+
+    def is_sound_with(self, leaf, change):
+        """Return whether the call is sound if an input or shared variable has another value.
 
         Parameters
         ----------
         leaf : Variable
-        size : float
+        change : callable
+            Returns the other value of the same dtype.
         """
         value = self._replay.value(leaf)
-        scaled = {**self._live, leaf: value / value.dtype.type(size)}
-        values = self._evaluated(self.outputs, scaled)
+        changed = {**self._live, leaf: np.asarray(change(value), value.dtype)}
+        values = self._evaluated(self.outputs, changed)
         return values is not None and not any(map(self.is_bad, values))
 
     def _evaluated(self, outputs, known=None):
@@ -709,6 +721,9 @@ def _bodies(nodes, outer=None):
 
 def _equal(node, nodes):
     """Return a node together with all nodes that compute the same value."""
+    nodes = [n for n in nodes if n.op == node.op]
+    if len(nodes) == 1:
+        return (node,)
     classes, found = {}, {}
 
     def class_of(v):

@@ -111,6 +111,17 @@ def entropic_transport(repaired=False):
     return [cost, eps], [u.sum()], []
 
 
+def survival_of_time_zero(repaired=False):
+    """A Weibull hazard with a shape below 1 is infinite at time 0."""
+    t = pt.dvector("t")
+    raw = pytensor.shared(np.array([0.2, -0.3]), name="raw")
+    scale, shape = pt.exp(raw[0]), pt.exp(raw[1])
+    since = pt.maximum(t, 1e-3) if repaired else t
+    hazard = shape / scale * (since / scale) ** (shape - 1)  # culprit
+    loss = ((since / scale) ** shape - pt.log(hazard)).sum()
+    return [t], [loss, pytensor.grad(loss, raw)], []
+
+
 TRUTH = {
     "kl_with_empty_bin": {
         "op": "true_div",
@@ -243,5 +254,15 @@ TRUTH = {
         "hint": "division-by-zero",
         "tried": True,
         "arguments": (np.array([[1.0, 2.0], [0.0, 1.0]]), 1e-3),
+    },
+    "survival_of_time_zero": {
+        "op": "pow",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0, -0.259),
+        "start": "t",
+        "hint": "pow-at-zero",
+        "tried": True,
+        "arguments": (np.array([1.0, 0.0, 2.5]),),
     },
 }
