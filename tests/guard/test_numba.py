@@ -580,3 +580,13 @@ def test_ctrl_c_ends_a_call_without_a_second_run():
         signal.signal(signal.SIGALRM, old)
     assert fn.vm.guard.looked == 0
     assert state.get_value() == before
+
+
+def test_a_table_that_one_operation_reads_twice():
+    """Fusion joins both reads into one operation that does not use one of its inputs."""
+    knots, i = pytensor.shared(np.array([1.0, 2.0, 4.0, np.nan]), name="knots"), pt.lvector("i")
+    f = pytensor.function([i], knots[i + 1] - knots[i], mode=GuardMode(**ALL, backend="numba"))
+    np.testing.assert_array_equal(f(np.array([0, 1])), [1.0, 2.0])
+    event = trip(f, np.array([0, 2]))
+    assert (event.role, event.variable, event.kind) == ("shared", "knots", "nan")
+    assert tuple(event.first_index) == (3,)

@@ -141,7 +141,7 @@ def read_in_part(fgraph: FunctionGraph) -> dict[Variable, list[Touch]]:
 def _touches(fgraph: FunctionGraph, variable: Variable) -> list[Touch] | None:
     """Return how each client touches a variable; None if one reads or overwrites all of it."""
     found = []
-    for node, i in fgraph.clients[variable]:
+    for node, i in fgraph.clients.get(variable, ()):  # (a frozen graph omits what nothing reads)
         if isinstance(node.op, Shape | Shape_i):
             continue
         if isinstance(node.op, OpFromGraph) and not node.op.destroy_map:
