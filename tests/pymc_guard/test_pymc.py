@@ -327,6 +327,14 @@ def test_data_outside_of_the_support(build, told):
 
 
 @needs_pymc
+def test_a_support_is_written_with_the_name_of_the_variable():
+    with pm.Model() as model:
+        pm.Uniform("yield", 0.0, 2.0, observed=[1.0, 3.0])
+    text = str(theanoguard.pymc.explain(model))
+    assert "lies outside of the support: lower <= yield <= upper (lower = 0.0, upper = 2.0)" in text
+
+
+@needs_pymc
 def test_a_parameter_that_fails_is_shown_with_its_line():
     with pm.Model() as model:
         s = pm.Normal("s", shape=2, initval=[1.0, -2.5])
@@ -403,6 +411,20 @@ def test_a_model_with_named_dimensions():
         data = pmd.as_xtensor(np.array([1.0, 2.0, np.nan]), dims=("row",))
         pmd.Normal("y", mu, 1.0, observed=data, dims="row")
     assert "y is nan at element [2]" in str(theanoguard.pymc.explain(model))
+
+
+@needs_pymc
+def test_a_labelled_variable_is_named_as_the_model_does():
+    px = pytest.importorskip("pytensor.xtensor")
+    import pymc.dims as pmd
+
+    with pm.Model(coords={"row": range(2)}) as model:
+        a, b = (pmd.Normal(name, dims="row", initval=-np.ones(2)) for name in "ab")
+        data = pmd.as_xtensor(np.ones(2), dims=("row",))
+        pmd.Normal("y", px.math.log(a * b - 2.0), 1.0, observed=data)
+    text = str(theanoguard.pymc.explain(model))
+    assert "XTensor" not in text
+    assert "a[0]" in text
 
 
 def outcome(model, point, **settings):

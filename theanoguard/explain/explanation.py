@@ -13,7 +13,14 @@ from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
 from theanoguard.explain.hints import WITHOUT_TRIAL
 from theanoguard.explain.labels import display_name, user_op
-from theanoguard.explain.naming import apply_text, name_of, number_text, number_texts, op_name
+from theanoguard.explain.naming import (
+    LOG_DENSITY,
+    apply_text,
+    name_of,
+    number_text,
+    number_texts,
+    op_name,
+)
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import try_remedies
 from theanoguard.explain.replay import Kernels, Replay
@@ -315,7 +322,8 @@ def feeds(fgraph, variables):
             found.append(f"update of {name_of(fgraph.inputs[updates[i]])}")
         else:
             known = lookup(fgraph, out)
-            found.append(f"output {known.name if known.own_name and known.name else i}")
+            name = known.name if known.own_name and known.name else str(i)
+            found.append("the log-density" if name.startswith(LOG_DENSITY) else f"output {name}")
     return tuple(found)
 
 

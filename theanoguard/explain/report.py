@@ -22,7 +22,13 @@ from theanoguard._provenance.places import (
     text_width,
 )
 from theanoguard.explain.labels import user_op_name
-from theanoguard.explain.naming import element_text, index_text, number_text, shown_op
+from theanoguard.explain.naming import (
+    LOG_DENSITY,
+    element_text,
+    index_text,
+    number_text,
+    shown_op,
+)
 from theanoguard.explain.records import ROLES, WORDS, called_function, user_line
 from theanoguard.explain.way import FAR
 
@@ -283,7 +289,7 @@ def _source_lines(provenance, path, paint, around=None):
 
 def _cost_text(cost):
     """Return the name of a cost, or its operation if it has no name."""
-    if cost.startswith("__logp"):  # PyMC's name
+    if cost.startswith(LOG_DENSITY):
         return "the log-density"
     return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 

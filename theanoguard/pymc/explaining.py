@@ -1,5 +1,6 @@
 """Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
+import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -337,15 +338,16 @@ class _Explaining:
             return None
         index = tuple(int(i) for i in np.argwhere(~inside)[0])
         bounds = [
-            f"{name} = {number_text(np.broadcast_to(value, np.shape(inside))[index])}"
-            for name, value in zip(support.names, given, strict=False)
-            if name and np.ndim(value) <= np.ndim(inside)
+            f"{bound} = {number_text(np.broadcast_to(value, np.shape(inside))[index])}"
+            for bound, value in zip(support.names, given, strict=False)
+            if bound and np.ndim(value) <= np.ndim(inside)
         ]
         n_bad = int(np.size(inside) - np.sum(inside))
         shown = f" ({', '.join(bounds)})" if bounds else ""
+        text = re.sub(r"\by\b", name, support.text)
         return (
             f"observed {self._shown(name, data, index)} lies outside of the support: "
-            f"{support.text}{shown}.\n"
+            f"{text}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
 
@@ -363,8 +365,9 @@ class _Explaining:
     def _shown(self, name, data, index):
         place = f"{name}{list(index)}" if index else name
         value = data[index]
-        text = np.array2string(value, separator=", ", threshold=8) if value.ndim else str(value)
-        return f"{place} = {text}"
+        if not value.ndim:
+            return f"{place} = {number_text(value)}"
+        return f"{place} = {np.array2string(value, separator=', ', threshold=8)}"
 
     def _missing(self, name):
         """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""

@@ -19,7 +19,7 @@ from theanoguard.guard import GuardMode
 # them has not written what they build.
 BUILDING = ("logp", "dlogp", "d2logp", "logp_dlogp_function", "compile_fn", "initial_point")
 FILES = (
-    *(f"/pymc/{part}/" for part in ("sampling", "step_methods", "tuning", "variational")),
+    *(f"/pymc/{part}/" for part in ("sampling", "smc", "step_methods", "tuning", "variational")),
     "/theanoguard/pymc/",
 )
 

@@ -255,6 +255,24 @@ def _joining(original):
     return join_nonshared_inputs
 
 
+def _two_points(original):
+    """Note how variables are joined in the second point that Metropolis compares as well."""
+
+    @wraps(original)
+    def delta_logp(*args, **kwargs):
+        function = original(*args, **kwargs)
+        points = function.maker.fgraph.inputs
+        parts = next((p for v in points if (p := getattr(v.tag, "joined_from", None))), ())
+        for point in points:
+            if point.name == "inarray1" and parts:
+                point.tag.joined_from = parts
+                if len(parts) == 1:
+                    point.name = parts[0][0]
+        return function
+
+    return delta_logp
+
+
 def patches() -> list[Patch]:
     """Return what PyMC is patched with as long as it and theanoguard are loaded.
 
@@ -263,7 +281,8 @@ def patches() -> list[Patch]:
     mcmc = importlib.import_module("pymc.sampling.mcmc")
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
-    joining = ("model.core", "step_methods.metropolis", "step_methods.slicer")
+    metropolis = importlib.import_module("pymc.step_methods.metropolis")
+    joining = ("model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer")
     starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
@@ -272,6 +291,7 @@ def patches() -> list[Patch]:
             Patch(importlib.import_module(f"pymc.{name}"), "join_nonshared_inputs", _joining)
             for name in joining
         ),
+        Patch(metropolis, "delta_logp", _two_points),
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
         Patch(mcmc, "_mp_sample", _chains),
