@@ -107,9 +107,8 @@ SUITES = {
             "pylearn2/energy_functions/tests/test_*.py",
             "pylearn2/expr/tests/test_*.py",
             "pylearn2/linear/tests/test_*.py",
-            # The other files have not been run.
-            "pylearn2/models/tests/test_[akrvw]*.py",
-            "pylearn2/models/tests/test_[lm][now]*.py",
+            # Those with a c want a GPU.
+            "pylearn2/models/tests/test_[!c]*.py",
             "pylearn2/optimization/test_*.py",
             "pylearn2/space/tests/test_*.py",
             "pylearn2/training_algorithms/tests/test_*.py",

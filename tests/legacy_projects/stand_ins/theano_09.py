@@ -7,18 +7,13 @@ from types import ModuleType
 import pytest
 import six
 
-CudaNdarrayType = type("CudaNdarrayType", (), {})
 MODULES = {
     "theano.compat.six": six,
     "theano.compat.six.moves": six.moves,
     # The old GPU back-end, on a machine without a GPU.
-    "theano.sandbox.cuda": {
-        "CudaNdarrayType": CudaNdarrayType,
-        "cuda_available": False,
-        "cuda_enabled": False,
-    },
+    "theano.sandbox.cuda": {"cuda_available": False, "cuda_enabled": False},
     "theano.sandbox.cuda.dnn": {"dnn_available": lambda: False, "dnn_pool": None},
-    "theano.sandbox.cuda.type": {"CudaNdarrayType": CudaNdarrayType},
+    "theano.sandbox.cuda.type": {"CudaNdarrayType": type("CudaNdarrayType", (), {})},
 }
 
 
