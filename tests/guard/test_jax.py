@@ -135,12 +135,11 @@ def test_one_number_and_no_way_back_to_python():
 
     x = pt.dmatrix("x")
     fn = pytensor.function([x], pt.exp(pt.log(x).sum(axis=0)), mode=jax_guard())
-    history = np.int32(0)
-    lowered = jax.jit(fn.vm.guard.run).lower(np.ones((5, 4)), history)
+    lowered = jax.jit(fn.vm.guard.run).lower(np.ones((5, 4)))
     assert "callback" not in lowered.as_text()
-    result, history = jax.eval_shape(fn.vm.guard.run, np.ones((5, 4)), history)
+    result, flag = jax.eval_shape(fn.vm.guard.run, np.ones((5, 4)))
     assert result.shape == (4,)
-    assert history.shape == ()
+    assert flag.shape == ()
 
 
 @needs_jax
@@ -396,7 +395,7 @@ def test_no_value_is_read_twice():
 
 
 @needs_jax
-def test_values_of_one_shape_in_a_loop_share_their_marks():
+def test_values_of_one_shape_in_a_loop_have_marks_of_their_own():
     x, y = vectors("x", "y")
     [_, sums] = pytensor.scan(
         lambda a, b, x, y: (a + pt.log(x), b + pt.tanh(a) * pt.sqrt(y)),

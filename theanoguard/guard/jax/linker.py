@@ -14,7 +14,7 @@ from theanoguard._pytensor import JAXLinker
 from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random
 from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.jax.runtime import JaxRuntime, Programs
+from theanoguard.guard.jax.runtime import JaxRuntime, Programs, reads_later
 
 
 class JaxGuardLinker(GuardedLinker, JAXLinker):
@@ -50,20 +50,26 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
         with watch_rewriting():
             plan = FlaggedPlan(self.fgraph, order, self.policy, code.inner_graphs)
         plan.kept = kept_values(plan)
+        device = code.device()
+        later = reads_later(self.policy, device)
 
         def compiled(on_purpose):
             writer = FlagWriter(plan, self.policy, on_purpose)
             traced = self.fgraph_convert(writer.graph, input_storage, {})
-            change = code.without_flag if on_purpose is None else code.with_history
-            return self.jit_compile(change(traced)), writer.n_read
+            if on_purpose is None:
+                traced = code.without_flag(traced)
+            elif later:
+                traced = code.with_history(traced)
+            return self.jit_compile(traced), writer.n_read
 
         programs = Programs(
             flagged=compiled,
+            later=later,
             kernels=code.JaxKernels,
             no_history=code.no_history,
             own_copy=code.own_copy,
             held_bytes=code.held_bytes,
-            device=code.device(),
+            device=device,
         )
         return JaxRuntime(self.policy, self.recorder, plan, storage_map, programs)
 

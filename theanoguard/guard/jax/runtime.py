@@ -1,9 +1,10 @@
 """The guard of a function that JAX compiles: when it reads the flag, and what it does then.
 
 JAX returns before the computation has finished.  Reading the flag of a call waits until the call
-has finished.  So on a separate device, the flags are read later (``when="later"``).  The function
-passes a *history* from call to call: an integer whose bits are the flags of its last calls.  JAX
-arrays are immutable, so the guard simply keeps the inputs of calls whose flags are unread.
+has finished.  So on a separate device, the flags are read later (``when="later"``).  Then the
+function passes a *history* from call to call: an integer whose bits are the flags of its last
+calls.  JAX arrays are immutable, so the guard simply keeps the inputs of calls whose flags are
+unread.
 """
 
 import atexit
@@ -73,9 +74,11 @@ class Programs:
     ----------
     flagged : callable
         ``flagged(on_purpose)`` returns the program of every call, and the number of values that it
-        checks.  The program takes the values of the inputs and the history.  It returns the values
-        of the outputs and the new history.  ``flagged(None)`` returns the program without a flag
-        and a history.
+        checks.  The program takes the values of the inputs, and returns the values of the outputs
+        and the flag.  With `later` it takes and returns the history instead.  ``flagged(None)``
+        returns the program without a flag and a history.
+    later : bool
+        Whether flags are read later.
     kernels : callable
         Returns the kernels that compute single nodes.
     no_history : callable
@@ -89,6 +92,7 @@ class Programs:
     """
 
     flagged: Any
+    later: bool
     kernels: Any
     no_history: Any
     own_copy: Any
@@ -111,10 +115,9 @@ class JaxRuntime(FlaggedRuntime):
     def __init__(self, policy, recorder, plan, storage_map, programs):
         super().__init__(policy, recorder, plan, storage_map, programs.flagged)
         self._programs = programs
-        self._history = programs.no_history()
-        self._is_far = programs.device.platform != "cpu"
-        later = policy.when == "later" or (policy.when is None and self._is_far)
-        self.later = later and not policy.audit
+        self._is_far = is_far(programs.device)
+        self.later = programs.later
+        self._history = programs.no_history() if self.later else None
         self._calls: deque[Call] = deque()
         self._suspects: list[Call] = []  # the first suspicious call and all calls after it
         self._probe = None  # a history being copied to the host, and the number of calls in it
@@ -150,11 +153,13 @@ class JaxRuntime(FlaggedRuntime):
             values = tuple(map(self._programs.own_copy, values))
         if error is not None:
             return (), error
-        *results, self._history = self.run(*values, self._history)
-        if not self.later:
+        if self.later:
+            *results, self._history = self.run(*values, self._history)
+        else:
+            *results, flag = self.run(*values)
             if self._is_far:
-                self._history.copy_to_host_async()
-            suspicious = suspicious or np.asarray(self._history).item() & 1
+                flag.copy_to_host_async()
+            suspicious = suspicious or np.asarray(flag).item()
         if suspicious or self.later:
             call = Call(self.calls, values, results, suspicious=bool(suspicious))
             if suspicious:
@@ -310,6 +315,17 @@ def as_numpy(values):
         v: np.asarray(value, v.type.dtype) if isinstance(v.type, TensorType) else value
         for v, value in values.items()
     }
+
+
+def is_far(device):
+    """Return whether a device works while the host goes on, so that reading from it waits."""
+    return device.platform != "cpu"
+
+
+def reads_later(policy, device):
+    """Return whether the flags of several calls are read at once."""
+    later = policy.when == "later" or (policy.when is None and is_far(device))
+    return later and not policy.audit
 
 
 def held_limit(device):
