@@ -590,3 +590,10 @@ def test_a_table_that_one_operation_reads_twice():
     event = trip(f, np.array([0, 2]))
     assert (event.role, event.variable, event.kind) == ("shared", "knots", "nan")
     assert tuple(event.first_index) == (3,)
+
+
+def test_remedies_are_tried_behind_an_operation_in_python():
+    x = pt.dvector("x")
+    f = pytensor.function([x], pt.log(CountedIdentity()(x)), mode=numba_guard())
+    with pytest.raises(GuardError, match="this call gives finite"):
+        f(np.array([1.0, 0.0]))

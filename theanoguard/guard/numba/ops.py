@@ -170,6 +170,12 @@ class Recording:
             return None
         return [copy_value(value) for value in known[number]]
 
+    def items(self):
+        """Yield the key and the outputs of each node that ran once, outside of loops."""
+        for node, known in self._outputs.items():
+            if len(known) == 1:
+                yield (node, ()), known[0]
+
 
 class Stopped(Exception):
     """A call that :class:`Stop` has ended.
