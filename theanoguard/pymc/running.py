@@ -4,7 +4,7 @@ PyMC hands a model to other samplers, which compile it by themselves and take no
 is asked for, by the mode or by a block, is put into them.
 """
 
-import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
@@ -282,7 +282,9 @@ def patches() -> list[Patch]:
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
-    joining = ("model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer")
+    joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
+    if importlib.util.find_spec("pymc.tuning.scipy_interface"):  # not in PyMC 6.0
+        joining.append("tuning.scipy_interface")
     starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
