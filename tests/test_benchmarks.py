@@ -200,7 +200,12 @@ def test_what_is_absent_is_skipped_with_a_line(add_tool, capsys):
 
 @pytest.mark.parametrize(
     ("curve", "points"),
-    [("nodes", [1, 4]), ("elements", [10]), ("steps", [2]), ("dtype", ["float64", "complex64"])],
+    [
+        ("dtype", ["float64", "complex64"]),
+        pytest.param("nodes", [1, 4], marks=pytest.mark.deep),
+        pytest.param("elements", [10], marks=pytest.mark.deep),
+        pytest.param("steps", [2], marks=pytest.mark.deep),
+    ],
 )
 def test_the_points_of_a_curve(curve, points, needs_cxx):
     rows = list(scaling.CURVES[curve][0]("c", points, measure))

@@ -8,6 +8,8 @@ from shim_compare import assert_as_recorded, parametrize
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 MODES = ["max", "sum", "average_inc_pad", "average_exc_pad"]
 
 

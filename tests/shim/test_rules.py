@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import shim_rules
 
+pytestmark = pytest.mark.on_30
+
 RECORDED = json.loads(Path(shim_rules.__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 # By the form, why an answer is another one than Theano's.
