@@ -363,7 +363,8 @@ class Play:
             bad = np.asarray(min(9e9, np.finfo(self.program.dtype).max / 3), self.program.dtype)
         for variable in (self.shared[name], self.twins[name]):
             if how in ("set_value", "rebind"):
-                value = get(variable)
+                # (JAX may have left a float64 where the variable has float32)
+                value = get(variable).astype(variable.type.dtype)
                 value[at] = bad
                 variable.set_value(value, borrow=how == "rebind")
             elif how == "function" and shape:
