@@ -1,6 +1,5 @@
 """Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
-import re
 from collections.abc import Mapping
 from functools import partial
 
@@ -66,17 +65,6 @@ def _failing_text(failing):
         element = f" at element {list(index)}, {n_bad} of {n} fail" if n > 1 else ""
         shown.append(f"{number_text(number)}{element}")
     return f" (it is {' and '.join(shown)})" if shown else ""
-
-
-def _nan_text(comparisons, values):
-    """Return where a condition compares a NaN, as ``" (a parameter is NaN at element [3])"``."""
-    for node in comparisons:
-        for variable in node.inputs:
-            where = np.argwhere(np.isnan(values[variable]))
-            if len(where):
-                element = f" at element {where[0].tolist()}" if where.shape[1] else ""
-                return f" (a parameter is NaN{element}, as explained below)"
-    return ""
 
 
 def _made_before(variable, line):
@@ -269,7 +257,7 @@ class _Explaining:
                     continue
                 failing = list(_failing(compared[condition], values))
                 made = self._made(name, [values[variable] for variable, *_ in failing])
-                text = _failing_text(failing) or _nan_text(compared[condition], values)
+                text = _failing_text(failing) or self._nan_text(name)
                 checks.append(node.op.msg + text + made)
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
@@ -322,6 +310,19 @@ class _Explaining:
             return ""
         return f", because the initval of {rv.name} is {array_text(initval)}"
 
+    def _nan_text(self, name):
+        """Return which element of a parameter is NaN, as ``" (a parameter is NaN ...)"``."""
+        variable = self.model[name]
+        if variable.owner is None:
+            return ""
+        parameters = self.model.replace_rvs_by_values(support_of(variable)[1])
+        values = self._evaluate(parameters)
+        for where in (np.argwhere(np.isnan(values[v])) for v in parameters):
+            if len(where):
+                element = f" at element {where[0].tolist()}" if where.shape[1] else ""
+                return f" (a parameter is NaN{element}, as explained below)"
+        return ""
+
     def _outside(self, name):
         """Say which observed values lie outside of the distribution's support, if any do."""
         variable = self.model[name]
@@ -344,10 +345,9 @@ class _Explaining:
         ]
         n_bad = int(np.size(inside) - np.sum(inside))
         shown = f" ({', '.join(bounds)})" if bounds else ""
-        text = re.sub(r"\by\b", name, support.text)
         return (
             f"observed {self._shown(name, data, index)} lies outside of the support: "
-            f"{text}{shown}.\n"
+            f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
 

@@ -14,6 +14,7 @@ class Support:
     Parameters
     ----------
     text : str
+        With ``{y}`` for the name of the variable.
     holds : callable
         ``holds(values, *parameters)`` returns which observed values lie inside; for a distribution
         of vectors, one truth value for each.
@@ -38,7 +39,7 @@ _UP_TO_N = Support(
     "whole numbers from 0 to n", lambda y, n, *_: (y >= 0) & (y <= n) & _is_whole(y), ("n",)
 )
 _BETWEEN = Support(
-    "lower <= y <= upper", lambda y, low, high: (y >= low) & (y <= high), ("lower", "upper")
+    "lower <= {y} <= upper", lambda y, low, high: (y >= low) & (y <= high), ("lower", "upper")
 )
 _UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
 
@@ -77,10 +78,10 @@ SUPPORTS = {
     ),
     "nbinom": _COUNTS,
     "negative_binomial": _COUNTS,
-    "pareto": Support("y >= m", lambda y, alpha, m: y >= m, ("", "m")),
+    "pareto": Support("{y} >= m", lambda y, alpha, m: y >= m, ("", "m")),
     "poisson": _COUNTS,
     "truncated_normal": Support(
-        "lower <= y <= upper",
+        "lower <= {y} <= upper",
         lambda y, mu, sigma, low, high: (y >= low) & (y <= high),
         ("", "", "lower", "upper"),
     ),
@@ -113,7 +114,7 @@ def _censored(base, lower, upper):
     def holds(y, low, high, *parameters):
         return (y >= low) & (y <= high) & ((y == low) | (y == high) | inner.holds(y, *parameters))
 
-    text = f"lower <= y <= upper and, between these, {inner.text}"
+    text = "lower <= {y} <= upper and, between these, " + inner.text
     names = ("lower", "upper", *inner.names)
     return Support(text, holds, names), [lower, upper, *parameters]
 
