@@ -508,10 +508,7 @@ def withhold_rewrite(database, name):
 
     def undo():
         for tag, order in before.items():
-            rewriters = database.__db__[tag]
-            since = [one for one in rewriters if one not in order]
-            rewriters.clear()
-            rewriters.update([*order, *since])
+            _put_back(database.__db__[tag], order)
 
     return undo
 
@@ -532,12 +529,14 @@ def untag_rewrites(database, tag, kept):
         if rewriter.name not in kept:
             tagged.discard(rewriter)
 
-    def undo():
-        since = [one for one in tagged if one not in before]
-        tagged.clear()
-        tagged.update([*before, *since])
+    return lambda: _put_back(tagged, before)
 
-    return undo
+
+def _put_back(rewriters, order):
+    """Give an ordered set the elements and the order it had, and keep what came in since."""
+    since = [one for one in rewriters if one not in order]
+    rewriters.clear()
+    rewriters.update([*order, *since])
 
 
 def renamed(module, *names):

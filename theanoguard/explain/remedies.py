@@ -514,8 +514,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 return None
             failed = built.failed_forward() if cause.backward else None
             if failed is not None:
-                node, mask = built.original(failed), built.is_same_fault
-                cause = in_forward_pass(cause, failed, node, mask)
+                cause = in_forward_pass(cause, failed, built.original(failed), mask)
                 tried = _tried_on(built, failed, cause)
                 return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))

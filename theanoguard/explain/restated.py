@@ -99,12 +99,10 @@ def in_forward_pass(cause, spot, node, mask):
         Returns the mask of the bad elements of an array.
     """
     variable = spot.node.outputs[0]
-    array = np.asarray(culprit.dense(spot.replay.value(variable)))
-    bad = np.asarray(mask(array))
+    bad = mask(np.asarray(culprit.dense(spot.replay.value(variable))))
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     place, op = Place(Scope(spot.replay), variable, index), op_name(spot.node.op)
     operands = tuple(stated.operand for stated in _operands(place, spot))
-    low, high = finite_range(array)
     name, made = spot.name_of(variable), lookup(None, node.outputs[0])
     cause = replace(
         cause,
@@ -118,14 +116,9 @@ def in_forward_pass(cause, spot, node, mask):
         operands=operands,
         index=index,
         value=place.element,
-        shape=array.shape,
-        dtype=str(array.dtype),
-        n_bad=int(np.count_nonzero(bad)),
-        size=array.size,
-        minimum=low,
-        maximum=high,
         provenance=made,
         path=(),
+        **_counts(place, mask),
     )
     return replace(cause, hint=hint_for(_situation(cause, place, op)) or cause.hint)
 
@@ -144,7 +137,7 @@ _KINDS = {"nan": np.isnan, "inf": np.isinf}
 
 
 def _counts(place, mask):
-    """Return the facts on an array that a rewrite has fused into a larger formula."""
+    """Return the facts on the array of a place; none if no element is bad."""
     array = np.asarray(place.array)
     low, high = finite_range(array)
     bad = int(np.count_nonzero(mask(array)))

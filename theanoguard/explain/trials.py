@@ -240,10 +240,6 @@ class AsBuilt:
         """Return whether the guard would report a value, or it is not finite."""
         return _holds(value, self._mask) or _holds(value, culprit.not_finite)
 
-    def is_same_fault(self, array):
-        """Return the mask of the elements that are bad in the same way as the event's."""
-        return np.asarray(self._mask(array))
-
     # -- which operation
 
     def spots_of(self, cause):

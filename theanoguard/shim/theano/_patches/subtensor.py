@@ -116,7 +116,7 @@ def broadcast_c_code(c_code):
 
 
 def places_of_indices(op):
-    """The index list of an Op; that of PyTensor 3.0 for a vector of indices has none."""
+    """Return the index list of an Op.  PyTensor 3.0 gives the Op for a vector of indices none."""
     return vars(op).get("idx_list", (0,))
 
 
