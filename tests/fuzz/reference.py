@@ -44,6 +44,7 @@ from pytensor.tensor.basic import (
     Split,
     TensorFromScalar,
 )
+from pytensor.tensor.blockwise import OpWithCoreShape
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot, Max, Min
@@ -712,6 +713,8 @@ def linked_graph(op, node, backend):
     """
     if hasattr(op.fgraph, "unfreeze"):
         return op.fgraph.unfreeze()
+    if isinstance(op, OpWithCoreShape):
+        return op.fgraph  # compiled as one piece: rewritten, it would hold itself
     if backend != "c":
         graphs = {"numba": inner_graphs_for_numba, "jax": inner_graphs_for_jax}[backend]
         [graph] = graphs(node, compiled_by=lambda kind: None)

@@ -6,7 +6,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend
-from reference import Reference, Rules
+from pytensor.compile.mode import get_mode
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.blockwise import OpWithCoreShape
+from reference import Reference, Rules, linked_graph
 
 from theanoguard import GuardError, GuardMode
 
@@ -141,3 +144,14 @@ def test_a_guard_that_rounds_otherwise_is_not_at_fault(monkeypatch):
     verdict = play.reference.judge_rounded()
     complaints = list(play.complaints(verdict, [], caught.value.event, ""))
     assert [what for what, _ in complaints] == ["false report"]
+
+
+@pytest.mark.parametrize("make", [pt.random.exponential, pt.linalg.cholesky])
+def test_what_numba_compiles_as_one_piece_does_not_hold_itself(make):
+    """Rewritten for Numba as the graph of another function is, it would be wrapped once more."""
+    fgraph = FunctionGraph(outputs=[make(pt.tensor3("x"))])
+    get_mode("NUMBA").excluding("inplace").optimizer(fgraph)
+    [node] = [n for n in fgraph.apply_nodes if isinstance(n.op, OpWithCoreShape)]
+    inner = linked_graph(node.op, node, "numba").apply_nodes
+    assert inner
+    assert not any(isinstance(n.op, OpWithCoreShape) for n in inner)
