@@ -5,10 +5,11 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import AllocEmpty, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard.ops.asserts import Assert
 from theanoguard.ops.print import Print
@@ -40,6 +41,13 @@ def constant_number(variable):
         value = np.asarray(variable.data)
         return value.item() if value.dtype.kind in "fiub" else None
     return None
+
+
+def is_buffer(variable):
+    """Return whether a variable is the buffer of a loop's states, set to the initial state."""
+    node = variable.owner
+    is_set = isinstance(getattr(node, "op", None), IncSubtensor) and node.op.set_instead_of_inc
+    return is_set and isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty)
 
 
 def scan_of(op, inputs, outputs):

@@ -565,6 +565,62 @@ def test_a_remedy_that_does_not_help_is_not_named():
     assert hint.change == ()
 
 
+def error_of(inputs, outputs, arguments):
+    fn = pytensor.function(inputs, outputs, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(*arguments)
+    return caught.value
+
+
+def test_a_remedy_reaches_all_uses_of_an_operation():
+    p = pt.dvector("p")
+    odds = OpFromGraph([p], [pt.log(p / (1 - p))])
+    x, y = pt.dvectors("x", "y")
+    error = error_of([x, y], [(odds(y) - odds(x)).sum()], [[0.5, 1.0], [0.5, 0.2]])
+    assert "With pt.maximum(1 - p, 1e-9) on line" in str(error)
+
+
+def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
+    y, s = pt.dvector("y"), pt.dscalar("s")
+    weights = pytensor.scan(
+        lambda y_t, w: w * pt.exp(-((y_t / s) ** 2)),
+        sequences=[y],
+        outputs_info=[pt.ones(2)],
+        return_updates=False,
+    )
+    loss = pt.log(weights[-1].sum())
+    error = error_of([y, s], [loss, pytensor.grad(loss, s)], [np.full(20, 10.0), 1.0])
+    assert str(error).startswith("Inf in log: log(0.0) = -inf")
+    text = error.explanation.cause.hint.text
+    assert "logarithms for the state of the loop" in text
+    assert text.endswith("this call gives -1999.3 and a finite gradient.")
+
+
+def test_a_number_that_lets_a_loop_grow_is_named():
+    y0, dt = pt.dscalar("y0"), pt.dscalar("dt")
+    path = pytensor.scan(
+        lambda y: y - dt * y**3, outputs_info=[y0], n_steps=9, return_updates=False
+    )
+    hint = error_of([y0, dt], [path[-1]], [4.0, 0.5]).explanation.cause.hint
+    assert hint.text.endswith(
+        "With dt / 10 in place of the input dt this call gives no such value."
+    )
+
+
+def test_a_gradient_shows_the_operand_of_the_forward_operation():
+    x = pt.dmatrix("x")
+    cosine = (x[0] * x[1]).sum() - 1
+    loss = (pt.arccos(pt.clip(cosine, -1, 1)) ** 2).sum()
+    text = str(error_of([x], [pytensor.grad(loss, x)], [np.array([[2.0, 0.0], [1.0, 3.0]])]))
+    assert "where  clip(cosine, -1, 1) = 1.0" in text
+
+
+def test_an_element_is_not_named_twice_on_the_path(c_backend):
+    x = pt.dvector("x")
+    error = error_of([x], [x[0] * x[1]], [[3e6, 4e6]])
+    assert error.explanation.waypoints == ()
+
+
 def test_the_gradient_is_told_by_its_forward_operation():
     x = pt.dmatrix("x")
     fn = compiled([x], pytensor.grad(pt.sqrt((x**2).sum(axis=1)).sum(), x), mode=GuardMode())

@@ -11,6 +11,12 @@ from theanoguard.stable.patterns import rebuild
 
 x, m = pt.dvector("x"), pt.dmatrix("m")
 
+
+def _last_state(step, first):
+    states, _ = pytensor.scan(step, sequences=[m], outputs_info=[first])
+    return states[-1]
+
+
 EXPRESSIONS = {
     "exponent": pt.exp(x),
     "sigmoid": pt.sigmoid(x),
@@ -32,6 +38,8 @@ EXPRESSIONS = {
     "vector and matrix": x @ pt.exp(m),
     "hyperbolic": pt.sinh(x) * pt.cosh(x),
     "join": pt.concatenate([pt.exp(x), x])[1:],
+    "loop": _last_state(lambda row, p: p * pt.exp(row), x),
+    "loop over a product with a matrix": _last_state(lambda row, p: (p @ m) * row, x).sum(),
     "stack": pt.stack([pt.exp(x[0]), pt.sigmoid(x[1])]),
 }
 
@@ -82,7 +90,9 @@ def hint_of(inputs, outputs, arguments, updates=()):
 
 def test_a_loop_is_tried_in_float64():
     a = pt.fvector("a")
-    states, _ = pytensor.scan(lambda s, k: s * k, outputs_info=[a], non_sequences=[a], n_steps=5)
+    states, _ = pytensor.scan(
+        lambda s, k: pt.maximum(s * k, 0), outputs_info=[a], non_sequences=[a], n_steps=5
+    )
     hint = hint_of([a], [pt.log(states[-1].sum())], [np.full(2, 1e-9, "float32")])
     assert "in step 4 of the loop" in hint.text
     assert hint.text.endswith("With float64 in place of float32 this call gives -123.65.")

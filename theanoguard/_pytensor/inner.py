@@ -123,8 +123,8 @@ def inner_graph(op):
 
 
 def thawed_graph(op):
-    """Return the inner graph of `op` as one whose variables have their names and stack traces."""
-    return op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph
+    """Return a copy of the inner graph of `op` whose variables have names and stack traces."""
+    return op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph.clone()
 
 
 def has_inner_function(op):

@@ -85,16 +85,39 @@ def derivative_text(op, values, element=None):
     if op == "pow" and np.any(arrays[0] < 0):
         base = number_text(arrays[0].min())
         return f"The derivative of x ** p by p is x ** p * log(x), which is NaN at x = {base}"
+    at = worst_element(op, values, element)
+    if at is None:
+        return ""
+    texts = [number_text(a[at]) for a in arrays]
+    size = "very large" if known.edge(*(a[at] for a in arrays)) > 0 else "not finite"
+    where, formula = (part.format(*texts) for part in (known.where, known.formula))
+    return f"The derivative of {where} is {formula}, which is {size}"
+
+
+def worst_element(op, values, element=None):
+    """Return the index at which an operation's derivative is largest, or None if it is not known.
+
+    Parameters
+    ----------
+    op, values, element
+        As for :func:`derivative_text`.
+
+    Examples
+    --------
+    >>> worst_element("sqrt", [np.array([4.0, 0.0])])
+    (1,)
+    """
+    known = DERIVATIVES.get(op)
+    if known is None:
+        return None
+    arrays = np.broadcast_arrays(*values)
     edge = np.ravel(known.edge(*arrays))
     at = int(np.argmin(edge))
     if element is not None and element < len(edge) and edge[element] < 1e-3:
         at = element
     if not np.isfinite(edge[at]):
-        return ""
-    texts = [number_text(np.ravel(a)[at]) for a in arrays]
-    size = "very large" if edge[at] > 0 else "not finite"
-    where, formula = (part.format(*texts) for part in (known.where, known.formula))
-    return f"The derivative of {where} is {formula}, which is {size}"
+        return None
+    return tuple(int(i) for i in np.unravel_index(at, np.shape(arrays[0])))
 
 
 def has_no_derivative(node, replay):

@@ -22,10 +22,10 @@ from theanoguard.explain.naming import (
     op_name,
 )
 from theanoguard.explain.records import Cause, Explanation, Fate, Operand
-from theanoguard.explain.remedies import try_remedies
+from theanoguard.explain.remedies import position, try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import FailingCall, repro_of
-from theanoguard.explain.restated import restated
+from theanoguard.explain.restated import differentiated, restated
 from theanoguard.explain.scalars import ScalarStep, agrees
 from theanoguard.explain.way import way_from_inputs, without_rewrites
 
@@ -174,6 +174,8 @@ def _with_remedies(trip, cause, deeper, mask):
             told = replace(told, hint=told.hint.with_outcome(outcome))
         return told, None
     told = _as_built(blamed, outcome.spots, mask)
+    if told.backward and outcome.spots:
+        told = replace(told, differentiated=differentiated(outcome.spots[0], position(told)))
     if outcome.node is not None:
         told = replace(told, provenance=_placed(told, outcome.node))
     if outcome.text is not None:

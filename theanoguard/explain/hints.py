@@ -701,11 +701,17 @@ for _ops, _key, _when, _text in reversed(_TABLE):
         register_hint(_op, _key, _when, _text)
 
 
+UNDERFLOWED = ("probability-underflow", "softmax-then-log")
+"""Hints for operands that have underflowed to 0."""
+
+GROWS = ("growing-state", "growing-gradient", "exploding-state", "big-value")
+"""Hints for values that a loop may have made large step by step."""
+
 WITHOUT_TRIAL = {
-    *("big-value", "diverging-update", "integer-wrapped", "switch-chose-infinity"),
-    *("growing-state", "growing-gradient", "exploding-state", "cast-overflow"),
+    *GROWS,
+    *("diverging-update", "integer-wrapped", "switch-chose-infinity", "cast-overflow"),
 }
-"""Hints whose advice is not a change to one operation, so that no remedy is tried."""
+"""Hints whose advice is not a change to one operation, so that no such change is tried."""
 
 CAME_IN = {
     "input": Hint(

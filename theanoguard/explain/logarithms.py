@@ -10,6 +10,8 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
+from pytensor.graph.replace import clone_replace
+from pytensor.scan.op import Scan
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
@@ -17,10 +19,12 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, constant_number, scalar_class
+from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of
+from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.exact import as_softmax
 from theanoguard.explain.naming import INDEXING, op_name, shown_op
 from theanoguard.stable.forms import logsumexp
+from theanoguard.stable.patterns import rebuild
 
 MAX_VARIABLES = 60
 """Largest number of variables of an expression whose logarithms are computed from their parts."""
@@ -61,7 +65,11 @@ def in_logs(variable):
     >>> [what for what, _ in in_logs((w * pt.exp(-x)).sum()).parts]
     ['logsumexp for sum', '+ for *', 'the exponent for exp']
     """
-    known = {}
+    return _in_logs(variable, {})
+
+
+def _in_logs(variable, known):
+    """Return what :func:`in_logs` returns; the logarithms of some variables are known."""
 
     def log(v):
         if v not in known:
@@ -242,6 +250,39 @@ def _put_together(variable, log):
     return InLogs(build, parts)
 
 
+def _state(variable, log):
+    """The states of a loop: a loop computes their logarithms."""
+    node = variable.owner
+    op, graph = node.op, thawed_graph(node.op)
+    states = op.outer_sitsot_outs(node.outputs)
+    if variable not in states:
+        return None
+    k = states.index(variable)
+    state, after = op.inner_sitsot(graph.inputs)[k], op.inner_sitsot_outs(graph.outputs)[k]
+    buffer = op.outer_sitsot(node.inputs)[k]
+    if not is_buffer(buffer):
+        return None
+    own, part = state.type(), ("logarithms for the state of the loop", variable)
+    inside = _in_logs(after, {state: InLogs(lambda new: own, (part,))})
+    first = log(buffer.owner.inputs[1])
+    if not inside.parts:
+        return None
+
+    def build(new):
+        outputs = list(graph.outputs)
+        before = (*op.inner_mitmot_outs(outputs), *op.inner_mitsot_outs(outputs))
+        outputs[len(before) + k] = last = pt.tensor_copy(after)  # (other outputs may read `after`)
+        outputs = clone_replace(rebuild(outputs, {last: inside.build}), {state: pt.exp(own)})
+        inputs = [own if v is state else v for v in graph.inputs]
+        started = buffer.owner.clone_with_new_inputs(
+            [new(buffer.owner.inputs[0]), first.build(new), *map(new, buffer.owner.inputs[2:])]
+        )
+        outer = [started.outputs[0] if v is buffer else new(v) for v in node.inputs]
+        return scan_of(op, inputs, outputs).make_node(*outer).outputs[variable.index]
+
+    return InLogs(build, (part, *inside.parts, *first.parts))
+
+
 _OF_SCALARS = {
     ps.Exp: lambda v, log: _direct(v, "the exponent", lambda x: x),
     psm.Sigmoid: lambda v, log: _direct(v, "-softplus(-x)", lambda x: -pt.softplus(-x)),
@@ -266,5 +307,6 @@ _OF_OPS = {
     Dot: _matrix_product,
     (*VIEWS, *INDEXING): _moved,
     (Join, MakeVector): _put_together,
+    Scan: _state,
 }
 """The rules for other operations."""

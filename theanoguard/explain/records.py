@@ -142,6 +142,9 @@ class Cause:
     around : SourceLine or None
         The user's line of the innermost scan, or other operation with an inner graph, around the
         operation.
+    differentiated : tuple of Operand
+        For a gradient, the operands of the operation that is differentiated, at the element where
+        its derivative is not finite.
     """
 
     kind: str
@@ -165,6 +168,7 @@ class Cause:
     path: tuple[PathStep, ...] = ()
     hint: Hint | None = None
     around: SourceLine | None = None
+    differentiated: tuple[Operand, ...] = ()
 
     @property
     def backward(self) -> Any:

@@ -21,6 +21,7 @@ from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
 from theanoguard.explain.exact import exact_forms
+from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
 from theanoguard.explain.naming import number_text, op_name, shown_op
@@ -482,10 +483,6 @@ def _around(spot, depth=5):
     return list(dict.fromkeys(found))
 
 
-UNDERFLOWED = ("probability-underflow", "softmax-then-log")
-"""Hints for operands that have underflowed to 0."""
-
-
 def try_remedies(trip, cause, mask, other=None, trial=True):
     """Try possible remedies on the call that failed.
 
@@ -525,12 +522,32 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 if found.change or found.text:
                     return found
                 tried = found if tried.node is None else tried
+            if cause.path and cause.hint is not None and cause.hint.key in GROWS:
+                tried = _with_less_growth(built, cause, tried)
             if tried is None and trial:
                 return _finite_as_written(built, cause)
     except NotRun:  # the values need an operation with side effects
         pass
     except Exception as error:  # a user-defined op may fail when it is run or differentiated
         logger.debug("a remedy could not be tried: %r", error)
+    return tried
+
+
+_SMALLER = (2, 10, 100)
+"""By how much a number is divided that may let the values of a loop grow."""
+
+
+def _with_less_growth(built, cause, tried):
+    """Return the outcome with a number that, if it is smaller, keeps a loop from growing."""
+    bad = "no such value" if cause.kind == "big" else "finite values"
+    for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
+        if leaf.name and built.is_sound_with(leaf, lambda value, size=size: value / size):
+            what = f"{leaf.name} / {size} in place of the {ROLES[role_of(leaf)]} {leaf.name}"
+            fact, otherwise, _ = cause.hint.text.partition("; else ")
+            outcome = tried or Outcome(None)
+            return replace(
+                outcome, text=f"With {what} this call gives {bad}.", fact=fact if otherwise else ""
+            )
     return tried
 
 
@@ -564,7 +581,7 @@ def _finite_as_written(built, cause):
 def _tried_on(built, spot, cause):
     """Return the :class:`Outcome` of the remedies for one operation."""
     op = op_name(spot.node.op)
-    fact = derivative_text(op, spot.values, _position(cause)) if cause.backward else ""
+    fact = derivative_text(op, spot.values, position(cause)) if cause.backward else ""
     outcome = Outcome("" if fact else None, fact=fact, node=built.original(spot))
     underflowed = cause.hint.key in UNDERFLOWED
     for remedies in _combined(built, spot, underflowed):
@@ -637,7 +654,7 @@ def _combined(built, spot, underflowed):
             yield [guards[min(i, len(guards) - 1)], remedy]
 
 
-def _position(cause):
+def position(cause):
     """Return the position of the bad element among all elements."""
     return int(np.ravel_multi_index(cause.index, cause.shape)) if cause.shape else 0
 

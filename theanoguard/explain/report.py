@@ -300,7 +300,10 @@ def _facts(explanation):
         line for note in explanation.notes for line in textwrap.wrap(printable(note), text_width())
     ]
     named = [o for o in cause.operands if not o.constant and _is_named(o)]
-    given = [_operand_line(o) for o in named if not (cause.backward and _is_long_formula(o))]
+    if cause.backward:
+        forward = [o for o in cause.differentiated if not o.constant and _is_named(o)]
+        named = forward or [o for o in named if not _is_long_formula(o)]
+    given = [_operand_line(o) for o in named]
     given = list(dict.fromkeys(given))[:MAX_OPERANDS]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
     whose = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""

@@ -17,8 +17,9 @@ from theanoguard._provenance import lookup, source_place
 from theanoguard._values import kind_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope
+from theanoguard.explain.derivatives import worst_element
 from theanoguard.explain.describe import finite_range
-from theanoguard.explain.hints import WITHOUT_TRIAL, Producer, Situation, hint_for
+from theanoguard.explain.hints import UNDERFLOWED, WITHOUT_TRIAL, Producer, Situation, hint_for
 from theanoguard.explain.naming import apply_text, name_of, number_texts, op_name
 from theanoguard.explain.records import Operand
 from theanoguard.explain.situation import matrix_text
@@ -120,7 +121,25 @@ def in_forward_pass(cause, spot, node, mask):
         path=(),
         **_counts(place, mask),
     )
-    return replace(cause, hint=hint_for(_situation(cause, place, op)) or cause.hint)
+    underflowed = cause.hint is not None and cause.hint.key in UNDERFLOWED
+    hint = None if underflowed else hint_for(_situation(cause, place, op))
+    return replace(cause, hint=hint or cause.hint)
+
+
+def differentiated(spot, element):
+    """Return the operands of an operation where its derivative is largest; none if unknown.
+
+    Parameters
+    ----------
+    spot : Spot
+    element : int
+        The position of the bad element of the gradient.
+    """
+    index = worst_element(op_name(spot.node.op), spot.values, element)
+    if index is None:
+        return ()
+    place = Place(Scope(spot.replay), spot.node.outputs[0], index)
+    return tuple(stated.operand for stated in _operands(place, spot))
 
 
 def _place(cause, spot):

@@ -55,6 +55,12 @@ MAX_ELEMENTS = 1_000_000
 MAX_RUNS = 2_000
 """Number of steps of loops that are searched for an operation."""
 
+MAX_REPEATED_STEPS = 500
+"""Number of steps of all loops that are run again for each of several inputs."""
+
+MAX_LEAVES = 4
+"""Largest number of inputs of which each is made smaller."""
+
 MAX_STEPS = 20_000
 """Largest number of steps in a loop.  The loop as built stores all of its steps."""
 
@@ -561,6 +567,24 @@ class AsBuilt:
         node = spot.node if spot.body is None else spot.body.outermost
         leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
         return [v for v in leaves if np.min(self.value(v), initial=np.inf) == 0]
+
+    def leaves_of_loops(self):
+        """Return inputs and shared variables that loops read; those read in every step first.
+
+        They are ordered by their number of elements.  The list is empty if loops have too many
+        steps to run them several times.
+        """
+        loops = [b.node for b in self.bodies if b.outer is None and isinstance(b.node.op, Scan)]
+        if sum(int(self.value(node.inputs[0])) for node in loops) > MAX_REPEATED_STEPS:
+            return []
+        found = []
+        for read in (
+            [v for node in loops for v in node.op.outer_non_seqs(node.inputs)],
+            [v for node in loops for v in node.inputs],
+        ):
+            leaves = [v for v in ancestors(read) if is_differentiable(v) and v not in found]
+            found += sorted(leaves, key=lambda v: np.size(self.value(v)))
+        return found[:MAX_LEAVES]
 
     def is_sound_with(self, leaf, change):
         """Return whether the call is sound if an input or shared variable has another value.

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._graph import is_buffer
 from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
 from theanoguard.explain import culprit
@@ -27,7 +26,7 @@ from theanoguard.explain.labels import (
     user_op_name,
     written,
 )
-from theanoguard.explain.naming import number_text, op_name, shown_op
+from theanoguard.explain.naming import element_text, number_text, op_name, shown_op
 from theanoguard.explain.records import Waypoint, user_line
 from theanoguard.explain.scalars import ScalarStep
 from theanoguard.explain.telling import (
@@ -87,7 +86,8 @@ def way_from_inputs(origin):
     # (a stop such as `-(1.0)` or a literal, whose name is just its value, says nothing new)
     silent = ("node", "constant")
     said = [p for p in points if p.kind not in silent or p.name != number_text(p.value)]
-    return merge_rewritten(said), left_out
+    merged = _without_repeats(merge_rewritten(said))
+    return (merged, left_out) if len(merged) > 1 else ((), 0)
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,6 @@ def _is_stop(place):
         hidden = isinstance(place.variable.owner.op, (*VIEWS, *BETWEEN, Scan))
         return not hidden and not is_buffer(place.variable)
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
-
-
-def is_buffer(variable):
-    """Return whether a variable is the buffer of a loop's states, set to the initial state."""
-    node = variable.owner
-    is_set = isinstance(node.op, IncSubtensor) and node.op.set_instead_of_inc
-    return is_set and isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty)
 
 
 def _is_state(place):
@@ -302,6 +295,17 @@ def _fused_waypoint(stop):
 def _leaf_kind(place):
     role = role_of(place.variable)
     return "state" if place.scope.parent is not None and role != "constant" else role
+
+
+def _without_repeats(points):
+    """Leave out an indexing operation that gives the element that the stop before it names."""
+    texts = [element_text(p.name, p.index) for p in points]
+    kept = [
+        point
+        for i, point in enumerate(points)
+        if i == 0 or point.op != "getitem" or texts[i] != texts[i - 1]
+    ]
+    return tuple(kept)
 
 
 def without_rewrites(points, operands):

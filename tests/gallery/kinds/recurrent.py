@@ -125,6 +125,7 @@ TRUTH = {
         ),
         "start": "w",
         "hint": "growing-gradient",
+        "tried": True,
         "arguments": (np.array([1e-3, 1e-3]), 9.0),
     },
     "gradient_of_root_in_a_loop": {

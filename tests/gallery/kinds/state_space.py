@@ -112,6 +112,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "emission",
         "hint": "probability-underflow",
+        "tried": True,
         "arguments": (np.full((6, 2), 1e-70), np.array([0.5, 0.5])),
     },
     "hmm_in_logs": {
@@ -163,6 +164,7 @@ TRUTH = {
         ),
         "start": "rate",
         "hint": "growing-state",
+        "tried": True,
         "arguments": (1.0, 50.0, 0.1),
     },
     "colliding_bodies": {
