@@ -38,6 +38,10 @@ def replacing(path: "str | PathLike[str]") -> Iterator[IO[bytes]]:
         with scratch.open("wb") as file:
             yield file
         os.replace(scratch, path)
+    except OSError as error:
+        if error.filename == str(scratch):  # the user knows only the path
+            error.filename = str(path)
+        raise
     finally:
         scratch.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -189,6 +190,20 @@ def test_report_shows_the_last_ones(log, capsys):
     assert "call 9" in out and out.endswith("1 of 4 events.\n")
 
 
+@pytest.mark.parametrize("how", [[], ["--all"]])
+def test_an_event_has_the_explanation_of_its_cause(log, capsys, how):
+    """The guard explains the first event of a cause; a filter may leave only later ones."""
+    write_log(log, [EXPLANATION, STEP, *(replace(LOSS, call=call) for call in (10, 11))])
+    _, out, _ = report(capsys, log, "--last", "2", *how)
+    assert "call 10" in out and "process 4711" in out
+    assert out.count("The report of call 4, which has the same cause:\n") == 1
+    assert out.count("NaN in log: log(-0.25)") == out.count("What to do") == 1
+    _, out, _ = report(capsys, log, "--last", "3", "--short", *how)
+    assert "What to do" not in out
+    _, out, _ = report(capsys, log, "--call", "9", *how)  # nothing has explained this cause
+    assert "What to do" not in out
+
+
 def test_report_as_html(explained_log, capsys, tmp_path):
     file = tmp_path / "report.html"
     status, out, _ = report(capsys, explained_log, "--html", file)
@@ -217,6 +232,13 @@ def test_report_follows_a_log(log, capsys, monkeypatch):
     assert "call 12" in first and "call 10" in first and "call 4" not in first
     assert "call 20" in second and "call 12" not in second
     assert "What to do" in third and "call 20" not in third
+
+    new = [[EXPLANATION, *(replace(LOSS, call=call) for call in (10, 11))]]
+    write_log(log, [EXPLANATION, replace(LOSS, call=10)])
+    texts.clear()
+    assert main(["report", str(log), "--follow", "--last", "1"]) == 0
+    assert "call 10 of" in texts[0] and "The report of call 4" in texts[0]
+    assert "call 11 of" in texts[1] and "What to do" not in texts[1]
 
 
 def test_report_does_not_follow_as_json(log, capsys):
@@ -254,7 +276,7 @@ def test_report_counts_by_the_line(explained_log, capsys):
 )
 def test_report_filters_by_the_line(explained_log, capsys, pattern, number):
     _, out, _ = report(capsys, explained_log, "--source", pattern, "--short")
-    assert out.endswith(f"{number} of 3 events.\n")
+    assert f"{number} of 3 events.\n" in out
 
 
 def test_report_as_json_keeps_explanations(explained_log, capsys, tmp_path):
@@ -379,7 +401,11 @@ def test_report_does_not_let_names_play_with_the_terminal(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        (None, "theanoguard report: 'events.jsonl': No such file or directory"),
+        (
+            None,
+            "theanoguard report: 'events.jsonl': No such file or directory\n"
+            "Name the file that GuardMode(log=...) has written.\n",
+        ),
         ("", "'events.jsonl' is empty.\nNo function has been compiled with this log so far."),
         ("a,b\n1,2\n", "'events.jsonl' is no log of events: it has no header."),
         ('{"loss": 1}\n', "Line 1: neither a header nor an event"),
@@ -404,14 +430,48 @@ def test_report_refuses_what_is_no_log(content, text, tmp_path, monkeypatch, cap
         (["report", "x", "--call", "4..3"], "'4..3' is not a range of calls"),
         (["report", "x", "--last", "0"], "'0' is not a number of events"),
         (["report", "x", "--all", "--count"], "not allowed with argument"),
+        (["report", "x", "--odd"], "theanoguard report: unknown arguments: --odd"),
+        (["doctor", "now"], "theanoguard doctor: unknown arguments: now"),
         (["cure"], "invalid choice: 'cure'"),
+        (["--odd"], "theanoguard: unknown arguments: --odd"),
     ],
 )
 def test_wrong_arguments(arguments, text, capsys):
     with pytest.raises(SystemExit) as stopped:
         main(arguments)
     assert stopped.value.code == 2
-    assert text in capsys.readouterr().err
+    first, second = capsys.readouterr().err.splitlines()
+    assert text in first and "--help` lists the options" in second
+
+
+def test_report_without_events(log, capsys):
+    write_log(log, [])
+    status, out, _ = report(capsys, log)
+    assert (status, out) == (0, "The log has no events: no check has found a bad value.\n")
+
+
+@pytest.mark.parametrize("how", [[], ["--all"], ["--count"]])
+def test_report_when_nothing_matches(log, capsys, how):
+    _, out, _ = report(capsys, log, "--node", "zzz", *how)
+    first, second = out.splitlines()
+    assert first == "0 of 4 events." and "--count` lists" in second
+
+
+def test_report_to_a_folder_that_does_not_exist(log, capsys):
+    status, _, err = report(capsys, log, "--html", "nowhere/report.html")
+    assert status == 2 and "'nowhere/report.html': No such file" in err
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("log-of-zero", ["TG101"]), ("Cholesky", ["TG601"]), ("zzz", [])],
+)
+def test_explain_names_similar_faults(name, found, capsys):
+    assert main(["explain", name]) == 2
+    err = capsys.readouterr().err
+    assert f"there is no fault with the code {name!r}" in err.splitlines()[0]
+    assert re.findall(r"TG\d+", err) == found
+    assert found or "lists all faults" in err
 
 
 def test_as_a_program(log):

@@ -53,6 +53,14 @@ COMMANDS = {
 }
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors begin with the fault instead of all options."""
+
+    def error(self, message):
+        """Print the message and the command that lists the options, and exit."""
+        self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists the options.\n")
+
+
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as a shell has it."""
 
@@ -69,7 +77,7 @@ def make_parser(argv):
     -------
     argparse.ArgumentParser
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="theanoguard",
         description="Find the first NaN, Inf or big value in compiled PyTensor functions.",
     )
@@ -80,6 +88,7 @@ def make_parser(argv):
         sub = commands.add_parser(
             name, help=command.help, description=f"{command.help[0].upper()}{command.help[1:]}."
         )
+        sub.set_defaults(parser=sub)
         if argv[:1] == [name]:
             command.load().add_arguments(sub)
     return parser
@@ -105,7 +114,10 @@ def main(argv=None):
     """
     argv = sys.argv[1:] if argv is None else argv
     parser = make_parser(argv)
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # The parser of the command names the command in its message.
+        getattr(arguments, "parser", parser).error(f"unknown arguments: {' '.join(unknown)}")
     if arguments.command is None:
         parser.print_help()
         return 0

@@ -91,6 +91,20 @@ def lines_of(entries):
     return {place: line for place, line in lines.items() if line is not None}
 
 
+def cause_of(event):
+    """Return what the guard explains once: a kind of bad value, and its operation."""
+    return event.kind, place_of(event)
+
+
+def explained_of(entries):
+    """Return the first explained entry of each cause, by :func:`cause_of`."""
+    found = {}
+    for entry in entries:
+        if entry.explanation is not None:
+            found.setdefault(cause_of(entry.event), entry)
+    return found
+
+
 def line_of(entry, lines):
     """Return the user's line of an entry: its own, or that of its place; None if not known."""
     own = entry.explanation and entry.explanation.cause.source
@@ -189,8 +203,7 @@ def groups_of(entries):
     """
     groups = {}
     for entry in entries:
-        key = entry.event.kind, place_of(entry.event)
-        groups.setdefault(key, Group([])).entries.append(entry)
+        groups.setdefault(cause_of(entry.event), Group([])).entries.append(entry)
     return list(groups.values())
 
 
@@ -258,8 +271,8 @@ def _plain(value):
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def render_entry(entry, line=None, short=False, color=False, numbers=None):
-    """Return one event of a log: its explanation, or the facts of the event alone.
+def render_entry(entry, line=None, short=False, color=False, numbers=None, explained=None):
+    """Return one event of a log: its explanation, or the facts of the event.
 
     Parameters
     ----------
@@ -272,6 +285,9 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None):
         Whether to use the terminal's colours.
     numbers : dict of str to int, optional
         The number of each header, if the events have several.
+    explained : LogEntry, optional
+        An explained entry of the same cause.  Its explanation follows the facts of an event that
+        has none.
 
     Returns
     -------
@@ -284,10 +300,7 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None):
     under = f", environment {numbers[entry.header]}" if numbers else ""
     head = f"{entry.time}  call {event.call}{of}, process {entry.process}{worker}{task}{under}"
     if entry.explanation is not None and not short:
-        # (escapes everything that it takes from the log, but must keep its own colours)
-        with indented(2):
-            report = render_text(event, entry.explanation, color)
-        return "\n".join([*fitted(printable(head)), textwrap.indent(report, "  ")])
+        return "\n".join([*fitted(printable(head)), _report_of(entry, color)])
     counts = {
         "NaN": event.n_nan,
         "+Inf": event.n_posinf,
@@ -302,10 +315,25 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None):
         f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
         *(f"  inside {step}" for step in event.path),
     ]
-    return "\n".join(part for line in lines for part in fitted(printable(line)))
+    facts = "\n".join(part for line in lines for part in fitted(printable(line)))
+    if explained is None or short:
+        return facts
+    first = f"  The report of call {explained.event.call}, which has the same cause:"
+    with indented(2):
+        report = textwrap.indent(_report_of(explained, color), "  ")
+    return f"{facts}\n{first}\n{report}"
 
 
-def render_group(group, number, ends, line=None, short=False, color=False, numbers=None):
+def _report_of(entry, color):
+    """Return the report of an explained entry, indented by two columns."""
+    # (It escapes everything that it takes from the log, but must keep its own colours.)
+    with indented(2):
+        return textwrap.indent(render_text(entry.event, entry.explanation, color), "  ")
+
+
+def render_group(
+    group, number, ends, line=None, short=False, color=False, numbers=None, explained=None
+):
     """Return a group of events: how many, in which calls, and one of them in full.
 
     Parameters
@@ -315,7 +343,7 @@ def render_group(group, number, ends, line=None, short=False, color=False, numbe
         Its place among the groups, from 1.
     ends : tuple of (int, int)
         First and last call of the histogram.
-    line, short, color, numbers
+    line, short, color, numbers, explained
         As for :func:`render_entry`.
 
     Returns
@@ -334,12 +362,12 @@ def render_group(group, number, ends, line=None, short=False, color=False, numbe
         bars = histogram((entry.event.call for entry in group.entries), *ends)
         lines.append(f"   call {ends[0]} |{bars}| {ends[1]}")
     with indented(3):
-        text = render_entry(group.example, line, short, color, numbers)
+        text = render_entry(group.example, line, short, color, numbers, explained)
     lines.append(textwrap.indent(text, "   "))
     return "\n".join(lines)
 
 
-def render_groups(entries, lines, short=False, color=False, numbers=None):
+def render_groups(entries, lines, short=False, color=False, numbers=None, explained=None):
     """Yield the text of each group of the events.
 
     Parameters
@@ -349,6 +377,8 @@ def render_groups(entries, lines, short=False, color=False, numbers=None):
         What :func:`lines_of` gave.
     short, color, numbers
         As for :func:`render_entry`.
+    explained : dict of tuple to LogEntry, optional
+        What :func:`explained_of` gave.
     """
     groups = groups_of(entries)
     # The histograms of one function have the same scale.
@@ -361,7 +391,25 @@ def render_groups(entries, lines, short=False, color=False, numbers=None):
         example = group.example
         line = line_of(example, lines)
         scale = ends[example.event.function]
-        yield render_group(group, number, scale, line, short, color, numbers)
+        known = (explained or {}).get(cause_of(example.event))
+        yield render_group(group, number, scale, line, short, color, numbers, known)
+
+
+def render_each(entries, lines, short=False, color=False, numbers=None, explained=None):
+    """Yield the text of each event, and of each cause one explanation.
+
+    Parameters
+    ----------
+    entries, lines, short, color, numbers, explained
+        As for :func:`render_groups`.
+    """
+    unexplained = dict(explained or {})
+    for entry in entries:
+        if entry.explanation is not None:
+            unexplained.pop(cause_of(entry.event), None)
+    for entry in entries:
+        known = unexplained.pop(cause_of(entry.event), None)
+        yield render_entry(entry, line_of(entry, lines), short, color, numbers, known)
 
 
 def count(entries, lines=None):
@@ -480,7 +528,13 @@ def run(arguments):
     """Run ``theanoguard report``; return its exit status."""
     if arguments.follow and (arguments.json or arguments.html):
         raise ValueError("--follow prints text.\nLeave out --json and --html, or --follow.")
-    log = read_logs(arguments.log)
+    try:
+        log = read_logs(arguments.log)
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{error.filename!r}: {error.strerror}\n"
+            "Name the file that GuardMode(log=...) has written."
+        ) from error
     if arguments.follow:
         return _follow(log, arguments)
     lines = lines_of(log.entries)
@@ -524,20 +578,24 @@ def _chosen(log, lines, arguments):
 
 def _texts(log, headers, entries, lines, arguments, color):
     """Yield the parts of the report as text."""
+    damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
+    if not log.entries:
+        yield f"The log has no events: no check has found a bad value{damaged}."
+        return
+    if not entries:
+        yield f"0 of {len(log.entries)} events{damaged}."
+        yield "`theanoguard report LOG --count` lists the kinds, names, lines and nodes of all."
+        return
     if arguments.count:
         yield render_counts(count(entries, lines))
         return
     numbers = {key: i for i, key in enumerate(headers, 1)} if len(headers) > 1 else {}
-    how = arguments.short, color, numbers
-    if arguments.all:
-        shown = (render_entry(entry, line_of(entry, lines), *how) for entry in entries)
-    else:
-        shown = render_groups(entries, lines, *how)
-    for text in shown:
+    render = render_each if arguments.all else render_groups
+    explained = explained_of(log.entries)
+    for text in render(entries, lines, arguments.short, color, numbers, explained):
         yield f"{text}\n"
     for key, header in headers.items():
         yield f"{render_environment(header, numbers.get(key))}\n"
-    damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
     yield f"{len(entries)} of {len(log.entries)} events{damaged}."
 
 
@@ -546,6 +604,7 @@ def _follow(log, arguments):
     color = wants_color(sys.stdout)
     most = arguments.last or LAST_FOLLOWED
     shown = {}
+    told = set()  # causes that have been explained
     try:
         while True:
             lines = lines_of(log.entries)
@@ -558,9 +617,12 @@ def _follow(log, arguments):
                 if key not in shown or explained > shown[key]:
                     shown[key] = explained
                     new.append(entry)
-            for entry in new[-most:] if most else new:
-                text = render_entry(entry, line_of(entry, lines), arguments.short, color)
+            new = new[-most:] if most else new
+            explained = explained_of(log.entries)
+            explained = {cause: entry for cause, entry in explained.items() if cause not in told}
+            for text in render_each(new, lines, arguments.short, color, explained=explained):
                 print(f"{text}\n", flush=True)
+            told.update(cause_of(entry.event) for entry in new)
             most = None
             time.sleep(POLL_SECONDS)
             log = _read_again(arguments.log, log)

@@ -449,7 +449,10 @@ def _read(path: Path) -> Log:
                 f"Line {number}: {_first_line(error)}"
             ) from error
     if not log.headers:
-        raise ValueError(f"{str(path)!r} is no log of events: it has no header.")
+        raise ValueError(
+            f"{str(path)!r} is no log of events: it has no header.\n"
+            "Name a file that GuardMode(log=...) has written."
+        )
     return log
 
 
