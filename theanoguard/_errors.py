@@ -2,10 +2,10 @@
 
 
 class TheanoguardError(Exception):
-    """What theanoguard raises when numbers, weights or gradients are bad.
+    """Base class of the errors that theanoguard raises for bad numbers, weights or gradients.
 
-    Each kind is also one of Python's own classes, such as ``AssertionError`` for a
-    :class:`~theanoguard.GuardError`.  Wrong arguments raise ``ValueError`` or ``TypeError``.
+    Each error is also an error of Python, such as :class:`AssertionError` for a ``GuardError``.
+    Wrong arguments raise ``ValueError`` or ``TypeError``.
 
     Examples
     --------

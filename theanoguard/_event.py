@@ -47,43 +47,40 @@ class GuardEvent:
     Parameters
     ----------
     kind : {"nan", "inf", "big"}
-        What the first bad element is.
+        The kind of the first bad element.
     role : {"node", "input", "shared", "constant"}
-        Whether an operation computed the value or it came in from outside.  Events of
-        :func:`~theanoguard.training.watching` have "weight", "gradient", "update" or "output",
-        events of a :class:`~theanoguard.training.GradientGuard` "gradient norm".
+        Whether an operation computed the value or it came in.  Events of :func:`watching` have
+        "weight", "gradient", "update" or "output".  Events of a :class:`GradientGuard` have
+        "gradient norm".
     node : str or None
-        The Apply node that computed the value; None unless `role` is "node".
+        The node that computed the value.  None unless `role` is "node".
     op : str or None
         The operation of that node.
     variable : str or None
-        Name of the variable, where it has one.
+        Name of the variable, if it has one.
     output : int
-        Which output of the node it is (0 for an input).
+        Number of the node's output; 0 for an input.
     dtype : str
-        Element type of the value.
     shape : tuple of int
-        Shape of the value.
     size : int
-        Number of elements looked at (of a sparse matrix: those stored).
+        Number of elements that were checked.  For a sparse matrix, of the stored elements.
     n_nan, n_posinf, n_neginf, n_big : int
-        How many elements are NaN, +Inf, -Inf, and finite but above the threshold.
+        Number of elements that are NaN, +Inf, -Inf, and finite but above the threshold.
     first_index : tuple of int
-        Index of the first bad element in C order (of a sparse matrix: row and column).
+        Index of the first bad element in C order.  For a sparse matrix, row and column.
     first_value : float, complex or int
         That element.
     path : tuple of PathStep
-        The inner graphs entered, outermost first; empty for the function's own graph.
+        The inner graphs that contain the node, outermost first.
     call : int
-        Which call of the function it was (from 1).
+        Number of the call, from 1.
     function : str or None
-        The function's name.
+        Name of the function.
     batch, epoch : int or None
-        Which batch and epoch of a training it was (from 1), where
-        :func:`~theanoguard.training.watching` counts them.
+        Batch and epoch of a training, from 1, if :func:`watching` counts them.
     explanation : Explanation or None
-        Where the value was made and why: of the first event with the same cause.  Neither compared
-        nor written to JSON.
+        The explanation of the first event with the same cause.  It is not compared, and not written
+        to JSON.
     """
 
     kind: str

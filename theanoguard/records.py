@@ -1,6 +1,6 @@
 """The records that functions of this package return, under their public names.
 
-They are plain dataclasses, made by the package and read by its users.
+They are plain dataclasses.  You read them, and the package creates them.
 """
 
 from theanoguard._compare import Comparison, Difference, ModeResult, Parting, Tolerance

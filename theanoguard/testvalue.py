@@ -1,13 +1,13 @@
 """Test values: compute with example values while the graph is being built.
 
-With the switch on, every operation that is applied computes its outputs from the test values
-of its inputs, so that a wrong shape or dtype is an error at the line that builds the
-operation.  Inputs get theirs from ``x.tag.test_value``; constants and shared variables bring
-their own.  PyTensor had this machinery from Theano and dropped it in 3.0; here it stands
-beside PyTensor: what it needs to see is patched while the switch is on, and put back after.
+With test values switched on, each operation computes its outputs from the test values of its
+inputs.  A wrong shape or dtype is then an error at the line that builds the operation.  Inputs have
+``x.tag.test_value``.  Constants and shared variables use their own values.
 
-:func:`eval_intermediate_values` is the same evaluation on request, for a graph or for a
-compiled function.
+PyTensor inherited test values from Theano and removed them in 3.0.  This module patches PyTensor
+while they are switched on, and restores it afterwards.
+
+:func:`eval_intermediate_values` evaluates a graph, or a compiled function, on request.
 """
 
 import copy
@@ -54,7 +54,7 @@ Found = tuple[bool, Any]
 
 
 class MissingTestValue(TheanoguardError, ValueError, AttributeError):
-    """A test value was asked for, and an input that it depends on has none."""
+    """A variable depends on an input that has no test value."""
 
 
 # The switch
@@ -113,27 +113,28 @@ def suspended() -> Iterator[None]:
 
 @contextmanager
 def test_values(mode: str = "raise", seed: int | None = None) -> Iterator[None]:
-    """Compute test values for every operation built in the block.
+    """Compute test values for every operation that the block builds.
 
     Parameters
     ----------
     mode : {"raise", "warn", "ignore", "pdb", "off"}
-        What happens when an input has no test value: an error, a warning, nothing, or the
-        debugger.  An operation that fails on its test values is an error in each of them
-        ("pdb" shows it in the debugger first).  "off" switches off what surrounds the block.
+        What to do if an input has no test value: raise an error, warn, ignore it, or open the
+        debugger.  An operation that fails on its test values raises an error in each of these
+        modes.  "pdb" opens the debugger before.  "off" computes no test values, even inside another
+        block.
     seed : int, optional
-        Random variables draw from generators with this seed; without it, from the state of
-        their own shared generators (which is never changed).
+        Random variables draw from generators with this seed.  Without it, they draw from copies of
+        their own generators.
 
     Raises
     ------
     ValueError
-        In the block: for a missing test value under "raise"; for a mode that does not exist.
-        Otherwise what the operation raises, told with its inputs, their shapes and dtypes.
+        In the block: if a test value is missing and `mode` is "raise", or if there is no such mode.
+        An error of an operation also shows its inputs with their shapes and dtypes.
 
     Notes
     -----
-    The block holds for the thread that enters it, and blocks may be nested.
+    The block applies to the thread that enters it.  Blocks may be nested.
 
     Examples
     --------
@@ -510,8 +511,9 @@ def get_test_value(variable: Any) -> Any:
     Parameters
     ----------
     variable : Variable or array_like
-        A constant's is its data, a shared variable's its value, another's
-        ``variable.tag.test_value``, or else what its inputs' test values make it.
+        Constants and shared variables use their own values.  Other variables use
+        ``variable.tag.test_value``, or else the value that follows from the test values of their
+        inputs.
 
     Returns
     -------
@@ -521,9 +523,10 @@ def get_test_value(variable: Any) -> Any:
     Raises
     ------
     MissingTestValue
-        A ValueError and an AttributeError: an input that `variable` depends on has none.
+        If an input that `variable` depends on has no test value.  It is a ValueError and an
+        AttributeError.
     TypeError
-        A test value that was set is not of its variable's type.
+        If a test value does not have its variable's type.
 
     Examples
     --------
@@ -573,26 +576,25 @@ def eval_intermediate_values(
     Parameters
     ----------
     outputs : Variable, sequence of Variable, or Function
-        What to evaluate.  Of a compiled function, it is the compiled graph that is evaluated:
-        its nodes one by one in Python, in-place ones on copies.
-    inputs : mapping or sequence, optional
-        Values of input variables.  Of a graph, those left out are taken from shared
-        variables and test values, and a variable in the middle may be given too.  Of a
-        function, the keys may be the function's input variables or their names, and a
-        sequence is taken in the order of the function's arguments.
+        The outputs to evaluate.  For a compiled function, the compiled graph is evaluated in
+        Python, node by node.  Nodes that work in place get copies.
+    inputs : mapping or sequence
+        Values of input variables.  For a graph, the other inputs use their test values, and you may
+        also give the value of an intermediate variable.  For a function, the keys are its input
+        variables or their names.  A sequence has the order of the function's arguments.
 
     Returns
     -------
     dict of Variable to object
-        The value of each input, constant and intermediate variable that was needed.  Of the
-        branches of an ``ifelse``, that is the one taken.
+        The value of each input, constant and intermediate variable that was needed.  Of an
+        ``ifelse``, only the chosen branch is needed.
 
     Raises
     ------
     MissingTestValue
-        An input of the graph has no value.
+        If an input of the graph has no value.
     TypeError
-        A value is not of its variable's type.
+        If a value does not have its variable's type.
 
     Examples
     --------

@@ -32,7 +32,7 @@ NOT_TYPED = {
 }
 # Pages in which a block that is not run would be a mistake.
 PAGES = """
-    api ci coming_from design guard index lint logs
+    api ci coming_from design doctor guard index lint logs
     nans printing quickstart stable stepping testvalues training
 """.split()
 # What Sphinx runs, or shows from a file that something else runs.

@@ -80,47 +80,44 @@ def compare(
     ulp: float = 4,
     atol: float | None = None,
 ) -> Comparison:
-    """Run one graph on several backends, precisions or optimizers, and find where they part.
+    """Run one graph on several backends, precisions or optimizers, and find where they differ.
 
-    The reference is "py": every node of the graph as it was written, one by one, in Python.  Each
-    mode compiles the graph as it would be for a function of its own, runs it on copies of the same
-    values, and its outputs are compared.  Where they part, the mode's compiled graph is run again
-    with the values between as outputs; they are paired with the variables as they were written
-    by what the rewrites have put in the place of what.
+    The reference is "py": each node of the graph as you wrote it, run separately in Python.  Each
+    mode compiles the graph as usual and runs it on copies of the same values.  If outputs differ,
+    the compiled graph runs again with its intermediate values as outputs.  Each of them is compared
+    with the variable that it replaces in your graph.
 
-    Nothing is changed: shared variables keep their values, generators their states.
+    No shared variable and no random generator changes.
 
     Parameters
     ----------
     graph_or_function : Variable, list of Variable, or Function
-        Of a function, its updates are compared, too.  A function compiled inside
-        :func:`~theanoguard.track_provenance`, or under a guard, is compared as its graph was
-        written.
+        For a function, its updates are compared as well.  If it was compiled inside
+        :func:`track_provenance` or under a guard, the graph as you wrote it is compared.
     inputs : mapping or sequence
-        ``{variable or name: value}``; of a function also its arguments in order.  Shared variables
-        have their own values, unless a graph's are given here.
+        ``{variable or name: value}``.  For a function, also its arguments in order.  Shared
+        variables use their own values, unless you give others for a graph.
     modes : sequence of str or Mode
-        "c" (CVM), "numba", "jax", "fast_compile" and PyTensor's other names; "float32" and
-        "float64", which run the graph with every floating-point variable in this precision, node
-        by node in Python; "py" for the reference itself; or compile modes.  "jax:cpu", "jax:cuda",
-        "pytorch:cpu" and "pytorch:cuda" say on which device the backend computes.  What is not
-        installed, or not there, is left out, and the table says so.
+        "py", the reference; "c" (CVM), "numba", "jax", "fast_compile" and PyTensor's other names;
+        "float32" and "float64", which run the graph node by node in Python in this precision; or
+        compile modes.  "jax:cpu", "jax:cuda", "pytorch:cpu" and "pytorch:cuda" also choose the
+        device.  A mode whose package or device is missing is left out, and the table says so.
     rtol, atol : float or None
-        Differences that rounding may make, relative and absolute; None chooses by the type of
-        the elements (see :class:`~theanoguard.records.Tolerance`).
+        Relative and absolute difference that is allowed.  None chooses by dtype (see
+        ``Tolerance``).
     ulp : float
-        The same in units in the last place.
+        The allowed difference in units in the last place.
 
     Returns
     -------
     Comparison
-        ``print`` it, or ask its ``table()``, ``agree`` and ``modes``.
+        Print it, or use its ``table()``, ``agree`` and ``modes``.
 
     Raises
     ------
     TypeError, ValueError
-        For arguments that do not fit.  What the graph itself raises in Python is raised, too;
-        what a mode raises stands in its line of the table.
+        For arguments that do not fit.  An error of the reference is raised.  An error of another
+        mode is shown in the table.
 
     Examples
     --------

@@ -14,20 +14,20 @@ RTOL = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far apart two elements may be.
+    """The difference of two elements that is allowed.
 
-    They agree if one of the three holds; NaN agrees with NaN, an Inf with the same Inf.
-    Integers and booleans agree when they are equal.
+    Two elements agree if they meet one of the three limits.  NaN agrees with NaN, and an Inf with
+    the same Inf.  Integers and booleans must be equal.
 
     Parameters
     ----------
     rtol : float or None
-        Of the larger magnitude of the two.  None takes :data:`RTOL`.
+        Limit relative to the larger magnitude of the two.  None takes ``RTOL``.
     ulp : float
-        Units in the last place, of the narrower precision.
+        Limit in units in the last place of the narrower precision.
     atol : float or None
-        Absolute.  None allows 16 units in the last place of the variable's largest element: what is
-        left over when terms of that size cancel.
+        Absolute limit.  None allows 16 units in the last place of the variable's largest element,
+        because numbers of that size cancel with such an error.
     """
 
     rtol: float | None = None
@@ -46,28 +46,28 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a value is from the one that it is compared with.
+    """The difference between a value and its reference.
 
     Parameters
     ----------
     n_parted : int
-        How many elements are farther apart than the tolerance allows; all, if the shapes differ.
+        Number of elements that differ by more than the tolerance.  If the shapes differ, all
+        elements.
     size : int
-        How many elements there are.
+        Number of elements.
     shape, other_shape : tuple of int
-        Of the reference, and of the value compared with it.
+        Shapes of the reference and of the value.
     dtype : str
-        In which the two were compared: the narrower one of two floating-point types.
+        The dtype of the comparison.  Of two floating-point types it is the narrower one.
     max_ulp : float
-        Largest distance in units in the last place; inf where only one is a number or the shapes
-        differ.  Of integers, the largest difference.
+        Largest distance in units in the last place.  It is inf if only one of two elements is a
+        number, or if the shapes differ.  For integers, the largest difference.
     max_relative : float
         Largest difference, divided by the larger magnitude of the two.
     index : tuple of int or None
-        The element that is farthest apart, of those beyond the tolerance if there are any; None
-        if the shapes differ or there is no element.
+        The element that differs most.  None if the shapes differ or there is no element.
     expected, found : number or None
-        That element, in the reference and in the value compared with it.
+        That element in the reference and in the value.
     """
 
     n_parted: int
@@ -83,7 +83,7 @@ class Difference:
 
     @property
     def parted(self) -> bool:
-        """Whether an element is farther apart than the tolerance allows."""
+        """Whether an element differs by more than the tolerance."""
         return self.n_parted > 0
 
     def texts(self) -> tuple[str, str]:

@@ -18,22 +18,22 @@ class Parting:
     variable : str
         Its name, or a short expression.
     op : str or None
-        The operation that makes it; None for an input, a shared variable or a constant.
+        The operation that makes it.  None for an input, a shared variable or a constant.
     source : SourceLine or None
         The user's line that made it.
     provenance : Provenance
-        Of the variable in the graph as it was written.
+        Provenance of the variable in the graph as you wrote it.
     difference : Difference
     operands : tuple of (str, Difference)
-        What the operation was given, by name; without what could not be compared.
+        Name and difference of each operand that could be compared.
     compiled : str or None
         The node that computes it in the compiled graph.
     rewrites : tuple of str
         The rewrites that made that node, latest first.
     how : str
-        In which form of the compiled graph it was looked for.
+        The form of the compiled graph that was compared.
     reason : str
-        Why the device may give another number, where that is known.
+        Why this device may give another number, if the reason is known.
     """
 
     variable: str
@@ -73,21 +73,21 @@ class Parting:
 
 @dataclass(frozen=True)
 class ModeResult:
-    """What one mode made of the graph.
+    """The result of one mode.
 
     Parameters
     ----------
     mode : str
     differences : dict of str to Difference
-        By output, between its value in this mode and the reference.
+        For each output, the difference from the reference.
     values : list
-        Of the outputs, in their order.
+        The outputs.
     first : Parting or None
-        Where the outputs part, the first variable that does.
+        The first variable that differs, if an output differs.
     not_run : str or None
         Why there is nothing to compare: the mode was left out, or it failed.
     note : str or None
-        What else has to be known.
+        A remark about this mode.
     """
 
     mode: str
@@ -99,12 +99,12 @@ class ModeResult:
 
     @property
     def parted(self) -> bool:
-        """Whether an output is farther from the reference than the tolerance allows."""
+        """Whether an output differs from the reference by more than the tolerance."""
         return any(d.parted for d in self.differences.values())
 
     @property
     def worst(self) -> tuple[str, Difference] | None:
-        """The output that is farthest away, as (name, difference); None if there is none."""
+        """Name and difference of the output that differs most; None if there is no output."""
         if not self.differences:
             return None
         return max(
@@ -115,17 +115,17 @@ class ModeResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What ``compare`` found.
+    """The result of ``compare``.
 
     Parameters
     ----------
     modes : dict of str to ModeResult
     outputs : list of str
-        Names of the outputs: those of the graph, then the new values of shared variables.
+        Names of the outputs.  New values of shared variables come last.
     reference : list
-        Their values, computed node by node in Python.
+        The values of the outputs, computed node by node in Python.
     notes : tuple of str
-        What has to be known of the comparison as a whole.
+        Remarks about the whole comparison.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Comparison:
         return self.modes[mode]
 
     def table(self) -> str:
-        """Return one line for each mode: whether it agrees, how far it is away, and in what.
+        """Return one line for each mode: whether it agrees, and its largest differences.
 
         Returns
         -------

@@ -21,14 +21,14 @@ from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
 
 @dataclass(frozen=True)
 class Finding:
-    """A risk in a graph.
+    """An operation that may become NaN or infinite.
 
     Parameters
     ----------
     rule : str
-        Name of the rule, a key of :data:`theanoguard.records.RULES`.
+        Name of the rule, a key of ``theanoguard.records.RULES``.
     source : SourceLine or None
-        The user's line; None where PyTensor has kept no stack trace.
+        The user's line.  None if PyTensor has kept no stack trace.
     why : str
         What may go wrong.
     write : str
@@ -84,24 +84,24 @@ def lint(
     Parameters
     ----------
     graph : Variable, list of Variable, or FunctionGraph
-        The outputs, as written: PyTensor's rewrites repair some patterns, in some modes.
+        The outputs as you wrote them.  PyTensor's rewrites repair some patterns in some modes.
     updates : dict or list of pairs, optional
         As for ``pytensor.function``.
     params : list of Variable, optional
-        Parameters, each of which a gradient has to reach.
+        Parameters.  A gradient must reach each of them.
     bounds : dict of Variable to (float, float), optional
-        What is known of inputs and shared variables: smallest and largest element.
+        Smallest and largest element of inputs and shared variables.
     shared_values : bool
-        Whether a shared variable is taken to keep within the bounds of the value it now has.
-        One with an update never is, but if it is not negative and its update cannot make it so,
-        that is taken for granted in any case.
+        Take the bounds of a shared variable from its present value, unless the graph updates it.
     gradient : bool, optional
-        Whether the graph is, or will be, differentiated: what is sound in value alone, as
-        ``sqrt(x ** 2)`` at 0, is reported then.  By default: where the graph holds what ``grad``
-        has built, and everywhere if it holds none.
+        Whether you take gradients of the graph.  If True, lint also reports operations whose value
+        is finite and whose gradient is not, such as ``sqrt(x ** 2)`` at 0.  By default, lint
+        reports them where the graph contains their gradient, and everywhere if it contains no
+        gradient.
     ignore : list of str
-        Names of rules that are switched off.  A comment ``# theanoguard: ignore[log-of-zero]`` on
-        the user's line does that for one line; without a bracket, for all rules.
+        Names of rules to switch off.  The comment ``# theanoguard: ignore[log-of-zero]`` on the
+        user's line switches off a rule for that line.  Without the bracket it switches off all
+        rules.
 
     Returns
     -------
@@ -111,9 +111,14 @@ def lint(
     Raises
     ------
     TypeError
-        For anything that is no graph, a compiled function too.
+        If `graph` is not a graph, such as a compiled function.
     ValueError
-        For the name of no rule.
+        For an unknown rule.
+
+    Notes
+    -----
+    If a shared variable is not negative and its update cannot make it negative, it counts as not
+    negative.
 
     Examples
     --------

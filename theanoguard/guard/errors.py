@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 class GuardError(TheanoguardError, AssertionError):
     """A bad value appeared inside a guarded function.
 
-    It is an ``AssertionError``, as with PyTensor's NanGuardMode.  The call has changed nothing:
-    every shared variable and random state has its old value.  ``str(error)`` is the report, in
-    plain text.  It has colours only where Python itself writes an uncaught error to a terminal.
+    It is an :class:`AssertionError`, as with PyTensor's ``NanGuardMode``.  Every shared variable
+    and random state has its value from before the call.  ``str(error)`` is the report in plain
+    text.  The report has colours only if Python itself prints the uncaught error on a terminal.
 
     Parameters
     ----------
     event : GuardEvent
-        The record of the trip.
+        The bad value.
     explanation : Explanation or None
-        Where the bad value was made, from which operands, and what to do.
+        The operation that made it, its operands and the remedy.
     """
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name

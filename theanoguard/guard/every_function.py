@@ -87,11 +87,11 @@ class Trips:
 
 
 class guarding:
-    """Guard every function that is compiled, whatever mode it asks for.
+    """Guard every function that is compiled, whatever its mode is.
 
-    Each function is guarded on the backend that it would have had: a function in PyTensor's default
-    mode runs on Numba, guarded.  Functions with a guard or a monitor of their own are left as they
-    are, and so are those for a backend that cannot be guarded, which is logged.
+    Each function keeps its backend: a function in PyTensor's default mode runs on Numba, with a
+    guard.  Functions that have a guard or a monitor already are not changed.  Functions for a
+    backend that cannot be guarded are not changed either, and a log message says so.
 
     Use it as a context manager, or call :meth:`start` at the beginning of a program.
 
@@ -99,12 +99,12 @@ class guarding:
     ----------
     **settings
         Arguments of :class:`~theanoguard.GuardMode`, except for `backend`, `linker`, `optimizer`
-        and `db`, which each function brings along.
+        and `db`, which each function has already.
 
     Attributes
     ----------
     guarded, left : int
-        How many functions were guarded, and how many could not be.
+        Number of functions with a guard, and of functions that could not be guarded.
 
     Raises
     ------
@@ -181,7 +181,7 @@ class guarding:
         return guard
 
     def start(self) -> "guarding":
-        """Guard what is compiled from now on, in every thread, until :meth:`stop`."""
+        """Guard every function that is compiled, in every thread, until :meth:`stop`."""
         if self._undo is None:
 
             def guarded(make: Callable) -> Callable:
@@ -203,7 +203,7 @@ class guarding:
         return self
 
     def stop(self) -> None:
-        """Compile as before; functions that are guarded stay so."""
+        """Stop guarding new functions.  Guarded functions stay guarded."""
         if self._undo is not None:
             self._undo()
             self._undo = None

@@ -157,21 +157,20 @@ def _name_of(choice: Any) -> Any:
 
 
 class GuardMode(WatchedMode):
-    """A compile mode that watches every Apply node inside compiled code.
+    """A compile mode that reports the first NaN, Inf or big value inside a compiled function.
 
-    The guard checks every value that a node computes for NaN, Inf and big values.  It leaves out
-    the checks that cannot find anything new; :meth:`summary` says which and why.
+    The guard checks every value that a node computes.  It leaves out checks that cannot find
+    anything new.  :meth:`summary` names them and the reasons.
 
     Parameters
     ----------
     nan_is_error, big_is_error : bool or None
-        Whether NaN, and big values, are errors.  None takes PyTensor's configuration
-        ``NanGuardMode__nan_is_error`` and so on.
+        Whether NaN, and big values, are errors.  None takes PyTensor's flags
+        ``NanGuardMode__nan_is_error`` and ``NanGuardMode__big_is_error``.
     inf_is_error : bool, "origin", "any" or None
-        Whether infinite values are errors.  True or "origin" reports an infinite or big value
-        where an operation makes it from operands that are neither, and where it enters with an
-        input or a shared variable.  It is not an error where it is a constant, chosen, copied or
-        carried on.  "any" reports it wherever it appears.
+        Whether infinite values are errors.  True or "origin" reports an infinite or big value where
+        an operation makes it from operands that are neither, and where it enters with an input or a
+        shared variable.  "any" reports it wherever it appears.
     optimizer : str, RewriteDatabaseQuery or GraphRewriter
         As for ``pytensor.compile.mode.Mode``.
     linker : str, Linker or None
@@ -179,69 +178,59 @@ class GuardMode(WatchedMode):
     db : RewriteDatabase or None
         As for ``Mode``.
     big_threshold : float
-        Magnitudes above it are big.
+        A value of a larger magnitude is big.
     action : {"raise", "warn", "record", "pdb"} or callable
-        What happens when a bad value appears; None takes ``NanGuardMode__action``.  "raise" raises
-        :class:`GuardError` and leaves every shared variable as it was before the call.
-        With the others the call goes on, and values that are bad because of a reported one are not
-        reported: "warn" logs to the logger ``theanoguard``, "record" only keeps the event, "pdb"
-        opens the debugger, and a callable is called with the event.  Every action also makes one
-        log record, with the event as its attribute ``event``.  Its level is WARNING for "warn",
-        and INFO for all others.
+        The reaction to a bad value.  "raise" raises :class:`GuardError`, and every shared variable
+        keeps its value from before the call.  "warn" logs to the logger ``theanoguard``, "record"
+        only keeps the event, "pdb" opens the debugger, and a callable is called with the event.
+        With these the call continues.  None takes ``NanGuardMode__action``.
     exempt : variable, str, type, or list of them
-        Values that are not checked: variables, shell patterns of variables' names, or classes of
-        operations (also scalar ones).
+        Values that are not checked: variables, shell patterns of their names, or classes of
+        operations.
     check_inputs : bool or "trusted"
-        Whether inputs, shared variables and constants are checked where they enter.  With
-        "trusted" a shared variable that holds what the last call of the function left there is
-        not read again in most calls.  Then a change of single elements by another function, or
-        through ``borrow=True``, may be missed.
+        Whether inputs, shared variables and constants are checked.  With "trusted", the guard reads
+        a shared variable that still holds the same array only in every sixteenth call.
     judge : {"node", "result"} or callable
-        With "result" a bad value is reported only if an output or an update of the call is bad.
-        ``judge(results)`` decides it from the list of outputs and updates, and has to be picklable
-        where the function is.  The report still names the first operation that made a bad value.
+        With "result", a bad value is reported only if an output or an update of the call is bad.
+        ``judge(results)`` decides from the list of outputs and updates.  It must be picklable if
+        the function is pickled.
     audit : bool
-        Whether checks that the guard leaves out for a reason are done as well.  If only one of them
-        finds a bad value, theanoguard is at fault, and a ``RuntimeError`` names the rule by which
-        that check was left out.  On Numba, JAX and PyTorch every call is computed a second time,
-        operation by operation, and ``when="later"`` has no effect.
+        Also do the checks that the guard leaves out.  If only one of them finds a bad value, a
+        ``RuntimeError`` names the rule that is wrong.  On Numba, JAX and PyTorch every call is
+        computed a second time, and ``when="later"`` has no effect.
     check_integers : bool
-        Whether big integers are errors as well.
+        Whether big integers are errors.
     max_events : int
-        How many events the mode, and each function, keep.
+        Number of events that the mode, and each function, keep.
     log : str, path-like, EventLog or None
-        File to which every event is appended as a line of JSON, whatever the action; an
-        :class:`~theanoguard.log.EventLog` sets its bounds.  ``theanoguard report`` shows it.
+        File to which every event is appended.  ``theanoguard report`` shows it.
     tell_fate : bool
-        Whether the report also says if the bad value reaches an output or an update of the
-        function, or is masked on the way, as by a ``switch``.  The rest of the call is computed
-        to find out.
+        The report also says whether the bad value reaches an output or an update, or whether an
+        operation such as ``switch`` masks it.  To find out, the rest of the call is computed.
     every : int
-        Check only the first call and every `every`-th call after it.  The others run at the speed
-        of an unguarded function.  A bad value that they make is seen only if it is still in a
-        shared variable or an input when a call is checked.
+        Check the first call and then every `every`-th call.  The others run at the speed of an
+        unguarded function.  A bad value in them is found only if it is still in a shared variable
+        or an input in a checked call.
     when : {"now", "later"} or None
-        Only for JAX: when the result of a call is checked.  With "now" each call waits for the
-        device, and a bad call raises.  With "later" no call waits: the error comes from a later
-        call, from reading a shared variable that the function updates, from :func:`sync`, or at
-        exit.  It names the bad call, and shared variables get back the values that they had before
-        that call.
-        None is "now" on a CPU and "later" on any other device.
+        Only for JAX.  With "now" each call waits for the device, and a bad call raises.  With
+        "later" no call waits.  The error is raised by a later call, when you read a shared variable
+        that the function updates, by :func:`sync`, or at exit.  Shared variables get back the
+        values from before the bad call.  None is "now" on a CPU and "later" on other devices.
     delay_calls : int
     delay_ms : float
-        With ``when="later"``: the error comes at the latest after `delay_calls` calls (31 at most),
-        or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of so many
-        calls.
+        With ``when="later"``, the error is raised at the latest after `delay_calls` calls (31 at
+        most), or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of
+        these calls.
     backend : {"c", "numba", "jax", "pytorch", "auto"}
-        The backend that compiles the function with its checks.  "auto" takes the one that
-        PyTensor's configuration would take without a mode.  "jax" needs JAX, "pytorch" PyTorch.
+        The backend that compiles the function.  "auto" takes the backend that the function would
+        have without a mode.
 
     Raises
     ------
     ValueError, TypeError
-        For arguments that make no sense, naming the argument and what is allowed.
+        For wrong arguments.
     ImportError
-        If the backend is JAX or PyTorch, and that is not installed.
+        If the backend is JAX or PyTorch, and it is not installed.
 
     Examples
     --------
@@ -405,7 +394,7 @@ class GuardMode(WatchedMode):
 
     @staticmethod
     def summary(fn: Any) -> GuardSummary:
-        """Return how the outputs in a guarded function are treated, and what that costs.
+        """Return which outputs of a guarded function are checked, and the cost of the checks.
 
         Parameters
         ----------
@@ -414,7 +403,7 @@ class GuardMode(WatchedMode):
         Returns
         -------
         GuardSummary
-            Printed, it is a short text; its figures are attributes.
+            ``print`` shows a short text.  The figures are attributes.
 
         Raises
         ------
@@ -435,10 +424,10 @@ class GuardMode(WatchedMode):
 
 
 class NanGuardMode(GuardMode):
-    """PyTensor's ``NanGuardMode``, with the same arguments, at the cost of :class:`GuardMode`.
+    """PyTensor's ``NanGuardMode`` with the same arguments, at the cost of :class:`GuardMode`.
 
-    Integers may be big here, as there, every infinite or big value is an error, wherever it
-    appears, and `linker` is ignored.
+    As in PyTensor, integers may be big, and every other infinite or big value is an error, wherever
+    it appears.  `linker` is ignored.
 
     Parameters
     ----------

@@ -24,14 +24,14 @@ from theanoguard.guard.partly import read_in_part
 
 # Why C and Numba do not read an output.
 REASONS = {
-    "not numeric": "random generators, slices, None and such hold no numbers",
-    "discrete": "integers and booleans are neither NaN nor infinite; big ones are not looked for",
+    "not numeric": "random generators, slices and None hold no numbers",
+    "discrete": "integers and booleans are neither NaN nor infinite; big integers are allowed",
     "uninitialised": "memory that nobody has written yet; what is written into it was checked",
     "inner graph": "every value is checked inside, where it is made",
     "flag": "the processor raises a flag when the node makes a NaN or an Inf",
-    "carried": "a NaN or an Inf of it shows in a value further down, which is read",
+    "carried": "a NaN or an Inf in it shows in a later value, which is read",
     "part": "only the elements that the node increments are read",
-    "moved": "gives operands that have been checked, or a value in a fixed range",
+    "moved": "returns operands that were checked, or values in a fixed range",
 }
 
 

@@ -12,39 +12,38 @@ from theanoguard.guard.c import build as kernel
 
 @dataclass(frozen=True, repr=False)
 class GuardSummary:
-    """How the outputs in a guarded function are treated, and what that costs.
+    """Which outputs of a guarded function are checked, and the cost of the checks.
+
+    Some figures are None before the first call, and on backends other than C.
 
     Parameters
     ----------
     backend : str
     inner_graphs : int
-        Inner graphs (of ``Scan`` and so on) that are guarded.  All figures include them.
+        Guarded inner graphs, such as the body of a ``Scan``.  All figures include them.
     outputs : int
-        How many outputs all nodes have together.
+        Outputs of all nodes.
     checked : int
-        How many of these are checked; the others are in `dropped`.
+        Outputs that are checked.
     inputs : int
         Inputs and shared variables that are checked.
     dropped : dict of str to int
-        Outputs without a check, by rule.
+        Number of outputs that are not checked, by rule.
     memory : int or None
-        Bytes that the guard keeps, not counting copies of shared variables.
+        Bytes that the guard keeps, without copies of shared variables.
     copied : int or None
-        Bytes of shared variables that were copied in the last call, to be put back after a trip.
+        Bytes of shared variables that the last call copied, to restore them after an error.
     calls : int
-        How many calls were checked so far.
+        Calls that were checked so far.
     scans, bytes_read : float or None
-        Per call: arrays that were read, and bytes.
+        Arrays and bytes read per call.
     seconds : float or None
-        Expected time of the checks in a call, from the figures above and the speed of this machine,
-        without the fixed cost of a call.
+        Expected time of the checks in a call, computed from the figures above and the speed of this
+        machine, without the fixed cost of a call.
     signs : str or None
-        By which signs a compiled program notices bad values, on Numba.
+        On Numba: how the compiled function detects bad values.
     in_flight, held : int or None
-        On JAX: calls whose flags have not been read, and the bytes that are kept for them.
-
-    Figures that only the compiled checks of the C backend count are None on other backends, and
-    before the first call.
+        On JAX: calls whose flags have not been read, and the bytes kept for them.
     """
 
     backend: str

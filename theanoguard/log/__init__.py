@@ -1,6 +1,6 @@
-"""The log of events, and the names by which it tells processes apart."""
+"""The log of events, and names for the tasks that write to it."""
 
-from theanoguard.log.event_log import EventLog, LogEntry, read_log, read_logs
+from theanoguard.log.event_log import EventLog, Log, LogEntry, read_log, read_logs
 from theanoguard.log.worker import task
 
-__all__ = ["EventLog", "LogEntry", "read_log", "read_logs", "task"]
+__all__ = ["EventLog", "Log", "LogEntry", "read_log", "read_logs", "task"]

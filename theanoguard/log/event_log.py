@@ -52,22 +52,21 @@ _HEADER_START = b'{"schema": "theanoguard.log/'
 class EventLog:
     """A file of events that several threads and processes may append to.
 
-    Each event is one line, handed to the operating system in one piece before the call
-    that tripped goes on: what has been logged is there even if the process crashes (not
-    if the machine does).  A file that would grow above `max_bytes` becomes ``path.1``,
-    ``path.1`` becomes ``path.2``, and so on, and a new file is begun, again with a header.
+    Each event is one line.  The guard writes it before the call continues, so it survives a crash
+    of the process, but not of the machine.  If the file would become larger than `max_bytes`, it is
+    renamed to ``path.1``, ``path.1`` to ``path.2`` and so on, and a new file is started.
 
-    A log that can no longer be written (a full disk) never stops the computation: that is
-    said once, through the logger ``theanoguard``.
+    If the log cannot be written, for example because the disk is full, the computation continues,
+    and the logger ``theanoguard`` says so once.
 
     Parameters
     ----------
     path : str or path-like
-        In a folder that exists.  A log that is there is continued.
+        A file in a folder that exists.  New events are appended to an existing log.
     max_bytes : int
-        How large a file may grow, in bytes.  (One line, with its header, may be larger.)
+        Largest size of a file in bytes.  A single long line may exceed it.
     backups : int
-        How many older files are kept.
+        Number of older files to keep.
     mode : mapping or None
         Settings of the compile mode, for the header: plain data.
 
@@ -349,18 +348,18 @@ class LogEntry:
     ----------
     event : GuardEvent
     time : str
-        When it was logged: ISO 8601, UTC.
+        Time of the event in UTC (ISO 8601).
     process : int
         Id of the process that logged it.
     header : str
-        Key of :attr:`Log.headers`: what it ran on.
+        Key of :attr:`Log.headers`, for the environment of the event.
     explanation : Explanation or None
-        Where one was logged.
+        The explanation, if one was logged.
     worker : str or None
-        Name of the worker that logged it: a Dask worker's, or that of a process that is not the
-        main one.
+        Name of the worker that logged it: the Dask worker, or the process if it is not the main
+        one.
     task : str or None
-        What it was working on: a Dask task's key, or what :func:`theanoguard.log.task` was told.
+        Key of the Dask task, or the name given by :func:`theanoguard.log.task`.
     """
 
     event: GuardEvent
@@ -381,16 +380,16 @@ class LogEntry:
 
 @dataclass
 class Log:
-    """What a log holds.
+    """The contents of a log.
 
     Parameters
     ----------
     headers : dict of str to dict
-        By id; each has the keys ``environment`` and ``mode``.
+        By id.  Each has the keys ``environment`` and ``mode``.
     entries : list of LogEntry
         In the order in which they were written.
     damaged : int
-        Number of lines that are no JSON, as a crash or a full disk leaves them.
+        Number of lines that are not JSON, as a crash or a full disk may leave them.
     """
 
     headers: dict[str, Mapping] = field(default_factory=dict)
@@ -404,7 +403,7 @@ class Log:
 
 
 def read_log(path: str | os.PathLike[str]) -> Log:
-    """Read one file that an :class:`EventLog` has written.
+    """Read one file of an :class:`EventLog`.
 
     Parameters
     ----------
@@ -419,7 +418,7 @@ def read_log(path: str | os.PathLike[str]) -> Log:
     OSError
         If the file cannot be read.
     ValueError
-        If it is empty, or no log of events, or of another version.
+        If it is empty, not a log, or a log of another version.
     """
     log = _read(Path(path))
     log.entries = _joined(log.entries)
@@ -502,7 +501,7 @@ def _first_line(error: Exception) -> str:
 
 
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Log:
-    """Read several files as one: those that a log was rotated to, or those of many workers.
+    """Read several files as one log, such as rotated files or the logs of several workers.
 
     Parameters
     ----------

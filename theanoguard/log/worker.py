@@ -14,14 +14,15 @@ _task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 
 @contextmanager
 def task(name: str) -> Iterator[None]:
-    """Give what happens inside a name, which the log of a guard writes beside its events.
+    """Name the current task in the log: events inside the block get this name.
 
-    It holds for the thread that enters it.  On Dask a task has the name of its key without this.
+    The name applies to the thread that enters the block.  A Dask task has the name of its key
+    without this block.
 
     Parameters
     ----------
     name : str
-        Cut after 200 characters in the log.
+        The log keeps the first 200 characters.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Operations for the user's own graphs: ``Print`` and ``Assert``."""
+"""Operations for your own graphs: ``Print``, ``Assert`` and others."""
 
 from theanoguard.ops.asserts import (
     Assert,

@@ -270,29 +270,32 @@ def _report(condition: Condition, operands: list[np.ndarray]) -> Iterator[str]:
 
 
 class Assert(COp):
-    """Check conditions when the graph runs, and let a value through.
+    """Check conditions when the graph runs, and return the value.
+
+    ``Assert(msg)(value, *conditions)`` returns `value`.  Use the returned variable: otherwise
+    nothing is checked.
 
     Parameters
     ----------
     msg : str
-        First line of the :class:`AssertionError`.  Below it stand the relation that was asked
-        for, the user's line that built the condition, both sides of the comparison with
-        shape and values, and the first elements that break it.
+        First line of the :class:`AssertionError`.  The next lines show the condition, the user's
+        line that built it, both sides of the comparison with shape and values, and the first
+        elements for which it fails.
 
     Raises
     ------
     AssertionError
         When the compiled function runs, if a condition does not hold.
     TypeError
-        When the operation is applied, if a condition is no scalar.
+        When the operation is applied, if a condition is not a scalar.
 
     Notes
     -----
-    ``Assert(msg)(value, *conditions)`` gives `value` back.  The assertion is only checked if
-    this output is used, and it can be removed: a condition that is known to hold is dropped,
-    and the rewrites called ``local_remove_all_assert`` (or ``unsafe``) drop them all.  The two
-    sides of the comparison are inputs of the node: they are kept until the check has been made,
-    and are computed on their own, where they would have been fused with their users.
+    PyTensor removes a condition that is known to hold.  The rewrite ``local_remove_all_assert`` (or
+    ``unsafe``) removes all assertions.
+
+    Both sides of the comparison are inputs of the node.  They stay in memory until the check, and
+    they are not fused with the operations that use them.
 
     Examples
     --------
@@ -517,14 +520,14 @@ assert_op = Assert()
 
 
 def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variable:
-    """Let `x` through and check its shape when the graph runs.
+    """Check the shape of `x` when the graph runs, and return `x`.
 
     Parameters
     ----------
     x : Variable
         A tensor.
     shape : sequence of int, Variable or None
-        The length asked for along each axis; None where any length will do.
+        The required length along each axis.  None allows any length.
     msg : str, optional
         First line of the error.
 
@@ -536,7 +539,7 @@ def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variab
     Raises
     ------
     AssertionError
-        At once if `shape` has another number of axes than `x`; else when the function runs.
+        If `shape` has another number of axes than `x`: at once.  Otherwise when the function runs.
 
     Examples
     --------
@@ -565,7 +568,7 @@ def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variab
 
 
 def assert_finite(x: Any, msg: str | None = None) -> Variable:
-    """Let `x` through and check when the graph runs that it holds neither NaN nor Inf.
+    """Check when the graph runs that `x` contains neither NaN nor Inf, and return `x`.
 
     Parameters
     ----------
@@ -577,12 +580,12 @@ def assert_finite(x: Any, msg: str | None = None) -> Variable:
     Returns
     -------
     Variable
-        `x`, checked; `x` itself if its dtype has no NaN.
+        `x`, checked.  If its dtype has no NaN, `x` itself.
 
     Raises
     ------
     AssertionError
-        When the function runs; the message lists the first bad elements.
+        When the function runs.  The message lists the first bad elements.
 
     Examples
     --------
@@ -603,14 +606,15 @@ def assert_finite(x: Any, msg: str | None = None) -> Variable:
 
 
 def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None = None) -> Variable:
-    """Let `x` through and check ``low <= x <= high`` for every element when the graph runs.
+    """Check ``low <= x <= high`` for every element when the graph runs, and return `x`.
 
     Parameters
     ----------
     x : Variable
         A tensor.
     low, high : Variable, float or None
-        Bounds, included; anything that broadcasts against `x`.  None leaves that end open.
+        The smallest and the largest allowed value.  They are broadcast against `x`.  None sets no
+        limit.
     msg : str, optional
         First line of the error.
 
@@ -622,7 +626,7 @@ def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None =
     Raises
     ------
     AssertionError
-        When the function runs, for an element out of range or NaN.
+        When the function runs, if an element is out of range or NaN.
     ValueError
         If both bounds are None.
 

@@ -32,7 +32,7 @@ from theanoguard._pytensor.on_demand import LoadModule
 
 
 def print_attributes(op: "Print", value: Any) -> None:
-    """Print what `op` asks of `value`, one line for each of ``op.attrs``."""
+    """Print the attributes of `value` that `op` names, one line for each of ``op.attrs``."""
     for attr in op.attrs:
         if callable(attr):
             name, result = getattr(attr, "__name__", str(attr)), attr(value)
@@ -44,21 +44,24 @@ def print_attributes(op: "Print", value: Any) -> None:
 
 
 class Print(pytensor.printing.Print):
-    """Print a value when the graph runs, and let it through.
+    """Print a value when the graph runs, and return it.
+
+    ``Print(message)(x)`` returns `x`.  Use the returned variable: otherwise nothing is printed.
 
     Parameters
     ----------
     message : str
-        What stands in front of each line.
+        The beginning of each line.
     attrs : sequence of str or callable
-        What to print of the value: names of attributes, names of methods (called without
-        arguments), or functions of the value.
+        What to print: attributes of the value, methods without arguments, or functions of the
+        value.
     global_fn : callable
-        ``global_fn(op, value)`` does the printing; by default one line for each of `attrs`.
+        ``global_fn(op, value)`` does the printing.  By default it prints one line for each of
+        `attrs`.
     transparent : bool
-        If True, rewrites do not see the operation: ``log(Print(transparent=True)(1 + x))``
-        becomes ``log1p(x)``.  The value is printed once in a call, if an output that depends
-        on it is computed; it is computed beside the rest where the rest no longer needs it.
+        If True, rewrites ignore the operation: ``log(Print(transparent=True)(1 + x))`` becomes
+        ``log1p(x)``.  The value is printed once per call, if an output that depends on it is
+        computed.  If nothing else needs the value, it is computed only for printing.
 
     Raises
     ------
@@ -67,11 +70,10 @@ class Print(pytensor.printing.Print):
 
     Notes
     -----
-    The output must be used, or nothing is printed.  A transparent print is kept as an ordinary one
-    by ``optimizer=None``, and where a rewrite moves it out of the body of a ``Scan``.  Two ordinary
-    ones with the same arguments and input are one after merging, as in Theano.  As the value has
-    one more user, a rewrite that wants to be its only user (into one ``Gemm``, say) may still
-    hold back.
+    A transparent ``Print`` becomes an ordinary one if ``optimizer=None``, or if a rewrite moves it
+    out of the body of a ``Scan``.  Two ordinary ones with the same arguments and input are merged
+    into one, as in Theano.  A rewrite that needs to be the only user of the value, for example into
+    one ``Gemm``, may not apply.
 
     Examples
     --------

@@ -31,20 +31,20 @@ SIDES = {"log": ("lower",), "interval": ("lower", "upper"), "logodds": ("lower",
 
 @dataclass(frozen=True)
 class DivergenceGroup:
-    """Divergences that have a cause in common.
+    """Divergences with the same cause.
 
     Parameters
     ----------
     cause : {"bad", "edge", "stiff", "unknown"}
     title : str
-        What is special at these points, with its numbers.
+        A description of these points, with numbers.
     draws : tuple of (str, int, int)
         Group of the trace (``posterior`` or ``warmup_posterior``), chain and draw.
     advice : str
     point : dict of str to ndarray
-        The first of them, by the names of the value variables.
+        The first point, by the names of the value variables.
     explanation : ModelExplanation or None
-        Of that point, where the log-density or its gradient is bad there.
+        Explanation of the first point, if the log-density or its gradient is bad there.
     """
 
     cause: str
@@ -74,7 +74,9 @@ class Divergences:
     Parameters
     ----------
     n_draws, n_divergent : int
+        Number of draws, and of draws that diverged.
     n_examined : int
+        Number of divergences that were examined.
     groups : tuple of DivergenceGroup
         The largest first.
     """
@@ -93,28 +95,29 @@ class Divergences:
 
 
 def explain_divergences(idata: Any, model: Any) -> Divergences:
-    """Find what the points have in common where a sampler's trajectories have diverged.
+    """Group the divergences of a trace by cause.
 
-    A trace holds where a trajectory that diverged has ended up, which is near to where it went
-    wrong.  At these points the log-density and its gradient are computed, and how much it bends.
-    They are compared with the other draws of the trace.
+    A trace stores the end point of each trajectory that diverged.  At these points the function
+    computes the log-density, its gradient and its curvature, and compares the points with the other
+    draws.
 
     Parameters
     ----------
     idata : xarray.DataTree or arviz.InferenceData
-        With the groups ``posterior`` and ``sample_stats``; those of the tuning are used as well.
+        With the groups ``posterior`` and ``sample_stats``.  The groups of the tuning are used as
+        well.
     model : pymc.Model
-        That was sampled.
+        The model that was sampled.
 
     Returns
     -------
     Divergences
-        Printed, it names each cause, how often it was found, and what to do.
+        ``print`` shows each cause, the number of its divergences, and a remedy.
 
     Raises
     ------
     ValueError
-        If `idata` has no draws of the model's variables, or does not tell divergences.
+        If `idata` has no draws of the model's variables, or no information about divergences.
 
     Examples
     --------

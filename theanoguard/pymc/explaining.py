@@ -77,16 +77,16 @@ def _made_before(variable, line):
 
 
 def explain(model, point=None):
-    """Find the terms of a model's log-density that are bad at a point, and those of its gradient.
+    """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
-    The graphs are those that PyMC samples with, rewrites included, in PyTensor's C backend.
+    The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
 
     Parameters
     ----------
     model : pymc.Model
     point : mapping of str to array_like, or None
-        By the names of the value variables (``a``, ``sigma_log__``).  What is left out is taken
-        from the model's initial point.
+        By the names of the value variables (``a``, ``sigma_log__``).  The model's initial point
+        gives the missing values.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def explain(model, point=None):
     ImportError
         If PyMC is not installed.
     TypeError, ValueError
-        If `model` is no model, or `point` does not fit it.
+        If `model` is not a model, or `point` does not fit it.
 
     Examples
     --------

@@ -26,11 +26,10 @@ FILES = (
 
 @contextmanager
 def model_lines() -> Iterator[None]:
-    """Follow the model's lines through what PyMC builds of it.
+    """Keep the lines of a model while PyMC builds its log-density.
 
-    PyMC rebuilds a model's graph for its log-density.  As long as theanoguard's hooks are installed
-    this is done for every model; with ``THEANOGUARD_HOOKS=0`` in the environment it is done in a
-    block of this.
+    PyMC rebuilds the graph of a model for its log-density.  theanoguard's hooks keep the lines of
+    every model.  With ``THEANOGUARD_HOOKS=0`` in the environment, only this block keeps them.
 
     Examples
     --------
@@ -54,8 +53,8 @@ def _hide_callers():
 def spoils_sampling(results: list[Any]) -> bool:
     """Return whether the results of a function that PyMC has compiled are an error.
 
-    A log-density of -inf is not an error, because the sampler rejects the point, whatever the
-    gradient is there.
+    A log-density of -inf is not an error, whatever the gradient is, because the sampler rejects the
+    point.
 
     Parameters
     ----------
@@ -66,8 +65,8 @@ def spoils_sampling(results: list[Any]) -> bool:
     Returns
     -------
     bool
-        True if the first one is a number and NaN or +inf, or if it is finite and another one is
-        not; where the first one is an array, as for draws, True if anything is NaN.
+        If the first result is a number: True if it is NaN or +inf, or if it is finite and another
+        result is not.  If the first result is an array of draws: True if any result contains NaN.
 
     Examples
     --------
@@ -130,11 +129,12 @@ def spoils_this_run(results: list[Any]) -> bool:
 
 
 def mode(**settings: Any) -> GuardMode:
-    """Return the guard for PyMC: it raises only where sampling would go wrong.
+    """Return the guard for PyMC, which raises only at values that spoil sampling.
 
-    That is where a log-density is NaN or +inf, or finite while its gradient is not, and where a
-    draw is NaN.  A NaN in a branch that a ``switch`` discards and a log-density of -inf are no
-    errors.  The report names the first operation that made a bad value.
+    These are a log-density that is NaN or +inf, a finite log-density with a gradient that is not
+    finite, and a draw that is NaN.  A NaN in a branch that a ``switch`` discards is not an error,
+    and neither is a log-density of -inf.  The report names the first operation that made a bad
+    value.
 
     Parameters
     ----------

@@ -16,28 +16,29 @@ from theanoguard.guard import GuardError
 
 @dataclass(frozen=True)
 class BadTerm:
-    """A term of the log-density, or the gradient of one, that is not finite.
+    """A term of the log-density, or a gradient of a term, that is not finite.
 
     Parameters
     ----------
     term : str
-        Name of the random variable or potential whose term it is.
+        Name of the random variable or potential.
     by : str or None
-        Of a gradient: name of the value variable, such as ``sigma_log__``.
+        For a gradient, the name of the value variable, such as ``sigma_log__``.
     source : SourceLine or None
         The line of the model that made the variable.
     event : GuardEvent or None
-        What is bad in it: which element, how many; None if computing it raised.
+        The first bad element, and the number of bad elements.  None if the term raised an error.
     explanation : Explanation or None
-        Where in the term the bad value was made, from which operands, and what to do.
+        The operation that made the bad value, its operands and the remedy.
     error : str or None
-        What computing the term raised.
+        The error that the term raised.
     checks : tuple of str
-        The conditions of the distribution on its parameters that do not hold, as ``sigma > 0``, and
-        the value that fails; the log-density is -inf for that alone, and there is no explanation.
+        The conditions of the distribution on its parameters that fail, such as ``sigma > 0``, with
+        the number.  If a condition fails, the log-density is -inf by definition, and `explanation`
+        is None.
     data : str or None
-        The observed value that lies outside of the distribution's support, and the support; or the
-        initial value that is not finite.  There is no explanation then.
+        The observed value outside of the distribution's support, and the support, or the initial
+        value that is not finite.  `explanation` is then None.
 
     Examples
     --------
@@ -57,7 +58,7 @@ class BadTerm:
 
     @property
     def title(self):
-        """What is bad, in a line."""
+        """One line that says which value is bad."""
         name = self.term if self.by is None else f"the gradient of {self.term} by {self.by}"
         if self.event is None:
             return f"{name} cannot be computed: {self.error}"
@@ -96,14 +97,14 @@ class ModelExplanation:
     point : dict of str to ndarray
         By the names of the value variables.
     terms : dict of str to float
-        The sum of each term, by the name of its variable; NaN where computing it raised.
+        The sum of each term, by the name of its variable.  NaN if the term raised an error.
     gradient : dict of str to ndarray
-        Of the log-density, by the names of the continuous value variables; empty where a term
-        could not be computed.
+        The gradient of the log-density, by the names of the continuous value variables.  Empty if a
+        term raised an error.
     bad : tuple of BadTerm
-        Terms first, in the order of the model, then gradients.
+        First the terms, in the order of the model, then the gradients.
     flat : tuple of str
-        Elements of the value variables that the log-density does not depend on around the point.
+        Elements of the value variables that the log-density does not depend on near the point.
     """
 
     point: dict[str, Any]
@@ -161,14 +162,14 @@ class ModelExplanation:
 
 @dataclass(frozen=True)
 class Where:
-    """Where in a run a sampler was.
+    """The position of a sampler in its run.
 
     Parameters
     ----------
     sampler : str
     chain, draw : int or None
-        Counted from 0; None where the sampler does not tell.  Draws of the tuning phase are
-        counted apart.
+        From 0.  None if the sampler does not provide it.  Draws of the tuning phase are counted
+        separately.
     tuning : bool
         Whether it was in the tuning phase.
     at_start : bool
@@ -191,16 +192,16 @@ class Where:
 
 
 class SamplingError(GuardError):
-    """A sampler came to a point where the log-density or its gradient is bad.
+    """A sampler reached a point at which the log-density or its gradient is bad.
 
     Parameters
     ----------
     event : GuardEvent
     explanation : Explanation or None
-        Of the first operation that made a bad value.
+        Explanation of the first operation that made a bad value.
     where : Where
     terms : ModelExplanation or None
-        Of the point, where the sampler hands it out.
+        The terms at the point, if the sampler provides the point.
     """
 
     __module__ = "theanoguard.pymc"

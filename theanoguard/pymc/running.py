@@ -178,7 +178,7 @@ def _one_chain(original):
                 draw += 1
                 yield stats
         except GuardError as error:
-            raise _placed(error, kwargs.get("chain"), draw, tune) from error
+            raise _placed(error, kwargs.get("chain"), draw, tune) from None
 
     return _iter_sample
 
@@ -210,7 +210,7 @@ def _chains(original):
                 raise
             chain = getattr(error, "_chain", None)
             draw = drawn.get(chain, 0)
-            raise _placed(error.__cause__, chain, draw, kwargs.get("tune", 0)) from error
+            raise _placed(error.__cause__, chain, draw, kwargs.get("tune", 0)) from None
 
     return _mp_sample
 
@@ -314,16 +314,16 @@ def install() -> None:
 
 
 class guarding(every_function.guarding):
-    """Guard what PyMC compiles and samples, whatever the sampler is.
+    """Guard every function that PyMC compiles, and every sampler.
 
-    Functions of PyTensor are guarded on the backend that they have anyway.  nutpie, NumPyro and
-    BlackJAX compile the log-density by themselves: they are stopped where it, or its gradient, is
-    bad, and the point is explained.
+    PyTensor's functions keep their backend.  nutpie, NumPyro and BlackJAX compile the log-density
+    themselves.  The guard stops them if the log-density or its gradient is bad, and explains the
+    point.
 
     Parameters
     ----------
     **settings
-        Arguments of :class:`~theanoguard.GuardMode`, on top of those of :func:`mode`.
+        Arguments of :class:`~theanoguard.GuardMode`, in addition to the settings of :func:`mode`.
 
     Raises
     ------
@@ -343,7 +343,7 @@ class guarding(every_function.guarding):
         self._stack: ExitStack | None = None
 
     def start(self) -> "guarding":
-        """Guard from now on, until :meth:`stop`."""
+        """Guard functions and samplers until :meth:`stop`."""
         super().start()
         if self._stack is None:
             self._stack = ExitStack()

@@ -20,7 +20,7 @@ _EXPONENTS = {"log": 0.5, "divide": 0.25, "sqrt": 1.0}
 
 
 def default_eps(function: str, dtype: str) -> float:
-    """Return the eps that a form takes when none is given.
+    """Return the default `eps` of a function.
 
     Parameters
     ----------
@@ -31,10 +31,10 @@ def default_eps(function: str, dtype: str) -> float:
     Returns
     -------
     float
-        A power of the smallest normal number of the dtype, 1.2e-38 in float32 and 2.2e-308 in
-        float64: its square root for the logarithm, so that the gradient ``1 / x`` and its square
-        are finite; its fourth root for division, so that the gradient ``x / y ** 2`` is finite up
-        to ``x = 1 / eps ** 2``; itself for the root, whose gradient is ``0.5 / sqrt(x)``.
+        A power of the smallest normal number of the dtype, which is 1.2e-38 in float32 and 2.2e-308
+        in float64.  For ``log`` it is the square root, so that the gradient ``1 / x`` and its
+        square are finite.  For ``divide`` it is the fourth root, so that the gradient ``x / y **
+        2`` is finite up to ``x = 1 / eps ** 2``.  For ``sqrt`` it is the number itself.
 
     Examples
     --------
@@ -47,22 +47,21 @@ def default_eps(function: str, dtype: str) -> float:
 
 
 def log(x: Any, eps: float | None = None) -> Variable:
-    """Logarithm that takes whatever lies below `eps` for `eps`.
+    """Return the logarithm, with `eps` in place of every smaller argument.
 
     Parameters
     ----------
     x : TensorVariable
-        Of any shape.  The domain is ``x >= 0``; a negative `x` counts as `eps` too: where it
-        would be a mistake, check it with :func:`theanoguard.ops.assert_in_range`.
+        The domain is ``x >= 0``.  A negative `x` also counts as `eps`.  If it can be a mistake,
+        check it with :func:`theanoguard.ops.assert_in_range`.
     eps : float, optional
         Default: :func:`default_eps`.
 
     Returns
     -------
     TensorVariable
-        For ``x >= eps`` the logarithm, exactly as PyTensor computes it; below, ``log(eps)``: -43.7
-        in float32 and -354 in float64 at 0, in place of -inf.  The gradient is ``1 / x``, at
-        most ``1 / eps``, and 0 below `eps`.
+        For ``x >= eps``, exactly PyTensor's logarithm and the gradient ``1 / x``.  Below `eps`, the
+        value is ``log(eps)``, which is -43.7 in float32 and -354 in float64, and the gradient is 0.
 
     Examples
     --------
@@ -76,21 +75,22 @@ def log(x: Any, eps: float | None = None) -> Variable:
 
 
 def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
-    """Quotient whose divisor is kept at least `eps` away from 0.
+    """Return a quotient whose divisor is at least `eps` away from 0.
 
     Parameters
     ----------
     x, y : TensorVariable
-        Broadcast against each other.
+        They are broadcast against each other.
     eps : float, optional
         Default: :func:`default_eps`.
 
     Returns
     -------
     TensorVariable
-        For ``abs(y) >= eps`` the quotient, exactly; nearer to 0, `y` counts as `eps` with its
-        sign (0 counts as positive), so that 0 / 0 is 0.  The gradient by `x` is at most
-        ``1 / eps``, that by `y` at most ``abs(x) / eps ** 2``, and 0 where `y` is nearer to 0.
+        For ``abs(y) >= eps``, exactly the quotient.  Nearer to 0, `y` counts as `eps` with the sign
+        of `y`.  0 counts as positive, so 0 / 0 is 0.  The gradient by `x` is at most ``1 / eps``.
+        The gradient by `y` is at most ``abs(x) / eps ** 2``, and 0 if `y` is nearer to 0 than
+        `eps`.
 
     Examples
     --------
@@ -105,20 +105,21 @@ def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
 
 
 def sqrt(x: Any, eps: float | None = None) -> Variable:
-    """Square root that takes whatever lies below `eps` for `eps`.
+    """Return the square root, with `eps` in place of every smaller argument.
 
     Parameters
     ----------
     x : TensorVariable
-        Of any shape.  The domain is ``x >= 0``; what rounding has made negative counts as `eps`.
+        The domain is ``x >= 0``.  An argument that rounding made negative counts as `eps`.
     eps : float, optional
         Default: :func:`default_eps`.
 
     Returns
     -------
     TensorVariable
-        For ``x >= eps`` the root, exactly; below, ``sqrt(eps)``, an error of at most 1.1e-19 in
-        float32 and 1.5e-154 in float64.  The gradient is ``0.5 / sqrt(x)``, and 0 below `eps`.
+        For ``x >= eps``, exactly the root and the gradient ``0.5 / sqrt(x)``.  Below `eps`, the
+        value is ``sqrt(eps)``, an error of at most 1.1e-19 in float32 and 1.5e-154 in float64, and
+        the gradient is 0.
 
     Examples
     --------
@@ -132,7 +133,7 @@ def sqrt(x: Any, eps: float | None = None) -> Variable:
 
 
 def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
-    """Euclidean norm, which neither overflows nor underflows on the way.
+    """Return the Euclidean norm.  Its squares neither overflow nor underflow.
 
     Parameters
     ----------
@@ -141,20 +142,19 @@ def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     axis : int or tuple of int, optional
         By default all axes.
     keepdims : bool
-        Whether the axes stay, with length 1.
+        Whether to keep the axes, with length 1.
 
     Returns
     -------
     TensorVariable
-        0 for zeros, with the gradient 0; else to rounding the norm, with the gradient
-        ``x / norm``, as far as the norm itself can be represented (below the smallest normal
-        number, with fewer digits).  There is no eps.  Inf for an infinite element, whose gradient
-        is NaN.
+        The norm up to rounding, with the gradient ``x / norm``.  For zeros, value and gradient are
+        0. For an infinite element, the norm is Inf and its gradient is NaN.  A norm below the
+        smallest normal number has fewer digits.
 
     Notes
     -----
-    What is squared is ``x / max(abs(x))``, as in BLAS's ``nrm2``.  As the result does not
-    depend on that divisor, no gradient is taken through it.
+    The function squares ``x / max(abs(x))``, as BLAS's ``nrm2`` does.  The result does not depend
+    on this divisor, so the gradient does not go through it.
 
     Examples
     --------
@@ -177,27 +177,27 @@ def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
 
 
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
-    """Logarithm of the sum of exponentials.
+    """Return the logarithm of the sum of exponentials.
 
     Parameters
     ----------
     x : TensorVariable
-        Not empty along the axes.  -inf, as a mask, counts as nothing.
+        Not empty along the axes.  An element -inf is masked: it adds nothing to the sum.
     axis : int or tuple of int, optional
         By default all axes.
     keepdims : bool
-        Whether the axes stay, with length 1.
+        Whether to keep the axes, with length 1.
 
     Returns
     -------
     TensorVariable
-        To rounding exact.  -inf where all is masked, with the gradient 0.
+        Exact up to rounding.  If all elements are masked, the value is -inf and the gradient is 0.
 
     Notes
     -----
-    ``m + log(sum(exp(x - m)))`` with the maximum m: P. Blanchard, D. J. Higham and N. J. Higham,
-    *Accurately computing the log-sum-exp and softmax functions*, IMA J. Numer. Anal. 41 (2021),
-    https://doi.org/10.1093/imanum/draa038.
+    The formula is ``m + log(sum(exp(x - m)))`` with the maximum m: P. Blanchard, D. J. Higham and
+    N. J. Higham, *Accurately computing the log-sum-exp and softmax functions*, IMA J. Numer. Anal.
+    41 (2021), https://doi.org/10.1093/imanum/draa038.
 
     Examples
     --------
@@ -214,19 +214,19 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
 
 
 def softmax(x: Any, axis: Axis = None) -> Variable:
-    """Exponentials over their sum.
+    """Return the exponentials divided by their sum.
 
     Parameters
     ----------
     x : TensorVariable
-        Not empty along the axes.  -inf, as a mask, gives 0.
+        Not empty along the axes.  An element -inf is masked: its result is 0.
     axis : int or tuple of int, optional
         By default all axes, as in PyTensor.
 
     Returns
     -------
     TensorVariable
-        To rounding exact.  0 where all is masked, with the gradient 0.
+        Exact up to rounding.  If all elements are masked, value and gradient are 0.
 
     Examples
     --------
@@ -241,20 +241,20 @@ def softmax(x: Any, axis: Axis = None) -> Variable:
 
 
 def log_softmax(x: Any, axis: Axis = None) -> Variable:
-    """Logarithm of the softmax.
+    """Return the logarithm of the softmax.
 
     Parameters
     ----------
     x : TensorVariable
-        Not empty along the axes.  -inf, as a mask, stays -inf.
+        Not empty along the axes.  An element -inf is masked: its result is -inf.
     axis : int or tuple of int, optional
         By default all axes, as in PyTensor.
 
     Returns
     -------
     TensorVariable
-        To rounding exact.  The gradient of a masked element is 0; mask what is made of the
-        result too, for 0 times -inf is NaN.
+        Exact up to rounding.  The gradient of a masked element is 0.  Mask every product with the
+        result as well, because 0 times -inf is NaN.
 
     Examples
     --------
@@ -269,25 +269,25 @@ def log_softmax(x: Any, axis: Axis = None) -> Variable:
 
 
 def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) -> Variable:
-    """Cross-entropy of Bernoulli distributions, element by element.
+    """Return the cross-entropy of Bernoulli distributions, element by element.
 
     Parameters
     ----------
     output : TensorVariable
-        Probabilities, or with `from_logits` what a sigmoid would be taken of: prefer that, as a
-        probability near 1 has lost its digits.
+        Probabilities.  With `from_logits`, the arguments of a sigmoid.  Prefer logits, because a
+        probability near 1 has lost digits.
     target : TensorVariable
-        Broadcasts against `output`; between 0 and 1.
+        Numbers from 0 to 1, broadcast against `output`.
     from_logits : bool
 
     Returns
     -------
     TensorVariable
-        ``-target * log(output) - (1 - target) * log(1 - output)``.  From logits exact to
-        rounding for every finite logit.  From probabilities `output` counts as at least
-        ``default_eps("log", dtype)`` and at most the largest number below 1, so that the result is
-        at most 43.7 (16.6 for a target of 0) in float32 and 354 (36.7) in float64; outside of that
-        range the gradient by `output` is 0.
+        ``-target * log(output) - (1 - target) * log(1 - output)``.  From logits it is exact up to
+        rounding for every finite logit.  Probabilities below ``default_eps("log", dtype)`` count as
+        this number, and probabilities of 1 as the largest number below 1.  Beyond these limits the
+        gradient by `output` is 0.  So the result is at most 43.7 (for a target of 0: 16.6) in
+        float32, and 354 (36.7) in float64.
 
     Examples
     --------
@@ -308,30 +308,31 @@ def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) 
 def categorical_crossentropy(
     output: Any, target: Any, *, axis: int = -1, from_logits: bool = False
 ) -> Variable:
-    """Cross-entropy of categorical distributions.
+    """Return the cross-entropy of categorical distributions.
 
     Parameters
     ----------
     output : TensorVariable
-        Probabilities along `axis`, or with `from_logits` what a softmax would be taken of: prefer
-        that, as a small probability underflows.
+        Probabilities along `axis`.  With `from_logits`, the arguments of a softmax.  Prefer logits,
+        because a small probability underflows.
     target : TensorVariable
-        Integers, the numbers of the right classes, with one dimension less than `output`; or
-        probabilities, with as many.
+        The numbers of the right classes, as integers with one dimension less than `output`, or
+        probabilities with as many dimensions.
     axis : int
-        That of the classes.
+        The axis of the classes.
     from_logits : bool
 
     Returns
     -------
     TensorVariable
-        ``-sum(target * log(output), axis)``; what has the target 0 counts 0, if it is masked by
-        a logit of -inf too.  From logits exact to rounding; from probabilities as :func:`log`.
+        ``-sum(target * log(output), axis)``.  A class with the target 0 adds 0, even if a logit of
+        -inf masks it.  From logits it is exact up to rounding.  From probabilities it is as exact
+        as :func:`log`.
 
     Raises
     ------
     ValueError
-        When the number of dimensions of `target` fits neither.
+        If `target` has a wrong number of dimensions.
 
     Examples
     --------

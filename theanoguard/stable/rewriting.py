@@ -1,4 +1,4 @@
-"""Finding what a stable form can take the place of, and replacing it."""
+"""Finds formulas that stable functions can replace, and replaces them."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
@@ -16,20 +16,20 @@ from theanoguard.stable.patterns import PATTERNS, rebuild
 
 @dataclass(frozen=True)
 class Replacement:
-    """A part of a graph, and the stable form that can take its place.
+    """A part of a graph, and the stable function that can replace it.
 
     Parameters
     ----------
     form : str
-        Name of what takes its place, such as ``"log_softmax"``.
+        Name of the stable function, such as ``"log_softmax"``.
     old : str
-        The expression.
+        The expression to be replaced.
     source : SourceLine or None
         The user's line.
     variable : Variable
-        What is replaced.
+        The variable to be replaced.
     build : callable
-        ``build(new)`` makes the form, where ``new(v)`` stands for a variable of the graph.
+        ``build(new)`` makes the stable form.  ``new(v)`` is the variable that replaces ``v``.
     """
 
     form: str
@@ -45,7 +45,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Stabilization:
-    """What :func:`stabilize` has found.
+    """The result of :func:`stabilize`.
 
     Parameters
     ----------
@@ -61,43 +61,43 @@ class Stabilization:
         return "\n".join(map(str, self.replacements)) or "nothing to replace"
 
     def apply(self, forms: Collection[str] | None = None) -> list[Variable]:
-        """Replace, in a copy of the graph.
+        """Make the replacements in a copy of the graph.
 
         Parameters
         ----------
         forms : collection of str, optional
-            Names of the forms to put in; by default all.
+            Names of the functions to use.  By default all.
 
         Returns
         -------
         list of Variable
-            The new outputs, of the same types.  Take gradients of these: those that were taken
-            before stay as they are.
+            The new outputs, of the same types.  Take gradients of these: gradients of the old
+            outputs do not change.
         """
         wanted = {r.variable: r for r in self.replacements if forms is None or r.form in forms}
         return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
 def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
-    """List what stable forms can take the place of, and replace it on request.
+    """List the formulas of a graph that stable functions can replace.
 
     Parameters
     ----------
     graph : Variable or list of Variable
-        The outputs of a graph, before a gradient is taken of them.  What ``grad`` has built is
-        left alone, and so are the graphs inside of ``scan`` and ``OpFromGraph``.
+        The outputs of a graph, before you take gradients of them.  Gradients, and graphs inside of
+        ``scan`` and ``OpFromGraph``, are left unchanged.
 
     Returns
     -------
     Stabilization
-        ``print`` lists the replacements; ``apply()`` makes them and returns the new outputs.
+        ``print`` lists the replacements.  ``apply()`` makes them and returns the new outputs.
 
     Notes
     -----
-    What the bounds of its operands show to be safe, as ``log(x ** 2 + 1e-6)``, stays
-    as it is.  Where the old graph is finite, value and gradient stay the same to rounding; but see
-    :func:`theanoguard.stable.log`, ``sqrt`` and ``divide`` for what becomes of arguments
-    outside of their domain.
+    A formula whose operands are known to be safe is not replaced, such as ``log(x ** 2 + 1e-6)``.
+    Where the old graph is finite, value and gradient stay the same up to rounding.  The
+    descriptions of :func:`theanoguard.stable.log`, ``sqrt`` and ``divide`` say how they treat
+    arguments outside of their domain.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Training that notices trouble before the NaN and keeps the weights sound."""
+"""Guards, clipping and statistics for training."""
 
 from theanoguard.training import holding, inplace  # noqa: F401  (they register rewrites)
 from theanoguard.training.clipping import clip_grad_norm, clip_grad_value

@@ -27,17 +27,17 @@ def clip_grad_value(grads: Iterable[Variable], value: Any) -> list[Variable]:
     grads : sequence of TensorVariable
         Gradients of any shape and floating dtype.
     value : float or TensorVariable
-        Elements are kept between ``-value`` and ``value``.
+        Elements are clipped to the interval from ``-value`` to ``value``.
 
     Returns
     -------
     list of TensorVariable
-        NaN stays NaN: see `clip_grad_norm` and `guarded_updates` for what to do about it.
+        NaN stays NaN.  Use `clip_grad_norm` or `guarded_updates` against NaN.
 
     Raises
     ------
     ValueError
-        When `value` is a number that is not positive.
+        If `value` is a number that is not positive.
 
     Examples
     --------
@@ -67,32 +67,31 @@ def clip_grad_norm(
         Gradients of any shape, float32 or float64.
     max_norm : float or TensorVariable
     norm_type : float
-        The p of the norm: 1, 2, ``inf`` or any other positive number.
+        The p of the norm: 1, 2, "inf" or any other positive number.
     per_parameter : bool
-        False takes the norm of all gradients as one vector and one factor for all of them;
-        True takes the norm of each, and a factor for each.
+        False: all gradients have one norm and one factor.  True: each gradient has its own.
     nonfinite_action : {"raise", "skip"}
-        What to do when the norm is NaN or Inf, where scaling would put NaN into every
-        parameter: "raise" stops the call, with no update done; "skip" makes the gradients zero.
+        The reaction to a norm that is NaN or Inf.  "raise" stops the call before any update.
+        "skip" makes the gradients zero.
 
     Returns
     -------
     clipped : list of TensorVariable
     norm : TensorVariable
-        Before clipping: a float64 scalar, or with `per_parameter` a float64 vector.
+        The norm before clipping: a float64 scalar, or with `per_parameter` a float64 vector.
 
     Raises
     ------
     ValueError
         For arguments out of range.
     AssertionError
-        From the compiled function, when the norm is not finite and `nonfinite_action` is "raise".
+        From the compiled function, if the norm is not finite and `nonfinite_action` is "raise".
 
     Notes
     -----
-    The factor is ``min(1, max_norm / (norm + 1e-6))``, as in
-    ``torch.nn.utils.clip_grad_norm_``.  A factor of 1 leaves the bits as they are.  The norm is
-    added up in float64, so that float32 gradients below 1e38 cannot overflow it.
+    The factor is ``min(1, max_norm / (norm + 1e-6))``, as in ``torch.nn.utils.clip_grad_norm_``.  A
+    factor of 1 changes no bit.  The norm is summed in float64, so float32 gradients below 1e38
+    cannot overflow it.
 
     Examples
     --------

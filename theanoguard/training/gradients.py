@@ -33,9 +33,9 @@ N_RECENT = 8
 
 
 class GradientError(TheanoguardError, ArithmeticError):
-    """The norm of a gradient broke a bound of a :class:`GradientGuard`.
+    """A gradient's norm is out of the bounds of a :class:`GradientGuard`.
 
-    No shared variable has been changed by the call.
+    The call has changed no shared variable.
     """
 
     __module__ = "theanoguard.training"  # what a traceback shows in front of the name
@@ -48,20 +48,21 @@ class GradientEvent:
     Parameters
     ----------
     step : int
-        Which check of the guard it was (from 1).
+        Number of the check, from 1.
     parameter : str or None
-        Whose gradient; None for the global norm, that of all gradients as one vector.
+        Name of the parameter.  None for the global norm, which is the norm of all gradients as one
+        vector.
     rule : {"max_norm", "factor", "nonfinite"}
-        The bound that was broken: the absolute one, the one relative to the median, or the norm
-        is NaN or infinite.
+        Why the norm is out of bounds: the absolute bound, the bound relative to the median, or a
+        norm that is NaN or infinite.
     norm : float
-        Before clipping.
+        The norm before clipping.
     bound : float or None
-        What it may be at most.
+        The largest allowed norm.
     median : float or None
-        Of the norms of the steps before, where there is a relative bound and enough of them.
+        Median of the previous norms, if there is a relative bound and there were enough steps.
     recent : tuple of float
-        The last norms, oldest first; this one is the last.
+        The last norms, oldest first.  The last one belongs to this step.
     largest : str
         Name of the parameter with the largest norm.
     """
@@ -287,40 +288,40 @@ class History:
 
 
 class GradientGuard:
-    """Watch the norms of gradients, which explode before the weights do.
+    """Watch the norms of gradients, and raise before an exploding gradient changes the weights.
 
-    ``guard(grads, params)`` returns the gradients; what is computed from these waits for the
-    check.  Each step is held against an absolute bound and against a multiple of the median of
-    the last norms.
+    ``guard(grads, params)`` returns the gradients.  Compute the updates from these, so that the
+    check runs first.  Each step is compared with an absolute bound and with a multiple of the
+    median of the last norms.
 
     Parameters
     ----------
     max_norm : float or None
-        The largest good global norm: that of all gradients as one vector.
+        The largest good global norm, which is the norm of all gradients as one vector.
     factor : float or None
-        The global norm may be at most so many times the median of the last `window` steps.
+        The global norm may be at most this multiple of its median over the last `window` steps.
     parameter_max_norm, parameter_factor : float or None
-        The same for the norm of each parameter's gradient by itself.
+        The same for the norm of each parameter's gradient.
     window : int
-        How many steps the median is taken of, and how many norms are kept.
+        Number of steps for the median, and number of norms that are kept.
     warmup : int
-        The relative bounds hold once so many steps have been seen.
+        Number of steps before `factor` and `parameter_factor` apply.
     action : {"raise", "warn", "record", "clip"}
-        What to do about a norm out of bounds: stop the call with :class:`GradientError`, no shared
-        variable being changed; log a warning; keep a record in `events` (all others do, too);
-        scale the gradients down to the bound.
+        The reaction to a norm out of bounds.  "raise" raises :class:`GradientError`, and no shared
+        variable changes.  "warn" logs a warning.  "record" continues.  "clip" scales the gradients
+        down to the bound.  Each of them adds a record to ``events``.
     nonfinite_action : {"raise", "warn", "record", "skip"} or None
-        What to do about a norm that is NaN or infinite, whatever the bounds: as above, or make all
-        gradients of that step zero.  None does as `action`, and raises where that is "clip".
+        The reaction to a norm that is NaN or infinite, whatever the bounds are.  "skip" sets all
+        gradients of the step to zero.  None takes `action`, or "raise" if `action` is "clip".
     max_events : int
-        How many events are kept.
+        Number of events to keep.
 
     Attributes
     ----------
     events : list of GradientEvent
         The last events, oldest first.
     steps : int
-        How many steps have been checked.
+        Number of checked steps.
     history : History
         The last norms; see also :meth:`norms`.
 
@@ -331,10 +332,10 @@ class GradientGuard:
 
     Notes
     -----
-    The norms are added up in float64, in one pass over the gradients.  Norms that are not finite
-    are left out of the median.  Clipping multiplies by ``bound / (norm + 1e-6)``, as
-    `clip_grad_norm` does.  A guard keeps the history of one function's gradients: make one for
-    each.
+    The norms are summed in float64, in one pass over the gradients.  The median leaves out norms
+    that are not finite.  Clipping multiplies by ``bound / (norm + 1e-6)``, as `clip_grad_norm`
+    does.  A guard keeps the history of one function's gradients, so make one guard for each
+    function.
 
     Examples
     --------
@@ -458,12 +459,12 @@ class GradientGuard:
             return list(self._events)
 
     def norms(self, parameter: str | None = None) -> list[float]:
-        """Return the last norms, before clipping, oldest first.
+        """Return the last norms before clipping, oldest first.
 
         Parameters
         ----------
         parameter : str or None
-            Whose gradient; None for the global norm.
+            Name of the parameter.  None for the global norm.
 
         Returns
         -------

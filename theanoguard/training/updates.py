@@ -19,9 +19,10 @@ ON_BAD = ("skip", "raise", "backoff")
 
 
 class UpdateError(TheanoguardError, ArithmeticError):
-    """A step was bad and `guarded_updates` was asked to raise, or it was one too many in a row.
+    """A step was bad and `guarded_updates` has ``action="raise"``, or too many steps in a row were
+    bad.
 
-    No shared variable has been changed by the call.
+    The call has changed no shared variable.
     """
 
     __module__ = "theanoguard.training"  # what a traceback shows in front of the name
@@ -99,12 +100,12 @@ class StopAtBad(COp):
 
 
 class GuardedUpdates(dict):
-    """Updates to hand to ``pytensor.function``, and what has happened to them so far.
+    """Updates for ``pytensor.function`` that count the bad steps.
 
     Attributes
     ----------
     watched : tuple of str
-        What is looked at, by name.
+        Names of the values that are checked.
     """
 
     def __init__(
@@ -148,35 +149,36 @@ def guarded_updates(
     max_in_a_row: int | None = 10,
     big_threshold: float | None = None,
 ) -> GuardedUpdates:
-    """Make updates that happen all together, or not at all when a value is bad.
+    """Make updates that leave every shared variable unchanged if a value is bad.
 
-    If anything watched or any new value holds a NaN, an Inf, or a magnitude above `big_threshold`,
-    every shared variable keeps its old value, the optimizer's state included.  The compiled
-    function decides it, on any backend.
+    If a watched value or a new value contains NaN, Inf, or a magnitude above `big_threshold`, every
+    shared variable keeps its old value, including the optimizer's state.  The compiled function
+    decides this, on any backend.
 
     Parameters
     ----------
     updates : dict or sequence of pairs
         As for ``pytensor.function``: shared variables and the expressions of their new values.
     watch : sequence of TensorVariable
-        What else to look at, for instance ``[cost, *grads]``.
+        Other values to check, such as ``[cost, *grads]``.
     action : {"skip", "raise", "backoff"}
-        "skip" goes on with the next step, "raise" raises :class:`UpdateError`, "backoff" skips
-        and multiplies the learning rate by `factor`.
+        "skip" continues with the next step, "raise" raises :class:`UpdateError`, "backoff" skips
+        the step and multiplies the learning rate by `factor`.
     learning_rate : SharedVariable or None
         A float scalar, for "backoff".
     factor : float
         Between 0 and 1.
     max_in_a_row : int or None
-        One more bad step in a row raises :class:`UpdateError`.  None allows any number.
+        Number of bad steps in a row that are allowed.  The next one raises :class:`UpdateError`.
+        None allows any number.
     big_threshold : float or None
-        The largest good magnitude; None allows every finite number.
+        The largest good magnitude.  None allows every finite number.
 
     Returns
     -------
     GuardedUpdates
-        A dict to hand to ``pytensor.function``; `skipped`, `in_a_row` and `last_bad` tell what
-        has happened.
+        A dict for ``pytensor.function``.  Its attributes `skipped`, `in_a_row` and `last_bad` count
+        the bad steps and name the last bad value.
 
     Raises
     ------
@@ -185,7 +187,7 @@ def guarded_updates(
 
     Notes
     -----
-    The old values must outlive the step, so the updates are not done in place.
+    The old values must be kept until the end of the step, so the updates do not work in place.
 
     Examples
     --------

@@ -120,44 +120,42 @@ class Observe(Op):
 
 
 class Watch:
-    """Gather statistics of the parameters of a training, and events of what goes bad.
+    """Collect statistics of the parameters during training, and events of bad values.
 
-    Each step of the training is done ``with watch.step():``, which `watching` does for a compiled
-    function by itself.  Statistics are gathered, and what is watched is looked at for NaN and Inf,
-    where they are due; weights are looked at after each step.  All of that is compiled code.
-    Several threads may train and read.
+    Run each step of the training in ``with watch.step():``.  `watching` does this for you.  After
+    each step the watch looks for NaN and Inf in the weights.  The statistics are computed by
+    compiled code.  Several threads may train and read.
 
     Parameters
     ----------
     params : sequence of SharedVariable
         Dense arrays of floats.
     every : int or "epoch"
-        At which steps statistics are due: the first and then each `every`-th, or the first of each
-        epoch.
+        The steps with statistics: the first and then each `every`-th, or the first of each epoch.
     names : sequence of str or None
-        Readable names of the parameters; None takes their own.
+        Readable names of the parameters.  None takes their own names.
     skip : sequence of str
-        Shell patterns of names that are left out, in statistics and events.
+        Shell patterns of names to leave out of statistics and events.
     updates : bool
-        Whether to gather by how much a step changes each parameter, for which a due step takes a
-        copy of the parameters.
+        Collect statistics of the change that a step makes to each parameter.  A step with
+        statistics then copies the parameters.
     look_always : bool
-        False looks at the weights for NaN and Inf only where statistics are due.
+        False looks for NaN and Inf only in the steps with statistics.
     history : int
-        The statistics of how many due steps are kept.
+        Number of steps whose statistics are kept.
     max_events : int
-        How many events are kept.
+        Number of events to keep.
     batches_per_epoch : int or None
-        Begin a new epoch after so many steps; None leaves it to :meth:`next_epoch`.
+        Number of steps after which a new epoch begins.  None: only :meth:`next_epoch` begins one.
     guards : sequence of GradientGuard
-        The events of which are taken over.
+        Guards whose events are added to the events of the watch.
     log : str, path-like, EventLog or None
-        A file to which the events are appended, bounded as :class:`~theanoguard.EventLog` says.
+        A file to which the events are appended.  Its size is limited as in :class:`EventLog`.
 
     Attributes
     ----------
     steps, epoch, batch : int
-        Number of steps begun; the current epoch and batch, from 1.
+        Number of steps so far; the current epoch and batch, from 1.
 
     Raises
     ------
@@ -238,7 +236,7 @@ class Watch:
     # -- the training
 
     def gradients(self, grads: Sequence[Variable]) -> list[Variable]:
-        """Return the gradients, of which statistics are gathered when a step is due.
+        """Return the gradients in a form whose statistics the watch collects.
 
         Parameters
         ----------
@@ -248,7 +246,7 @@ class Watch:
         Returns
         -------
         list of TensorVariable
-            To compute the updates from; unless they are used nothing is gathered.
+            Compute the updates from these.  Otherwise no statistics are collected.
 
         Raises
         ------
@@ -271,9 +269,9 @@ class Watch:
 
     @contextmanager
     def step(self) -> Iterator[Step]:
-        """Do one step of the training in a ``with`` statement.
+        """Run one step of the training in a ``with`` statement.
 
-        A step that raises is counted, and its events are kept; there are no statistics of it.
+        A step that raises is counted and keeps its events, but has no statistics.
         """
         step = self._begin()
         outer, self._local.step = getattr(self._local, "step", None), step
@@ -388,15 +386,15 @@ class Watch:
     def series(
         self, name: str, kind: str = "weight", value: str = "norm"
     ) -> tuple[list[int], list[float]]:
-        """Return how one number has gone.
+        """Return one number of a parameter for each step with statistics.
 
         Parameters
         ----------
         name : str
-            Of the parameter.
+            Name of the parameter.
         kind : {"weight", "gradient", "update"}
         value : str
-            A field of :class:`Summary`: ``"norm"``, ``"min"``, ``"zeros"``...
+            A field of ``Summary``, such as ``"norm"``, ``"min"`` or ``"zeros"``.
 
         Returns
         -------
@@ -444,7 +442,7 @@ class Watch:
         return "\n".join(lines)
 
     def plot(self, kind: str = "weight", value: str = "norm") -> Any:
-        """Draw how one number of each parameter has gone, over the steps.
+        """Draw one number of each parameter over the steps.
 
         Parameters
         ----------
@@ -458,7 +456,7 @@ class Watch:
         Raises
         ------
         ImportError
-            Without matplotlib.
+            If matplotlib is not installed.
         """
         try:
             from theanoguard.training.figure import ShownFigure
@@ -479,10 +477,10 @@ class Watch:
         return figure
 
     def to_jsonl(self, path: str | PathLike) -> None:
-        """Write the statistics that are kept, one JSON object a line, in place of the file.
+        """Write all statistics of the watch to a file, one JSON object per line.
 
-        Each has ``"schema"``, the fields of :class:`Record` and those of :class:`Summary`; a
-        number that is not finite is null.
+        An existing file is replaced.  Each object has ``"schema"``, the fields of ``Record`` and
+        the fields of ``Summary``.  A number that is not finite is null.
 
         Parameters
         ----------
@@ -495,12 +493,12 @@ class Watch:
         write_atomically(path, "".join(lines).encode())
 
     def to_csv(self, path: str | PathLike) -> None:
-        """Write the statistics that are kept as a table of comma-separated values.
+        """Write all statistics of the watch as a table of comma-separated values.
 
         Parameters
         ----------
         path : str or path-like
-            A file that is there is replaced.
+            An existing file is replaced.
         """
         names = [f.name for f in fields(Record) if f.name != "summary"] + _VALUES
         text = io.StringIO(newline="")
@@ -518,23 +516,24 @@ def watching(
     grads: Sequence[Variable] | None = None,
     **settings: Any,
 ) -> Iterator[Watch]:
-    """Watch the training that a compiled function does, as it is called in a loop.
+    """Watch a training whose step is a compiled function that you call in a loop.
 
-    Within the ``with`` statement each call of `function` is a step of a :class:`Watch`.  The events
-    are those of the watch, for parameters and for what the function returns, and where the function
-    was compiled with a guard also the guard's, for any node; each tells batch and epoch.
+    Inside the ``with`` statement each call of `function` is a step of a :class:`Watch`.  The watch
+    checks the parameters and the results of the function.  If the function has a guard, the guard's
+    events are added, with batch and epoch.
 
     Parameters
     ----------
     function : pytensor.compile.executor.Function
-        A compiled training step; it is left as it was at the end.
+        A compiled training step.  At the end of the block it is as before.
     params : sequence of SharedVariable or None
         None watches the arrays of floats that `function` updates.
     grads : sequence of TensorVariable or None
-        Gradients of `params`, expressions of the inputs of `function`.  They are computed a second
-        time at the steps that are due; where that is too dear, see :meth:`Watch.gradients`.
+        Gradients of `params`, as expressions of the inputs of `function`.  They are computed a
+        second time in the steps with statistics.  If that takes too long, use
+        :meth:`Watch.gradients`.
     **settings
-        Those of :class:`Watch`.
+        Arguments of :class:`Watch`.
 
     Yields
     ------

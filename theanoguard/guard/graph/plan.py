@@ -187,45 +187,47 @@ def _is_softmax(plan, node, index):
 RULES = (
     Rule(
         "not numeric",
-        "random generators, slices, None and such hold no numbers",
+        "random generators, slices and None hold no numbers",
         lambda plan, node, i: not is_numeric(node.outputs[i].type),
     ),
     Rule(
         "discrete",
-        "integers and booleans can be neither NaN nor infinite, and big ones are not asked for",
+        "integers and booleans are neither NaN nor infinite; big integers are allowed",
         lambda plan, node, i: not plan.may_be_bad(node.outputs[i]),
     ),
     Rule(
         "uninitialised",
-        "memory that nobody has written yet holds anything; what is written into it was checked",
+        "memory that nobody has written yet; what is written into it was checked",
         lambda plan, node, i: node.outputs[i] in plan.unwritten,
         clean=False,
     ),
     Rule(
         "exempt",
-        "the user left it out",
+        "you excluded it",
         lambda plan, node, i: plan.is_exempt(node.outputs[i]),
         clean=False,
     ),
     Rule(
         "view",
-        "a view shows only elements that have been checked",
+        "a view shows only elements that were checked",
         _is_view,
         spares_made=False,
     ),
     Rule(
         "copy",
-        "only copies elements that have been checked, or writes 0 and 1",
+        "only copies elements that were checked, or writes 0 and 1",
         _is_copy,
         spares_made=False,
     ),
     Rule(
         "clean map",
-        "gives one of its operands, its magnitude, a part of it, or a value in a fixed range",
+        "returns an operand, its magnitude or a part of it, or a value in a fixed range",
         _is_safe_map,
         spares_made=False,
     ),
-    Rule("softmax", "of finite numbers lies between 0 and 1", _is_softmax, spares_made=False),
+    Rule(
+        "softmax", "a softmax of finite numbers is between 0 and 1", _is_softmax, spares_made=False
+    ),
     Rule(
         "whole inner graph",
         "every value was checked inside, when it was made, and nothing is left unwritten",

@@ -338,10 +338,10 @@ def held_limit(device):
 
 
 def sync():
-    """Wait for all guarded calls that are in flight, and raise the error of the first bad one.
+    """Wait for all unchecked calls, and raise the error of the first bad one.
 
-    Only functions under ``GuardMode(when="later")`` have such calls.  The flags are also read when
-    you read a shared variable that such a function updates, and when the interpreter exits.
+    Only functions under ``GuardMode(when="later")`` have such calls.  Their flags are also read
+    when you read a shared variable that such a function updates, and at exit.
 
     Raises
     ------

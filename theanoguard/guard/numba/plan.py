@@ -28,7 +28,7 @@ from theanoguard.guard.plan import GraphPlan
 
 REASONS = {
     **SHARED_REASONS,
-    "exempt": "the user left it out; what is computed from it is read",
+    "exempt": "you excluded it; what is computed from it is read",
     "branch": "of a branch that may be thrown away; what is chosen is read",
 }
 
