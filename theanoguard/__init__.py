@@ -1,4 +1,4 @@
-"""theanoguard: where, why and when numbers go bad inside compiled PyTensor graphs.
+"""theanoguard finds bad numbers inside compiled PyTensor graphs and explains them.
 
 The public names are listed in ``__init__.pyi``.  A name loads its module when it is first used, so
 that the command line and the pytest plugin start without PyTensor.

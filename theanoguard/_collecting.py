@@ -1,4 +1,4 @@
-"""Keeps Python's garbage collector from slowing down work whose objects are all kept."""
+"""Runs Python's garbage collector less often during work whose objects are all kept."""
 
 import gc
 from contextlib import contextmanager

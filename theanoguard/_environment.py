@@ -1,4 +1,4 @@
-"""What a computation ran on: versions, compiler, BLAS, and the configuration of PyTensor."""
+"""The environment of a computation: versions, compiler, BLAS, and configuration of PyTensor."""
 
 import platform
 import subprocess
@@ -69,7 +69,7 @@ def compiler_version(cxx):
 
 @lru_cache
 def _tool_chain(cxx):
-    """What the C backend compiles with; what cannot be found out is None."""
+    """The compiler of the C backend.  A fact that cannot be found out is None."""
     facts = {"cxx": cxx, "version": None, "flags": None, "blas": None}
     if cxx:
         try:

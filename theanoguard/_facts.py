@@ -1,4 +1,4 @@
-"""Facts about operations, as tables: one home for what several parts of the package rely on.
+"""Facts about operations, as tables that several parts of the package use.
 
 Three questions are answered for a node of a graph.
 

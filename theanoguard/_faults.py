@@ -16,7 +16,7 @@ import pytensor
 import pytensor.tensor as pt
 from theanoguard import GuardMode
 """
-"""What both programs of a fault import."""
+"""The imports of both programs of a fault."""
 
 WIDTH = 96
 """Columns of a page, where the terminal has as many."""
@@ -30,7 +30,7 @@ GROUPS = {
     "TG6": "Matrices",
     "TG7": "Values that came in",
 }
-"""What the codes that begin alike have in common."""
+"""The subject of the codes that begin alike."""
 
 
 @dataclass(frozen=True)

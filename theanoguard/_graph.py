@@ -1,4 +1,4 @@
-"""What is asked about single variables and operations of a graph."""
+"""Questions about single variables and operations of a graph."""
 
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
@@ -28,7 +28,7 @@ def scalar_class(variable):
 
 
 def viewed(variable):
-    """What a variable shows: itself, or what a chain of views goes back to."""
+    """Return the variable whose elements a variable shows, behind a chain of views."""
     while variable.owner is not None and isinstance(variable.owner.op, VIEWS):
         variable = variable.owner.inputs[0]
     return variable

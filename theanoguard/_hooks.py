@@ -1,4 +1,4 @@
-"""When hooks are installed: as soon as theanoguard and what they are put into are loaded.
+"""Installs hooks in a module as soon as it and theanoguard are both loaded.
 
 PyTensor gets those that record where a graph is built.  PyMC gets those that put a guard into its
 samplers where one is asked for.  This module loads without either.  ``THEANOGUARD_HOOKS=0`` in the

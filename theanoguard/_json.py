@@ -1,4 +1,4 @@
-"""Records as plain data, ready for JSON, and back by the types of their fields.
+"""Turns records into plain data for JSON, and back by the types of their fields.
 
 What JSON has no form for is an object with one key: ``{"float": "nan"}`` (also ``"inf"`` and
 ``"-inf"``), ``{"complex": [real, imaginary]}``, for a NumPy scalar ``{"numpy": [dtype, value]}``,

@@ -1,4 +1,4 @@
-"""The one way in which this package replaces attributes of other packages, for a while.
+"""Replaces attributes of other packages for a while; no other module does this.
 
 Several features may wrap the same method, and end in any order.  So the original is kept once, and
 after each change the method is the original with all wrappers that are left around it, the latest
@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Patch:
-    """What an attribute becomes while the patch is applied.
+    """The value of an attribute while the patch is applied.
 
     Parameters
     ----------

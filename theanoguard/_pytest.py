@@ -58,7 +58,7 @@ def pytest_runtest_makereport(item, call):
 
 
 class Plugin:
-    """What pytest calls in a guarded run."""
+    """The hooks of a guarded test run."""
 
     def __init__(self, run, text):
         self.run = run

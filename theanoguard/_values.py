@@ -1,4 +1,4 @@
-"""What a value is, without importing the library that it would come from."""
+"""The kind of a value, without importing the library that it comes from."""
 
 import sys
 from collections.abc import Iterator

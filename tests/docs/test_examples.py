@@ -53,7 +53,7 @@ HOW = {
     "gradient_guard": Example(says="batch 20 was not done"),
     "lint_a_model": Example(says="after repair: []"),
     "monitor_every_node": Example(says="*** NaN detected ***"),
-    "print_and_assert": Example(says="asked for: shares >= 0"),
+    "print_and_assert": Example(says="required: shares >= 0"),
     # The examples of a repository's own tests are run without its settings.
     "pytest_guard": Example(
         says="NaN in log",

@@ -114,7 +114,7 @@ def test_condition_of_an_assertion(model):
         pytensor.function([x], checked)(VALUE)
     line = test_condition_of_an_assertion.__code__.co_firstlineno + 2
     _, asked, place, text, carets = str(caught.value).splitlines()[:5]
-    assert asked == "asked for: exp(x) < 2.0"
+    assert asked == "required: exp(x) < 2.0"
     assert place.startswith("built at: ") and f"test_renderings.py:{line}:46" in place
     condition = "pt.all(pt.exp(x) < 2.0)"
     assert carets == " " * text.index(condition) + "^" * len(condition)

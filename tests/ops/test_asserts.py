@@ -51,7 +51,7 @@ def test_failure_names_line_sides_and_elements(mode):
     np.testing.assert_array_equal(f([1, 2], [3, 4]), [2, 4])
     text = failure(f, [1.0, 5.0, 7.0], [2.0, 4.0, 6.5])
     assert text.splitlines()[0] == "x must stay below y"
-    assert "asked for: x < y" in text
+    assert "required: x < y" in text
     assert "test_asserts.py" in text and "# the condition's line" in text
     assert "left side: x = float64 array of shape (3,) [1., 5., 7.]" in text
     assert "right side: y = float64 array of shape (3,) [2. , 4. , 6.5]" in text
@@ -89,7 +89,7 @@ def test_negated_and_other_conditions():
     x = pt.dvector("x")
     f = pytensor.function([x], Assert("nan")(x, ~pt.isnan(x).any()), mode=CVM)
     text = failure(f, [0.0, np.nan])
-    assert "asked for: not (isnan(x))" in text
+    assert "required: not (isnan(x))" in text
     assert "x[1] = nan" in text
 
     c = pt.bscalar("c")
@@ -106,7 +106,7 @@ def test_only_failing_conditions_are_reported():
     x = pt.dscalar("x")
     f = pytensor.function([x], Assert("range")(x, x > 0, x < 10), mode=CVM)
     text = failure(f, 12.0)
-    assert "asked for: x < 10" in text and "asked for: x > 0" not in text
+    assert "required: x < 10" in text and "required: x > 0" not in text
 
 
 def test_condition_must_be_scalar():
@@ -139,7 +139,7 @@ def test_true_conditions_are_dropped():
     (node,) = asserts_of(g)
     assert len(node.op.conditions) == 2
     assert g(5, 1) == 5
-    assert "asked for: y < 9" in failure(g, 1, 10)
+    assert "required: y < 9" in failure(g, 1, 10)
 
 
 def test_false_conditions_stay():
@@ -166,7 +166,7 @@ def test_shape_and_gradient_go_through():
     grad, shape = f([1.0, 2.0])
     np.testing.assert_array_equal(grad, [2.0, 4.0])
     assert list(shape) == [2]
-    # Only the length is asked for: the assertion is not in the way.
+    # Only the length is required: the assertion is not in the way.
     g = pytensor.function([x], y.shape, mode=CVM)
     assert not asserts_of(g)
 
@@ -198,7 +198,7 @@ def test_equality_and_pickling():
     f = pytensor.function([x], Assert("kept")(x, x > 0), mode=CVM)
     again = pickle.loads(pickle.dumps(f))
     assert again(2.0) == 2.0
-    assert failure(again, -2.0).startswith("kept\nasked for: x > 0")
+    assert failure(again, -2.0).startswith("kept\nrequired: x > 0")
 
 
 def test_inside_scan():
@@ -222,7 +222,7 @@ def test_assert_shape():
     text = failure(f, np.zeros((5, 4)))
     assert text.startswith("x must have the shape (None, 3)\n")
     assert "x.shape[1]" in text and "4 (int64)" in text
-    with pytest.raises(AssertionError, match=r"x has 2 axes .*3 were asked for"):
+    with pytest.raises(AssertionError, match=r"x has 2 axes .*3 are required"):
         assert_shape(x, (1, 2, 3))
     assert assert_shape(x, (None, None)) is x
     y = pt.tensor("y", shape=(2, 3), dtype="float64")

@@ -1,4 +1,4 @@
-"""One graph on several backends, precisions or optimizers: where do they part first?"""
+"""Compares one graph on several backends, precisions or optimizers."""
 
 from theanoguard._compare.comparing import compare
 from theanoguard._compare.difference import Difference, Tolerance

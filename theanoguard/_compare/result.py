@@ -1,4 +1,4 @@
-"""What a comparison found, and its text."""
+"""The result of a comparison, and its text."""
 
 import textwrap
 from dataclasses import dataclass, field, replace

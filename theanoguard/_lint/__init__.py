@@ -1,4 +1,4 @@
-"""Risky patterns, found in a graph without running it."""
+"""Finds risky patterns in a graph without running it."""
 
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.linter import Finding, lint, lint_values

@@ -149,7 +149,7 @@ class Bounds:
 
     @property
     def phrase(self):
-        """What is known, as the second half of a sentence."""
+        """The bounds, as the second half of a sentence."""
         if self == Bounds():
             return "nothing bounds it"
         return f"its bounds are {self}"

@@ -26,7 +26,7 @@ class NoProgram(Exception):
 
 
 class Program:
-    """What writes the program of one node; its subclass runs each instruction at once.
+    """Writes the program of one node.  Its subclass runs each instruction at once.
 
     A register holds the bounds of a value; the first ones are those of the node's inputs.
     """

@@ -116,7 +116,7 @@ def of_root(variable):
 
 
 def of_dtype(dtype):
-    """What a dtype alone tells."""
+    """Return the bounds that follow from a dtype alone."""
     kind = np.dtype(dtype) if isinstance(dtype, str) else None
     if kind is None or kind.kind not in "iub":
         return Bounds()
@@ -373,7 +373,7 @@ def _to_power(node, operands, bounds):
 
 
 def _chosen(node, operands, bounds):
-    """What a switch gives: each branch where its condition lets it through."""
+    """Return the bounds of a switch: of each branch, where its condition chooses it."""
     condition, *branches = node.inputs
     return unite(
         bounds[branch].intersect(implied(condition, truth, branch, bounds))

@@ -30,7 +30,7 @@ HUGE_SUM = 2**20
 
 @dataclass(frozen=True)
 class Found:
-    """What a rule has found at a node.
+    """The finding of a rule at a node.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Domain:
-    """What an operand has to fulfil.
+    """The condition that an operand must meet.
 
     Parameters
     ----------
@@ -311,7 +311,7 @@ def _reached(variable, depth):
 
 
 def chosen_from(variable):
-    """What views and indexing show elements of."""
+    """Return the variable whose elements views and indexing show."""
     variable = viewed(variable)
     while variable.owner is not None and isinstance(variable.owner.op, INDEXING):
         variable = viewed(variable.owner.inputs[0])

@@ -1,4 +1,4 @@
-"""What the rules look at: a graph, its bounds, and who reads what."""
+"""The view of the rules: a graph, its bounds, and the readers of each variable."""
 
 from collections import defaultdict
 from functools import cached_property
@@ -89,7 +89,7 @@ class GraphView:
         return name_of(variable, own=self._users_name)
 
     def _users_name(self, variable):
-        """What the user's code calls a variable: its name, or a short expression."""
+        """The name of a variable in the user's code, or a short expression."""
         if variable in self._names:
             return self._names[variable]
         if isinstance(variable, Constant) and np.size(variable.data) < 2:
@@ -104,7 +104,7 @@ class GraphView:
 
     @cached_property
     def _names(self):
-        """What the inputs of an inner graph are called outside."""
+        """The names of the inputs of an inner graph outside of it."""
         if self.node is None:
             return {}
         op, graph = self.node.op, self.node.op.fgraph

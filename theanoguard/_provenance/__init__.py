@@ -1,4 +1,4 @@
-"""Where a node came from: the user's source line, and the chain of rewrites that made it."""
+"""The provenance of a node: the user's line, and the rewrites that made it."""
 
 from theanoguard._provenance.asking import (
     ProvenanceMap,

@@ -138,7 +138,7 @@ class ProvenanceMap(Mapping):
 
 
 def provenance(fn):
-    """Where the nodes of a compiled function come from.
+    """Return where the nodes of a compiled function come from.
 
     Parameters
     ----------

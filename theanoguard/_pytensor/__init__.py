@@ -1,4 +1,4 @@
-"""The only room that knows version differences of PyTensor.
+"""The only package that knows the differences between releases of PyTensor.
 
 Everything that differs between the supported releases (3.0 to 3.3), or that is an
 internal which may move, is reached through here.

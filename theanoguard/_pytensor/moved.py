@@ -1,4 +1,4 @@
-"""What releases of PyTensor have in other places, or not at all."""
+"""Names that releases of PyTensor have in other places, or not at all."""
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.op import Op

@@ -1,4 +1,4 @@
-"""What is recorded while a graph is built, beside what PyTensor records by itself.
+"""Records facts that PyTensor does not record while a graph is built.
 
 PyTensor leaves a stack trace on each variable: file, line, function and text of eight frames.
 :func:`install` replaces the function that takes it, and, in PyTensor 3.3, the two that freeze and
@@ -62,7 +62,7 @@ class Entry(tuple):
 
 
 class Forward:
-    """What is known of the forward variable whose gradient ``grad`` was building.
+    """The forward variable whose gradient ``grad`` was building.
 
     Like a variable it has a ``name`` and a ``tag`` with a trace, but it does not keep the graph.
 

@@ -157,7 +157,11 @@ def add_arguments(parser):
         help="take the bounds of a shared variable from its value",
     )
     parser.add_argument(
-        "--ignore", metavar="RULES", type=rules_argument, default=[], help="rules to switch off"
+        "--ignore",
+        metavar="RULES",
+        type=rules_argument,
+        default=[],
+        help="rules to switch off, separated by commas, such as exp-overflow,log-of-zero",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
@@ -226,7 +230,11 @@ def lint_program(program, linted, as_json=False):
         message = f"stopped at {called}, where a function is called; --run lints what comes after"
         print(f"theanoguard lint: {message}", file=sys.stderr)
     if failed is None and not linted.functions:
-        print("theanoguard lint: the program has compiled no function", file=sys.stderr)
+        print(
+            "theanoguard lint: the program has compiled no function.\n"
+            "Lint checks the graphs that a program passes to pytensor.function.",
+            file=sys.stderr,
+        )
     return 2 if failed is not None or not linted.functions else bool(findings)
 
 

@@ -1,4 +1,4 @@
-"""The compile mode that watches every Apply node."""
+"""The compile mode that checks every node."""
 
 from theanoguard._pytensor import predefined_modes
 from theanoguard.guard.errors import GuardError

@@ -1,4 +1,4 @@
-"""What the elements of a node's outputs can be, decided when the graph is compiled.
+"""The possible elements of a node's outputs, decided when the graph is compiled.
 
 Says which outputs may hold uninitialised memory, which can be big while no operand is, and which
 nodes only choose among their operands.

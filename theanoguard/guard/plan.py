@@ -37,7 +37,7 @@ REASONS = {
 
 @dataclass
 class NodePlan:
-    """What to do around one node.
+    """The checks around one node.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A function's execution watched node by node, or stepped through by hand."""
+"""Watches the execution of a function node by node, or steps through it."""
 
 from theanoguard.monitor.mode import DetectNan, MonitorMode, detect_nan
 from theanoguard.monitor.prompt import step_in_terminal

@@ -94,7 +94,7 @@ class Relation:
     holds : callable
         From the operands to a boolean array: where the relation holds.
     text : str
-        What is asked for, with ``{0}``, ``{1}`` in place of the operands' labels.
+        The required condition, with ``{0}``, ``{1}`` in place of the operands' labels.
     """
 
     holds: Callable
@@ -252,7 +252,7 @@ def _report(condition: Condition, operands: list[np.ndarray]) -> Iterator[str]:
     relation = _RELATIONS.get(condition.relation)
     if relation:
         text = relation.text.format(*condition.labels)
-        yield f"asked for: {f'not ({text})' if condition.negated else text}"
+        yield f"required: {f'not ({text})' if condition.negated else text}"
     if condition.where:
         first, *below = source_lines(condition.where)
         yield f"built at: {first}"
@@ -556,7 +556,7 @@ def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variab
     msg = msg or f"{_label(x)} must have the shape {asked}"
     if len(shape) != x.type.ndim:
         raise AssertionError(
-            f"{msg}\n{_label(x)} has {x.type.ndim} axes ({x.type}), {len(shape)} were asked for."
+            f"{msg}\n{_label(x)} has {x.type.ndim} axes ({x.type}), {len(shape)} are required."
         )
     conditions = []
     for axis, length in enumerate(shape):

@@ -1,4 +1,4 @@
-"""What Numba compiles for the operations of this package.
+"""Numba code for the operations of this package.
 
 Loaded when a graph is compiled for Numba: importing Numba's side of PyTensor takes longer, and
 more memory, than all the rest.

@@ -1,4 +1,4 @@
-"""What an explanation of a model at a point consists of."""
+"""The records of an explanation of a model at a point."""
 
 import textwrap
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The stable forms, written in PyTensor's own operations: they compile on every backend.
+"""The stable functions, written in PyTensor's own operations, so every backend compiles them.
 
 Nothing is hidden: NaN stays NaN.  Python numbers take the dtype of the arguments, so float32 is
 not upcast.

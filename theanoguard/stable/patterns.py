@@ -1,4 +1,4 @@
-"""What a stable form can take the place of.
+"""The formulas that stable functions can replace.
 
 Each pattern takes a variable and the ``GraphBounds`` of the graph.  It returns None, or the name of
 a form and a function that builds it.
@@ -142,7 +142,7 @@ PATTERNS = {
 
 
 def _core(variable: Variable) -> tuple[Variable, list[Apply]]:
-    """What views and indexing lead back to, and the nodes on the way, innermost first."""
+    """Return the variable behind views and indexing, and the nodes between, innermost first."""
     chain = []
     while variable.owner is not None and isinstance(variable.owner.op, (*VIEWS, *INDEXING)):
         chain.append(variable.owner)

@@ -182,7 +182,7 @@ def _rows(
 
 
 class _OverArrays(COp):
-    """What the operations below have in common: any number of dense arrays of floats."""
+    """Base class of the operations below: any number of dense arrays of floats."""
 
     __props__: tuple[str, ...] = ()
 
@@ -425,7 +425,7 @@ class ScaleEach(_OverArrays):
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to know of an array; all but the counts are of its finite elements.
+    """Statistics of an array.  All but the counts use only its finite elements.
 
     Parameters
     ----------

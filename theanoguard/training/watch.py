@@ -45,7 +45,7 @@ _VALUES = [f.name for f in fields(Summary)]
 
 @dataclass(frozen=True)
 class Record:
-    """What one array was like at one step.
+    """The statistics of one array at one step.
 
     Parameters
     ----------
@@ -612,7 +612,7 @@ def _gradient_events(guard: GradientGuard) -> list[GradientEvent]:
 
 
 class _Observer:
-    """What is done around each call of a watched function."""
+    """Runs before and after each call of a watched function."""
 
     def __init__(self, watch: Watch, gradients: Function | None, function: Function) -> None:
         self.watch = watch

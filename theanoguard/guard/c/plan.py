@@ -87,7 +87,7 @@ def casts_in_numpy(op):
 
 @dataclass
 class Treatment(NodePlan):
-    """What is done around one node.
+    """The checks and copies around one node.
 
     Parameters
     ----------

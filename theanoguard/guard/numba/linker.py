@@ -152,7 +152,7 @@ class NumbaRuntime(JittedRuntime):
 
     @cached_property
     def kernels(self):
-        """What computes single nodes."""
+        """The functions that compute single nodes."""
         return NumbaKernels(self.plan)
 
     def signs(self):

@@ -33,7 +33,7 @@ from theanoguard.guard.numba.plan import Sign
 
 @dataclass(frozen=True)
 class Reliance:
-    """What the program may rely on.
+    """The assumptions of the program.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A graph, or an error of the guard, as something to look into: HTML, and a picture."""
+"""A graph, or an error of the guard, as HTML and as a picture."""
 
 from theanoguard.view.inspecting.inspection import Inspection, inspect_graph
 

@@ -1,4 +1,4 @@
-"""What is told of one variable of a graph, as short texts."""
+"""The facts about one variable of a graph, as short texts."""
 
 import os
 

@@ -133,7 +133,7 @@ class Outline:
 
     @cached_property
     def clients(self):
-        """What reads each variable, as :meth:`GraphModel.clients` tells it."""
+        """The nodes that read each variable, as :meth:`GraphModel.clients` tells it."""
         return self.model.clients()
 
     def chain(self, key):

@@ -59,7 +59,7 @@ _TITLE = 20  # height of a frame's title
 
 @dataclass(eq=False)
 class View:
-    """What is drawn at a time: a group, or the surroundings of a bad node.
+    """The part that is drawn: a group, or the surroundings of a bad node.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from theanoguard.view.printing import debugprint
 
 @dataclass
 class Subject:
-    """What is shown.
+    """The object that is shown.
 
     Parameters
     ----------
