@@ -92,6 +92,17 @@ def test_what_nobody_has_looked_at_excuses_nothing():
     assert mask.tolist() == [True, True, False]
 
 
+@pytest.mark.parametrize("constant", [nan, inf, 1e12])
+def test_a_branch_that_is_not_chosen_excuses_nothing(constant):
+    """The weight is left out of the checks, so that the first operation that reads it is told."""
+    chooses, weight = pt.bvector("chooses"), pt.dvector("weight")
+    node = pt.switch(chooses, [constant], weight).owner
+    values = [A([0, 1], "int8"), A([constant]), A([1e12, 1e12])]
+    output = np.where(*values)
+    [[mask]] = made_bad(node, values, [output], ALL, silent={weight})
+    assert mask.tolist() == [True, constant is nan]
+
+
 def test_with_any_kind_alone_an_infinity_is_big():
     assert judge(pt.exp(x), A([800.0]), policy=Policy(False, False, True)) == [1]
     assert judge(pt.exp(x), A([inf]), policy=Policy(False, False, True)) is None

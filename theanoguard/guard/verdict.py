@@ -223,6 +223,8 @@ def reached(op, node, inputs, masks, index, found):
 @reached.register
 def _(op: Elemwise, node, inputs, masks, index, found):
     result = np.zeros(found.shape, bool)
+    if isinstance(op.scalar_op, ps.Switch):
+        return result | np.where(inputs[0], *_filled(masks[1:], inputs[1:]))
     for mask in masks:
         if mask is not None:
             result |= mask
