@@ -54,9 +54,8 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    # The modules and the thousands of tests stay: the garbage collector need not visit them.
-    gc.collect()
-    gc.freeze()
+    freeze()  # the modules and the thousands of tests
+    gc.set_threshold(20_000, 20, 20)  # a compiler makes many objects, which go by themselves
 
 
 def pytest_terminal_summary(terminalreporter, config):
@@ -69,6 +68,12 @@ def pytest_runtest_setup(item):
     for marker in item.iter_markers("not_on"):
         if backend in marker.kwargs:
             pytest.skip(marker.kwargs[backend])
+
+
+def freeze():
+    """Have the garbage collector pass over what exists now, of which most stays."""
+    gc.collect()
+    gc.freeze()
 
 
 def keep_a_cache_for_children():
@@ -114,6 +119,13 @@ def c_backend(request):
     """Skip the test, which is about the C backend, where another one is asked for."""
     if request.config.getoption("--backend") != "c":
         pytest.skip("is about the C backend")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_afterwards():
+    """The collector passes over what a module leaves behind, such as compiled code in caches."""
+    yield
+    freeze()
 
 
 @pytest.fixture(autouse=True)

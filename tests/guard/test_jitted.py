@@ -12,6 +12,8 @@ from pytensor.compile.builders import OpFromGraph
 from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
 
+pytestmark = pytest.mark.on_30
+
 ONES = np.ones(3)
 
 

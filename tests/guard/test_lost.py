@@ -8,6 +8,8 @@ from guarding import trip
 
 from theanoguard import GuardMode
 
+pytestmark = pytest.mark.on_30
+
 x = pt.dvector("x")
 BAD = np.array([1.0, 2.0, -1.0])
 

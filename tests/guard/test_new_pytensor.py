@@ -8,6 +8,8 @@ from pytensor.graph.replace import vectorize_graph
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 BAD = np.array([[1.0, 2.0], [-1.0, 2.0]])
 
 

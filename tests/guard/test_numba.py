@@ -20,6 +20,8 @@ from theanoguard._pytensor import Scan, inner_graphs_for_numba
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.rerun import SecondRun
 
+pytestmark = pytest.mark.on_33
+
 ONES = np.ones(3)
 
 
