@@ -36,9 +36,12 @@ try:
         if batch % 5 == 0:
             print(f"batch {batch:2d}  cost {loss:.3f}  norm {guard.norms()[-1]:.3f}")
 except GradientError as error:
-    print(f"batch {batch} was not done:")
+    print(f"batch {batch} changed no weight:")
     print(error.args[0].partition("\nApply node")[0])
 
 event = guard.events[-1]
-print(f"\nof {event.largest}: ", *(f"{norm:.2f}" for norm in guard.norms(event.largest)[-5:]))
+print(
+    f"\nlast norms of {event.largest}:",
+    *(f"{norm:.2f}" for norm in guard.norms(event.largest)[-5:]),
+)
 print("weights are finite:", all(np.isfinite(p.get_value()).all() for p in params))

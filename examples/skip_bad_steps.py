@@ -33,6 +33,7 @@ for batch in range(1, 101):
         inputs[2, 0] = np.inf
     loss = step(inputs, inputs @ [1.0, 2.0, 3.0])
     if not np.isfinite(loss):
-        print(f"batch {batch} skipped: bad was {updates.last_bad}; the rate is {rate.get_value()}")
+        bad, now = updates.last_bad, rate.get_value()
+        print(f"batch {batch} skipped, because {bad} is bad; the learning rate is now {now}")
 
 print(f"{updates.skipped} of 100 steps skipped; weights", weights.get_value().round(3))

@@ -50,7 +50,7 @@ HOW = {
     "dask_guard": Example(says=", task chain-1", needs=("distributed",)),
     "pymc_explain": Example(says="Inf in power: 0.0 ** (-0.1) = inf", needs=("pymc",)),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
-    "gradient_guard": Example(says="batch 20 was not done"),
+    "gradient_guard": Example(says="batch 20 changed no weight"),
     "lint_a_model": Example(says="after repair: []"),
     "monitor_every_node": Example(says="*** NaN detected ***"),
     "print_and_assert": Example(says="required: shares >= 0"),

@@ -1,7 +1,7 @@
 """``theanoguard doctor``: check the installation, and print what a bug report needs.
 
 It tests the guard on PyTensor's C backend, for which ``GuardMode()`` compiles.  It also names the
-devices that the guard uses on JAX and PyTorch.  ``docs/cost.rst`` has the cost of a guarded call.
+devices that the guard uses on JAX and PyTorch.
 
 The checks return a list of :class:`Finding`, which is rendered separately.
 """
@@ -234,7 +234,6 @@ def _backend():
     if default in BACKENDS and default != "c":
         value += f"; PyTensor's default is {default}, which GuardMode(backend='auto') guards"
     yield Finding("backend", value)
-    yield Finding("cost of the guard", "docs/cost.rst has the figures, by backend")
 
 
 def _jax():
