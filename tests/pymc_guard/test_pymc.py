@@ -3,9 +3,11 @@
 import importlib.util
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytensor.tensor as pt
@@ -20,6 +22,8 @@ HAS_PYMC = importlib.util.find_spec("pymc") is not None
 needs_pymc = pytest.mark.skipif(not HAS_PYMC, reason="PyMC is not installed (tox -e pymc)")
 if HAS_PYMC:
     import pymc as pm
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(HAS_PYMC, reason="PyMC is installed")
@@ -496,6 +500,18 @@ def test_a_gradient_that_is_zero_is_a_finding():
     assert found.ok
     assert found.flat == ("idle",)
     assert "The gradient by idle is 0, here and nearby" in str(found)
+
+
+@needs_pymc
+def test_the_page_shows_what_the_example_prints(monkeypatch):
+    """``docs/pymc.rst`` ends its block with dots."""
+    page = (ROOT / "docs" / "pymc.rst").read_text(encoding="utf-8")
+    shown = re.search(r"The second point prints:\n\n.*\n\n((?:    .*\n|\n)+)", page)[1]
+    shown = textwrap.dedent(shown).partition("    ...\n")[0].strip()
+    monkeypatch.chdir(ROOT / "examples")
+    command = [sys.executable, "pymc_explain.py"]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert shown and shown in run.stdout
 
 
 @needs_pymc
