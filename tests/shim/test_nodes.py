@@ -151,6 +151,45 @@ def test_formulas_as_theano_prints_them(shim):
     assert shim.pp(T.dot(x, x) + T.dot(w, w)) == r"((x \dot x) + (w \dot w))"
 
 
+EQUAL = {
+    "m": "T.TensorVariable",
+    "m + 1": "T.basic.TensorVariable",
+    "m.type": "T.TensorType",
+    "T.constant(1)": "T.TensorConstant",
+    "T.dot(m, v).owner.op": "T.Dot",
+    "T.dot(m, m).owner.op": "T.basic.Dot",
+    "T.concatenate([v, v]).owner.op": "T.Join",
+    "m.max().owner.op": "T.MaxAndArgmax",
+    "s": "theano.sparse.SparseVariable",
+    "s.type": "theano.sparse.SparseType",
+}
+
+
+@pytest.mark.parametrize("expression", EQUAL)
+def test_types_compared_by_equality(expression, shim):
+    """Programs ask for ``type(x) == T.TensorVariable``, and look types up in a dict."""
+    import theano.sparse
+
+    T = shim.tensor
+    s = theano.sparse.csr_matrix()
+    names = {"theano": shim, "T": T, "m": T.matrix(), "v": T.vector(), "s": s}
+    kind, expected = type(eval(expression, names)), eval(EQUAL[expression], names)
+    assert kind == expected and expected == kind
+    assert expected in (list, kind)
+    assert kind not in (type("Derived", (expected,), {}),)
+    others = {eval(name, names) for name in EQUAL.values()} - {expected}
+    assert kind not in others and expected not in others
+
+
+def test_types_looked_up(shim):
+    T = shim.tensor
+    words = {T.TensorVariable: "variable", T.TensorConstant: "constant", T.TensorType: "type"}
+    assert words[type(T.matrix())] == "variable"
+    assert words[type(T.constant(1))] == "constant"
+    assert words[type(T.vector().type)] == "type"
+    assert type(shim.shared(1.0)) not in words
+
+
 def test_a_single_tensor_is_joined_to_nothing(shim):
     """It stays what it was made by."""
     T = shim.tensor

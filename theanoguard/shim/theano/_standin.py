@@ -3,7 +3,26 @@
 from pytensor.tensor.blockwise import Blockwise
 
 
-class StandIn(type):
+class SameAs(type):
+    """The type of a class that equals the ones of PyTensor named in its ``stands_for``.
+
+    Programs ask for ``type(x) == theano.tensor.TensorVariable``, or look ``type(x)`` up in a dict.
+    """
+
+    def __eq__(cls, other):
+        return other is cls or any(other is named for named in _named(cls))
+
+    def __hash__(cls):
+        return next(map(hash, _named(cls)), type.__hash__(cls))
+
+
+def _named(cls):
+    """Return what the class itself stands for, and not a class that it is derived from."""
+    named = vars(cls).get("stands_for", ())
+    return named if isinstance(named, tuple) else (named,)
+
+
+class StandIn(SameAs):
     """The type of a class that stands for PyTensor's: their instances and subclasses are its own.
 
     The class names PyTensor's one in ``stands_for``; its own instances are functions of

@@ -2,10 +2,12 @@
 
 from pytensor.sparse.type import SparseTensorType
 
+from .._standin import SameAs
+
 imported_scipy = True
 
 
-class _SparseTypeMeta(type(SparseTensorType)):
+class _SparseTypeMeta(SameAs, type(SparseTensorType)):
     """Calling ``SparseType`` gives PyTensor's type; its instances are those of PyTensor's."""
 
     def __call__(cls, format, dtype):
@@ -25,6 +27,8 @@ class _SparseTypeMeta(type(SparseTensorType)):
 
 class SparseType(SparseTensorType, metaclass=_SparseTypeMeta):
     """The type of sparse matrices of one format and one dtype."""
+
+    stands_for = SparseTensorType
 
     dtype_set = set(SparseTensorType.dtype_specs_map)
 

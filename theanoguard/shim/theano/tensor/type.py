@@ -2,8 +2,10 @@
 
 from pytensor.tensor.type import TensorType as PyTensorType
 
+from .._standin import SameAs
 
-class _TensorTypeMeta(type(PyTensorType)):
+
+class _TensorTypeMeta(SameAs, type(PyTensorType)):
     """Calling ``TensorType`` gives PyTensor's type; its instances are those of PyTensor's."""
 
     def __call__(cls, dtype, broadcastable, name=None, sparse_grad=False):
@@ -24,6 +26,8 @@ class _TensorTypeMeta(type(PyTensorType)):
 
 class TensorType(PyTensorType, metaclass=_TensorTypeMeta):
     """The type of tensors of one dtype and one broadcast pattern."""
+
+    stands_for = PyTensorType
 
     def __new__(cls):
         """Make what a pickle of Theano's asks for: PyTensor's type."""

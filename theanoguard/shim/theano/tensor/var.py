@@ -4,8 +4,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.tensor import variable
 
+from .._standin import SameAs
 
-class _TensorVariableType(type(variable.TensorVariable)):
+
+class _TensorVariableType(SameAs, type(variable.TensorVariable)):
     def __instancecheck__(cls, instance):
         if cls is not TensorVariable:
             return super().__instancecheck__(instance)
@@ -24,6 +26,8 @@ class _TensorVariableType(type(variable.TensorVariable)):
 
 class TensorVariable(variable.TensorVariable, metaclass=_TensorVariableType):
     """A variable: neither a shared one nor a constant, which are instances of PyTensor's class."""
+
+    stands_for = variable.TensorVariable
 
 
 class AsTensorError(TypeError):
