@@ -419,8 +419,10 @@ def test_integers_are_compared_exactly():
 
 def test_bad_arguments_are_named():
     x = pt.dvector("x")
-    with pytest.raises(ValueError, match="no mode 'fortran'"):
+    with pytest.raises(ValueError, match="no mode 'fortran'") as caught:
         compare(x, {x: X}, ["fortran"])
+    names = str(caught.value).partition("one of ")[2].rstrip(".").split(", ")
+    assert len(names) == len({*names}) and {"py", "numba", "float32"} <= {*names}
     with pytest.raises(TypeError, match="nothing can be compared of 3"):
         compare(3, {})
     with pytest.raises(ValueError, match="the input x, of .*, has no value"):

@@ -78,6 +78,12 @@ def test_both_forms_of_arguments(function, with_fgraph):
 seen = []
 
 
+def test_a_mode_is_one_line():
+    assert repr(MonitorMode()) == "<MonitorMode>"
+    mode = MonitorMode(pre_func=print, post_func=detect_nan, inner=True)
+    assert str(mode) == "<MonitorMode pre_func=print, post_func=DetectNan, inner=True>"
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(TypeError, match="cannot call"):
         MonitorMode(lambda node: None)

@@ -496,3 +496,5 @@ def test_gradients_are_left_alone():
 def test_only_variables_are_stabilized():
     with pytest.raises(TypeError, match="takes variables, not float"):
         stable.stabilize([1.0])
+    with pytest.raises(TypeError, match="takes variables, not int"):
+        stable.stabilize(3)

@@ -159,7 +159,7 @@ def _chosen(modes: str | Mode | Sequence[str | Mode]) -> dict[str, str | Mode]:
         else:
             name = mode
             if not isinstance(name, str) or not _is_known(name):
-                known = ", ".join([*MODES, *map(str.lower, predefined_modes)])
+                known = ", ".join(dict.fromkeys([*MODES, *map(str.lower, predefined_modes)]))
                 raise ValueError(f"no mode {mode!r}.\nUse a compile mode, or one of {known}.")
         chosen[name] = mode
     return chosen

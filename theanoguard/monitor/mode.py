@@ -354,6 +354,19 @@ class MonitorMode(Mode):
         self.post_func = post_func
         self.inner = inner
 
+    def __repr__(self) -> str:
+        """Return the functions in one line: PyTensor's text lists every rewrite."""
+        functions = {"pre_func": self.pre_func, "post_func": self.post_func}
+        parts = [
+            f"{what}={getattr(function, '__qualname__', type(function).__name__)}"
+            for what, function in functions.items()
+            if function is not None
+        ]
+        parts += ["inner=True"] if self.inner else []
+        return f"<{' '.join([type(self).__name__, ', '.join(parts)]).strip()}>"
+
+    __str__ = __repr__
+
     def __getstate__(self) -> dict[str, Any]:
         return {
             "pre_func": self.pre_func,

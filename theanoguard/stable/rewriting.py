@@ -111,10 +111,13 @@ def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:
     >>> loss.eval({h: [[0.0, 1000.0]]})
     array(500.)
     """
-    outputs = [graph] if isinstance(graph, Variable) else list(graph)
+    outputs = list(graph) if isinstance(graph, Sequence) else [graph]
     for v in outputs:
         if not isinstance(v, Variable):
-            raise TypeError(f"stabilize() takes variables, not {type(v).__name__}.")
+            raise TypeError(
+                f"stabilize() takes variables, not {type(v).__name__}.\n"
+                "Give it the outputs of a graph, before they are compiled."
+            )
     bounds = GraphBounds()
     found = []
     for node in toposort(outputs):
