@@ -548,3 +548,45 @@ def test_a_point_that_is_rejected_for_its_energy_is_no_error():
         assert spoils_this_run([np.array(-1000.0), nan])
         assert spoils_this_run([nan[0], nan])  # a NaN has no energy
         assert not spoils_this_run([far, nan])
+
+
+@needs_pymc
+def test_draws_from_the_prior_find_a_scale_that_may_be_negative():
+    with pm.Model() as model:
+        scale = pm.Normal("scale", 1, 1)
+        cuts = pm.Normal(
+            "cuts", 0, 1, shape=2, transform=pm.distributions.transforms.ordered, initval=[0, 1]
+        )
+        pm.Normal("y", cuts[0], scale, observed=np.zeros(3))
+    assert theanoguard.pymc.explain(model).ok
+    found = theanoguard.pymc.explain(model, prior_draws=50)
+    assert found.point["scale"] < 0
+    assert str(found).startswith(f"1 bad at draw {found.prior_draw} from the prior: y is -inf")
+    assert "sigma > 0 (it is -" in str(found)
+
+
+@needs_pymc
+def test_advice_for_labelled_variables_uses_their_functions():
+    pmd = pytest.importorskip("pymc.dims")
+    with pm.Model(coords={"row": range(3)}) as model:
+        a = pmd.Normal("a", dims="row")
+        rate = pmd.math.log(a)
+        share = a / a.sum("row")
+        pmd.Normal("y", rate + share, 1.0, observed=pmd.as_xtensor(np.ones(3), dims=("row",)))
+    texts = [
+        theanoguard.pymc.explain(model, {"a": a}).bad[0].explanation.cause.hint.text
+        for a in (np.array([1.0, -0.5, 1.0]), np.zeros(3))
+    ]
+    assert "With pmd.math.maximum(a, 1e-12) on line" in texts[0]
+    assert "pt." not in texts[1]
+
+
+@needs_pymc
+def test_an_infinity_in_the_data_ends_advi_with_advice_on_the_data():
+    data = np.where(np.arange(20) == 7, np.inf, 1.0)
+    with pm.Model(), theanoguard.pymc.guarding():
+        pm.Normal("y", pm.Normal("mu"), 1.0, observed=data)
+        with pytest.raises(theanoguard.GuardError) as caught:
+            pm.fit(10, random_seed=2, progressbar=False)
+    text = " ".join(str(caught.value).split())
+    assert "The data hold an Inf: element 7 of 20 is infinite." in text

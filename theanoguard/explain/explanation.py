@@ -21,7 +21,7 @@ from theanoguard.explain.naming import (
     number_texts,
     op_name,
 )
-from theanoguard.explain.records import Cause, Explanation, Fate, Operand
+from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Operand
 from theanoguard.explain.remedies import position, try_remedies
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import FailingCall, repro_of
@@ -178,7 +178,10 @@ def _with_remedies(trip, cause, deeper, mask):
         told = replace(told, differentiated=differentiated(outcome.spots[0], position(told)))
     if outcome.node is not None:
         told = replace(told, provenance=_placed(told, outcome.node))
-    if outcome.text is not None:
+    from_data = deeper is not None and deeper.role in ROLES and deeper.size > 1
+    if from_data and deeper.hint is not None and not outcome.helps:
+        told = replace(told, hint=deeper.hint)
+    elif outcome.text is not None:
         told = replace(told, hint=told.hint.with_outcome(outcome))
     return (_as_built(cause, outcome.spots, mask), told) if blamed is deeper else (told, deeper)
 

@@ -751,9 +751,13 @@ def came_in(role, array, bad):
     >>> x = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, np.nan]])
     >>> came_in("input", x, np.isnan(x)).text
     'NaN often stands for what is missing: rows 1 and 2 of 3 hold one. Leave these rows out, ...'
+    >>> came_in("constant", np.array([1.0, np.inf]), np.array([False, True])).text
+    'The data hold an Inf: element 1 of 2 is infinite. Leave this element out, ...'
     """
-    some = bad.ndim > 0 and not bad.all() and np.isnan(array[bad]).all()
-    if role != "input" or not some:
+    found = array[bad]
+    missing, infinite = (bool(f(found).all()) for f in (np.isnan, np.isinf))
+    some = bad.ndim > 0 and not bad.all() and (missing or infinite)
+    if role not in _BEFORE or not some:
         return CAME_IN[role]
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
     shown = [str(row) for row in rows[:5]]
@@ -761,13 +765,19 @@ def came_in(role, array, bad):
     listed = " and ".join([", ".join(shown), last] if shown else [last])
     one = len(rows) == 1
     if bad.ndim == 1:
-        subject, verb = ("element", "is NaN") if one else ("elements", "are NaN")
+        subject, verb = ("element", "is") if one else ("elements", "are")
+        what = f"{verb} {'NaN' if missing else 'infinite'}"
     else:
-        subject, verb = ("row", "holds one") if one else ("rows", "hold one")
+        subject, what = ("row", "holds one") if one else ("rows", "hold one")
     these = f"this {subject}" if one else f"these {subject}"
-    return Hint(
-        "missing-data",
-        f"NaN often stands for what is missing: {subject} {listed} of {len(bad)} {verb}. Leave"
-        f" {these} out, or fill {'it' if one and bad.ndim == 1 else 'the entries'} in before the"
-        " call.",
-    )
+    it = "it" if one and bad.ndim == 1 else "the entries"
+    where = f"{subject} {listed} of {len(bad)} {what}"
+    if missing:
+        text = f"NaN often stands for what is missing: {where}. Leave {these} out, or fill {it} in"
+        return Hint("missing-data", f"{text} {_BEFORE[role]}.")
+    text = f"The data hold an Inf: {where}. Leave {these} out, or make {it} finite"
+    return Hint(CAME_IN[role].key, f"{text} {_BEFORE[role]}.")
+
+
+_BEFORE = {"input": "before the call", "constant": "before you build the graph"}
+"""When data can be changed, by how they come in."""

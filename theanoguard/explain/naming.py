@@ -258,7 +258,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     node = variable.owner
     if node is None:
         return "an unnamed input"
-    if isinstance(node.op, _SAME_VALUE) or _is_cast(node.op) or _is_labelling(node.op):
+    if isinstance(node.op, _SAME_VALUE) or _is_cast(node.op) or is_labelling(node.op):
         return name_of(node.inputs[0], depth, own)
     if depth <= 0:
         return shown_op(op_name(node.op))
@@ -308,7 +308,7 @@ def _is_cast(op):
     return isinstance(getattr(op, "scalar_op", op), Cast)
 
 
-def _is_labelling(op):
+def is_labelling(op):
     """Whether an operation adds labels to an array's dimensions, or takes them off."""
     return type(op).__name__ in ("TensorFromXTensor", "XTensorFromTensor")
 

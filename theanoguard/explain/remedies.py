@@ -6,6 +6,8 @@ computes a gradient, the gradient is evaluated as well.  A remedy that does not 
 
 import itertools
 import logging
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +15,11 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.extra_ops import CumOp
 
 from theanoguard._graph import constant_number, scalar_class, viewed
-from theanoguard._provenance import source_place
+from theanoguard._provenance import lookup, source_place
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
@@ -24,7 +27,7 @@ from theanoguard.explain.exact import exact_forms
 from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
-from theanoguard.explain.naming import number_text, op_name, shown_op
+from theanoguard.explain.naming import is_labelling, number_text, op_name, shown_op
 from theanoguard.explain.records import ROLES
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.restated import in_forward_pass
@@ -87,6 +90,11 @@ class Outcome:
     node: Any = None
     spots: tuple = ()
     cause: Any = None
+
+    @property
+    def helps(self):
+        """Whether a remedy makes the call sound."""
+        return bool(self.text) and self.text not in _NO_HELP
 
 
 # ---------------------------------------------------------------- the table
@@ -641,10 +649,18 @@ MAX_SECOND = 4
 """Number of other operations that are tried together with the first."""
 
 
+OF_LABELLED = {"maximum", "minimum", "clip", "switch", "eq", "isinf"}
+"""The functions in remedies that labelled arrays have as well."""
+
+_CALLED = re.compile(r"\w+(?=\()").findall
+
+
 def _combined(built, spot, underflowed):
     """Yield lists of remedies to try together: single ones, then pairs."""
+    of_tensors = _module(spot) == "pt"
     for remedy in remedies_for(spot, underflowed):
-        yield [remedy]
+        if of_tensors or remedy.in_words or set(_CALLED(remedy.text)) <= OF_LABELLED:
+            yield [remedy]
     if underflowed or len(built.copies) > MAX_NODES_FOR_PAIRS:
         return
     guards = list(guards_of(spot))
@@ -709,8 +725,10 @@ def _changes(remedy, cause):
     places = [place for v in own if (place := source_place(v)) is not None]
     if not places and remedy.operand is not None:
         places = [place for place in [source_place(spot.node.outputs[0])] if place is not None]
-    if not places and op_name(spot.node.op) == cause.op and cause.source is not None:
-        places = [cause.source]  # (PyMC's copies have no traces)
+    if not places and op_name(spot.node.op) == cause.op:  # (PyMC's copies have no traces)
+        recorded = lookup(None, spot.node.outputs[0])
+        places = [recorded.source if recorded.own_source else cause.source]
+        places = [place for place in places if place is not None]
     by_line = {}
     for place in places:
         by_line.setdefault((place.file, place.line), []).append(place)
@@ -720,12 +738,22 @@ def _changes(remedy, cause):
         yield _in_words(remedy), None, ()
 
 
+def _module(spot):
+    """Return the name of PyTensor's module that the operands of an operation need."""
+    if "pytensor.xtensor" not in sys.modules:
+        return "pt"
+    if not any(is_labelling(v.owner.op) for v in ancestors(spot.node.inputs) if v.owner):
+        return "pt"
+    return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
+
+
 def _change_of_line(remedy, source, marked):
     if remedy.operand is None:
         found = replaced(source.text, marked[0], remedy.text)
     else:
         op = op_name(remedy.spot.node.op)
-        found = edited(source.text, op, remedy.operand, remedy.text, marked)
+        module = _module(remedy.spot)
+        found = edited(source.text, op, remedy.operand, remedy.text, marked, module)
     if found is None:
         return _in_words(remedy), source.line, ()
     what, line = found
@@ -739,5 +767,5 @@ def _in_words(remedy):
         return remedy.text.format(pt="pt", x="x")
     spot = remedy.spot
     name = spot.name_of(spot.node.inputs[remedy.operand])
-    what = remedy.text.format(pt="pt", x=name or "x")
+    what = remedy.text.format(pt=_module(spot), x=name or "x")
     return what if name else f"{what} for the argument x of {shown_op(op_name(spot.node.op))}"

@@ -16,7 +16,7 @@ _BINARY = {
 }
 
 
-def edited(text, op, operand, template, marked=()):
+def edited(text, op, operand, template, marked=(), module="pt"):
     """Return the operand and the line after a change, or None if the line cannot be changed.
 
     Parameters
@@ -32,6 +32,8 @@ def edited(text, op, operand, template, marked=()):
     marked : sequence of (int, int)
         Where the expressions to change begin and end.  Without it, the line must contain the
         operation exactly once.
+    module : str
+        PyTensor's module, for a line that does not name it.
 
     Returns
     -------
@@ -43,6 +45,8 @@ def edited(text, op, operand, template, marked=()):
     ('pt.maximum(p, 1e-12)', 'y = pt.log(pt.maximum(p, 1e-12))')
     >>> edited("return a / b - c / d", "true_div", 1, "{pt}.maximum({x}, 1e-12)", [(15, 20)])
     ('pt.maximum(d, 1e-12)', 'return a / b - c / pt.maximum(d, 1e-12)')
+    >>> edited("y = px.math.log(p)", "log", 0, "{pt}.maximum({x}, 1e-12)", module="pmd.math")
+    ('px.math.maximum(p, 1e-12)', 'y = px.math.log(px.math.maximum(p, 1e-12))')
     """
     code, _, comment = text.partition("  #")
     tree = _parsed(code)
@@ -61,7 +65,7 @@ def edited(text, op, operand, template, marked=()):
     for node in arguments:
         if node.lineno != 1 or node.end_lineno != 1:
             return None
-        new, line = _with_change(line, node, template, _module(tree))
+        new, line = _with_change(line, node, template, _module(tree, module))
     return new, line.decode().rstrip()
 
 
@@ -150,13 +154,13 @@ def _operands(node, op):
     return None
 
 
-def _module(tree):
+def _module(tree, default="pt"):
     """Return the module name that the line uses for PyTensor's functions, such as ``pt``."""
     names = [
-        node.func.value.id
+        ast.unparse(node.func.value)
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and isinstance(node.func.value, ast.Name)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
     ]
-    return next((name for name in names if name in ("pt", "T", "tt", "at", "tensor")), "pt")
+    known = ("pt", "T", "tt", "at", "tensor")
+    of_labelled = default != "pt"
+    return next((n for n in names if n in known or of_labelled and n.endswith(".math")), default)

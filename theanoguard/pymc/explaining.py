@@ -1,6 +1,7 @@
 """Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -76,7 +77,7 @@ def _made_before(variable, line):
     return None
 
 
-def explain(model, point=None):
+def explain(model, point=None, *, prior_draws=0):
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
     The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
@@ -87,10 +88,14 @@ def explain(model, point=None):
     point : mapping of str to array_like, or None
         By the names of the value variables (``a``, ``sigma_log__``).  The model's initial point
         gives the missing values.
+    prior_draws : int
+        If nothing is bad at the point, the number of draws from the prior that are also checked.
+        They find, for example, a scale that its prior allows to be negative.
 
     Returns
     -------
     ModelExplanation
+        At the first bad point, else at `point`.
 
     Raises
     ------
@@ -106,7 +111,27 @@ def explain(model, point=None):
     pymc = _pymc()
     if not isinstance(model, pymc.Model):
         raise TypeError(f"model is {model!r}.\nGive a pymc.Model.")
-    return _Explaining(pymc, model, point).result()
+    explaining = _Explaining(pymc, model, point)
+    found = explaining.result()
+    if not found.ok or not prior_draws:
+        return found
+    for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
+        if explaining.is_bad_at(drawn):
+            return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
+    return found
+
+
+def _prior_points(pymc, model, n):
+    """Yield points, by the names of the value variables, that are drawn from the prior."""
+    values = {}
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms.get(rv)
+        drawn = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        values[model.rvs_to_values[rv].name] = drawn
+    with unguarded():
+        draws = pymc.draw(list(values.values()), draws=n, random_seed=0)
+    for number in range(n):
+        yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
 
 
 def _pymc():
@@ -143,6 +168,7 @@ class _Explaining:
         self.point = _point(model, point)
         self.variables = [*model.basic_RVs, *model.potentials]
         self.names = [v.name for v in self.variables]
+        self.of_terms = None
         self.policy = make_policy(True, True, False, big=1e10, integers=False, inputs=True,
                                   action="record", exempt=(), fate=False)  # fmt: skip
         with model_lines():
@@ -163,6 +189,16 @@ class _Explaining:
             gradient, more = self._gradient({t.term for t in bad if t.checks or not t.explanation})
             bad += more
         return ModelExplanation(self.point, sums, gradient, tuple(bad), self._flat(gradient))
+
+    def is_bad_at(self, point):
+        """Return whether a term is bad at a whole point that lies in the domains of its values."""
+        if not all(np.isfinite(value).all() for value in point.values()):
+            return False  # (of a draw, the values of an ordered variable may be NaN)
+        if self.of_terms is None:
+            self._run(self.terms)
+            self.of_terms = self.compiled
+        values = self.of_terms(*(_point(self.model, point)[v.name] for v in self.model.value_vars))
+        return any(map(self.policy.is_bad, values))
 
     def _values(self, outputs, keys):
         """Return the values of some outputs, and the bad ones among them, explained.

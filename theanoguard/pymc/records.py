@@ -105,6 +105,8 @@ class ModelExplanation:
         First the terms, in the order of the model, then the gradients.
     flat : tuple of str
         Elements of the value variables that the log-density does not depend on near the point.
+    prior_draw : int or None
+        If the point is a draw from the prior, its number, from 0.
     """
 
     point: dict[str, Any]
@@ -112,6 +114,7 @@ class ModelExplanation:
     gradient: dict[str, Any]
     bad: tuple[BadTerm, ...]
     flat: tuple[str, ...] = ()
+    prior_draw: int | None = None
 
     @property
     def ok(self):
@@ -140,7 +143,10 @@ class ModelExplanation:
             total = number_text(sum(self.terms.values()))
             head = f"The log-density is {total} here; it and its gradient are finite."
             return "\n".join([head, *self._flat_text()])
-        head = f"{len(self.bad)} bad at this point: {', '.join(b.title for b in self.bad)}."
+        place = (
+            "this point" if self.prior_draw is None else f"draw {self.prior_draw} from the prior"
+        )
+        head = f"{len(self.bad)} bad at {place}: {', '.join(b.title for b in self.bad)}."
         head = "\n".join(textwrap.wrap(printable(head), 96))
         blocks, told = [head], set()
         for bad in self.bad:
