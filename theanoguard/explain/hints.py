@@ -774,10 +774,11 @@ def came_in(role, array, bad):
     where = f"{subject} {listed} of {len(bad)} {what}"
     if missing:
         text = f"NaN often stands for what is missing: {where}. Leave {these} out, or fill {it} in"
-        return Hint("missing-data", f"{text} {_BEFORE[role]}.")
+        return Hint(_MISSING[role], f"{text} {_BEFORE[role]}.")
     text = f"The data hold an Inf: {where}. Leave {these} out, or make {it} finite"
     return Hint(CAME_IN[role].key, f"{text} {_BEFORE[role]}.")
 
 
+_MISSING = {"input": "missing-data", "constant": CAME_IN["constant"].key}
 _BEFORE = {"input": "before the call", "constant": "before you build the graph"}
 """When data can be changed, by how they come in."""

@@ -94,7 +94,7 @@ class Outcome:
     @property
     def helps(self):
         """Whether a remedy makes the call sound."""
-        return bool(self.text) and self.text not in _NO_HELP
+        return bool(self.text) and self.text not in _NO_HELP.values()
 
 
 # ---------------------------------------------------------------- the table
@@ -530,7 +530,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 if found.change or found.text:
                     return found
                 tried = found if tried.node is None else tried
-            if cause.path and cause.hint is not None and cause.hint.key in GROWS:
+            if _has_grown(cause) and not (tried is not None and tried.helps):
                 tried = _with_less_growth(built, cause, tried)
             if tried is None and trial:
                 return _finite_as_written(built, cause)
@@ -543,6 +543,12 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
 
 _SMALLER = (2, 10, 100)
 """By how much a number is divided that may let the values of a loop grow."""
+
+
+def _has_grown(cause):
+    """Return whether a loop may have made a value large."""
+    of_loop = bool(cause.path) and cause.hint is not None
+    return of_loop and (cause.hint.key in GROWS or cause.kind == "big")
 
 
 def _with_less_growth(built, cause, tried):
@@ -600,14 +606,16 @@ def _tried_on(built, spot, cause):
     for text in _on_whole_call(built, spot, cause):
         return replace(outcome, text=text)
     if outcome.text == "" and op != "eigh" and next(guards_of(spot), None) is not None:
-        return replace(outcome, text=_NO_HELP[op in WITH_JITTER])
+        kind = "jitter" if op in WITH_JITTER else "big" if cause.kind == "big" else "bound"
+        return replace(outcome, text=_NO_HELP[kind])
     return outcome
 
 
-_NO_HELP = (
-    "A bound on its operand alone does not make this call finite.",
-    "A jitter of up to 0.01 on its diagonal does not help.",
-)
+_NO_HELP = {
+    "bound": "A bound on its operand alone does not make this call finite.",
+    "big": "A bound on its operand alone does not help.",
+    "jitter": "A jitter of up to 0.01 on its diagonal does not help.",
+}
 
 
 DEFINED_ABOVE_ZERO = ("pow-at-zero", "log-zero", "division-by-zero", "zero-by-zero")
