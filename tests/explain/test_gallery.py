@@ -205,6 +205,7 @@ def test_explanation_to_json_and_back(case):
     assert len(text) < MAX_EXPLANATION
 
 
+@pytest.mark.on_30
 @pytest.mark.parametrize(
     "stem",
     [

@@ -15,6 +15,8 @@ from theanoguard import _facts
 from theanoguard._facts import Kind, carries, makes
 from theanoguard.guard.carry import expected_infinities, watch_points
 
+pytestmark = pytest.mark.on_30
+
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, 1e-300, 3.0, -700.0, 800.0, 1e308, np.inf, -np.inf, np.nan]
 BAD = {Kind.NAN: [np.nan], Kind.INF: [np.inf, -np.inf]}
 N_OPERANDS = {

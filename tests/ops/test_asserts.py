@@ -24,6 +24,8 @@ from theanoguard.ops.asserts import (
     assert_shape,
 )
 
+pytestmark = pytest.mark.on_30
+
 CVM = get_mode("CVM")
 
 

@@ -12,6 +12,8 @@ from pytensor.compile.mode import get_mode
 from theanoguard._pytensor import IfElse
 from theanoguard.ops.print import Print, PrintBeside
 
+pytestmark = pytest.mark.on_30
+
 CVM = get_mode("CVM")
 
 

@@ -115,6 +115,7 @@ def test_nothing_said():
     assert shown == ["float64", linker, "cpu", "ignore", "0.9", "str", "ignore"]
 
 
+@pytest.mark.on_33
 def test_without_a_compiler_reductions_are_right():
     """What PyTensor fuses for C code gives wrong numbers in Python."""
     vector = "theano.shared(__import__('numpy').zeros(2))"

@@ -7,6 +7,8 @@ from shim_compare import assert_as_recorded, parametrize
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_33
+
 
 @pytest.mark.parametrize(("section", "case"), parametrize("nnet"))
 def test_as_recorded(section, case, shim):

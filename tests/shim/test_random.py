@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from theanoguard import GuardError, GuardMode
 
+pytestmark = pytest.mark.on_30
+
 RECORDED = json.loads(Path(shim_draws.__file__).with_suffix(".json").read_text(encoding="utf-8"))
 ALL_CASES = shim_draws.CASES | shim_draws.ROUNDED_CASES
 

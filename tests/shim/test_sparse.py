@@ -3,6 +3,8 @@
 import pytest
 from shim_compare import assert_as_recorded, parametrize
 
+pytestmark = pytest.mark.on_30
+
 
 @pytest.mark.parametrize(("section", "case"), parametrize("sparse"))
 def test_as_recorded(section, case, shim):
