@@ -3,6 +3,9 @@
 import gc
 from contextlib import contextmanager
 
+# So many collections of younger objects come before one that visits all that the program holds.
+NEVER = 1_000_000_000
+
 
 @contextmanager
 def seldom_collecting():
@@ -18,16 +21,10 @@ def seldom_collecting():
     True
     """
     thresholds = gc.get_threshold()
-    # A program that froze objects itself, before a fork, does not want them unfrozen.
-    freezing = not gc.get_freeze_count()
-    if freezing:
-        gc.freeze()
     # Threshold 0 means that the program has switched the collector off.
     if thresholds[0]:
-        gc.set_threshold(max(thresholds[0], 10_000), *thresholds[1:])
+        gc.set_threshold(max(thresholds[0], 10_000), thresholds[1], NEVER)
     try:
         yield
     finally:
         gc.set_threshold(*thresholds)
-        if freezing:
-            gc.unfreeze()
