@@ -7,6 +7,7 @@ class SameAs(type):
     """The type of a class that equals the ones of PyTensor named in its ``stands_for``.
 
     Programs ask for ``type(x) == theano.tensor.TensorVariable``, or look ``type(x)`` up in a dict.
+    In a dict the class is the first of several that it stands for.
     """
 
     def __eq__(cls, other):
