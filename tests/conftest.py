@@ -55,7 +55,7 @@ def pytest_configure(config):
 
 def pytest_collection_finish(session):
     freeze()  # the modules and the thousands of tests
-    gc.set_threshold(20_000, 20, 20)  # a compiler makes many objects, which go by themselves
+    gc.set_threshold(10_000, 10, 10)  # a compiler makes many objects, which go by themselves
 
 
 def pytest_terminal_summary(terminalreporter, config):
