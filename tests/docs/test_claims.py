@@ -9,6 +9,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from legacy_projects.compare import difference
 from pytensor.compile.debug.monitormode import MonitorMode, detect_nan
 from pytensor.compile.debug.nanguardmode import NanGuardMode
 from pytensor.compile.mode import Mode
@@ -18,6 +19,8 @@ import theanoguard
 from theanoguard.explain import hints
 
 pytestmark = pytest.mark.on_33
+
+inf, nan = np.inf, np.nan
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -130,6 +133,15 @@ def test_the_largest_difference_of_a_program():
     page = (DOCS / "theano_programs.rst").read_text(encoding="utf-8")
     assert f"largest relative difference is {largest:.0e}," in " ".join(page.split())
     assert len(programs) > 30
+
+
+@pytest.mark.parametrize(
+    "one, other, expected",
+    [([1.0, 4.0], [1.0, 5.0], 0.25), ([nan, 1.0], [nan, 1.0], 0.0), ([inf, 2.0], [inf, 1.0], 0.5)]
+    + [([nan, 1.0], [2.0, 1.0], inf), ([1.0], [inf], inf), ([1.0], [1.0, 2.0], inf)],
+)
+def test_a_value_that_is_not_finite_differs_from_a_number(one, other, expected):
+    assert difference([("loss", one)], [("loss", other)]) == expected
 
 
 def message_of(function, *arguments):

@@ -17,6 +17,7 @@ compiled code and then with what the first run left there; without it, give
 import argparse
 import ast
 import json
+import math
 import os
 import subprocess
 import sys
@@ -52,13 +53,15 @@ def read_output(text):
 def difference(results, others):
     """The largest difference between two programs' results, relative to the largest of each."""
     if [(name, len(row)) for name, row in results] != [(name, len(row)) for name, row in others]:
-        return float("inf")
+        return math.inf
     largest = 0.0
     for (_, row), (_, other) in zip(results, others, strict=True):
-        scale = max([abs(number) for number in row if number == number], default=0.0) or 1.0
+        scale = max((abs(n) for n in row if math.isfinite(n)), default=0.0) or 1.0
         for one, two in zip(row, other, strict=True):
-            if one != two and not (one != one and two != two):
-                largest = max(largest, abs(one - two) / scale)
+            if one == two or (math.isnan(one) and math.isnan(two)):
+                continue
+            are_finite = math.isfinite(one) and math.isfinite(two)
+            largest = max(largest, abs(one - two) / scale if are_finite else math.inf)
     return largest
 
 
