@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytensor
@@ -33,6 +34,7 @@ from theanoguard.explain import (
     render_failure,
     render_text,
 )
+from theanoguard.explain.explanation import _undecided
 from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
@@ -629,6 +631,32 @@ def test_the_gradient_is_told_by_its_forward_operation():
     cause = caught.value.explanation.cause
     assert cause.provenance.backward.forward == "Sqrt"
     assert cause.hint.text.startswith("The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0))")
+
+
+def cross_entropy(p, y):
+    return -(y * pt.log(p) + (1 - y) * pt.log(1 - p)).mean()
+
+
+@pytest.mark.parametrize("near", [(1e-301, 1 - 1e-16), (1 - 1e-16, 1e-301), (0.5, 1e-301, 1.0)])
+def test_of_two_logarithms_the_one_of_the_element_is_blamed(near):
+    p, y = pt.dvectors("p", "y")
+    labels = np.round(1 - np.array(near)) if len(near) == 2 else np.ones(3)
+    cause = error_of([p, y], [pt.grad(cross_entropy(p, y), p)], [near, labels]).explanation.cause
+    begin, end = cause.source.marked
+    of_log_p = near[cause.index[0]] < 0.5
+    assert cause.source.text[begin:end] == ("pt.log(p)" if of_log_p else "pt.log(1 - p)")
+    assert [o.name for o in cause.differentiated] == ["p" if of_log_p else "1 - p"]
+
+
+def test_operations_that_fit_a_gradient_alike_are_listed():
+    p, y = pt.dvectors("p", "y")
+    error = error_of([p, y], [pt.grad(cross_entropy(p, y), p)], [[1e-301], [1.0]])
+    cause = error.explanation.cause
+    places = [replace(cause.source, line=cause.source.line + i) for i in range(2)]
+    undecided = replace(cause, provenance=_undecided(cause.provenance, tuple(places)))
+    text = render_text(error.event, replace(error.explanation, cause=undecided))
+    assert "on one of these lines:" in text
+    assert "backward pass, in the gradient of" in text
 
 
 def test_an_indexed_update_is_told_as_a_sum(c_backend):

@@ -174,9 +174,12 @@ def _with_remedies(trip, cause, deeper, mask):
             told = replace(told, hint=told.hint.with_outcome(outcome))
         return told, None
     told = _as_built(blamed, outcome.spots, mask)
-    if told.backward and outcome.spots:
+    if len(outcome.lines) > 1:
+        told = replace(told, provenance=_undecided(told.provenance, outcome.lines))
+        outcome = replace(outcome, fact="")
+    elif told.backward and outcome.spots:
         told = replace(told, differentiated=differentiated(outcome.spots[0], position(told)))
-    if outcome.node is not None:
+    if outcome.node is not None and len(outcome.lines) <= 1:
         told = replace(told, provenance=_placed(told, outcome.node))
     from_data = deeper is not None and deeper.role in ROLES and deeper.size > 1
     if from_data and deeper.hint is not None and not outcome.helps:
@@ -194,6 +197,12 @@ def _as_built(cause, spots, mask):
             known = cause.provenance.own_source
             return other if known else replace(other, provenance=_placed(other, spot.node))
     return cause
+
+
+def _undecided(provenance, lines):
+    """Return the provenance of a gradient that may be the derivative of several operations."""
+    backward = replace(provenance.backward, forward=None, forward_name=None, forward_source=None)
+    return replace(provenance, candidates=lines, backward=backward)
 
 
 def _placed(cause, node):

@@ -82,6 +82,9 @@ class Outcome:
         The operations of the graph as built that made the bad values.
     cause : Cause or None
         The cause in the forward pass, if it was taken for one in the gradient.
+    lines : tuple of SourceLine
+        The lines of all forward operations whose derivative may be the bad value, if several may
+        be.
     """
 
     text: str | None
@@ -90,6 +93,7 @@ class Outcome:
     node: Any = None
     spots: tuple = ()
     cause: Any = None
+    lines: tuple = ()
 
     @property
     def helps(self):
@@ -524,9 +528,10 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))
             spots = own if other is None else (*own, *built.spots_of(other))
-            tried = Outcome(None, spots=spots) if own else None
+            lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
+            tried = Outcome(None, spots=spots, lines=lines) if own else None
             for spot in own if trial else ():
-                found = replace(_tried_on(built, spot, cause), spots=spots)
+                found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
                 if found.change or found.text:
                     return found
                 tried = found if tried.node is None else tried
@@ -539,6 +544,11 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
     except Exception as error:  # a user-defined op may fail when it is run or differentiated
         logger.debug("a remedy could not be tried: %r", error)
     return tried
+
+
+def _lines_of(spots):
+    places = (source_place(spot.node.outputs[0]) for spot in spots)
+    return tuple(dict.fromkeys(place for place in places if place is not None))
 
 
 _SMALLER = (2, 10, 100)

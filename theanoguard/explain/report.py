@@ -266,16 +266,16 @@ def _source_lines(provenance, path, paint, around=None):
         source, before = around, "somewhere in "
     if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
-    candidates = provenance.candidates
-    if len(candidates) > 1 and provenance.backward is None:
+    candidates, backward = provenance.candidates, provenance.backward
+    if len(candidates) > 1 and (backward is None or backward.forward_source is None):
         lines.append("  on one of these lines:")
         lines += ["    " + paint(BLUE, source_text(line)) for line in candidates[:3]]
         more = len(candidates) - 3
-        return [*lines, f"    or on one of {more} more"] if more > 0 else lines
-    lines += _place_lines(source, paint, before)
-    if path and path[-1].step is None and around is not None and around != source:
-        lines.append(f"  applied at {place_text(around)}")
-    backward = provenance.backward
+        lines += [f"    or on one of {more} more"] if more > 0 else []
+    else:
+        lines += _place_lines(source, paint, before)
+        if path and path[-1].step is None and around is not None and around != source:
+            lines.append(f"  applied at {place_text(around)}")
     if backward is not None:
         what = f"of {shown_op(user_op_name(backward.forward))}" if backward.forward else "pass"
         cost = f" of {_cost_text(backward.cost)}" if backward.cost else ""

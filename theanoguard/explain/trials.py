@@ -262,9 +262,7 @@ class AsBuilt:
             operand.
         """
         if cause.backward:
-            spot = self._differentiated()
-            if spot is not None:
-                yield spot
+            yield from self._differentiated(cause)
             return
         seen = set()
         for is_bad in (_is_nan, self.is_bad) if cause.kind == "nan" else (self.is_bad,):
@@ -391,21 +389,50 @@ class AsBuilt:
                 yield inner.at(step)
                 step, left = step + 1, left - 1
 
-    def _differentiated(self):
-        """Return the operation whose derivative is the first bad value of a gradient."""
+    def _differentiated(self, cause):
+        """Return the operations whose derivative may be the bad value of a gradient.
+
+        Several are returned only if none of them fits the cause better than the others.
+        """
+        found = {}
         for copy in toposort(self.outputs):
             node = self._originals[copy]
-            if not made_by_grad(node) or not any(
-                self.is_bad(self._replay.value(v)) for v in copy.outputs
-            ):
+            if not made_by_grad(node) or not any(map(self._has_bad, copy.outputs)):
                 continue
             forward = self.tracker.differentiated_by(node)
             known = forward is not None and forward.owner in self.copies
-            found = self.copies[forward.owner] if known else None
-            if has_body(node.op):
-                return self._singular_in(found)
-            return self._spot(found, None, self._replay) if known else None
-        return None
+            differentiated = self.copies[forward.owner] if known else None
+            if not found and has_body(node.op):
+                spot = self._singular_in(differentiated)
+                return [] if spot is None else [spot]
+            if not found and not known:
+                return []
+            came_in = [v for v in copy.inputs if v.owner is not None and self._has_bad(v)]
+            follows = found and any(map(self._is_of_gradient, came_in))
+            if known and not follows and not has_body(node.op):
+                fit = max(self._fit(v, forward, cause) for v in copy.outputs)
+                found[differentiated] = max(fit, found.get(differentiated, fit))
+        best = max(found.values(), default=None)
+        return [self._spot(n, None, self._replay) for n, fit in found.items() if fit == best]
+
+    def _has_bad(self, variable):
+        return self.is_bad(self._replay.value(variable))
+
+    def _is_of_gradient(self, variable):
+        return made_by_grad(self._originals[variable.owner])
+
+    def _fit(self, variable, forward, cause):
+        """Return how well a bad variable of the gradient of an operation fits a cause."""
+        array = np.asarray(self.value(variable))
+        backward = cause.provenance.backward
+        known = None if backward is None else backward.forward_source
+        is_placed = known is not None and source_place(forward) == known
+        if [n for n in array.shape if n != 1] != [n for n in cause.shape if n != 1]:
+            return False, False, is_placed
+        element = array.reshape(cause.shape)[cause.index]
+        # (a rewrite may have moved a sign)
+        is_same = bool(np.isclose(abs(element), abs(cause.value), rtol=1e-3, equal_nan=True))
+        return is_same, self.is_bad(element), is_placed
 
     def _singular_in(self, node):
         """Return an operation in a loop that has no finite derivative at a value of this call."""
