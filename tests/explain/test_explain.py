@@ -648,6 +648,46 @@ def test_of_two_logarithms_the_one_of_the_element_is_blamed(near):
     assert [o.name for o in cause.differentiated] == ["p" if of_log_p else "1 - p"]
 
 
+def advice_for(inputs, cost, of, arguments):
+    found = error_of(inputs, [cost, pytensor.grad(cost, of)], arguments).explanation
+    return (found.deeper or found.cause).hint
+
+
+@pytest.mark.parametrize("bounds", [(), (0, 1)])
+def test_both_logarithms_of_a_saturated_sigmoid_are_repaired_together(bounds):
+    z, y = pt.dvectors("z", "y")
+    p = pt.sigmoid(z[:, None])[:, 0]
+    p = pt.clip(p, *bounds) if bounds else p
+    hint = advice_for([z, y], cross_entropy(p, y), z, [[800.0, -900.0, 3.0], [0.0, 1.0, 1.0]])
+    assert "With -pt.softplus(-z) in place of log(p) and -pt.softplus(z) in place of" in hint.text
+    assert "this call gives 566.68 and a finite gradient." in hint.text
+
+
+def bernoulli_divergence(p):
+    return (0.3 * pt.log(0.3 / p) + 0.7 * pt.log(0.7 / (1 - p))).sum()
+
+
+@pytest.mark.parametrize(
+    "divergence",
+    [lambda p: cross_entropy(p, 0.5), bernoulli_divergence],
+)
+def test_a_bound_on_an_operand_of_two_logarithms(divergence):
+    p = pt.dvector("p")
+    hint = advice_for([p], divergence(p), p, [[1.0, 0.0, 0.5]])
+    assert "With pt.clip(p, 1e-9, 1 - 1e-9) in place of p throughout this call" in hint.text
+    assert hint.text.endswith("and a finite gradient.")
+    assert hint.change == ()
+
+
+def test_a_bound_on_an_operand_is_shown_where_it_is_assigned():
+    x = pt.dvector("x")
+    c = pt.tanh(x)
+    cost = (pt.log(1 - c**2) + pt.log(1 + c)).sum()
+    hint = advice_for([x], cost, x, [[20.0, 1.0, -20.0]])
+    assert "With pt.clip(c, -1 + 1e-9, 1 - 1e-9) in place of c throughout" in hint.text
+    assert hint.change == ("c = pt.tanh(x)", "c = pt.clip(pt.tanh(x), -1 + 1e-9, 1 - 1e-9)")
+
+
 def test_operations_that_fit_a_gradient_alike_are_listed():
     p, y = pt.dvectors("p", "y")
     error = error_of([p, y], [pt.grad(cross_entropy(p, y), p)], [[1e-301], [1.0]])

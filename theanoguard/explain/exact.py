@@ -13,8 +13,8 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import constant_number, scalar_class, viewed
-from theanoguard.explain.naming import op_name
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard.explain.naming import INDEXING, op_name
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import PATTERNS, squared_base
 
@@ -254,6 +254,69 @@ def _axis_argument(axes):
     if axes is None:
         return ""
     return f"axis={axes[0] if len(axes) == 1 else axes}"
+
+
+@dataclass(frozen=True)
+class SigmoidLog:
+    """A logarithm of sigmoid(z) or of 1 - sigmoid(z), with views and bounds of 0 and 1 between.
+
+    Parameters
+    ----------
+    variable : Variable
+        The logarithm.
+    z : Variable
+    rises : bool
+        Whether it is the logarithm of sigmoid(z).
+    views : tuple of Apply
+        The views and indexing between, from z on.
+    """
+
+    variable: object
+    z: object
+    rises: bool
+    views: tuple
+
+    def build(self, new):
+        """Compute the logarithm from z, as :func:`theanoguard.stable.patterns.rebuild` asks."""
+        z = new(self.z)
+        made = -pt.softplus(-z if self.rises else z)
+        for node in self.views:
+            made = node.clone_with_new_inputs(
+                [made, *map(new, node.inputs[1:])], strict=False
+            ).outputs[0]
+        return made
+
+
+def log_of_sigmoid(variable):
+    """Return the :class:`SigmoidLog` that a variable is, or None.
+
+    Parameters
+    ----------
+    variable : Variable
+    """
+    kind = scalar_class(variable)
+    if kind not in (ps.Log, ps.Log1p):
+        return None
+    inner, rises, views = variable.owner.inputs[0], True, []
+    if kind is ps.Log1p:
+        if scalar_class(inner) is not ps.Neg:
+            return None
+        inner, rises = inner.owner.inputs[0], False
+    while scalar_class(inner) is not psm.Sigmoid:
+        node = inner.owner
+        if node is None:
+            return None
+        numbers = [constant_number(v) for v in node.inputs]
+        if isinstance(node.op, (*VIEWS, *INDEXING)):
+            views.append(node)
+            inner = node.inputs[0]
+        elif scalar_class(inner) is ps.Sub and numbers[0] == 1:
+            inner, rises = node.inputs[1], not rises
+        elif scalar_class(inner) is ps.Clip and numbers[1:] == [0, 1]:
+            inner = node.inputs[0]
+        else:
+            return None
+    return SigmoidLog(variable, inner.owner.inputs[0], rises, tuple(views[::-1]))
 
 
 def _difference(variable):

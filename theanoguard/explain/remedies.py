@@ -16,14 +16,15 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
-from theanoguard._graph import constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, source_place
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
-from theanoguard.explain.exact import exact_forms
+from theanoguard.explain.exact import exact_forms, log_of_sigmoid
 from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
@@ -31,8 +32,9 @@ from theanoguard.explain.naming import is_labelling, number_text, op_name, shown
 from theanoguard.explain.records import ROLES
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.restated import in_forward_pass
-from theanoguard.explain.source_edit import edited, replaced
+from theanoguard.explain.source_edit import assigned, edited, replaced
 from theanoguard.explain.trials import NARROW, as_built, made_by_grad
+from theanoguard.stable.patterns import squared_base
 
 logger = logging.getLogger("theanoguard")
 
@@ -55,6 +57,8 @@ class Remedy:
         then has ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
     in_words : bool
         Whether `text` is no code, because the remedy changes several lines.
+    change : tuple of str
+        With `in_words`, the user's old and new line, or nothing.
     """
 
     spot: Any = field(repr=False)
@@ -62,6 +66,7 @@ class Remedy:
     builders: dict = field(repr=False)
     operand: int | None = None
     in_words: bool = False
+    change: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -253,6 +258,7 @@ def remedies_for(spot, underflowed=False):
     ------
     Remedy
     """
+    yield from _from_logits(spot)
     for variable in _around(spot):
         for form in exact_forms(variable):
             name = spot.name_in(form.x, variable)
@@ -274,6 +280,129 @@ def remedies_for(spot, underflowed=False):
 
 _LOWEST = -1e9
 """What takes the place of -inf in a mask."""
+
+
+def _from_logits(spot):
+    """Yield ``log(p)`` and ``log(1 - p)`` from z together, where p is sigmoid(z)."""
+    own = log_of_sigmoid(spot.node.outputs[0])
+    if own is None:
+        return
+    users = [node for node in spot.all_nodes if not made_by_grad(node)]
+    found = [log for node in users if (log := log_of_sigmoid(node.outputs[0])) is not None]
+    found = [log for log in found if log.z is own.z]
+    if len(found) == 1 and not own.views:
+        return  # (an exact form of one operation)
+    name, pt_ = spot.name_of(own.z), _module(spot)
+    z = name if name and name.isidentifier() else "z"
+    written = {}
+    for log in sorted(found, key=lambda log: not log.rises):
+        known = spot.name_of(log.variable) or ("log(p)" if log.rises else "log(1 - p)")
+        written[f"{pt_}.softplus({'-' * log.rises}{z})"] = known
+    text = listed([f"-{new} in place of {old}" for new, old in written.items()])
+    shape = f"the shape of {spot.name_of(own.variable) or 'p'}" if own.views else ""
+    if z == name:
+        text += f", where {z} has {shape}," if shape else ""
+    else:
+        text += f", where z is {name or 'what sigmoid gets'}{f' in {shape}' if shape else ''},"
+    yield Remedy(spot, text, {log.variable: log.build for log in found}, in_words=True)
+
+
+_INSIDE_UNIT = _Guarded(
+    0,
+    "{pt}.clip({x}, {size}, 1 - {size})",
+    lambda x, size: pt.clip(x, np.asarray(size, x.type.dtype), np.asarray(1 - size, x.type.dtype)),
+    _TINY,
+)
+
+MAX_SHARED = 3
+"""Largest number of operands for each of which a bound is tried."""
+
+
+def _on_shared_operands(spot, underflowed):
+    """Yield bounds on an operand that several operations read, such as p of log(p) and log(1 - p).
+
+    Each bound holds wherever the operand is read.
+    """
+    found = {}
+    for variable in _upstream(spot.node):
+        name = spot.name_of(variable)
+        readers = [c for c in spot.clients.get(variable, ()) if not made_by_grad(c)]
+        if len(readers) < 2 or not name or not name.isidentifier() or variable in found:
+            continue
+        guarded = _bound_for(spot, variable, underflowed)
+        if guarded is not None:
+            found[variable] = (name, guarded, readers)
+    chosen = list(found.items())[:MAX_SHARED]
+    together = [chosen] if len(chosen) > 1 else []
+    for group in [*([one] for one in chosen), *together]:
+        for size in _TINY:
+            yield [_on_shared(spot, variable, size, *how) for variable, how in group]
+
+
+def _upstream(node, depth=5):
+    """Return the operands of elementwise operations and views upstream, nearest first."""
+    level, found = list(node.inputs), []
+    for _ in range(depth):
+        found += level
+        nodes = [v.owner for v in level if v.owner is not None]
+        nodes = [n for n in nodes if isinstance(n.op, (Elemwise, *VIEWS))]
+        level = [v for n in nodes for v in n.inputs if constant_number(v) is None][:8]
+    return list(dict.fromkeys(found))
+
+
+def _bound_for(spot, variable, underflowed):
+    """Return the bound that keeps an operand from the edges of its domain, or None."""
+    if not getattr(variable.type, "dtype", "").startswith("float"):
+        return None
+    value = np.asarray(spot.replay.value(variable))
+    if not value.size or not np.all(np.abs(value) <= 1):  # (a NaN is no probability)
+        return None
+    subtracted = _subtracted_from_one(spot, variable)
+    if subtracted == "square" or np.any(value < 0):
+        return _CLIP if subtracted else None
+    if subtracted:
+        return _INSIDE_UNIT
+    return None if underflowed else _AT_LEAST
+
+
+def _subtracted_from_one(spot, variable, depth=4):
+    """Return "itself" or "square" if a variable or its square is subtracted from 1; else None."""
+    level = {variable: "itself"}
+    for _ in range(depth):
+        following = {}
+        for v, what in level.items():
+            for node in spot.clients.get(v, ()):
+                kind = scalar_class(node.outputs[0])
+                from_one = kind is ps.Sub and constant_number(node.inputs[0]) == 1
+                if made_by_grad(node):
+                    continue
+                if from_one or kind is ps.Log1p:
+                    return what
+                if kind is ps.Neg or isinstance(node.op, VIEWS):
+                    following[node.outputs[0]] = what
+                elif squared_base(node.outputs[0]) is not None:
+                    following[node.outputs[0]] = "square"
+        level = following
+    return None
+
+
+def _on_shared(spot, variable, size, name, guarded, readers):
+    """Return the remedy that bounds an operand wherever it is read."""
+
+    def builder(node):
+        def build(new):
+            inputs = [guarded.make(new(v), size) if v is variable else new(v) for v in node.inputs]
+            return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+
+        return build
+
+    template = guarded.template.replace("{size}", _number(size))
+    text = f"{template.format(pt=_module(spot), x=name)} in place of {name} throughout"
+    place = source_place(variable) if variable.owner is not None else None
+    new = assigned(place.text, name, template) if place is not None else None
+    change = (place.text.partition("  #")[0], new) if new is not None else ()
+    builders = {node.outputs[0]: builder(node) for node in readers}
+    return Remedy(spot, text, builders, in_words=True, change=change)
 
 
 def _finite_masks(spot):
@@ -679,7 +808,11 @@ def _combined(built, spot, underflowed):
     for remedy in remedies_for(spot, underflowed):
         if of_tensors or remedy.in_words or set(_CALLED(remedy.text)) <= OF_LABELLED:
             yield [remedy]
-    if underflowed or len(built.copies) > MAX_NODES_FOR_PAIRS:
+    if len(built.copies) > MAX_NODES_FOR_PAIRS:
+        return
+    if of_tensors:
+        yield from _on_shared_operands(spot, underflowed)
+    if underflowed:
         return
     guards = list(guards_of(spot))
     seconds = (other for other in built.further(spot) if op_name(other.node.op) in GUARDED)
@@ -736,7 +869,7 @@ def _on_lines(numbers):
 def _changes(remedy, cause):
     """Yield what a remedy writes, the line, and the user's line before and after it."""
     if remedy.in_words:
-        yield remedy.text, None, ()
+        yield remedy.text, None, remedy.change
         return
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders

@@ -119,6 +119,32 @@ def replaced(text, marked, template):
     return new, (line[: span[0]] + new.encode() + line[span[1] :]).decode().rstrip()
 
 
+def assigned(text, name, template):
+    """Return a line that assigns a changed value to a name, or None if the line assigns no name.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    name : str
+    template : str
+        What to write, with ``{x}`` for the value and ``{pt}`` for PyTensor's module.
+
+    Examples
+    --------
+    >>> assigned("p = pt.sigmoid(z)[:, 0]", "p", "{pt}.clip({x}, 1e-9, 1 - 1e-9)")
+    'p = pt.clip(pt.sigmoid(z)[:, 0], 1e-9, 1 - 1e-9)'
+    """
+    code = text.partition("  #")[0]
+    tree = _parsed(code)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
+            (start, end), line = _span(node.value), code.encode()
+            new = template.format(pt=_module(tree), x=line[start:end].decode())
+            return (line[:start] + new.encode() + line[end:]).decode().rstrip()
+    return None
+
+
 def _stands_alone(node, tree):
     """Return whether an expression is all of an argument or of what is assigned or returned."""
     parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))

@@ -644,6 +644,8 @@ class AsBuilt:
         """Try a change on the operation alone, without computing the rest of the call."""
         spot = remedy.spot
         variable = next(iter(remedy.builders))
+        if variable not in spot.node.outputs and depends_on(spot.node.outputs[0], {variable}):
+            return None
         [new] = rebuild([variable], {variable: remedy.builders[variable]})
         floats = [v for v in spot.node.inputs if v.type.dtype.startswith("float")]
         slopes = []

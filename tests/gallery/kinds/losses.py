@@ -122,6 +122,17 @@ def survival_of_time_zero(repaired=False):
     return [t], [loss, pytensor.grad(loss, raw)], []
 
 
+def saturated_cross_entropy(repaired=False):
+    """A cross-entropy by hand, of sigmoids that are 0 and 1."""
+    z, y = pt.dmatrix("z"), pt.dvector("y")
+    p = pt.clip(pt.sigmoid(z), 0, 1)[:, 0]
+    log_p, log_q = pt.log(p), pt.log(1 - p)  # culprit
+    if repaired:
+        log_p, log_q = -pt.softplus(-z)[:, 0], -pt.softplus(z)[:, 0]
+    loss = -(y * log_p + (1 - y) * log_q).mean()
+    return [z, y], [loss, pytensor.grad(loss, z)], []
+
+
 TRUTH = {
     "kl_with_empty_bin": {
         "op": "true_div",
@@ -264,5 +275,15 @@ TRUTH = {
         "hint": "pow-at-zero",
         "tried": True,
         "arguments": (np.array([1.0, 0.0, 2.5]),),
+    },
+    "saturated_cross_entropy": {
+        "op": "log",
+        "kind": "inf",
+        "element": (1,),
+        "operands": (0.0,),
+        "start": "z",
+        "hint": "probability-underflow",
+        "tried": True,
+        "arguments": (np.array([[3.0], [-900.0]]), np.array([1.0, 1.0])),
     },
 }
