@@ -249,6 +249,11 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     >>> h = pt.dmatrix("h")
     >>> name_of(pt.exp(h) / 2), name_of(h[0, 1:] - 2.0), name_of(h[0].inc(1.0))
     ('exp(h) / 2', 'h[0, 1:] - 2.0', 'h[0].inc(1.0)')
+
+    A length is no vector to a user:
+
+    >>> name_of(pt.stack([h.shape[0]]) * h[0])
+    'h.shape[0] * h[0]'
     """
     known = given_name(variable) or (own(variable) if own is not None else None)
     if known:
@@ -284,6 +289,8 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
         target, value, *indices = [name_of(v, depth - 1, own) for v in operands]
         verb = "set" if node.op.set_instead_of_inc else "inc"
         return f"{_subscript_text(node, [target, *indices])}.{verb}({value})"
+    if op_name(node.op) == "makeVector" and len(operands) == 1:  # a length that mean divides by
+        return name_of(operands[0], depth, own)
     if op_name(node.op) in ("join", "makeVector"):
         is_join = op_name(node.op) == "join"  # (in PyTensor 3.0, its first operand is the axis)
         parts = [name_of(v, depth - 1, own) for v in operands if v.type.ndim or not is_join]
