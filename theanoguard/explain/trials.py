@@ -411,6 +411,8 @@ class AsBuilt:
             follows = found and any(map(self._is_of_gradient, came_in))
             if known and not follows and not has_body(node.op):
                 fit = max(self._fit(v, forward, cause) for v in copy.outputs)
+                if all(fit):  # nothing fits better: the rest of the gradient is not computed
+                    return [self._spot(differentiated, None, self._replay)]
                 found[differentiated] = max(fit, found.get(differentiated, fit))
         best = max(found.values(), default=None)
         return [self._spot(n, None, self._replay) for n, fit in found.items() if fit == best]
