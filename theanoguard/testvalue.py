@@ -118,7 +118,7 @@ def test_values(mode: str = "raise", seed: int | None = None) -> Iterator[None]:
     Parameters
     ----------
     mode : {"raise", "warn", "ignore", "pdb", "off"}
-        What to do if an input has no test value: raise an error, warn, ignore it, or open the
+        The reaction to an input without a test value: raise an error, warn, ignore it, or open the
         debugger.  An operation that fails on its test values raises an error in each of these
         modes.  "pdb" opens the debugger before.  "off" computes no test values, even inside another
         block.

@@ -13,10 +13,10 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
-from theanoguard.explain.naming import INDEXING, op_name
+from theanoguard._graph import constant_number, scalar_class, viewed
+from theanoguard.explain.naming import op_name
 from theanoguard.stable.forms import logsumexp
-from theanoguard.stable.patterns import PATTERNS, squared_base
+from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base, through_views
 
 
 @dataclass(frozen=True)
@@ -279,12 +279,7 @@ class SigmoidLog:
     def build(self, new):
         """Compute the logarithm from z, as :func:`theanoguard.stable.patterns.rebuild` asks."""
         z = new(self.z)
-        made = -pt.softplus(-z if self.rises else z)
-        for node in self.views:
-            made = node.clone_with_new_inputs(
-                [made, *map(new, node.inputs[1:])], strict=False
-            ).outputs[0]
-        return made
+        return through_views(self.views, -pt.softplus(-z if self.rises else z), new)
 
 
 def log_of_sigmoid(variable):
@@ -302,21 +297,19 @@ def log_of_sigmoid(variable):
         if scalar_class(inner) is not ps.Neg:
             return None
         inner, rises = inner.owner.inputs[0], False
-    while scalar_class(inner) is not psm.Sigmoid:
-        node = inner.owner
-        if node is None:
-            return None
-        numbers = [constant_number(v) for v in node.inputs]
-        if isinstance(node.op, (*VIEWS, *INDEXING)):
-            views.append(node)
-            inner = node.inputs[0]
-        elif scalar_class(inner) is ps.Sub and numbers[0] == 1:
-            inner, rises = node.inputs[1], not rises
-        elif scalar_class(inner) is ps.Clip and numbers[1:] == [0, 1]:
-            inner = node.inputs[0]
+    while True:
+        inner, chain = behind_views(inner)
+        views = [*chain, *views]
+        kind, inputs = scalar_class(inner), inner.owner.inputs if inner.owner else []
+        numbers = [constant_number(v) for v in inputs]
+        if kind is psm.Sigmoid:
+            return SigmoidLog(variable, inputs[0], rises, tuple(views))
+        if kind is ps.Sub and numbers[0] == 1:
+            inner, rises = inputs[1], not rises
+        elif kind is ps.Clip and numbers[1:] == [0, 1]:
+            inner = inputs[0]
         else:
             return None
-    return SigmoidLog(variable, inner.owner.inputs[0], rises, tuple(views[::-1]))
 
 
 def _difference(variable):

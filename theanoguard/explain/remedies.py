@@ -397,7 +397,7 @@ def _on_shared(spot, variable, size, name, guarded, readers):
         return build
 
     template = guarded.template.replace("{size}", _number(size))
-    text = f"{template.format(pt=_module(spot), x=name)} in place of {name} throughout"
+    text = f"{template.format(pt='pt', x=name)} in place of {name} throughout"
     place = source_place(variable) if variable.owner is not None else None
     new = assigned(place.text, name, template) if place is not None else None
     change = (place.text.partition("  #")[0], new) if new is not None else ()

@@ -197,7 +197,8 @@ class _Explaining:
         if self.of_terms is None:
             self._run(self.terms)
             self.of_terms = self.compiled
-        values = self.of_terms(*(_point(self.model, point)[v.name] for v in self.model.value_vars))
+        whole = _point(self.model, point)
+        values = self.of_terms(*(whole[v.name] for v in self.model.value_vars))
         return any(map(self.policy.is_bad, values))
 
     def _values(self, outputs, keys):

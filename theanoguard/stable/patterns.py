@@ -63,20 +63,20 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
 def _logarithm(variable: Variable, bounds: Any) -> Match | None:
     """log(softmax), log(sum(exp)), log(sigmoid), log(1 - sigmoid), log(1 + exp); any other log."""
     (operand,) = variable.owner.inputs
-    core, chain = _core(operand)
+    core, chain = behind_views(operand)
     node = core.owner
     if node is not None and isinstance(node.op, Softmax):
         h, axis = node.inputs[0], node.op.axis
-        return "log_softmax", lambda new: _again(chain, forms.log_softmax(new(h), axis), new)
+        return "log_softmax", lambda new: through_views(chain, forms.log_softmax(new(h), axis), new)
     if (matched := _as_softmax(core)) is not None:
         h, axes = matched
-        return "log_softmax", lambda new: _again(chain, forms.log_softmax(new(h), axes), new)
+        return "log_softmax", lambda new: through_views(chain, forms.log_softmax(new(h), axes), new)
     if _is_sum_of(core, ps.Exp):
         (x,), axes = node.inputs[0].owner.inputs, node.op.axis
-        return "logsumexp", lambda new: _again(chain, forms.logsumexp(new(x), axes), new)
+        return "logsumexp", lambda new: through_views(chain, forms.logsumexp(new(x), axes), new)
     if scalar_class(core) is psm.Sigmoid:
         (z,) = node.inputs
-        return "-softplus", lambda new: _again(chain, -pt.softplus(-new(z)), new)
+        return "-softplus", lambda new: through_views(chain, -pt.softplus(-new(z)), new)
     for kind, inner in ((ps.Sub, psm.Sigmoid), (ps.Add, ps.Exp)):
         if scalar_class(core) is kind and len(node.inputs) == 2:
             first, other = node.inputs
@@ -91,7 +91,7 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
 
 def _logarithm_1p(variable: Variable, bounds: Any) -> Match | None:
     """log1p(exp(x)) and log1p(-sigmoid(z))."""
-    core, chain = _core(variable.owner.inputs[0])
+    core, chain = behind_views(variable.owner.inputs[0])
     if scalar_class(core) is ps.Exp:
         return _softplus(core.owner.inputs[0], ps.Add, chain)
     if scalar_class(core) is ps.Neg and scalar_class(core.owner.inputs[0]) is psm.Sigmoid:
@@ -102,8 +102,8 @@ def _logarithm_1p(variable: Variable, bounds: Any) -> Match | None:
 def _softplus(z: Variable, kind: type, chain: list[Apply]) -> Match:
     """log(1 + exp(z)), or log(1 - sigmoid(z))."""
     if kind is ps.Add:
-        return "softplus", lambda new: _again(chain, pt.softplus(new(z)), new)
-    return "-softplus", lambda new: _again(chain, -pt.softplus(new(z)), new)
+        return "softplus", lambda new: through_views(chain, pt.softplus(new(z)), new)
+    return "-softplus", lambda new: through_views(chain, -pt.softplus(new(z)), new)
 
 
 def _root(variable: Variable, bounds: Any) -> Match | None:
@@ -111,12 +111,12 @@ def _root(variable: Variable, bounds: Any) -> Match | None:
     (operand,) = variable.owner.inputs
     if bounds[operand].positive:
         return None
-    core, chain = _core(operand)
+    core, chain = behind_views(operand)
     if core.owner is not None and _is_sum_of(core, ps.Sqr, ps.Pow, ps.Mul):
         axes = core.owner.op.axis
         x = squared_base(core.owner.inputs[0])
         if x is not None:
-            return "norm", lambda new: _again(chain, forms.norm(new(x), axes), new)
+            return "norm", lambda new: through_views(chain, forms.norm(new(x), axes), new)
     return "sqrt", lambda new: forms.sqrt(new(operand))
 
 
@@ -141,7 +141,7 @@ PATTERNS = {
 """By the scalar operation that is replaced."""
 
 
-def _core(variable: Variable) -> tuple[Variable, list[Apply]]:
+def behind_views(variable: Variable) -> tuple[Variable, list[Apply]]:
     """Return the variable behind views and indexing, and the nodes between, innermost first."""
     chain = []
     while variable.owner is not None and isinstance(variable.owner.op, (*VIEWS, *INDEXING)):
@@ -150,8 +150,8 @@ def _core(variable: Variable) -> tuple[Variable, list[Apply]]:
     return variable, chain[::-1]
 
 
-def _again(chain: list[Apply], variable: Variable, new: New) -> Variable:
-    """Apply views and indexing once more, to something else."""
+def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
+    """Return another variable through the same views and indexing, innermost first."""
     for node in chain:
         inputs = [variable, *map(new, node.inputs[1:])]
         variable = node.clone_with_new_inputs(inputs, strict=False).outputs[0]
