@@ -41,6 +41,18 @@ def test_an_explanation(guard):
     assert "x[1] = 0.5" in report
 
 
+def test_a_function_without_outputs(guard):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(3))
+    assert pytensor.function([], [], mode=guard())() == []
+    fn = pytensor.function([x], [], mode=guard(), on_unused_input="ignore")
+    assert fn(ONES) == []
+    assert trip(fn, np.nan * ONES).role == "input"
+    fn = pytensor.function([x], [], updates={w: pt.log(x)}, mode=guard())
+    assert fn(np.e * ONES) == []
+    assert trip(fn, -ONES).op == "Log"
+    np.testing.assert_array_equal(w.get_value(), ONES)
+
+
 def test_the_step_of_a_loop(guard):
     x = pt.tensor("x", dtype="float64", shape=(3,))  # (JAX has to know the length)
     start = pt.dscalar("start")

@@ -598,12 +598,13 @@ def compile_flagged(graph, takes_signals):
     compute, key = numba_funcify_and_cache_key(graph)
     n = len(graph.inputs) - takes_signals
     names = "".join(f"i{k}, " for k in range(n))
+    returned = "results" if graph.outputs else "()"  # PyTensor's code would return None
     source = f"""
 def flagged({names}signals):
     clear_flags()
     results = call_apart(compute, ({names}{"signals," if takes_signals else ""}))
     signals[FLAGS] |= read_flags()
-    return results
+    return {returned}
 """
     env = {**NAMES, "compute": compute}
     cache_key = key and sha256(str((SOURCE, source, key)).encode()).hexdigest()
