@@ -247,6 +247,22 @@ def test_a_length_that_is_no_array():
 
 
 @needs_jax
+@pytest.mark.parametrize("where", range(5))
+def test_the_code_for_a_gpu_finds_a_nan_in_each_array(monkeypatch, where):
+    """Arrays of all sizes are reduced together there; here a CPU runs that code."""
+    jax = pytest.importorskip("jax")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    shapes = [(), (3,), (70, 70), (40, 2), (5000,)]
+    dtypes = ["float64", "float32", "float64", "float32", "float64"]
+    values = [np.ones(s, d) for s, d in zip(shapes, dtypes, strict=True)]
+    inputs = [pt.tensor(dtype=d, shape=s) for s, d in zip(shapes, dtypes, strict=True)]
+    fn = pytensor.function(inputs, [pt.log(v) for v in inputs], mode=jax_guard())
+    fn(*values)
+    values[where].flat[-1] = -1.0
+    assert trip(fn, *values).first_index == tuple(n - 1 for n in shapes[where])
+
+
+@needs_jax
 def test_a_result_that_is_rounded_otherwise_when_it_is_computed_again(monkeypatch):
     code = pytest.importorskip("theanoguard.guard.jax.code")
     x = pt.dvector("x")

@@ -112,6 +112,10 @@ def asked_of(policy, watched, v, operands):
     return question, v
 
 
+TINY, LARGE = 32, 4096
+"""Numbers of elements that a GPU reduces in one kernel with others, and in two kernels."""
+
+
 def any_bad(asked):
     """Return whether any element is bad, for pairs of a `Question` and a value.
 
@@ -124,31 +128,54 @@ def any_bad(asked):
     alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
     for question, v in asked:
         alike[v.shape, v.dtype][question].append(v)
-    found = [
-        any_negative(reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()]))
+    marks = [
+        reduce(lax.bitwise_or, [q.marks(*values) for q, values in of_shape.items()])
         for of_shape in alike.values()
     ]
-    return reduce(lax.bitwise_or, found) if found else jnp.zeros((), bool)
+    if not marks:
+        return jnp.zeros((), bool)
+    return (any_on_cpu if jax.default_backend() == "cpu" else any_on_device)(marks)
 
 
-def any_negative(marks):
-    """Return whether any element of an array of integers is negative.
+def any_on_cpu(arrays):
+    """Return whether any element of a list of arrays of integers is negative.
 
     On a CPU, XLA computes the reduction of one array in several loops, and writes the array itself
     to memory first.  It reduces two arrays at once in a single loop, so the complement of the marks
     is the second one.  This takes half the time, to compile and to run.
     """
-    axes = range(marks.ndim)
-    if jax.default_backend() != "cpu":
-        return lax.reduce_or(marks, axes) < 0
-    zero = np.zeros((), marks.dtype)
-    joined, complement = lax.reduce(
-        (marks, ~marks),
-        (zero, ~zero),
-        lambda a, b: (a[0] | b[0], a[1] & b[1]),
-        axes,
-    )
-    return (joined | ~complement) < 0
+    found = []
+    for marks in arrays:
+        zero = np.zeros((), marks.dtype)
+        joined, complement = lax.reduce(
+            (marks, ~marks),
+            (zero, ~zero),
+            lambda a, b: (a[0] | b[0], a[1] & b[1]),
+            range(marks.ndim),
+        )
+        found.append((joined | ~complement) < 0)
+    return reduce(lax.bitwise_or, found)
+
+
+def any_on_device(arrays):
+    """Return whether any element of a list of arrays of integers is negative.
+
+    On a GPU, the reduction of an array is a kernel, and that of a large array two.  So arrays, or
+    the rows of large ones, are concatenated and reduced at once.  Without the barrier XLA would
+    reduce each of them separately again.  It computes those of a few elements in one kernel.
+    """
+    tiny, parts = [], []
+    for marks in arrays:
+        found = marks < 0
+        if marks.size <= TINY:
+            tiny.append(lax.reduce_or(found, range(marks.ndim)))
+            continue
+        if marks.ndim > 1 and marks.size > LARGE:
+            found = lax.reduce_or(found, (marks.ndim - 1,))
+        parts.append(lax.reshape(found, (found.size,)))
+    if len(parts) > 1:
+        parts = [lax.optimization_barrier(lax.concatenate(parts, 0))]
+    return reduce(lax.bitwise_or, [*tiny, *(lax.reduce_or(part, (0,)) for part in parts)])
 
 
 def bad_elements(policy, watched, v, operands):
