@@ -289,7 +289,10 @@ def test_a_mode_loads_what_it_needs_and_no_more():
 
 
 # The methods that the recording hooks replace.
-HOOKS = (".simple_extract_stack", "._vectorize_node", "._freeze", ".bind", ".unfreeze")
+HOOKS = (
+    *(".simple_extract_stack", "._vectorize_node", ".clone_with_new_inputs"),
+    *("._freeze", ".bind", ".unfreeze"),
+)
 
 
 def is_registration(name):

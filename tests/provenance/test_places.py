@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from guarding import backend
 from pytensor.graph import utils
+from pytensor.graph.replace import clone_replace
 
 from theanoguard import GuardMode, provenance
 from theanoguard._provenance import SourceLine, source_place
@@ -70,6 +71,7 @@ import theanoguard
 before = "pytensor" in sys.modules
 import pytensor
 from pytensor.graph import utils
+from pytensor.graph.replace import clone_replace
 installed = utils.simple_extract_stack.__module__ != utils.__name__
 if installed:
     from theanoguard._pytensor import recording
@@ -180,6 +182,16 @@ def test_a_vectorized_operation_keeps_its_line():
     assert found.cause.source.line == line_of("return pt.log(a)")
     assert marked(found.cause.source) == "pt.log(a)"
     assert [o.name for o in found.cause.operands] == ["a"]
+
+
+def test_an_operation_that_is_built_again_for_another_type_keeps_its_line():
+    x, y = pt.dvector("x"), pt.tensor("y", shape=(3,))
+    out = pt.log(x - 1.0)  # here
+    again = clone_replace(out, {x: y}, rebuild_strict=False)
+    assert again.type.shape == (3,)
+    found = caught([y], again.sum(), np.array([2.0, 0.5, 3.0]))
+    assert found.cause.source.line == line_of("out = pt.log(x - 1.0)")
+    assert marked(found.cause.source) == "pt.log(x - 1.0)"
 
 
 def test_the_line_inside_nested_loops():

@@ -269,6 +269,12 @@ def observed_multinomial():
     pm.Multinomial("y", 5, pm.Dirichlet("p", np.ones(3)), observed=[[1, 2, 2], [1, 1, 1]])
 
 
+def observed_dirichlet_multinomial():
+    pm.DirichletMultinomial(
+        "y", [5, 5], pm.HalfNormal("a", shape=3), observed=[[1, 2, 2], [1, 1, 1]]
+    )
+
+
 def observed_uniform():
     pm.Uniform("y", 0, 2 * pm.HalfNormal("b"), observed=[1.0, 0.5, 3.0])
 
@@ -311,6 +317,7 @@ def observed_of_ones_own():
             "y[1] = 6 lies outside of the support: whole numbers from 0 to n (n = 5)",
         ),
         (observed_multinomial, "whose sum is n (n = 5).\n"),
+        (observed_dirichlet_multinomial, "whose sum is n (n = 5).\n  1 of 2 observed"),
         (observed_uniform, "lower <= y <= upper (lower = 0, upper = 2.0).\n  1 of 3 observed"),
         (observed_censored, "y[1] = 5.0 lies outside of the support: lower <= y <= upper and"),
         (observed_truncated, "lower <= y <= upper (lower = 0.0, upper = inf).\n"),
@@ -590,3 +597,71 @@ def test_an_infinity_in_the_data_ends_advi_with_advice_on_the_data():
             pm.fit(10, random_seed=2, progressbar=False)
     text = " ".join(str(caught.value).split())
     assert "The data hold an Inf: element 7 of 20 is infinite." in text
+
+
+@needs_pymc
+def test_only_the_condition_itself_is_told_and_once():
+    with pm.Model() as model:
+        eta, cuts = pm.Normal("eta", shape=3), pm.Normal("cuts", shape=3, initval=[1.0, -1.0, 0.0])
+        pm.OrderedProbit("y", eta=eta, cutpoints=cuts, observed=[0, 1, 2])
+        life = pm.Weibull.dist(pm.Normal("alpha", initval=-1.0), 2.0)
+        pm.Censored("z", life, lower=None, upper=5.0, observed=[1.0, 5.0])
+    text = str(theanoguard.pymc.explain(model))
+    [ordered] = [line for line in text.splitlines() if "sum(p) = 1" in line]
+    assert " and " not in ordered
+    assert text.count("alpha > 0") == 1
+
+
+@needs_pymc
+def test_the_gradients_of_one_operation_are_told_once():
+    with pm.Model() as model:
+        a, b = pm.Normal("a", shape=3), pm.Normal("b")
+        mu = pt.exp(a[np.array([1, 0, 2])] + b + np.array([800.0, 900.0, 1000.0]))
+        pm.Poisson("y", mu, observed=[1, 2, 3])
+    text = str(theanoguard.pymc.explain(model))
+    assert text.count("What to do") == 1
+    assert "  as above: Inf in exp: exp(900.0) = inf at element [1]\n" in text
+
+
+@needs_pymc
+def test_an_explanation_of_a_model_names_nothing_of_what_pymc_compiles(model):
+    text = str(theanoguard.pymc.explain(model, {"a": [-1.0, 1.0]}))
+    assert "    Forward pass. More: theanoguard explain TG102\n" in text
+    assert "output " not in text
+    mode = theanoguard.pymc.mode()
+    with pm.Model(), pytest.raises(SamplingError) as caught:
+        pm.Normal("y", pt.log(pm.Normal("a", initval=0.5)), 1.0, observed=[0.1, 0.4])
+        pm.sample(
+            tune=50, draws=10, random_seed=1, cores=1, nuts_sampler="pymc", progressbar=False,
+            compile_kwargs={"mode": mode},
+        )  # fmt: skip
+    assert "\nForward pass. More: " in str(caught.value)
+
+
+@needs_pymc
+def test_a_transformed_variable_is_named_as_the_model_does():
+    with pm.Model() as model:
+        scale = pm.HalfNormal("scale")
+        stock = scale * 2 - 3
+        pm.Normal("y", pt.log(stock), 1.0, observed=[1.0])
+    text = str(theanoguard.pymc.explain(model))
+    assert "scale_log___log" not in text
+    assert re.search(r"\n +scale_log__ = 0.0 +input, shape \(\)\n +scale = 1.0 ", text)
+    function = model.compile_fn(model.logp(), mode=theanoguard.pymc.mode(), point_fn=True)
+    with pytest.raises(GuardError) as caught:
+        function(model.initial_point())
+    assert "scale_log___log" not in str(caught.value)
+
+
+@needs_pymc
+def test_a_frozen_model_keeps_its_lines():
+    from pymc.model.transform.optimization import freeze_dims_and_data
+
+    with pm.Model(coords={"row": range(3)}) as model:
+        a = pm.Normal("a", dims="row")
+        mu = pt.log(a)
+        pm.Normal("y", mu, 1.0, observed=np.zeros(3), dims="row")
+    point = {"a": [1.0, -1.0, 2.0]}
+    found = theanoguard.pymc.explain(freeze_dims_and_data(model), point)
+    assert str(found.bad[0]) == str(theanoguard.pymc.explain(model, point).bad[0])
+    assert "mu = pt.log(a)" in str(found)

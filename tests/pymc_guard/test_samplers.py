@@ -15,6 +15,7 @@ import theanoguard
 import theanoguard.pymc
 from theanoguard import GuardMode, read_log
 from theanoguard.pymc import SamplingError, Where
+from theanoguard.pymc.watch import Watch
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e samplers)", allow_module_level=True)
@@ -253,6 +254,33 @@ def test_a_rejection_is_no_error(sampler):
         pm.Potential("positive", pt.switch(x > 0, 0.0, -np.inf))
         trace = pm.sample(**DRAWS, nuts_sampler=sampler)
     assert (trace.posterior["x"] > 0).all()
+
+
+def test_what_the_rest_of_the_log_density_decides():
+    """NumPyro looks for a step size where priors are 0 and a product overflows to NaN."""
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Potential("p", pt.log(a))
+    watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c")
+    nan = {"a": np.array(np.nan)}
+    assert watch.judge({"a": np.array(-3.0)}, np.nan, nan) is not None
+    watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c", starts=[[np.array(0.5)]])
+    assert watch.judge({"a": np.array(-100.0)}, np.nan, nan) is None  # N(-100) has logp -5000
+    assert watch.judge({"a": np.array(100.0)}, -4996.3, nan) is None
+    assert watch.n_rejected == 2
+    assert watch.judge({"a": np.array(-3.0)}, np.nan, nan) is not None
+    watch = Watch("nutpie", model, theanoguard.pymc.mode(), "c")
+    assert watch.judge({"a": np.array(-1e200)}, np.nan, nan) is None  # the prior is -inf there
+
+
+def test_a_gradient_that_is_bad_in_the_sampler_alone():
+    with pm.Model() as model:
+        pm.Normal("a")
+    watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c")
+    error = watch.judge({"a": np.array(1.0)}, -1.4, {"a": np.array(np.nan)})
+    lines = str(error).splitlines()
+    assert lines[0] == "NaN in the gradient by a"
+    assert "PyTensor's log-density and its gradient are finite at this point." in lines
 
 
 @pytest.mark.parametrize("sampler", [needing("nutpie")])

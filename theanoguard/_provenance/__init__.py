@@ -8,7 +8,7 @@ from theanoguard._provenance.asking import (
     provenance,
 )
 from theanoguard._provenance.context import track_provenance, watch_rewriting
-from theanoguard._provenance.designating import given_name
+from theanoguard._provenance.designating import given_name, meaning
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import (
     SourceLine,
@@ -43,6 +43,7 @@ __all__ = [
     "leave_origins",
     "lookup",
     "lookup_inner",
+    "meaning",
     "provenance",
     "source_line",
     "source_place",

@@ -1,7 +1,11 @@
 """The names of the variables of the user's graph, and the lines that built them."""
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pytensor.graph.basic import Constant
 from pytensor.tensor.blockwise import Blockwise
@@ -124,9 +128,32 @@ def given_name(variable):
     >>> x.mean().name, given_name(x.mean()), given_name(x)
     ('mean', None, 'x')
     """
-    name = variable.name
+    name = _meant.get().get(variable.name, variable.name)
     is_users = variable.owner is None or not name or not _BY_PYTENSOR.fullmatch(name)
     return name if is_users else None
+
+
+_meant: ContextVar[Mapping[str, str | None]] = ContextVar(
+    "theanoguard_meant_names", default=MappingProxyType({})
+)
+
+
+def meant_names() -> Mapping[str, str | None]:
+    """Return the names of the innermost :func:`meaning`."""
+    return _meant.get()
+
+
+@contextmanager
+def meaning(names: Mapping[str, str | None]) -> Iterator[None]:
+    """Say which names of the user's a library means by its own; None for those that mean none.
+
+    It holds for the graphs that are rewritten in the block.
+    """
+    token = _meant.set(names)
+    try:
+        yield
+    finally:
+        _meant.reset(token)
 
 
 class Designations:

@@ -13,7 +13,14 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from theanoguard._provenance.backward import Gradients, copy_of, gradient_frame
-from theanoguard._provenance.designating import Designation, Designations, given_name, operation_of
+from theanoguard._provenance.designating import (
+    Designation,
+    Designations,
+    given_name,
+    meaning,
+    meant_names,
+    operation_of,
+)
 from theanoguard._provenance.fused import fused_graph, mirror
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import forward_of, source_line, source_place, stack_traces
@@ -79,6 +86,7 @@ class ProvenanceTracker(Feature):
     def _forget(self):
         self.original = {}
         self.original_outputs = []
+        self._meant = {}
         self._log = []
         self._read = 0
         self._links = {}
@@ -97,6 +105,7 @@ class ProvenanceTracker(Feature):
             raise AlreadyThere("The graph's provenance is being tracked.")
         self.original_outputs = list(fgraph.outputs)
         self.original = {node: tuple(node.inputs) for node in fgraph.apply_nodes}
+        self._meant = meant_names()
 
     def on_import(self, fgraph, node, reason):
         self._log.append((_IMPORT, node, reason, None))
@@ -219,7 +228,8 @@ class ProvenanceTracker(Feature):
         self._update()
         found = self._found.get(variable)
         if found is None:
-            found = self._found[variable] = self._work_out(variable)
+            with meaning(self._meant):
+                found = self._found[variable] = self._work_out(variable)
         return found
 
     def _work_out(self, variable):

@@ -8,6 +8,7 @@ thaw inner graphs:
   which the column and the expression are found when they are asked for;
 - a trace knows the user's frames beyond the eight, how many were taken before it, and, of a node
   that ``grad`` builds, which forward node it asks for its pull-back, or whose gradient it adds up;
+- a node that is vectorized, or built again for inputs of other types, keeps its trace;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from.
 
 This module can be loaded while the package that it belongs to is still being loaded.
@@ -26,6 +27,7 @@ from types import SimpleNamespace
 from pytensor import gradient
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
+from pytensor.graph.basic import Apply
 from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
@@ -342,6 +344,22 @@ def _recording_vectorize(vectorize_node):
     return vectorized
 
 
+def _recording_clone(clone_with_new_inputs):
+    """Let a node that is made again for inputs of other types keep its trace."""
+
+    @wraps(clone_with_new_inputs)
+    def cloned(self, *args, **kwargs):
+        made = clone_with_new_inputs(self, *args, **kwargs)
+        if made is not self:
+            for new, old in zip(made.outputs, self.outputs, strict=False):
+                trace = getattr(old.tag, "trace", None)
+                if trace and getattr(new.tag, "trace", None) is not trace:
+                    new.tag.trace = list(trace)
+        return made
+
+    return cloned
+
+
 _recorder = _Recorder()
 
 
@@ -363,6 +381,7 @@ def hide_callers(codes, files):
 HOOKS = [
     Patch(utils, "simple_extract_stack", lambda original: _recorder.extract),
     Patch(graph_replace, "_vectorize_node", _recording_vectorize),
+    Patch(Apply, "clone_with_new_inputs", _recording_clone),
 ]
 if hasattr(fg.FrozenFunctionGraph, "_freeze"):  # (3.0 freezes the graphs of Composite alone)
     HOOKS += [

@@ -42,7 +42,7 @@ BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
 BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
-def render_text(event, explanation, color=False, links=False):
+def render_text(event, explanation, color=False, links=False, in_call=True):
     """Return the report of a bad value as plain text.
 
     It has at most :data:`MAX_LINES` lines, or some more on a narrow terminal.
@@ -56,6 +56,9 @@ def render_text(event, explanation, color=False, links=False):
         Whether to use the terminal's colours.
     links : bool
         Whether to write places as terminal links (OSC 8).
+    in_call : bool
+        Whether the last line names the call and the outputs.  Set it to False for a function that
+        the user has not compiled.
 
     Returns
     -------
@@ -71,7 +74,7 @@ def render_text(event, explanation, color=False, links=False):
         _deeper(explanation, paint),
         _advice(explanation, paint),
         [],
-        [paint(DIM, line) for line in _footer(event, explanation)],
+        [paint(DIM, line) for line in _footer(event, explanation, in_call)],
     ]
     used = sum(len(block) + 1 for block in blocks if block)
     if used > MAX_LINES + 1:  # (the sentence says the change as well)
@@ -186,7 +189,8 @@ def _joined(blocks):
 
 def _bare_title(event):
     where = f" in {event.variable or event.op or event.role}"
-    return f"{WORDS[event.kind]}{where} at element {_element(event.first_index, event.shape)}"
+    at = f" at element {_element(event.first_index, event.shape)}" if event.shape else ""
+    return f"{WORDS[event.kind]}{where}{at}"
 
 
 def title(cause):
@@ -475,14 +479,18 @@ def _shorten(text, width):
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _footer(event, explanation):
-    cause = explanation.cause
-    name = f" of {_shorten(event.function, 40)}" if event.function else ""
-    text = f"Call {event.call}{name}"
+def _footer(event, explanation, in_call):
+    cause, parts = explanation.cause, []
+    if in_call:
+        name = f" of {_shorten(event.function, 40)}" if event.function else ""
+        parts.append(f"call {event.call}{name}")
     if cause.role == "node":
-        text += f", {'backward' if cause.backward else 'forward'} pass"
-        text += f", on the way to {_listed(explanation.feeds)}" if explanation.feeds else ""
-    return textwrap.wrap(" ".join([f"{text}.", *_code_line(cause.hint)]), text_width())
+        parts.append(f"{'backward' if cause.backward else 'forward'} pass")
+        if in_call and explanation.feeds:
+            parts.append(f"on the way to {_listed(explanation.feeds)}")
+    text = ", ".join(parts)
+    sentences = [f"{text[0].upper()}{text[1:]}."] if text else []
+    return textwrap.wrap(" ".join([*sentences, *_code_line(cause.hint)]), text_width())
 
 
 def _listed(things, most=3):

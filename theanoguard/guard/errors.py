@@ -31,6 +31,7 @@ class GuardError(TheanoguardError, AssertionError):
     """
 
     __module__ = "theanoguard"  # what a traceback shows in front of the name
+    _in_call = True  # whether the user has compiled the function, and so knows its outputs
 
     def __init__(self, event: GuardEvent, explanation: "Explanation | None" = None) -> None:
         super().__init__(event, explanation)
@@ -62,7 +63,9 @@ class GuardError(TheanoguardError, AssertionError):
 
     def __str__(self) -> str:
         color = is_uncaught() and wants_color(sys.stderr)
-        return explaining.render_text(self.event, self.explanation, color=color, links=color)
+        return explaining.render_text(
+            self.event, self.explanation, color=color, links=color, in_call=self._in_call
+        )
 
     def _render_traceback_(self) -> list[str]:
         """Return what IPython shows of an uncaught error: the user's frames, and the report."""

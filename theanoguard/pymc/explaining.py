@@ -28,12 +28,20 @@ SUM = "the sum of all terms"
 
 
 def _comparisons(condition):
-    """Return the nodes of a condition on parameters that compare numbers."""
-    return [
-        node
-        for node in toposort([condition])
-        if isinstance(getattr(node.op, "scalar_op", None), LogicalComparison)
-    ]
+    """Return the nodes of a condition on parameters that compare numbers.
+
+    What is compared may have been computed with comparisons of its own, which are no conditions.
+    """
+
+    def is_comparison(variable):
+        op = getattr(variable.owner, "op", None)
+        return isinstance(getattr(op, "scalar_op", None), LogicalComparison)
+
+    def inside(variable):
+        made = () if variable.owner is None or is_comparison(variable) else variable.owner.inputs
+        return [v for v in made if getattr(v.type, "dtype", None) == "bool"]
+
+    return [v.owner for v in walk([condition], inside, bfs=True) if is_comparison(v)]
 
 
 def _is_constant(variable):
@@ -299,7 +307,7 @@ class _Explaining:
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
-        return tuple(checks), unknown
+        return tuple(dict.fromkeys(checks)), unknown
 
     def _made(self, name, failing):
         """Return the line of the model that has computed a parameter with one of these values."""

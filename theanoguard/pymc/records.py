@@ -67,6 +67,13 @@ class BadTerm:
         return f"{name} is {number_text(self.event.first_value)}{at}"
 
     @property
+    def cause_key(self):
+        """What is equal for bad values of the same operation; None where it is not known."""
+        cause = None if self.explanation is None else self.explanation.cause
+        known = cause is not None and cause.role == "node" and cause.source is not None
+        return (cause.kind, cause.op, cause.source) if known else None
+
+    @property
     def heading(self):
         """The title, with the model's line and the conditions that do not hold."""
         lines = [self.title]
@@ -81,7 +88,11 @@ class BadTerm:
     @property
     def report(self):
         """Where in the term the bad value was made; None where that is not explained."""
-        return None if self.explanation is None else render_text(self.event, self.explanation)
+        return (
+            None
+            if self.explanation is None
+            else render_text(self.event, self.explanation, in_call=False)
+        )
 
     def __str__(self):
         report = self.report
@@ -150,10 +161,11 @@ class ModelExplanation:
         head = "\n".join(textwrap.wrap(printable(head), 96))
         blocks, told = [head], set()
         for bad in self.bad:
-            # Many gradients go bad by the same value: once is enough.
-            first = (bad.report or bad.data or "").partition("\n")[0]
-            blocks.append(f"{bad.title}\n  as above: {first}" if first in told else str(bad))
-            told |= {first} if first else set()
+            # Many gradients go bad by the same operation: once is enough.
+            first = textwrap.shorten((bad.report or bad.data or "").partition("\n")[0], 94)
+            key = bad.cause_key or first
+            blocks.append(f"{bad.title}\n  as above: {first}" if key in told else str(bad))
+            told |= {key} if key else set()
         return "\n\n".join([*blocks, *self._flat_text()])
 
     def _flat_text(self):
@@ -211,6 +223,7 @@ class SamplingError(GuardError):
     """
 
     __module__ = "theanoguard.pymc"
+    _in_call = False
 
     def __init__(self, event, explanation=None, where=None, terms=None):
         super().__init__(event, explanation)
@@ -224,6 +237,8 @@ class SamplingError(GuardError):
         head, end, rest = report.partition("\n" if unknown else "\n\n")
         lines = [head, f"  while sampling with {self.where}", *([end[1:] + rest] if rest else [])]
         if self.terms is not None:
+            if self.terms.ok:
+                lines += ["", "PyTensor's log-density and its gradient are finite at this point."]
             lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
         return "\n".join(lines)
 

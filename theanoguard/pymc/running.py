@@ -14,8 +14,10 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
+from pytensor.graph.traversal import ancestors
 
 from theanoguard._patching import Patch, applied, apply
+from theanoguard._provenance import meaning
 from theanoguard.guard import GuardError, GuardMode, every_function
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
@@ -230,6 +232,28 @@ def _with_lines(original):
     return building
 
 
+def _named(original):
+    """Name the value of a random variable like the variable, not as PyMC names it on the way."""
+
+    @wraps(original)
+    def logp(self, *args, **kwargs):
+        names = {}
+        for rv, value in self.rvs_to_values.items():
+            transform = getattr(self.rvs_to_transforms.get(rv), "name", None)
+            if transform is not None:
+                names |= {
+                    f"{value.name}_{transform}": rv.name,
+                    f"{value.name}_{transform}_jacobian": None,
+                }
+        with meaning(names):
+            result = original(self, *args, **kwargs)
+        for variable in ancestors(result if isinstance(result, list) else [result]):
+            variable.name = names.get(variable.name, variable.name)
+        return result
+
+    return logp
+
+
 def _unguarded(original):
     """Compile without a guard what computes the starting point, which is checked as a whole."""
 
@@ -288,6 +312,7 @@ def patches() -> list[Patch]:
     starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
+        Patch(model, "logp", _named),
         *(Patch(module, "make_initial_point_fn", _unguarded) for module in starting),
         *(
             Patch(importlib.import_module(f"pymc.{name}"), "join_nonshared_inputs", _joining)

@@ -41,6 +41,11 @@ _UP_TO_N = Support(
 _BETWEEN = Support(
     "lower <= {y} <= upper", lambda y, low, high: (y >= low) & (y <= high), ("lower", "upper")
 )
+_SUM_N = Support(
+    "vectors of whole numbers of at least 0 whose sum is n",
+    lambda y, n, p: np.all((y >= 0) & _is_whole(y), axis=-1) & (np.sum(y, axis=-1) == n),
+    ("n",),
+)
 _UNIT = Support("numbers between 0 and 1", lambda y, *_: (y > 0) & (y < 1))
 
 # By the name of the random variable's operation.
@@ -71,11 +76,8 @@ SUPPORTS = {
     "invgamma": _POSITIVE,
     "kumaraswamy": _UNIT,
     "lognormal": _POSITIVE,
-    "multinomial": Support(
-        "vectors of whole numbers of at least 0 whose sum is n",
-        lambda y, n, p: np.all((y >= 0) & _is_whole(y), axis=-1) & (np.sum(y, axis=-1) == n),
-        ("n",),
-    ),
+    "dirichlet_multinomial": _SUM_N,
+    "multinomial": _SUM_N,
     "nbinom": _COUNTS,
     "negative_binomial": _COUNTS,
     "pareto": Support("{y} >= m", lambda y, alpha, m: y >= m, ("", "m")),

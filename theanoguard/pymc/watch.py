@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from theanoguard._pytensor import predefined_linkers
+from theanoguard._pytensor import Mode, config, predefined_linkers
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.mode import BACKENDS
+from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.records import SamplingError, Where
 
 logger = logging.getLogger("theanoguard")
+
+MOST_ENERGY = 1000.0
+"""By so much the energy may grow in a trajectory of NumPyro and BlackJAX."""
 
 
 def on_backend(guard: GuardMode, backend: str) -> GuardMode:
@@ -76,6 +80,8 @@ class Watch:
     not_finite: Any = None
     starts: list[list[Any]] = field(default_factory=list)
     _function: Any = field(default=None, repr=False)
+    _terms: Any = field(default=None, repr=False)
+    _floor: float | None = field(default=None, repr=False)
     # (Chains that run in threads come here at the same time.)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -102,7 +108,45 @@ class Watch:
                 self.n_rejected += 1  # the sampler's own steps have overflowed
                 self.not_finite = point
                 return None
+            if self.error is None and self._is_rejected(point, logp):
+                self.n_rejected += 1
+                return None
             return self.error or self._judge(point, logp, gradient, where)
+
+    def _is_rejected(self, point, logp):
+        """Return whether the sampler rejects a point for what is not bad there."""
+        if np.isnan(logp):
+            # The terms that are numbers can be so low that the one that is NaN decides nothing.
+            sums = [float(np.sum(term)) for term in self.terms()(point)]
+            logp = sum(value for value in sums if not np.isnan(value))
+            return np.isneginf(logp) or logp < self.floor()
+        return logp < self.floor()
+
+    def terms(self):
+        """Return the terms of the model's log-density, without a guard."""
+        if self._terms is None:
+            mode = Mode("cvm" if config.cxx else "vm", "fast_run")
+            with self.model, unguarded():
+                self._terms = self.model.compile_fn(
+                    self.model.logp(sum=False), mode=mode, point_fn=True, on_unused_input="ignore"
+                )
+        return self._terms
+
+    def floor(self):
+        """Return a log-density below which the sampler rejects a point for its energy.
+
+        Trajectories end where the energy has grown by :data:`MOST_ENERGY`.  They begin at a
+        log-density that is hardly lower than where the chain started, and with a kinetic energy
+        that is hardly above the number of coordinates.
+        """
+        if self._floor is None:
+            names = [v.name for v in self.model.value_vars]
+            points = [dict(zip(names, start, strict=True)) for start in self.starts]
+            logps = [sum(float(np.sum(t)) for t in self.terms()(point)) for point in points]
+            size = sum(np.size(value) for point in points[:1] for value in point.values())
+            lowest = min(logps, default=-np.inf)
+            self._floor = lowest - MOST_ENERGY - 2 * size if np.isfinite(lowest) else -np.inf
+        return self._floor
 
     def _judge(self, point, logp, gradient, where):
         try:
