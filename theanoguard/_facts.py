@@ -46,7 +46,12 @@ from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops, ger_ops
+from theanoguard._pytensor import (
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    ger_ops,
+    has_initial,
+)
 from theanoguard._values import arrays_in
 
 _COMPLEX = ("complex64", "complex128")
@@ -586,5 +591,15 @@ def signals(node, on_c=True, literals=Kind.BOTH):
     if "float16" in {getattr(v.type, "dtype", "") for v in (*node.inputs, *node.outputs)}:
         return False
     if isinstance(op, CAReduce):
-        return type(op.scalar_op) in SIGNALLING
+        return type(op.scalar_op) in SIGNALLING and not _is_infinite_if_empty(node, on_c)
     return isinstance(op, Softmax | LogSoftmax | IncSubtensor)
+
+
+def _is_infinite_if_empty(node, on_c):
+    """Return whether a node may be a maximum or a minimum of nothing, which is a literal Inf."""
+    op, lengths = node.op, node.inputs[0].type.shape
+    if not isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
+        return False
+    if on_c and not has_initial(op):
+        return False  # the C code raises an error
+    return not all(lengths if op.axis is None else [lengths[axis] for axis in op.axis])

@@ -3,11 +3,14 @@
 A test that fails on a backend stands in `OPEN` until that is mended.
 """
 
+import inspect
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend
+from pytensor.graph.replace import vectorize_graph
 
 from theanoguard import GuardError, GuardMode, events_of
 
@@ -347,6 +350,64 @@ def a_nan_that_stays_in_a_weight_is_recorded_in_each_call():
     assert {event.call for event in events_of(fn)} == {1, 2, 3}
     fn(np.ones(100))
     assert events_of(fn)[-1].call == 4
+
+
+# ---------------------------------------------------------------- 10: the extreme of nothing
+
+
+@case
+def the_maximum_of_an_empty_array():
+    """Numba gives -inf; C code raises another error, unless there is an initial value."""
+    x, empty = pt.dmatrix("x"), np.ones((0, 3))
+    extremes = [x.max(), x.min(axis=0), pt.tanh(x.max(axis=0)), pt.cos(x).max(axis=0)]
+    if "initial" in inspect.signature(pt.max).parameters:
+        extremes.append(pt.max(x, axis=0, initial=-np.inf))
+    for made in extremes:
+        fn = function([x], made, big_is_error=False)
+        fn(np.ones((2, 3)))
+        for _ in range(2):
+            try:
+                fn(empty)
+            except GuardError as error:
+                assert error.event.kind == "inf" and error.explanation is not None
+            except ValueError as error:
+                assert "zero-size" in str(error)
+            else:
+                raise AssertionError(made)
+
+
+# ---------------------------------------------------------------- 11: exempt classes
+
+
+@case
+def an_exempt_class_beside_others_in_a_fused_operation():
+    x = vector()
+    masked = pt.maximum(pt.log(x), -5)
+    fn = function([x], [masked, pt.sqrt(x)], exempt=type(pt.log.scalar_op))
+    fn(np.zeros(3))
+    assert raises(fn, np.full(3, -1.0)).n_nan == 3
+
+
+# ---------------------------------------------------------------- 12: loops in a batch
+
+
+@case
+def a_loop_in_a_batch():
+    """The number of steps and the indices that a vectorized loop reads are integers."""
+    x, batch = pt.vector("x", shape=(5,)), pt.dmatrix("batch")
+    h = pytensor.scan(
+        lambda r, t: pt.log(t) + r,
+        sequences=[x],
+        outputs_info=[pt.ones(())],
+        return_updates=False,
+    )
+    fn = function([batch], vectorize_graph(h, {x: batch}), big_is_error=False)
+    fn(np.full((2, 5), 2.0))
+    bad = np.full((2, 5), 2.0)
+    bad[1, 2] = -9.0
+    with pytest.raises(GuardError) as caught:
+        fn(bad)
+    assert caught.value.event.kind == "nan" and caught.value.explanation is not None
 
 
 # ---------------------------------------------------------------- what is no error

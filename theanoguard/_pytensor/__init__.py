@@ -30,6 +30,7 @@ from pytensor.graph import utils as graph_utils
 from pytensor.graph.basic import Apply, NominalVariable, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.traversal import toposort
 from pytensor.graph.type import Type
 from pytensor.link.basic import JITLinker
 from pytensor.link.c import cmodule
@@ -135,11 +136,21 @@ def is_sparse(kind):
     return type(kind).__name__ == "SparseTensorType"  # its module is slow to import
 
 
-def scalar_ops_of(op):
-    """Yield the scalar operations that an ``Elemwise`` or a reduction is made of."""
+def has_initial(op):
+    """Whether a reduction has a result where there is nothing to reduce, as PyTensor 3.3 allows."""
+    return getattr(op, "initial", False)
+
+
+def scalar_ops_of(op, index=None):
+    """Yield the scalar operations that an ``Elemwise`` or a reduction is made of.
+
+    With `index`, only those that this output of a fused operation is computed by.
+    """
     scalar_op = getattr(op, "scalar_op", None) if isinstance(op, Elemwise | CAReduce) else None
     if isinstance(scalar_op, Composite):
-        yield from (node.op for node in scalar_op.fgraph.toposort())
+        outputs = scalar_op.fgraph.outputs
+        outputs = outputs if index is None else [outputs[index]]
+        yield from (node.op for node in toposort(outputs))
     elif scalar_op is not None:
         yield scalar_op
 

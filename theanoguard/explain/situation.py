@@ -38,7 +38,10 @@ def situation_of(place, made, op, value, provenance):
     else:
         parts = list(_region_places(place))
         operands = tuple(np.asarray(p.array)[r.index] for p, r in parts)
-        producers = tuple(_producer(p) for p, _ in parts)
+        producers = tuple(
+            _producer(p) if np.size(x) else _owner(p.variable)
+            for (p, _), x in zip(parts, operands, strict=True)
+        )
     line, backward = user_line(provenance), provenance.backward
     zeros = _zeros_from(place, made, operands)
     outermost = _outermost(place.scope).fgraph
@@ -238,8 +241,14 @@ def _region_places(place):
     """Return a place in each operand's region, with the region."""
     for region in culprit.regions_of(place):
         whole = Place(place.scope, place.variable.owner.inputs[region.operand])
-        index = extreme_element(region, whole.array) if np.size(whole.array) else ()
+        has_elements = np.size(np.asarray(whole.array)[region.index])
+        index = extreme_element(region, whole.array) if has_elements else ()
         yield Place(whole.scope, whole.variable, index), region
+
+
+def _owner(variable):
+    """Return the operation that computed a variable without elements, which cannot be followed."""
+    return Producer(role_of(variable) if variable.owner is None else op_name(variable.owner.op))
 
 
 def _producer(place):

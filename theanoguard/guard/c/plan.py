@@ -337,11 +337,12 @@ class CPlan(GraphPlan):
         # (The kernel asks for a verdict on every bad output of a careful node.)
         if self._may_be_skipped(node) or self.nodes[node].careful or node in self._writers:
             return {}
-        if isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
+        found = _facts.carries(node, operand)
+        if found and isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
             return {}
         return {
             o: kind
-            for o, kind in _facts.carries(node, operand).items()
+            for o, kind in found.items()
             if node.outputs[o] not in self.noisy | self.unwritten
             and not (node in self.lossy and may_lose(node, operand, o))
         }
@@ -395,7 +396,8 @@ def _try_product(op_class, dtypes, shapes, constants, holder):
     node = holder.node
     matrices = [i for i, v in enumerate(node.inputs) if v.type.ndim > 0]
     accumulates = isinstance(node.op, (blas.Gemm, blas.Gemv, *ger_ops))
-    factors = [i for i in matrices if i != 0] if accumulates else matrices
+    factors = [i for i in matrices if _facts.is_float(node.inputs[i])]
+    factors = [i for i in factors if i != 0] if accumulates else factors
     kernels = Kernels()
     for length in PROBED:
         for bad in factors:
