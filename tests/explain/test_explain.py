@@ -855,6 +855,23 @@ def test_a_singular_matrix():
     assert (found.error, found.hint.key) == ("LinAlgError", "singular-matrix")
 
 
+@pytest.mark.parametrize(
+    ("operation", "text"),
+    [
+        (pt.linalg.cholesky, "The matrix is not positive definite: the minor of order 1 is 0.0"),
+        (lambda x: pt.linalg.solve_triangular(x, x, b_ndim=2), "singular: its rank is 0"),
+    ],
+    ids=["cholesky", "solve_triangular"],
+)
+def test_a_matrix_of_float16(operation, text):
+    """NumPy's linear algebra has no float16, so the hint is computed in float32."""
+    x = pt.tensor3("x", dtype="float16")
+    f = pytensor.function([x], operation(x), mode=GuardMode(backend="c"))
+    with pytest.raises(GuardError) as caught:
+        f(np.zeros((2, 2, 2), "float16"))
+    assert text in " ".join(str(caught.value).split())
+
+
 def test_an_index_out_of_range():
     x, i = pt.dvector("x"), pt.lscalar("i")
     found = failure_of([x, i], x[i], [np.ones(3), np.int64(7)])

@@ -159,6 +159,26 @@ def test_independent_faults_are_reported_each(chain):
     assert {event.op for event in events_of(fn)[before:]} == {"Log", "Sqrt"}
 
 
+def test_one_cause_is_one_event_though_fused_into_several_outputs():
+    """An output of a fused operation that only follows from another of its outputs is no event."""
+    x, y, w = pt.dvector("x"), pt.dvector("y"), shared(np.zeros(2))
+    log, root = pt.log(x), pt.sqrt(y)
+    outputs = [log * 2, log, pt.switch(y > 0, log, 0.0), log + root, root + 1]
+    fn = guarded([x, y], outputs, updates={w: w + log}, action="record")
+
+    def told(x, y):
+        before = len(events_of(fn))
+        w.set_value(np.zeros(2))
+        fn(np.array(x), np.array(y))
+        new = events_of(fn)[before:]
+        return sorted((e.kind, e.first_index, e.explanation.cause.expression) for e in new)
+
+    assert told([1.0, -1.0], [1.0, 1.0]) == [("nan", (1,), "log(-1.0)")]
+    assert told([1.0, 0.0], [4.0, 0.25]) == [("inf", (1,), "log(0.0)")]
+    log, root = ("nan", (0,), "log(-1.0)"), ("nan", (0,), "sqrt(-2.0)")
+    assert told([-1.0, 1.0], [-2.0, 1.0]) == [log, root]
+
+
 def test_the_debugger_is_opened_once(chain, opened):
     chain("pdb")[0](GOOD, GOOD)
     assert opened == []

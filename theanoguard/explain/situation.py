@@ -176,6 +176,7 @@ def matrix_text(matrix, op="cholesky"):
         i, j = (int(k) for k in np.unravel_index(skew.argmax(), skew.shape))
         one, other = number_text(matrix[i, j]), number_text(matrix[j, i])
         return f"The matrix is not symmetric: [{i}, {j}] is {one} and [{j}, {i}] is {other}"
+    matrix = _for_linalg(matrix)
     smallest = float(f"{np.linalg.eigvalsh(matrix).min():.5g}")
     for order in range(1, min(len(matrix), 100) + 1):
         minor = float(f"{np.linalg.det(matrix[:order, :order]):.5g}")
@@ -187,7 +188,13 @@ def matrix_text(matrix, op="cholesky"):
     return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
 
 
+def _for_linalg(matrix):
+    """Return a matrix in a dtype that NumPy's linear algebra takes, which has no float16."""
+    return matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
+
+
 def _singular_text(matrix):
+    matrix = _for_linalg(matrix)
     rank = int(np.linalg.matrix_rank(matrix))
     if rank < len(matrix):
         return f"The matrix is singular: its rank is {rank}, and it has {len(matrix)} rows"

@@ -19,7 +19,7 @@ from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
 from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.reporting import Observation
-from theanoguard.guard.verdict import made_bad, reached
+from theanoguard.guard.verdict import made_bad, reached, repeated
 
 logger = logging.getLogger("theanoguard")
 
@@ -242,10 +242,15 @@ class SecondRun:
             made = self._made_inside(replay, node, outputs, silent)
         else:
             made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
+        new = [
+            masks if masks is not None and self._is_watched(replay, variable) else None
+            for variable, masks in zip(node.outputs, made, strict=True)
+        ]
+        again = repeated(node, inputs, outputs, new, self.policy, silent)
         for index, (variable, value, masks) in enumerate(
-            zip(node.outputs, outputs, made, strict=True)
+            zip(node.outputs, outputs, new, strict=True)
         ):
-            if masks is not None and self._is_watched(replay, variable):
+            if masks is not None and index not in again:
                 self._observe(replay, variable, value, masks, "node", index)
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)

@@ -90,28 +90,85 @@ def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
     >>> mask
     array([ True, False, False])
     """
-    if isinstance(node.op, ScalarOp):
-        node, alike = _on_arrays(node)
-        silent = {alike[v] for v in alike.keys() & set(silent)}
-        reported = {alike[v] for v in alike.keys() & set(reported)}
-        inputs = [np.asarray(value) for value in inputs]
-        outputs = [None if value is None else np.asarray(value) for value in outputs]
+    node, inputs, outputs, silent, reported = _on_arrays(node, inputs, outputs, silent, reported)
     return [
         None if value is None else _made(node, inputs, index, value, policy, silent, reported)
         for index, value in enumerate(outputs)
     ]
 
 
-def _on_arrays(node):
-    """Return the elementwise operation of a scalar one, and its inputs by the scalar ones."""
+def repeated(node, inputs, outputs, made, policy, silent=()):
+    """Return which outputs of a fused operation only repeat bad values of its other outputs.
+
+    All bad elements of such an output come from scalar operations that made the same elements of
+    another output bad.  Of the outputs that share a cause, the one that is computed first counts.
+
+    Parameters
+    ----------
+    node, inputs, outputs, policy, silent
+        As for :func:`made_bad`.
+    made : list of (list of ndarray of bool) or None
+        What that returned; None for an output that is not to be reported.
+
+    Returns
+    -------
+    set of int
+    """
+    if sum(masks is not None for masks in made) < 2:
+        return set()
+    node, inputs, outputs, silent, _ = _on_arrays(node, inputs, outputs, silent)
+    scalar_op = getattr(node.op, "scalar_op", None)
+    if not (isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite)):
+        return set()
+    order = {n: i for i, n in enumerate(scalar_op.fgraph.toposort())}
+    computed = [order.get(v.owner, -1) for v in scalar_op.fgraph.outputs]
+    result, known = set(), {}
+    for index in sorted(range(len(made)), key=computed.__getitem__):
+        if made[index] is None:
+            continue
+        value, [mask] = outputs[index], made[index]
+        sources = _sources_of(node, inputs, index, value, mask, policy, silent)
+        explained = np.logical_or.reduce([*sources.values(), np.zeros(mask.shape, bool)])
+        new = mask & ~explained
+        for source, where in sources.items():
+            before = known.get(source, np.zeros(mask.shape, bool))
+            new = new | (where & ~before)
+            known[source] = before | where
+        if not new.any():
+            result.add(index)
+    return result
+
+
+def _sources_of(node, inputs, index, value, mask, policy, silent):
+    """Return `_made_inside` for the elements of an output in `mask`, of whatever kind they are."""
+    sources = {}
+    for kind, found in zip(("nan", "inf", "big"), policy.kinds(value), strict=True):
+        found = np.asarray(found & mask)
+        if found.any():
+            strict = kind == "nan" or policy.anywhere
+            inside = _made_inside(node, inputs, index, kind, found, policy, silent, strict)
+            for source, where in (inside or {}).items():
+                sources[source] = sources.get(source, False) | where
+    return sources
+
+
+def _on_arrays(node, inputs, outputs, silent=(), reported=()):
+    """Return a scalar operation and its values as an elementwise one; any other as it is."""
+    if not isinstance(node.op, ScalarOp):
+        return node, inputs, outputs, silent, reported
     alike = {
         v: TensorConstant(TensorType(v.type.dtype, ()), np.asarray(v.data))
         if isinstance(v, Constant)
         else TensorType(v.type.dtype, ())()
         for v in node.inputs
     }
-    inputs = [alike[v] for v in node.inputs]
-    return Elemwise(node.op).make_node(*inputs), alike
+    return (
+        Elemwise(node.op).make_node(*[alike[v] for v in node.inputs]),
+        [np.asarray(value) for value in inputs],
+        [None if value is None else np.asarray(value) for value in outputs],
+        {alike[v] for v in alike.keys() & set(silent)},
+        {alike[v] for v in alike.keys() & set(reported)},
+    )
 
 
 def _made(node, inputs, index, value, policy, silent, reported):
@@ -151,9 +208,9 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
     if not any_given and not literal:
         return np.zeros(found.shape, bool)
     if fused:
-        excused = _excused_inside(node, inputs, index, kind, found, policy, silent, strict)
-        if excused is not None:
-            return excused
+        made = _made_inside(node, inputs, index, kind, found, policy, silent, strict)
+        if made is not None:
+            return ~np.logical_or.reduce([*made.values(), np.zeros(found.shape, bool)])
     if literal or not plain:
         return np.ones(found.shape, bool)
     masks = [
@@ -375,10 +432,11 @@ def _has_literal(scalar_op, policy):
     return False
 
 
-def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
-    """As `_excused`, by the scalar operations of a fused one; None where they cannot be run.
+def _made_inside(node, inputs, index, kind, found, policy, silent, strict):
+    """Return which of the elements in `found` come from which operation that made them bad.
 
-    Unlike elsewhere, a mark here says that a bad value comes from an operation that made it.
+    The keys are the scalar operations of the fused one, or what it passes through.  None where the
+    scalar operations cannot be run.
     """
     at = np.nonzero(found) if found.ndim else ()
     values = [np.broadcast_to(np.asarray(v), found.shape)[at] for v in inputs]
@@ -390,16 +448,16 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
     if not isinstance(final, ScalarStep):
         # An operand or a constant, as it is.
         carried = not strict if final is None else node.inputs[final] not in silent
-        return np.full(found.shape, carried)
-    made = {}
+        return {} if carried else {node.op.scalar_op.fgraph.outputs[index]: found}
     shape = at[0].shape if at else ()
 
     def marks(value):
         return np.broadcast_to(_excuses(kind, np.asarray(value), policy), shape)
 
+    made = {}  # by step, the marks of each operation that its bad value comes from
     for step in steps:
         bad_out = np.logical_or.reduce([marks(result) for result in step.results])
-        carried, from_made = np.zeros(shape, bool), np.zeros(shape, bool)
+        carried, sources = np.zeros(shape, bool), {}
         for value, origin in zip(step.operands, step.origins, strict=True):
             if origin is None and strict:
                 continue  # a constant excuses nothing
@@ -408,13 +466,18 @@ def _excused_inside(node, inputs, index, kind, found, policy, silent, strict):
             bad = marks(value)
             carried |= bad
             if isinstance(origin, ScalarStep):
-                from_made |= bad & made[id(origin)] & _chosen(step, value)
-        made[id(step)] = bad_out & (~carried | from_made)
+                given = bad_out & bad & _chosen(step, value)
+                for source, where in made[id(origin)].items():
+                    sources[source] = sources.get(source, False) | (given & where)
+        sources[step.node, *step.inside] = bad_out & ~carried
+        made[id(step)] = {source: where for source, where in sources.items() if where.any()}
     if not all(marks(result).all() for result in final.results):
         return None  # the compiled operation rounds otherwise: judge it by its operands alone
-    excused = np.ones(found.shape, bool)
-    excused[at] = ~made[id(final)]
-    return excused
+    result = {}
+    for source, where in made[id(final)].items():
+        result[source] = np.zeros(found.shape, bool)
+        result[source][at] = where
+    return result
 
 
 def _chosen(step, value):
