@@ -128,6 +128,13 @@ def test_the_threshold_is_exact(dtype, limit, sign, functions):
     assert event.first_value == sign * above
 
 
+def test_a_product_of_complex_matrices(c_backend):
+    """PyTensor's operation for it has C code, but not for complex numbers."""
+    z = pt.cmatrix("z")
+    f = guarded([z], pt.dot(z, z), big_is_error=False)
+    assert trip(f, np.full((2, 2), 1e30, "complex64")).op.startswith("Dot22")
+
+
 @pytest.mark.parametrize("dtype", COMPLEX)
 def test_a_complex_number_is_big_by_its_modulus(dtype, functions):
     fn = functions(dtype, 1)

@@ -14,6 +14,7 @@ from functools import singledispatch
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
@@ -123,7 +124,7 @@ class Kernels:
         computed = {v: [True] for v in own.inputs} | {v: [False] for v in own.outputs}
         try:
             thunk = own.op.make_thunk(own, cells, computed, [], impl=self.impl)
-        except NotImplementedError:  # no C code for these types
+        except (NotImplementedError, MethodNotDefined):  # no C code for these types
             thunk = own.op.make_thunk(own, cells, computed, [], impl="py")
         ins = [cells[v] for v in own.inputs]
         outs = [cells[v] for v in own.outputs]
