@@ -214,10 +214,17 @@ class Verdict:
         In an order in which the nodes can run.
     outputs : list of list
         Of the graph, updates included, in each run that was made.
+    spoils : list of bool
+        Whether, in each run, a bad element of an output was computed from one in error, by way of
+        bad numbers alone.
+    spoilt : set of Variable
+        Whose bad elements were computed so, in the last run.
     """
 
     findings: list = field(default_factory=list)
     outputs: list = field(default_factory=list)
+    spoils: list = field(default_factory=list)
+    spoilt: set = field(default_factory=set)
 
     @property
     def certain(self):
@@ -238,7 +245,10 @@ def agreed(verdicts):
         {(f.role, f.name, f.output, f.path, f.value.shape): f for f in verdict.findings}
         for verdict in verdicts
     ]
-    result = Verdict(outputs=[outs for verdict in verdicts for outs in verdict.outputs])
+    result = Verdict(
+        outputs=[outs for verdict in verdicts for outs in verdict.outputs],
+        spoils=[spoils for verdict in verdicts for spoils in verdict.spoils],
+    )
     for place in dict.fromkeys(place for found in by_place for place in found):
         runs = [found.get(place) for found in by_place]
         there = [f for f in runs if f is not None]
@@ -326,7 +336,9 @@ class Reference:
                 values[variable] = copy_value(value)
                 if self.enters(variable, value, verdict):
                     tainted.add(variable)
+                    verdict.spoilt.add(variable)
             verdict.outputs = [self.evaluate(self.fgraph, values, tainted, (), verdict)[0]]
+        verdict.spoils = [not verdict.spoilt.isdisjoint(self.fgraph.outputs)]
         return verdict
 
     def constants(self):
@@ -416,11 +428,15 @@ class Reference:
                 values[out] = value_of(v, values)
                 if v in tainted or node.inputs[0] in tainted:
                     tainted.add(out)
+                if v in verdict.spoilt:
+                    verdict.spoilt.add(out)
             return
         ins = [value_of(v, values) for v in node.inputs]
         follows = any(v in tainted for v in node.inputs)
+        spoils = not verdict.spoilt.isdisjoint(node.inputs)
         for touch in self.reads.get(node, ()) if fgraph is self.fgraph else ():
-            follows = self.enters_in_part(touch, values, verdict) or follows
+            enters = self.enters_in_part(touch, values, verdict)
+            follows, spoils = follows or enters, spoils or enters
         stepper = has_steps(node.op)
         if stepper is not None:
             outs, marks = stepper(self, node, ins, tainted, path, verdict)
@@ -431,6 +447,8 @@ class Reference:
             values[variable] = value
             if mark or follows:
                 tainted.add(variable)
+            if (mark or spoils) and any(self.rules.bad(a).any() for a in arrays_in(value)):
+                verdict.spoilt.add(variable)
 
     def judge_node(self, node, ins, outs, follows, path, verdict):
         """Append what the node has made; return, for each output, whether it is in error."""
@@ -603,7 +621,11 @@ class Reference:
     def run_kernel(self, node, ins):
         """Run the code of a node's operation, out of place."""
         # (the maximum of Numba on PyTensor 3.0 passes over NaN)
-        if self.by_backend and (str(node) in self.by_backend or isinstance(node.op, Max | Min)):
+        if self.by_backend and (
+            str(node) in self.by_backend
+            or isinstance(node.op, Max | Min)
+            or (self.backend == "jax" and self.rounding is None and is_wide(node, ins))
+        ):
             return self.backend_kernel(node)(ins)
         kernel = self.kernels.get(node)
         if kernel is None:
@@ -673,6 +695,18 @@ class Reference:
         if op not in self.inner_graphs:
             self.inner_graphs[op] = linked_graph(op, node, self.backend)
         return self.inner_graphs[op]
+
+
+def is_wide(node, ins):
+    """Whether the results of a node may have more bits on JAX than their type.
+
+    There PyTensor's sums keep the type in which they add up, and so does what follows from them.
+    """
+    adds_up = isinstance(node.op, CAReduce) and node.op.acc_dtype not in (None, node.op.dtype)
+    return adds_up or any(
+        isinstance(value, np.ndarray) and value.dtype.kind in "fc" and value.dtype != v.type.dtype
+        for v, value in zip(node.inputs, ins, strict=True)
+    )
 
 
 # PyTensor's Python and C code refuse to repeat what is written along an axis of length 1.  Before
@@ -870,7 +904,8 @@ class Rounding:
     """Runs nodes with other rounding errors.
 
     A result is one that operands, or the terms of a sum, could have that differ by some `ULPS`.
-    What is copied or chosen stays as it is.
+    What is copied or chosen stays as it is.  A product that is added may be taken as it is before
+    it is rounded, as compilers do that have one instruction for both.
 
     Parameters
     ----------
@@ -881,6 +916,8 @@ class Rounding:
         self.random = np.random.default_rng(seed)
         self.together = seed % 2 == 0  # all elements of a result err in the same direction
         self.cancels = seed % 4 < 2  # a difference of what may be equal is 0
+        self.fuses = seed % 3 == 0  # products that are added are not rounded
+        self.products = {}  # by variable, before they were rounded
 
     def run(self, reference, node, ins):
         """Return the outputs of a node."""
@@ -889,7 +926,14 @@ class Rounding:
             return self.run_steps(reference, node, ins)
         exact = ARITHMETIC.get(type(getattr(op, "scalar_op", None)))
         if isinstance(op, Elemwise) and exact and node.outputs[0].dtype in FLOATS:
-            wide = reduce_with(exact, [np.asarray(v, np.longdouble) for v in ins])
+            wide_ins = [np.asarray(v, np.longdouble) for v in ins]
+            if self.fuses and exact in (np.add, np.subtract):
+                wide_ins = [
+                    self.products.get(v, x) for v, x in zip(node.inputs, wide_ins, strict=True)
+                ]
+            wide = reduce_with(exact, wide_ins)
+            if exact in (np.multiply, np.square):
+                self.products[node.outputs[0]] = wide
             return [self.rounded(exact, wide, node.outputs[0].dtype, ins)]
         if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
             ins = [self.moved(v) for v in ins]

@@ -13,6 +13,7 @@ from guarding import backend
 from pytensor.graph.replace import vectorize_graph
 
 from theanoguard import GuardError, GuardMode, events_of
+from theanoguard._pytensor import ifelse
 
 CASES = {}
 # (case, backend): what is still to be mended
@@ -317,7 +318,50 @@ def storage_that_variables_of_a_python_loop_share():
     raises(fn, np.array([0.1, 3.0], "float32"))
 
 
-# ---------------------------------------------------------------- 9: actions that go on
+# ---------------------------------------------------------------- 9: branches of an ifelse
+
+
+def branches_of(condition, t):
+    return ifelse(condition, pt.tanh(t), pt.log1p(abs(t)))
+
+
+@case
+def a_big_value_that_both_branches_need():
+    c, x = pt.dscalar("c"), vector()
+    fn = function([c, x], branches_of(c > 0, pt.cumsum(x)))
+    for condition in (1.0, -1.0):
+        fn(condition, np.ones(100))
+        assert raises(fn, condition, np.full(100, 1e9)).op.startswith("Cumsum")
+
+
+@case
+def a_big_value_that_both_branches_of_a_branch_need():
+    c, d, x = pt.dscalar("c"), pt.dscalar("d"), vector()
+    t = pt.cumsum(x)
+    fn = function([c, d, x], ifelse(c > 0, branches_of(d > 0, t), pt.arctan(t)))
+    for conditions in ((1.0, 1.0), (1.0, -1.0), (-1.0, 1.0)):
+        assert raises(fn, *conditions, np.full(100, 1e9)).op.startswith("Cumsum")
+
+
+@case
+def a_big_value_that_every_result_of_a_branch_needs():
+    c, x = pt.dscalar("c"), vector()
+    t = pt.cumsum(x)
+    fn = function([c, x], ifelse(c > 0, [pt.tanh(t), x], [x, pt.log1p(abs(t))]))
+    for condition in (1.0, -1.0):
+        assert raises(fn, condition, np.full(100, 1e9)).op.startswith("Cumsum")
+
+
+@case
+def a_big_value_that_the_only_possible_branch_needs():
+    x = vector()
+    t = pt.cumsum(x)
+    fn = function([x], ifelse(pt.gt(x.sum(), x.sum()), pt.tanh(x), pt.log1p(abs(t))))
+    fn(np.ones(100))
+    assert raises(fn, np.full(100, 1e9)).op.startswith("Cumsum")
+
+
+# ---------------------------------------------------------------- 10: actions that go on
 
 
 @case

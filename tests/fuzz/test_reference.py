@@ -1,11 +1,14 @@
 """The fuzzer's reference runs what the backends run, and knows what depends on rounding."""
 
+from dataclasses import replace
+
 import numpy as np
 import playing
 import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend
+from playing import named
 from pytensor.compile.mode import get_mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blockwise import OpWithCoreShape
@@ -155,3 +158,68 @@ def test_what_numba_compiles_as_one_piece_does_not_hold_itself(make):
     inner = linked_graph(node.op, node, "numba").apply_nodes
     assert inner
     assert not any(isinstance(n.op, OpWithCoreShape) for n in inner)
+
+
+def test_a_product_that_is_added_may_not_be_rounded():
+    """XLA computes ``a * b - c`` with one rounding, even where ``c`` is that product, rounded."""
+    x, y = pt.fvector("x"), pt.fvector("y")
+    product = x * y
+    values = [np.array([-0.46, -0.5], "float32"), np.array([-1e10, -1e10], "float32")]
+    mode = GuardMode(True, "any", True, optimizer="fast_run")
+    largest = pt.maximum(product, x)
+    outputs = pt.exp(product - largest) + 1
+    fn = pytensor.function([x, y], outputs, mode=mode.excluding("fusion"))
+    play = playing.Play.__new__(playing.Play)
+    play.settings, play.rules = {}, Rules(origin=False)
+    play.reference = reference = Reference(fn, play.rules, "py")
+    assert not reference.judge(values).findings
+    rounded = reference.judge_rounded()
+    assert elements(rounded, "certain") == set()
+    assert elements(rounded, "possible") == {0}  # the second product is exact
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([-1e35, -0.5], "float32"), values[1])
+    for node in fn.maker.fgraph.apply_nodes:
+        if str(node) in named(rounded, [], None):  # a second run may give the last of them alone
+            event = replace(caught.value.event, node=str(node), role="node")
+            assert not list(play.complaints(rounded, [], event, ""))
+
+
+def test_sums_keep_their_bits_on_jax():
+    """PyTensor's sums for JAX keep the type in which they add up; so does what follows."""
+    pytest.importorskip("jax")
+    x = pt.fmatrix("x")
+    mode = GuardMode(True, True, False, backend="jax", optimizer="fast_run")
+    fn = pytensor.function([x], pt.var(x, axis=1), mode=mode)
+    values = [np.array([[1e30, 2e30, 4e30]], "float32")]
+    [result] = fn(*values)
+    reference = Reference(fn, Rules(big=False), "py", "jax")
+    first = [str(f.name) for f in reference.judge(values).first()]
+    assert len(first) == 1
+    verdict = reference.judge_rounded(first)
+    assert [f for f in verdict.first() if f.name == first[0]] == [] or np.isinf(result)
+
+
+def test_a_result_that_a_truth_value_spoils_is_left_open():
+    """With judge="result" an Inf that an error only chooses need not be reported."""
+    x, y = pt.dvector("x"), pt.dvector("y")
+    mode = GuardMode(True, True, True, judge="result", optimizer="fast_run")
+    mode = mode.excluding("fusion")  # (fused, nothing shows what a condition reads)
+    chosen = pt.switch(x > 3, np.inf, y)
+    for outputs, must in ((chosen, False), ([chosen, x * 2], True)):
+        fn = pytensor.function([x, y], outputs, mode=mode)
+        play = playing.Play.__new__(playing.Play)
+        play.settings, play.rules = {"judge": "result"}, Rules()
+        play.reference = Reference(fn, play.rules, "py")
+        verdict = play.reference.judge([np.array([1e160, 1.0]), np.ones(2)])
+        assert bool(play.must_report(verdict)) == must
+        assert play.may_report(verdict)
+        verdict = play.reference.judge([np.ones(2), np.ones(2)])
+        assert not play.must_report(verdict)
+        assert not play.may_report(verdict)
+
+
+def test_results_agree_as_far_as_their_type_goes():
+    x = pt.fvector("x")
+    one, other = [np.array([1.0, 2.0])], [np.array([1.0 + 1e-6, 2.0])]
+    assert not playing.alike(one, other)
+    assert playing.alike(playing.typed(one, [x]), playing.typed(other, [x]))

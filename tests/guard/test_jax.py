@@ -425,3 +425,18 @@ def test_values_of_one_shape_in_a_loop_have_marks_of_their_own():
     for values, op in [((ONES, bad), "Sqrt"), ((bad, ONES), "Log")]:
         fn(ONES, ONES)
         assert trip(fn, *values).op == op
+
+
+@needs_jax
+def test_a_second_run_keeps_the_bits_of_sums():
+    """PyTensor's sums for JAX keep the type in which they add up, which may have more bits."""
+    x, y = pt.fmatrix("x"), pt.fvector("y")
+    spread = pt.var(x, axis=1)
+    large = np.array([[1e30, 2e30, 4e30]], "float32")
+    plain = pytensor.function([x], spread, mode=Mode("jax", "fast_run"))
+    if np.isinf(plain(large)).any():
+        pytest.skip("this PyTensor rounds sums to their type")
+    mode = jax_guard(big_is_error=False, action="record")
+    fn = pytensor.function([x, y], [spread, pt.log(y)], mode=mode)
+    fn(large, np.zeros(2, "float32"))
+    assert [event.op for event in events_of(fn)] == ["Log"]

@@ -1,6 +1,10 @@
 """Parts of the checked graphs that the guard writes for backends that compile a whole graph."""
 
+from functools import reduce
+from operator import or_
+
 import numpy as np
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
@@ -49,16 +53,28 @@ def certain_nodes(plan):
     """Return the nodes whose results count in every call.
 
     Where PyTensor computes both branches of an ``IfElse``, what only one of them needs may be
-    thrown away.
+    thrown away.  What both of them need counts.
     """
     if not any(isinstance(node.op, IfElse) for node in plan.order):
         return set(plan.order)
-    needed = {v.owner for v in plan.fgraph.outputs}
-    for node in reversed(plan.order):
-        if node in needed:
-            certain = node.inputs[:1] if isinstance(node.op, IfElse) else node.inputs
-            needed.update(v.owner for v in certain)
-    return {node for node in plan.order if node in needed}
+    needs = {}  # by node, the nodes that count if it does: one bit each, since most graphs are long
+
+    def needed(variables):
+        return reduce(or_, (needs[v.owner] for v in variables if v.owner in needs), 0)
+
+    for i, node in enumerate(plan.order):
+        needs[node] = 1 << i
+        if isinstance(node.op, IfElse):
+            condition, first = node.inputs[0], 1 + node.op.n_outs
+            branches = needed(node.inputs[1:first]), needed(node.inputs[first:])
+            if isinstance(condition, Constant):
+                needs[node] |= branches[0 if np.all(condition.data) else 1]
+            else:
+                needs[node] |= needed([condition]) | branches[0] & branches[1]
+        else:
+            needs[node] |= needed(node.inputs)
+    certain = needed(plan.fgraph.outputs)
+    return {node for i, node in enumerate(plan.order) if certain >> i & 1}
 
 
 def floor_to(limit, dtype):

@@ -19,7 +19,6 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
-from pytensor.tensor.type import TensorType
 
 from theanoguard._facts import Kind
 from theanoguard._pytensor import (
@@ -31,6 +30,7 @@ from theanoguard._pytensor import (
 from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
+from theanoguard.guard.jax.runtime import as_numpy
 
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
@@ -424,13 +424,6 @@ class JaxKernels(Kernels):
 def as_jax(value):
     """Return an array as a JAX array, and any other value unchanged."""
     return jnp.asarray(value) if isinstance(value, np.ndarray) else value
-
-
-def as_numpy(variable, value):
-    """Return the value of a variable in the type that PyTensor gives it."""
-    return (
-        np.asarray(value, variable.type.dtype) if isinstance(variable.type, TensorType) else value
-    )
 
 
 @compute.register(JAXShapeTuple)

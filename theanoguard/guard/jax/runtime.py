@@ -258,7 +258,7 @@ class JaxRuntime(FlaggedRuntime):
         number, self.calls = self.calls, call.number
         values = dict(zip(self.fgraph.inputs, call.values, strict=True))
         try:
-            error = self.look(as_numpy(values), call.results)
+            error = self.look(all_as_numpy(values), call.results)
         except BaseException:
             self._put_back(call)
             raise
@@ -269,7 +269,7 @@ class JaxRuntime(FlaggedRuntime):
         return error
 
     def values_before(self):
-        return as_numpy(super().values_before())
+        return all_as_numpy(super().values_before())
 
     def _put_back(self, call):
         """Reset shared variables to their values before a call, and forget the later calls."""
@@ -309,12 +309,24 @@ class JaxRuntime(FlaggedRuntime):
         return len(held), self._programs.held_bytes(held)
 
 
-def as_numpy(values):
-    """Return the values of variables in the types that PyTensor gives them."""
-    return {
-        v: np.asarray(value, v.type.dtype) if isinstance(v.type, TensorType) else value
-        for v, value in values.items()
-    }
+def as_numpy(variable, value):
+    """Return the value of a variable in the type that PyTensor gives it.
+
+    PyTensor's sums for JAX have the type in which they add up.  So what a function computes from a
+    sum may have more bits than its type, and no infinity where that type has one.
+    """
+    if not isinstance(variable.type, TensorType):
+        return value
+    value = np.asarray(value)
+    dtype = np.dtype(variable.type.dtype)
+    if value.dtype.kind in "fc" and value.dtype.kind == dtype.kind:
+        dtype = np.promote_types(value.dtype, dtype)
+    return np.asarray(value, dtype)
+
+
+def all_as_numpy(values):
+    """Return the values of variables by :func:`as_numpy`."""
+    return {v: as_numpy(v, value) for v, value in values.items()}
 
 
 def is_far(device):
