@@ -51,6 +51,7 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     ger_ops,
     has_initial,
+    increment_ops,
 )
 from theanoguard._values import arrays_in
 
@@ -511,9 +512,7 @@ def makes(node, literals=Kind.BOTH):
         return Kind.NONE
     if isinstance(op, Elemwise):
         return scalar_makes(op.scalar_op, node.inputs, node.outputs, literals)
-    moves = isinstance(op, _MOVING) or (
-        isinstance(op, (IncSubtensor, *advanced_increment_ops)) and op.set_instead_of_inc
-    )
+    moves = isinstance(op, _MOVING) or (isinstance(op, increment_ops) and op.set_instead_of_inc)
     if moves and all(
         v.type.dtype == node.outputs[0].type.dtype for v in node.inputs if holds_nonfinite(v)
     ):

@@ -226,6 +226,7 @@ def _existing(module, *names):
 # PyTensor 3.3 has no separate op for one vector of integers along the first axis.
 advanced_subtensor_ops = _existing(subtensor, "AdvancedSubtensor", "AdvancedSubtensor1")
 advanced_increment_ops = _existing(subtensor, "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
+increment_ops = (subtensor.IncSubtensor, *advanced_increment_ops)  # they write elements, or add
 # The last one's methods that refuse to broadcast a length which only turns out to be 1.
 increment_broadcast_checks = [
     name for name in vars(advanced_increment_ops[-1]) if name.startswith("_check_runtime_broadcast")

@@ -329,16 +329,21 @@ def thawed_variables(graph):
     return {v: stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
 
 
+def _keep_traces(made, replaced):
+    """Let outputs of a node have the traces of those that they replace."""
+    for new, old in zip(made, replaced, strict=False):
+        trace = getattr(old.tag, "trace", None)
+        if trace and getattr(new.tag, "trace", None) is not trace:
+            new.tag.trace = list(trace)
+
+
 def _recording_vectorize(vectorize_node):
     """Let what a node becomes when it is vectorized keep the trace of the node."""
 
     @wraps(vectorize_node)  # (its `register` is used)
     def vectorized(op, node, *batched_inputs):
         made = vectorize_node(op, node, *batched_inputs)
-        outputs = made if isinstance(made, list | tuple) else made.outputs
-        for new, old in zip(outputs, node.outputs, strict=True):
-            if new is not old and getattr(old.tag, "trace", None):
-                new.tag.trace = list(old.tag.trace)
+        _keep_traces(made if isinstance(made, list | tuple) else made.outputs, node.outputs)
         return made
 
     return vectorized
@@ -350,11 +355,7 @@ def _recording_clone(clone_with_new_inputs):
     @wraps(clone_with_new_inputs)
     def cloned(self, *args, **kwargs):
         made = clone_with_new_inputs(self, *args, **kwargs)
-        if made is not self:
-            for new, old in zip(made.outputs, self.outputs, strict=False):
-                trace = getattr(old.tag, "trace", None)
-                if trace and getattr(new.tag, "trace", None) is not trace:
-                    new.tag.trace = list(trace)
+        _keep_traces(made.outputs, self.outputs)
         return made
 
     return cloned

@@ -14,17 +14,16 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._provenance import given_name
 from theanoguard._pytensor import (
     FinalizedOpFromGraph,
-    advanced_increment_ops,
     advanced_subtensor_ops,
+    increment_ops,
 )
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
-INCREMENTING = (IncSubtensor, *advanced_increment_ops)
 
 INFIX = {
     "add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**", "mod": "%",
@@ -131,7 +130,7 @@ def apply_text(op, arguments):
     sign = INFIX.get(name)
     if sign and len(arguments) > 1:
         return _infix_text(name, sign, arguments)
-    if isinstance(op, INCREMENTING) and not op.set_instead_of_inc:
+    if isinstance(op, increment_ops) and not op.set_instead_of_inc:
         return _infix_text("add", "+", arguments)
     if name in ("sqr", "reciprocal"):
         inside = _inside(arguments[0], _UNARY + 2)
@@ -290,7 +289,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
         return _sum_with_product([name_of(v, depth - 1, own) for v in operands])
     if isinstance(node.op, INDEXING):
         return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
-    if isinstance(node.op, INCREMENTING):
+    if isinstance(node.op, increment_ops):
         target, value, *indices = [name_of(v, depth - 1, own) for v in operands]
         verb = "set" if node.op.set_instead_of_inc else "inc"
         return f"{_subscript_text(node, [target, *indices])}.{verb}({value})"

@@ -25,10 +25,8 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard import _facts
 from theanoguard._facts import RANGES, SELECTING, holds_nonfinite
-from theanoguard._pytensor import IfElse, advanced_increment_ops
+from theanoguard._pytensor import IfElse, advanced_increment_ops, increment_ops
 from theanoguard._values import arrays_in
-
-WRITING = (IncSubtensor, *advanced_increment_ops)
 
 
 def unwritten(order):
@@ -37,7 +35,7 @@ def unwritten(order):
     for node in order:
         op = node.op
         is_view = bool(op.view_map) and not isinstance(op, IfElse)
-        writes = isinstance(op, WRITING) and op.set_instead_of_inc
+        writes = isinstance(op, increment_ops) and op.set_instead_of_inc
         if isinstance(op, AllocEmpty) or (
             (is_view or writes or isinstance(op, DeepCopyOp) or not _facts.makes(node))
             and any(v in found for v in node.inputs[: None if is_view else 1])
@@ -137,8 +135,10 @@ def keeps_size(node, index, limit):
         extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
         return extreme and node.inputs[0].type.dtype == getattr(output.type, "dtype", None)
     dtypes = {v.type.dtype for v in node.inputs if holds_nonfinite(v)}
-    moves = isinstance(op, _facts._MOVING) or (isinstance(op, WRITING) and op.set_instead_of_inc)
-    data = node.inputs[:2] if isinstance(op, WRITING) else node.inputs[:1]
+    moves = isinstance(op, _facts._MOVING) or (
+        isinstance(op, increment_ops) and op.set_instead_of_inc
+    )
+    data = node.inputs[:2] if isinstance(op, increment_ops) else node.inputs[:1]
     if isinstance(op, MakeVector) or type(op).__name__ == "Join":
         data = [v for v in node.inputs if v.type.ndim or isinstance(op, MakeVector)]
     same = {getattr(v.type, "dtype", None) for v in data} <= {output.type.dtype}

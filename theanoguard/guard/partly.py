@@ -20,8 +20,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import advanced_subtensor_ops, inner_graph
-from theanoguard.guard.elements import WRITING
+from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, inner_graph
 
 CHOOSING = (Subtensor, *advanced_subtensor_ops)
 
@@ -53,7 +52,7 @@ class Touch:
     @property
     def writes(self) -> bool:
         """Whether the elements are overwritten, in place or in a copy."""
-        return not self.is_inside and isinstance(self.node.op, WRITING)
+        return not self.is_inside and isinstance(self.node.op, increment_ops)
 
     @property
     def reads(self) -> bool:
@@ -151,7 +150,7 @@ def _touches(fgraph: FunctionGraph, variable: Variable) -> list[Touch] | None:
             found += inside
         elif i == 0 and isinstance(node.op, CHOOSING):
             found.append(Touch(node, variable, node.op, tuple(node.inputs[1:])))
-        elif i == 0 and isinstance(node.op, WRITING):
+        elif i == 0 and isinstance(node.op, increment_ops):
             found.append(Touch(node, variable, _choosing(node.op), tuple(node.inputs[2:])))
         else:
             return None
@@ -176,7 +175,7 @@ def _touches_inside(node: Apply, i: int) -> list[Touch] | None:
 
 
 def _choosing(op):
-    """Return the indexing operation for the elements that an operation in `WRITING` overwrites."""
+    """Return the indexing operation for the elements that one of ``increment_ops`` overwrites."""
     if not hasattr(op, "idx_list"):  # on PyTensor 3.0
         return advanced_subtensor_ops[-1]()
     chooses = Subtensor if isinstance(op, IncSubtensor) else advanced_subtensor_ops[0]
@@ -184,7 +183,7 @@ def _choosing(op):
 
 
 def written(node: Apply) -> Touch:
-    """Return which elements a node in `WRITING` overwrites."""
+    """Return which elements a node with one of ``increment_ops`` overwrites."""
     return Touch(node, node.inputs[0], _choosing(node.op), tuple(node.inputs[2:]))
 
 

@@ -45,11 +45,16 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
-from theanoguard._pytensor import advanced_subtensor_ops, ger_ops, sort_axis, split_join
+from theanoguard._pytensor import (
+    advanced_subtensor_ops,
+    ger_ops,
+    increment_ops,
+    sort_axis,
+    split_join,
+)
 from theanoguard._values import arrays_in
 from theanoguard.explain.regions import regions, whole_operands
 from theanoguard.explain.scalars import ScalarStep, steps_of
-from theanoguard.guard.elements import WRITING
 from theanoguard.guard.partly import written
 
 SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
@@ -354,7 +359,7 @@ def _overwritten(op, node, inputs, masks, index, found):
     return result
 
 
-for _op in WRITING:
+for _op in increment_ops:
     reached.register(_op, _overwritten)
 
 

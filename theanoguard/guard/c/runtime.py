@@ -11,13 +11,19 @@ from pytensor.graph.basic import Constant
 
 import theanoguard.explain as explaining
 from theanoguard._event import Frame
-from theanoguard._pytensor import Scan, failed_node, is_lazy, is_numeric, raise_with_op
+from theanoguard._pytensor import (
+    Scan,
+    failed_node,
+    increment_ops,
+    is_lazy,
+    is_numeric,
+    raise_with_op,
+)
 from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.blocks import first_readers, runs_in_blocks
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.c.thunks import BodyThunk, LazyThunk, LiveThunk, Thunk
-from theanoguard.guard.elements import WRITING
 from theanoguard.guard.optimizers import raised_inside
 from theanoguard.guard.partly import written
 from theanoguard.guard.plan import REASONS
@@ -160,7 +166,7 @@ class CRuntime(Reporter):
 
     def partly(self, node, root):
         """Return whether a node overwrites a part of `root` alone; for rows, their storage."""
-        if not isinstance(node.op, WRITING):
+        if not isinstance(node.op, increment_ops):
             return False
         rows = written(node).rows
         return self.storage_map[rows] if rows is not None and node.inputs[0] is root else True
@@ -229,7 +235,7 @@ class CRuntime(Reporter):
         """
         node = self.order[index]
         root = self.plan.nodes[node].destroys[i]
-        if isinstance(node.op, WRITING):
+        if isinstance(node.op, increment_ops):
             array = self.storage_map[node.inputs[0]][0]
             if isinstance(array, np.ndarray):
                 return array, written(node).where(lambda v: self.storage_map[v][0])

@@ -11,10 +11,9 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.random.type import RandomType
-from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._facts import Kind, carries, holds_nonfinite
-from theanoguard._pytensor import Scan, advanced_increment_ops, is_numeric, with_flag
+from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
@@ -135,7 +134,7 @@ class FlagWriter:
         tainted = following(plan, self.on_purpose)
 
         def carried(node, operand):
-            if isinstance(node.op, (IncSubtensor, *advanced_increment_ops)) and operand > 0:
+            if isinstance(node.op, increment_ops) and operand > 0:
                 return {}  # JAX drops what would be written out of bounds
             found = carries(node, operand)
             return {o: kind for o, kind in found.items() if node.outputs[o] not in tainted}

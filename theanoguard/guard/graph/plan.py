@@ -28,8 +28,8 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf, widens
-from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, is_numeric
-from theanoguard.guard.elements import WRITING, is_unit
+from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, increment_ops, is_numeric
+from theanoguard.guard.elements import is_unit
 from theanoguard.guard.graph.checks import certain_nodes, has_elements
 from theanoguard.guard.plan import GraphPlan, is_discrete
 
@@ -109,7 +109,7 @@ def _all_clean(plan, variables):
 def _is_copy(plan, node, index):
     op = node.op
     copies = isinstance(op, COPYING) or (
-        isinstance(op, WRITING) and (op.set_instead_of_inc or _increments_zeros(node))
+        isinstance(op, increment_ops) and (op.set_instead_of_inc or _increments_zeros(node))
     )
     return copies and _all_clean(plan, node.inputs)
 

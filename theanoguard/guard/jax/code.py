@@ -160,9 +160,9 @@ def any_on_cpu(arrays):
 def any_on_device(arrays):
     """Return whether any element of a list of arrays of integers is negative.
 
-    On a GPU, the reduction of an array is a kernel, and that of a large array two.  So arrays, or
-    the rows of large ones, are concatenated and reduced at once.  Without the barrier XLA would
-    reduce each of them separately again.  It computes those of a few elements in one kernel.
+    A GPU runs one kernel to reduce an array, and two for a large array.  So this function reduces
+    the rows of large arrays, concatenates the rest and reduces it at once.  Without the barrier XLA
+    would undo that.  XLA itself reduces all arrays of a few elements in one kernel.
     """
     tiny, parts = [], []
     for marks in arrays:
