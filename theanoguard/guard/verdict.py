@@ -106,7 +106,7 @@ def repeated(node, inputs, outputs, made, policy, silent=()):
     """Return which outputs of a fused operation only repeat bad values of its other outputs.
 
     All bad elements of such an output come from scalar operations that made the same elements of
-    another output bad.  Of the outputs that share a cause, the one that is computed first counts.
+    another output bad.  Of the outputs that share a cause, the one with the fewest causes counts.
 
     Parameters
     ----------
@@ -125,14 +125,14 @@ def repeated(node, inputs, outputs, made, policy, silent=()):
     scalar_op = getattr(node.op, "scalar_op", None)
     if not (isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite)):
         return set()
-    order = {n: i for i, n in enumerate(scalar_op.fgraph.toposort())}
-    computed = [order.get(v.owner, -1) for v in scalar_op.fgraph.outputs]
+    sources_of = {
+        index: _sources_of(node, inputs, index, outputs[index], *masks, policy, silent)
+        for index, masks in enumerate(made)
+        if masks is not None
+    }
     result, known = set(), {}
-    for index in sorted(range(len(made)), key=computed.__getitem__):
-        if made[index] is None:
-            continue
-        value, [mask] = outputs[index], made[index]
-        sources = _sources_of(node, inputs, index, value, mask, policy, silent)
+    for index, sources in sorted(sources_of.items(), key=lambda item: len(item[1])):
+        [mask] = made[index]
         explained = np.logical_or.reduce([*sources.values(), np.zeros(mask.shape, bool)])
         new = mask & ~explained
         for source, where in sources.items():

@@ -49,32 +49,41 @@ def is_list(variable):
     return hasattr(variable.type, "ttype")
 
 
-def certain_nodes(plan):
-    """Return the nodes whose results count in every call.
+def certain_variables(plan):
+    """Return the outputs of nodes that count in every call.
 
     Where PyTensor computes both branches of an ``IfElse``, what only one of them needs may be
-    thrown away.  What both of them need counts.
+    thrown away.  What both of them need counts.  PyTensor may fuse operations of both branches into
+    one node, so a node can have outputs of which only some count.
     """
+    made = [v for node in plan.order for v in node.outputs]
     if not any(isinstance(node.op, IfElse) for node in plan.order):
-        return set(plan.order)
-    needs = {}  # by node, the nodes that count if it does: one bit each, since most graphs are long
+        return set(made)
+    own = {v: 1 << i for i, v in enumerate(made)}  # sets of variables are integers, one bit each
+    needs = {}  # by variable, the variables that count if it does
 
     def needed(variables):
-        return reduce(or_, (needs[v.owner] for v in variables if v.owner in needs), 0)
+        return reduce(or_, (needs[v] for v in variables if v in needs), 0)
 
-    for i, node in enumerate(plan.order):
-        needs[node] = 1 << i
+    for node in plan.order:
         if isinstance(node.op, IfElse):
             condition, first = node.inputs[0], 1 + node.op.n_outs
             branches = needed(node.inputs[1:first]), needed(node.inputs[first:])
             if isinstance(condition, Constant):
-                needs[node] |= branches[0 if np.all(condition.data) else 1]
+                operands = branches[0 if np.all(condition.data) else 1]
             else:
-                needs[node] |= needed([condition]) | branches[0] & branches[1]
+                operands = needed([condition]) | branches[0] & branches[1]
         else:
-            needs[node] |= needed(node.inputs)
-    certain = needed(plan.fgraph.outputs)
-    return {node for i, node in enumerate(plan.order) if certain >> i & 1}
+            operands = needed(node.inputs)
+        needs.update((v, own[v] | operands) for v in node.outputs)
+    counting = needed(plan.fgraph.outputs)
+    read = {v for node in plan.order for v in node.inputs} | set(plan.fgraph.outputs)
+    certain = {v for v in made if counting & own[v]}
+    for node in plan.order:  # what is only there to be checked counts like the others
+        others = [v for v in node.outputs if v in read]
+        if not others or not certain.isdisjoint(others):
+            certain.update(v for v in node.outputs if v not in read)
+    return certain
 
 
 def floor_to(limit, dtype):

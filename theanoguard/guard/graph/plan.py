@@ -30,7 +30,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf, widens
 from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, increment_ops, is_numeric
 from theanoguard.guard.elements import is_unit
-from theanoguard.guard.graph.checks import certain_nodes, has_elements
+from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.plan import GraphPlan, is_discrete
 
 # ---------------------------------------------------------------- what is known of an op
@@ -345,15 +345,14 @@ class FlaggedPlan(GraphPlan):
 
     def _check_what_counts(self):
         """Check every value that a node makes, except those that an ``IfElse`` throws away."""
-        certain = certain_nodes(self)
+        certain = certain_variables(self)
         for node in self.order:
             node_plan = self.nodes[node]
-            if node not in certain:
-                node_plan.checks = []
-            elif isinstance(node.op, IfElse):
+            if isinstance(node.op, IfElse):
                 node_plan.checks = [
                     i for i, v in enumerate(node.outputs) if self.dropped.get(v) in (None, "branch")
                 ]
+            node_plan.checks = [i for i in node_plan.checks if node.outputs[i] in certain]
         for variable in self.made():
             node_plan = self.nodes[variable.owner]
             index = variable.owner.outputs.index(variable)

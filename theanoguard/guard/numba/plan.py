@@ -21,7 +21,7 @@ from theanoguard._pytensor import IfElse, LazyIfElse, Scan
 from theanoguard.explain.replay import ScanReplay
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
-from theanoguard.guard.graph.checks import certain_nodes, has_elements
+from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba import signs
 from theanoguard.guard.plan import REASONS as SHARED_REASONS
 from theanoguard.guard.plan import GraphPlan
@@ -75,15 +75,15 @@ class NumbaPlan(GraphPlan):
         Variables in which a bad value is not an error.
     sizes : set of Variable
         Arrays that must not be empty: they would not show a bad operand.
-    certain : set of Apply
-        Nodes whose results count in every call.
+    certain : set of Variable
+        The outputs of nodes that count in every call.
     kinds : Kind
         The kinds of bad values that are looked for.
     """
 
     def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False, silent=()):
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
-        self.certain = certain_nodes(self)
+        self.certain = certain_variables(self)
         self.sizes = set()
         self.kinds = policy.looked_for
         self.silent = set(silent)
@@ -98,7 +98,7 @@ class NumbaPlan(GraphPlan):
                 for v, touches in self.touched_in_part().items()
                 if v in self.inputs
                 and v not in self.kept
-                and all(touch.node in self.certain for touch in touches)
+                and all(self.certain.issuperset(touch.node.outputs) for touch in touches)
             }
         self.inner = {
             node: [self._plan_inside(node, graph, inner_graphs) for graph in graphs]
@@ -219,15 +219,16 @@ class NumbaPlan(GraphPlan):
             return reason
         if variable in self.silent:
             return "exempt"
-        return None if node in self.certain else "branch"
+        return None if variable in self.certain else "branch"
 
     def _carries(self, node, operand, reliance):
         """Return what a node carries from one operand, as long as no output is empty."""
-        if node in self.inner or node not in self.certain or node in self._writers:
+        if node in self.inner or node in self._writers:
             return {}
         return {
             i: kinds
             for i, kinds in signs.carried(node, operand, reliance.products).items()
-            if node.outputs[i] not in self.unwritten | self.silent
+            if node.outputs[i] in self.certain
+            and node.outputs[i] not in self.unwritten | self.silent
             and not (node in reliance.lossy and may_lose(node, operand, i))
         }

@@ -155,7 +155,7 @@ class Writer:
     def _is_bracketed(self, node):
         return (
             node in self._reliance.quiet
-            or node not in self.plan.certain
+            or not self.plan.certain.issuperset(node.outputs)
             or not signs.keeps_flags(node.op)
             or any(v in self.plan.silent for v in node.outputs)
         )
