@@ -256,6 +256,19 @@ def test_a_rejection_is_no_error(sampler):
     assert (trace.posterior["x"] > 0).all()
 
 
+@pytest.mark.parametrize(
+    ("sampler", "settings"),
+    [needing("numpyro", {}), needing("blackjax", {"nuts": {"chain_method": "vectorized"}})],
+)
+def test_a_bad_gradient_is_no_error_where_the_energy_is_rejected(sampler, settings):
+    with pm.Model(), theanoguard.pymc.guarding():
+        a = pm.Normal("a")
+        pm.Normal("y", a, 0.01, observed=0.0)  # the first steps, which are large, go far away
+        pm.Potential("far", pt.sqrt(pt.maximum(60.0 - pt.abs(a), 0.0)))
+        trace = pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
+    assert (abs(trace.posterior["a"]) < 60).all()
+
+
 def test_what_the_rest_of_the_log_density_decides():
     """NumPyro looks for a step size where priors are 0 and a product overflows to NaN."""
     with pm.Model() as model:

@@ -39,8 +39,8 @@ def telling(logp_fn, sign, report):
     sign : {1, -1}
         What makes its value the log-density.
     report : callable
-        ``report(is_bad, value, gradient, point)`` on NumPy arrays; inside of ``vmap`` each of them
-        has one more dimension.
+        ``report(is_bad, logp, gradient, point)`` on NumPy arrays, with the gradient of the
+        log-density; inside of ``vmap`` each of them has one more dimension.
     """
     import jax
     import jax.numpy as jnp
@@ -77,7 +77,8 @@ def telling(logp_fn, sign, report):
     def forward(point):
         value, gradient = jax.value_and_grad(logp_fn)(point)
         bad = is_bad(value, gradient)
-        return tell(bad, value, list(gradient), list(point)), gradient
+        slopes = [sign * one for one in gradient]
+        return sign * tell(bad, sign * value, slopes, list(point)), gradient
 
     def backward(gradient, scale):
         return (jax.tree.map(lambda one: one * scale, gradient),)
@@ -201,7 +202,7 @@ def _forget_effects(jax):
 def _reporter(watch):
     names = [v.name for v in watch.model.value_vars]
 
-    def report(is_bad, value, gradient, point):
+    def report(is_bad, logp, gradient, point):
         is_bad = np.asarray(is_bad)
         chains = np.flatnonzero(is_bad) if is_bad.ndim else [None]
         for chain in chains:
@@ -209,7 +210,7 @@ def _reporter(watch):
             values = {n: np.asarray(v)[at] for n, v in zip(names, point, strict=True)}
             where = _place(watch, None if chain is None else int(chain), list(values.values()))
             slopes = {n: np.asarray(v)[at] for n, v in zip(names, gradient, strict=True)}
-            if watch.judge(values, np.asarray(value)[at], slopes, where) is not None:
+            if watch.judge(values, np.asarray(logp)[at], slopes, where) is not None:
                 raise _Stop
 
     return report
