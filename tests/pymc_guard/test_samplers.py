@@ -296,6 +296,22 @@ def test_a_gradient_that_is_bad_in_the_sampler_alone():
     assert "PyTensor's log-density and its gradient are finite at this point." in lines
 
 
+@pytest.mark.parametrize("sampler", [needing("numpyro"), needing("blackjax")])
+def test_an_operation_that_jax_cannot_differentiate_is_named(sampler):
+    with pm.Model(), theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
+        a = pm.Normal("a")
+        above = pt.maximum(a - 50.0, 0.0)
+        pm.Potential("p", pt.switch(above > 0, pt.log(above), 0.0))
+        pm.sample(**{**DRAWS, "chains": 1}, nuts_sampler=sampler)
+    lines = str(caught.value).splitlines()
+    at = lines.index("PyTensor's log-density and its gradient are finite at this point.")
+    text = "JAX multiplies the infinite derivative of log(0.0) by 0: a condition discards log(0.0)."
+    assert lines[at + 1] == text
+    assert "test_samplers.py:" in lines[at + 2]
+    assert lines[at + 2].endswith('pm.Potential("p", pt.switch(above > 0, pt.log(above), 0.0))')
+    assert 'nuts_sampler="pymc"' in lines[at + 3]
+
+
 @pytest.mark.parametrize("sampler", [needing("nutpie")])
 def test_guarding_the_whole_program_guards_a_sampler(sampler):
     with model_of(1.2), theanoguard.guarding(), pytest.raises(SamplingError, match="pot is nan"):

@@ -220,6 +220,11 @@ class SamplingError(GuardError):
     where : Where
     terms : ModelExplanation or None
         The terms at the point, if the sampler provides the point.
+
+    Attributes
+    ----------
+    note : str
+        Why only the sampler's own log-density or gradient is bad, as far as that is known.
     """
 
     __module__ = "theanoguard.pymc"
@@ -229,6 +234,7 @@ class SamplingError(GuardError):
         super().__init__(event, explanation)
         self.where = where
         self.terms = terms
+        self.note = ""
 
     def __str__(self):
         unknown = self.terms is None or self.terms.ok
@@ -239,6 +245,7 @@ class SamplingError(GuardError):
         if self.terms is not None:
             if self.terms.ok:
                 lines += ["", "PyTensor's log-density and its gradient are finite at this point."]
+                lines += [self.note] if self.note else []
             lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
         return "\n".join(lines)
 

@@ -14,6 +14,7 @@ from functools import wraps
 import numpy as np
 
 from theanoguard._patching import Patch
+from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.watch import Watch
 
@@ -159,12 +160,14 @@ def patches(pymc_jax, guard_of):
                     result = original(*args, **kwargs)
                     jax.effects_barrier()
             except Exception:
-                found = next((w.error for w in watches[before:] if w.error is not None), None)
-                if found is None:
+                stopped = next((w for w in watches[before:] if w.error is not None), None)
+                if stopped is None:
                     raise
                 with _quiet():
                     _forget_effects(jax)
-                raise found from None
+                if stopped.error.terms.ok:
+                    stopped.error.note = _note(stopped.model, stopped.error.terms.point)
+                raise stopped.error from None
             finally:
                 _running.reset(token)
                 del watches[before:]
@@ -197,6 +200,18 @@ def _forget_effects(jax):
         jax.effects_barrier()
     except Exception as error:
         logging.getLogger("theanoguard").debug("theanoguard: JAX was stopped: %s", error)
+
+
+def _note(model, point):
+    """Say why JAX's gradient is bad where PyTensor's is not, and how to sample with the latter."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # they have been shown before the run
+            text = bad_derivative(model, point)
+    except Exception as error:  # (JAX may refuse an operation outside of a compiled program)
+        text = ""
+        logging.getLogger("theanoguard").debug("theanoguard: no derivative is found: %s", error)
+    advice = 'Sample with nuts_sampler="pymc" or "nutpie", which use the gradient of PyTensor.'
+    return "\n".join([*([text] if text else []), advice])
 
 
 def _reporter(watch):
