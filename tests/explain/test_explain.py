@@ -759,6 +759,7 @@ def test_registered_hints_come_first():
         ("true_div", (np.inf, np.inf), np.nan, "float64", "inf-by-inf"),
         ("sqrt", (-1.0,), np.nan, "float64", "sqrt-negative"),
         ("gammaln", (0.0,), np.inf, "float64", "gamma-pole"),
+        ("i0", (1500.0,), np.inf, "float64", "bessel-overflow"),
         ("arctanh", (1.0,), np.inf, "float64", "arctanh-out-of-range"),
         ("arccosh", (0.5,), np.nan, "float64", "arccosh-out-of-range"),
         ("sin", (np.inf,), np.nan, "float64", "angle-infinite"),
@@ -797,6 +798,12 @@ def test_hints_that_look_upstream(op, operands, producers, key):
         op, operands, result, "float64", backward=backward, producers=tuple(producers)
     )
     assert hint_for(situation).key == key
+
+
+def test_the_switch_in_a_gradient_is_not_the_users():
+    situation = Situation("switch", (True, -np.inf, -np.inf), -np.inf, "float64", backward=True)
+    assert hint_for(replace(situation, forward="log1mexp")).key == "gradient-at-zero"
+    assert hint_for(situation).key == "switch-chose-infinity"
 
 
 @pytest.mark.parametrize(

@@ -642,10 +642,24 @@ _TABLE = [
         "The gamma function has a pole at {0}. Keep the argument positive (softplus, or clip).",
     ),
     (
+        "i0 i1 iv",
+        "bessel-overflow",
+        _overflow,
+        "The Bessel function grows like exp(x) and {exceeds}. Use pt.ive(v, x), which is iv times"
+        " exp(-abs(x)): log(i0(x)) = log(ive(0, x)) + abs(x).",
+    ),
+    (
         "erfinv",
         "erfinv-out-of-range",
         lambda s: abs(_first(s)) >= 1,
         "erfinv is finite inside -1 to 1, and the argument is {0}. Use clip(x, -1 + eps, 1 - eps).",
+    ),
+    (
+        "switch",
+        "gradient-at-zero",
+        lambda s: s.backward and s.forward == "log1mexp" and np.isinf(s.result),
+        "The derivative of log1mexp at 0 is infinite. Keep the argument below 0, as in"
+        " pt.minimum(x, -1e-12).",
     ),
     (
         "switch",
