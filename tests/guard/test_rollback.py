@@ -551,6 +551,47 @@ def test_a_copy_without_updates_still_puts_back():
     assert bits(w) == before
 
 
+@pytest.mark.parametrize("action", ["raise", "record"])
+@pytest.mark.parametrize("linker", ["vm_nogc", "cvm_nogc"])
+def test_a_linker_that_keeps_its_storage(linker, action, c_backend):
+    """The new value is not written over the old one, which the second run and the repair read."""
+    s, x = shared(np.float32(6.5), name="s"), pt.fvector("x")
+    options = {"linker": linker, "action": action, "optimizer": "fast_run"}
+    mode = GuardMode(**ALL, **options).excluding("fusion")
+    y = pt.log(x)
+    new = pt.cast(s * 0.9 + y.mean(), "float32")
+    fn = pytensor.function([x], y.sum() * 2, updates={s: new}, mode=mode)
+    good, bad = np.array([[1, 2], [1, -1]], "float32")
+    for _ in range(3):
+        fn(good)
+    before = bits(s)
+    if action == "record":
+        fn(bad)
+        assert [(event.role, event.op) for event in mode.events] == [("node", "Log")]
+        return
+    for _ in range(2):
+        with pytest.raises(GuardError, match="log"):
+            fn(bad)
+        assert bits(s) == before
+
+
+@pytest.mark.parametrize("name", ["numba", "c"])
+def test_a_call_judged_by_its_result_that_stops_early(name):
+    """A call that stops before a factorization runs again, and begins with the old values."""
+    table, weights = shared(np.full((4, 3), 0.5), name="table"), shared(np.eye(3) * 2)
+    d = pt.dscalar("d")
+    mode = GuardMode(**ALL, backend=name, judge="result", optimizer="fast_run")
+    outputs = [pt.linalg.cholesky(weights @ weights.T), table[1] * 3]
+    new = pt.inc_subtensor(table[:1], pt.log(d + 2))
+    fn = pytensor.function([d], outputs, updates={table: new}, mode=mode)
+    fn(0.0)
+    before = bits(table)
+    for _ in range(2):
+        with pytest.raises(GuardError, match="^Inf in log"):
+            fn(-2.0)
+        assert bits(table) == before
+
+
 @pytest.mark.parametrize("linker", ["vm", "cvm_nogc"])
 @pytest.mark.parametrize("name", ["gemm", "adam", "random loop", "branches"])
 def test_other_linkers(linker, name, c_backend):

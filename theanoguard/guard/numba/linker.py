@@ -188,9 +188,7 @@ class NumbaRuntime(JittedRuntime):
 
     def begin(self):
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
-        self.snapshots.clear()
-        for variable, cell in self.overwritten.items():
-            self.snapshots[variable] = self.snapshot(variable, cell)
+        self.take_snapshots()
         if self.records:
             self.live.clear()
         if self.every > 1 and not self.is_looked_at():
@@ -202,6 +200,12 @@ class NumbaRuntime(JittedRuntime):
             if any(self.policy.is_bad(self.cells[v][0]) for v in entering):
                 self.seen[FOUND] = 1
         return self.run
+
+    def take_snapshots(self):
+        """Keep what the call is about to overwrite."""
+        self.snapshots.clear()
+        for variable, cell in self.overwritten.items():
+            self.snapshots[variable] = self.snapshot(variable, cell)
 
     def snapshot(self, variable, cell):
         """Return what puts back the value of an input that the call overwrites."""
@@ -234,6 +238,7 @@ class NumbaRuntime(JittedRuntime):
     def run_plain(self):
         """Run a call that was stopped once more without signs; return its results."""
         self.put_back()
+        self.take_snapshots()  # a snapshot of a whole array hands over its only copy
         results = self.plain(*[cell[0] for cell in self.cells.values()], self.signals)
         self.forget()
         return results
