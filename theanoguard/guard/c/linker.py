@@ -198,17 +198,9 @@ class GuardLinker(VMLinker):
         runtime = CRuntime(self, nodes, thunks, storage_map)
         for parent in self.parents:
             parent.runtime = runtime
-        vm = super().make_vm(nodes, thunks, input_storage, output_storage, storage_map, *args)
-        # PyTensor gives some variables another storage after their thunks are made.  It would clear
-        # that one before a call, and the thunk would write over what the last call has left.
-        made = [
-            (variable, cell)
-            for node, thunk in zip(nodes, thunks, strict=True)
-            for variable, cell in zip(node.outputs, thunk.outputs, strict=True)
-        ]
-        stale = [c for v, c in made if v in self.no_recycling and c is not storage_map[v]]
-        if stale:
-            vm.pre_call_clear.extend(stale)
+        # With the storage that the thunks write to: what it held is cleared before each call.
+        cells = runtime.storage_map
+        vm = super().make_vm(nodes, thunks, input_storage, output_storage, cells, *args)
         inner_class = LazyInnerVM if runtime.is_lazy else InnerVM
         vm.__class__ = guarded_class(OuterVM if self.parent is None else inner_class, type(vm))
         vm.guard = runtime
