@@ -47,6 +47,31 @@ def step():
 
 
 @needs_jax
+@pytest.mark.parametrize(
+    "masked",
+    [
+        lambda v: v * (v > 0),
+        lambda v: pt.cast(v > 0, "float64")[::1] * v * 2,
+        lambda v: pt.tril(pt.outer(pt.ones(3), v))[:1],
+        lambda v: pt.dot(v, pt.cast(v > 0, "float64")),
+    ],
+    ids=["mask", "converted", "tril", "dot"],
+)
+def test_a_nan_that_a_product_with_a_mask_hides(masked):
+    """XLA selects 0 where the mask is false, so the product is finite."""
+    [x, w] = vectors("x", "w")
+    mode = jax_guard(big_is_error=False)
+    made = pytensor.function([x, w], masked(pt.log(x)) + w.sum(), mode=mode)
+    enters = pytensor.function([x, w], masked(x) + w.sum(), mode=mode)
+    good = np.array([2.0, 3.0, 4.0])
+    made(good, ONES), enters(good, ONES)
+    with pytest.raises(GuardError, match="^NaN in log"):
+        made(np.array([2.0, 3.0, -1.0]), ONES)
+    with pytest.raises(GuardError, match="^NaN came in with the input x"):
+        enters(np.array([2.0, 3.0, np.nan]), ONES)
+
+
+@needs_jax
 @pytest.mark.parametrize("inf", [True, False])
 @pytest.mark.parametrize(
     "lost",

@@ -12,6 +12,7 @@ from guarding import ALL, NO_LOOPS, CountedIdentity, backend, left_out, plain_mo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor import ifelse, scan, shared
+from pytensor.compile.mode import Mode
 
 from theanoguard import GuardError, GuardMode
 
@@ -590,6 +591,43 @@ def test_a_call_judged_by_its_result_that_stops_early(name):
         with pytest.raises(GuardError, match="^Inf in log"):
             fn(-2.0)
         assert bits(table) == before
+
+
+@pytest.mark.parametrize("name", ["numba", "c"])
+@pytest.mark.parametrize("bad", [1e11, np.inf])
+def test_a_result_that_is_the_variable_being_updated(bad, name):
+    """The update is healthy; the result is the bad value from before."""
+    s = shared(np.full((3, 3), 0.5), name="s")
+    settings = {**ALL, "inf_is_error": "any", "judge": "result"}
+    mode = GuardMode(**settings, backend=name, optimizer="fast_run")
+    fn = pytensor.function([], [s], updates={s: pt.tanh(s * 2)}, mode=mode)
+    fn()
+    s.set_value(np.full((3, 3), bad))
+    before = bits(s)
+    for _ in range(2):
+        with pytest.raises(GuardError, match="came in with the shared variable s"):
+            fn()
+        assert bits(s) == before
+
+
+def test_a_call_after_an_error_computes_into_new_arrays():
+    """A product rounds by the layout of its operands, so none may be left from the failed call."""
+    x, d = pt.fmatrix("x"), pt.dscalar("d")
+    rng = shared(np.random.default_rng(5))
+    squashed = pt.tanh(x + 1)
+    # The guard looks before it draws, while `squashed` is still in its place.
+    noise = pt.random.normal(pt.log(d) + squashed.sum(), size=8, rng=rng)
+    outputs = [pt.dot(squashed, noise.astype("float32"))]
+    mode = GuardMode(**ALL, backend="c", optimizer="fast_run")
+    guarded = pytensor.function([x, d], outputs, mode=mode)
+    plain = pytensor.function([x, d], outputs, mode=Mode("cvm", "fast_run"))
+    numbers = np.random.default_rng(0)
+    for _ in range(20):
+        rows = numbers.normal(size=(9, 8)).astype("float32")
+        with pytest.raises(GuardError, match="log"):
+            guarded(rows, -1.0)
+        columns = np.asfortranarray(rows)
+        assert guarded(columns, 2.0)[0].tobytes() == plain(columns, 2.0)[0].tobytes()
 
 
 @pytest.mark.parametrize("linker", ["vm", "cvm_nogc"])

@@ -55,6 +55,7 @@ class OuterVM(GuardedVM):
             guard.failed(self, other)
         if error is not None:
             guard.give_up()
+            guard.forget()
             raise error from None
         guard.kernel.commit()
         return result

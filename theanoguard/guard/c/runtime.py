@@ -123,6 +123,8 @@ class CRuntime(Reporter):
             body.join(self.kernel)
             self.effects |= body.effects
         self.prepares = policy.every > 1 or self.effects
+        computed = [v for node in nodes for v in node.outputs] if linker.allow_gc else []
+        self.collected = [self.storage_map[v] for v in computed]
         if not is_inner:
             self.kernel.set_updated([storage_map[v] for v in linker.updated_vars])
         self.wrapped = {}
@@ -374,6 +376,20 @@ class CRuntime(Reporter):
             return None  # reported when the call ends, with the other bad values
         return self.report(self.second_run().what_enters())
 
+    def results(self):
+        """Return the outputs and updates of the call that has just ended.
+
+        The virtual machine has put new values into the storage of the variables that it updates.
+        An output that is such a variable itself has the value from before.
+        """
+        values = {v: self.storage_map[v][0] for v in self.fgraph.outputs}
+        entered = [v for v in values if v.owner is None]
+        if entered:
+            self.kernel.undo()
+            values |= {v: self.storage_map[v][0] for v in entered}
+            self.kernel.redo()
+        return [values[v] for v in self.fgraph.outputs]
+
     def look(self, suspicion, so_far=False, failed=False):
         """Run a suspicious call again; return the error to be raised, or None.
 
@@ -382,9 +398,7 @@ class CRuntime(Reporter):
         """
         if so_far and self.policy.by_result:
             return None
-        if self.policy.by_result and not self.policy.is_spoiled(
-            self.storage_map[v][0] for v in self.fgraph.outputs
-        ):
+        if self.policy.by_result and not self.policy.is_spoiled(self.results()):
             return None
         fired = {}  # since the last call that was looked at
         if not so_far:
@@ -472,6 +486,14 @@ class CRuntime(Reporter):
         self.kernel.undo()
         self.kernel.commit()
 
+    def forget(self):
+        """Free what the nodes that ran have computed, as the end of the call would have done.
+
+        The next call would otherwise reuse these arrays, and a product rounds by their layout.
+        """
+        for cell in self.collected:
+            cell[0] = None
+
     def failed(self, vm, error):
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
@@ -490,6 +512,7 @@ class CRuntime(Reporter):
                 acting, self.acting = self.acting, False
                 self.give_up()
             if ours is not None:
+                self.forget()
                 raise ours from None
             if acting:
                 raise error

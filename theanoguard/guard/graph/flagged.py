@@ -16,6 +16,7 @@ from theanoguard._facts import Kind, carries, holds_nonfinite
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
+from theanoguard.guard.graph.masks import is_mask, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 
 
@@ -116,8 +117,11 @@ class FlagWriter:
         found = expected_infinities(plan.order, entering)
         return found | following(plan, self.on_purpose) | set(entering)
 
-    def _points(self, plan, infinite, entering=()):
-        """Return what to read in a graph: a dict of variables to :class:`Watched`."""
+    def _points(self, plan, infinite, entering=(), masks=()):
+        """Return what to read in a graph: a dict of variables to :class:`Watched`.
+
+        `masks` are inputs that may hold booleans as numbers.
+        """
         policy, asked = self.policy, self.policy.looked_for
         sources = dict.fromkeys(entering, asked)
         made = plan.made(infinite)
@@ -136,6 +140,8 @@ class FlagWriter:
         def carried(node, operand):
             if isinstance(node.op, increment_ops) and operand > 0:
                 return {}  # JAX drops what would be written out of bounds
+            if may_select(node, masks):
+                return {}
             found = carries(node, operand)
             return {o: kind for o, kind in found.items() if node.outputs[o] not in tainted}
 
@@ -150,14 +156,18 @@ class FlagWriter:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
         return points
 
-    def _written_inside(self, plan, around, infinite):
+    def _written_inside(self, plan, around, infinite, masks):
         """Return the inner graph of a node with its flag or marks."""
         may_enter = any(v in infinite for v in around.inputs)
         inside = self._infinite(plan, plan.fgraph.inputs if may_enter else ())
+        masks = plan.fgraph.inputs if any(is_mask(v, masks) for v in around.inputs) else ()
         loop = around.op if isinstance(around.op, Scan) else None
-        return self._written(plan, self._points(plan, inside), inside, scan=loop)
+        points = self._points(plan, inside, masks=masks)
+        return self._written(plan, points, inside, scan=loop, masks=masks)
 
-    def _written(self, plan, points, infinite=(), whole=False, scan=None, steps_inside=True):
+    def _written(
+        self, plan, points, infinite=(), whole=False, scan=None, steps_inside=True, masks=()
+    ):
         """Return a graph with its flag; the body of `scan` with its marks instead.
 
         With `whole`, the flag is raised only if an output is bad as well.  Without `steps_inside`,
@@ -180,7 +190,7 @@ class FlagWriter:
             op, given, more = node.op, [get(v) for v in node.inputs], []
             loop = op if isinstance(op, Scan) else None
             inside = plan.inner.get(node, ()) if steps_inside else ()
-            bodies = [self._written_inside(body, node, infinite) for body in inside]
+            bodies = [self._written_inside(body, node, infinite, masks) for body in inside]
             if any(body.is_flagged for body in bodies):
                 if loop is None:
                     op, more = with_flag(op, bodies), [FLAG()]
