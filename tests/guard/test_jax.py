@@ -72,6 +72,17 @@ def test_a_nan_that_a_product_with_a_mask_hides(masked):
 
 
 @needs_jax
+@pytest.mark.parametrize("arrange", [pt.sort, pt.argsort])
+def test_an_axis_that_jax_wants_as_a_number(arrange):
+    """PyTensor 3.0 passes the axis as an operand; the second run has to pass it, too."""
+    x, d = pt.dmatrix("x"), pt.dvector("d")
+    first = arrange(x, axis=1)[0, 0]
+    fn = pytensor.function([x, d], pt.clip(pt.log(d + first), -1, 1), mode=jax_guard())
+    with pytest.raises(GuardError, match="^NaN in log"):
+        fn(np.arange(6.0).reshape(2, 3), -ONES)
+
+
+@needs_jax
 @pytest.mark.parametrize("inf", [True, False])
 @pytest.mark.parametrize(
     "lost",

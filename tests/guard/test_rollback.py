@@ -616,14 +616,14 @@ def test_a_call_after_an_error_computes_into_new_arrays():
     rng = shared(np.random.default_rng(5))
     squashed = pt.tanh(x + 1)
     # The guard looks before it draws, while `squashed` is still in its place.
-    noise = pt.random.normal(pt.log(d) + squashed.sum(), size=8, rng=rng)
+    noise = pt.random.normal(pt.log(d) + squashed.sum(), size=33, rng=rng)
     outputs = [pt.dot(squashed, noise.astype("float32"))]
     mode = GuardMode(**ALL, backend="c", optimizer="fast_run")
     guarded = pytensor.function([x, d], outputs, mode=mode)
     plain = pytensor.function([x, d], outputs, mode=Mode("cvm", "fast_run"))
     numbers = np.random.default_rng(0)
     for _ in range(20):
-        rows = numbers.normal(size=(9, 8)).astype("float32")
+        rows = numbers.normal(size=(40, 33)).astype("float32")
         with pytest.raises(GuardError, match="log"):
             guarded(rows, -1.0)
         columns = np.asfortranarray(rows)

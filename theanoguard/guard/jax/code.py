@@ -408,17 +408,24 @@ class JaxKernels(Kernels):
         constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
         traced = jax_funcify(node.op, node=node, storage_map=constants)
         compiled = jax.jit(traced)
+        literal = {i: v.data.item() for i, v in enumerate(node.inputs) if is_literal(v)}
 
         def kernel(values):
             values = [as_jax(v) for v in values]
             try:
                 results = compiled(*values)
-            except Exception:  # it may need a concrete value, such as a shape; real errors recur
-                results = traced(*values)
+            except Exception:  # it may need a concrete value, such as an axis; real errors recur
+                results = traced(*(literal.get(i, v) for i, v in enumerate(values)))
             results = [results] if len(node.outputs) == 1 else results
             return [as_numpy(v, x) for v, x in zip(node.outputs, results, strict=True)]
 
         return kernel
+
+
+def is_literal(variable):
+    """Whether a variable is a constant integer, such as an axis, which JAX wants as an ``int``."""
+    data = variable.data if isinstance(variable, Constant) else None
+    return isinstance(data, np.ndarray) and data.ndim == 0 and data.dtype.kind in "iu"
 
 
 def as_jax(value):
