@@ -665,3 +665,17 @@ def test_a_frozen_model_keeps_its_lines():
     found = theanoguard.pymc.explain(freeze_dims_and_data(model), point)
     assert str(found.bad[0]) == str(theanoguard.pymc.explain(model, point).bad[0])
     assert "mu = pt.log(a)" in str(found)
+
+
+@needs_pymc
+def test_a_covariance_that_is_not_positive_definite():
+    """The line calls the Cholesky factorization by way of PyMC, which takes the jitter."""
+    hours = np.array([0.5, 3.0, 3.0, 7.0])[:, None]
+    with pm.Model() as model:
+        scale = pm.InverseGamma("scale", 5, 20)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=scale))
+        f = gp.prior("f", X=hours, jitter=0.0)
+        pm.Normal("y", f, 1, observed=np.zeros(4))
+    told = str(theanoguard.pymc.explain(model))
+    assert "NaN inside prior: cholesky(an array of shape (4, 4)) at element [0, 0]\n" in told
+    assert '+ f = gp.prior("f", X=hours, jitter=1e-10)' in told

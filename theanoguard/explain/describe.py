@@ -11,6 +11,7 @@ from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place
 from theanoguard.explain.hints import came_in, hint_for
 from theanoguard.explain.labels import (
+    MAX_FORMULA,
     MAX_NAME,
     display_name,
     element_name,
@@ -59,7 +60,7 @@ def describe(origin, mask, event=None):
             operands = _region_operands(place)
             op = op_name(node.op)
             # A Composite that could not be evaluated in Python has no operand values to show.
-            texts = [o.text for o in operands]
+            texts = [_in_short(o) for o in operands]
             expression = name if op == "composite" else apply_text(node.op, texts)
         hint = hint_for(situation_of(place, made, op, value, provenance))
     in_term = made is not None and made.bad is not None
@@ -118,6 +119,13 @@ def as_written(made, provenance):
     origins = tuple(o if o is None else step.origins[0] for o in operand.origins)
     operand = replace(operand, origins=origins)
     return replace(made, step=replace(step, op=op, operands=operand.results, origins=(operand,)))
+
+
+def _in_short(operand):
+    """Return the value or name of an operand; for a long formula, what it is."""
+    if len(operand.text) <= MAX_FORMULA:
+        return operand.text
+    return f"an array of shape {tuple(map(int, operand.shape))}"
 
 
 def _only(values):

@@ -103,6 +103,9 @@ def line_around(scope):
 MAX_NAME = 60
 """Largest length of an expression that is shown instead of a name."""
 
+MAX_FORMULA = 100
+"""Largest length of a formula for an operand that has neither a name nor a short expression."""
+
 
 def name_in(scope, variable, provenance):
     """Return the user's name of a variable or a short expression, and whether it is a name.

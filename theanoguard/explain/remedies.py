@@ -21,6 +21,7 @@ from pytensor.tensor.extra_ops import CumOp
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, source_place
+from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.derivatives import derivative_text
@@ -29,10 +30,10 @@ from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
 from theanoguard.explain.naming import is_labelling, number_text, op_name, shown_op
-from theanoguard.explain.records import ROLES
+from theanoguard.explain.records import ROLES, called_function
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.restated import in_forward_pass
-from theanoguard.explain.source_edit import assigned, edited, replaced
+from theanoguard.explain.source_edit import assigned, edited, replaced, with_keyword
 from theanoguard.explain.trials import NARROW, as_built, made_by_grad
 from theanoguard.stable.patterns import squared_base
 
@@ -59,6 +60,9 @@ class Remedy:
         Whether `text` is no code, because the remedy changes several lines.
     change : tuple of str
         With `in_words`, the user's old and new line, or nothing.
+    keyword : str
+        An argument with its value, such as ``"jitter=1e-10"``, with which a function of a library
+        does the same.
     """
 
     spot: Any = field(repr=False)
@@ -67,6 +71,7 @@ class Remedy:
     operand: int | None = None
     in_words: bool = False
     change: tuple[str, ...] = ()
+    keyword: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,8 @@ class Outcome:
 class _Guarded:
     """A change to one operand of an operation, with a small number such as an eps.
 
-    `sizes` are tried in order, from the smallest change of the values to the largest.
+    `sizes` are tried in order, from the smallest change of the values to the largest.  A function
+    of a library that applies the operation may take the number as an argument named `keyword`.
     """
 
     operand: int
@@ -121,6 +127,7 @@ class _Guarded:
     make: Callable
     sizes: tuple = (0.0,)
     when: Callable = lambda values: True
+    keyword: str = ""
 
     @property
     def function(self):
@@ -170,7 +177,11 @@ _AT_LEAST = _Guarded(0, "{pt}.maximum({x}, {size})", _at_least, _TINY)
 _CLIP = _Guarded(0, "{pt}.clip({x}, -1 + {size}, 1 - {size})", _inside_one, _TINY)
 _CLIP_CLOSED = _Guarded(0, "{pt}.clip({x}, -1, 1)", _inside_one, (0.0,))
 _JITTER = _Guarded(
-    0, "{x} + {size} * {pt}.eye({x}.shape[-1])", _jitter, (1e-10, 1e-8, 1e-6, 1e-4, 1e-2)
+    0,
+    "{x} + {size} * {pt}.eye({x}.shape[-1])",
+    _jitter,
+    (1e-10, 1e-8, 1e-6, 1e-4, 1e-2),
+    keyword="jitter",
 )
 _CAP = _Guarded(
     0,
@@ -599,7 +610,8 @@ def _guarded(spot, guarded, size):
 
     template = guarded.template.replace("{size}", _number(size))
     builders = {node.outputs[0]: builder(node) for node in spot.nodes}
-    return Remedy(spot, template, builders, guarded.operand)
+    keyword = f"{guarded.keyword}={_number(size)}" if guarded.keyword else ""
+    return Remedy(spot, template, builders, guarded.operand, keyword=keyword)
 
 
 def _number(size):
@@ -905,18 +917,29 @@ def _change_of_line(remedy, source, marked):
         op = op_name(remedy.spot.node.op)
         module = _module(remedy.spot)
         found = edited(source.text, op, remedy.operand, remedy.text, marked, module)
+    inside = None
+    if found is None and remedy.operand is not None:
+        inside = called_function(replace(source, marked=marked[0]))
+        found = with_keyword(source.text, marked[0], remedy.keyword) if inside else None
     if found is None:
-        return _in_words(remedy), source.line, ()
+        return _in_words(remedy, inside), source.line, ()
     what, line = found
     what = what[1:-1] if what.startswith("(") and what.endswith(")") else what
     return what, source.line, (source.text.partition("  #")[0], line)
 
 
-def _in_words(remedy):
-    """Return what a remedy writes if the user's line cannot be edited."""
+def _in_words(remedy, inside=None):
+    """Return what a remedy writes if the user's line cannot be edited.
+
+    `inside` is the function that the line calls, which applies the operation.
+    """
     if remedy.operand is None:
         return remedy.text.format(pt="pt", x="x")
     spot = remedy.spot
     name = spot.name_of(spot.node.inputs[remedy.operand])
     what = remedy.text.format(pt=_module(spot), x=name or "x")
-    return what if name else f"{what} for the argument x of {shown_op(op_name(spot.node.op))}"
+    if name:
+        return what
+    op = shown_op(op_name(spot.node.op))
+    within = f" inside {inside}" if inside and not is_written(inside, op) else ""
+    return f"{what} for the argument x of {op}{within}"

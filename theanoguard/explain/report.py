@@ -21,7 +21,7 @@ from theanoguard._provenance.places import (
     source_text,
     text_width,
 )
-from theanoguard.explain.labels import user_op_name
+from theanoguard.explain.labels import MAX_FORMULA, user_op_name
 from theanoguard.explain.naming import (
     LOG_DENSITY,
     element_text,
@@ -352,7 +352,7 @@ def _shape(shape):
 
 
 def _operand_line(operand):
-    name = element_text(printable(operand.name), operand.index)
+    name = element_text(_shorten(operand.name, MAX_FORMULA), operand.index)
     if operand.computed:
         value = number_text(operand.value)
         given = "" if operand.given in ("", name, value) else f", from {operand.given}"

@@ -119,6 +119,40 @@ def replaced(text, marked, template):
     return new, (line[: span[0]] + new.encode() + line[span[1] :]).decode().rstrip()
 
 
+def with_keyword(text, marked, keyword):
+    """Return an argument and the line in which the marked call has it, or None.
+
+    The call must have the argument already, with another value.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    marked : tuple of int or None
+        Where the call begins and ends.
+    keyword : str
+        The name of the argument and its new value.
+
+    Examples
+    --------
+    >>> with_keyword("f = gp.prior('f', X, jitter=0.0)", (4, 32), "jitter=1e-10")
+    ('jitter=1e-10', "f = gp.prior('f', X, jitter=1e-10)")
+    """
+    code = text.partition("  #")[0]
+    tree = _parsed(code)
+    name, _, value = keyword.partition("=")
+    if tree is None or not marked or not value:
+        return None
+    span = tuple(len(code[:i].encode()) for i in marked)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _span(node) == span:
+            for given in node.keywords:
+                if given.arg == name:
+                    (start, end), line = _span(given.value), code.encode()
+                    return keyword, (line[:start] + value.encode() + line[end:]).decode().rstrip()
+    return None
+
+
 def assigned(text, name, template):
     """Return a line that assigns a changed value to a name, or None if the line assigns no name.
 
