@@ -464,7 +464,7 @@ def carries(node, operand):
     return {0: kind} if kind else {}
 
 
-_MOVING = (
+MOVING = (
     AllocEmpty,
     Alloc,
     CheckAndRaise,
@@ -485,6 +485,7 @@ _MOVING = (
     ViewOp,
     *advanced_subtensor_ops,
 )
+"""Operations whose output has only elements of their operands, zeros, ones, or what was there."""
 
 
 def makes(node, literals=Kind.BOTH):
@@ -512,7 +513,7 @@ def makes(node, literals=Kind.BOTH):
         return Kind.NONE
     if isinstance(op, Elemwise):
         return scalar_makes(op.scalar_op, node.inputs, node.outputs, literals)
-    moves = isinstance(op, _MOVING) or (isinstance(op, increment_ops) and op.set_instead_of_inc)
+    moves = isinstance(op, MOVING) or (isinstance(op, increment_ops) and op.set_instead_of_inc)
     if moves and all(
         v.type.dtype == node.outputs[0].type.dtype for v in node.inputs if holds_nonfinite(v)
     ):
@@ -548,7 +549,7 @@ def makes_nan_of_inf(node):
     (True, False)
     """
     op = node.op
-    return not isinstance(op, _MOVING) and scalar_makes_nan(
+    return not isinstance(op, MOVING) and scalar_makes_nan(
         getattr(op, "scalar_op", op), node.outputs
     )
 

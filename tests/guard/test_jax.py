@@ -72,9 +72,20 @@ def test_a_nan_that_a_product_with_a_mask_hides(masked):
 
 
 @needs_jax
+def test_a_long_chain_of_products_compiles():
+    """Each product has the one before as both operands, so there are 2**60 ways to the first."""
+    [x] = vectors("x")
+    power = pt.log(x) + 1
+    for _ in range(60):
+        power = power * power
+    fn = pytensor.function([x], power, mode=GuardMode(**ALL, backend="jax", optimizer=None))
+    assert np.allclose(fn(ONES), 1)
+
+
+@needs_jax
 @pytest.mark.parametrize("arrange", [pt.sort, pt.argsort])
 def test_an_axis_that_jax_wants_as_a_number(arrange):
-    """PyTensor 3.0 passes the axis as an operand; the second run has to pass it, too."""
+    """PyTensor 3.0 has the axis as an operand, and the guard passes it to JAX as a number."""
     x, d = pt.dmatrix("x"), pt.dvector("d")
     first = arrange(x, axis=1)[0, 0]
     fn = pytensor.function([x, d], pt.clip(pt.log(d + first), -1, 1), mode=jax_guard())

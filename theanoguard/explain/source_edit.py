@@ -53,7 +53,7 @@ def edited(text, op, operand, template, marked=(), module="pt"):
     if tree is None:
         return None
     found = [(node, operands) for node in ast.walk(tree) if (operands := _operands(node, op))]
-    spans = {tuple(len(code[:i].encode()) for i in span) for span in marked if span}
+    spans = {_in_bytes(code, span) for span in marked if span}
     if spans:
         found = [(node, operands) for node, operands in found if _span(node) in spans]
     if not found or (len(found) > 1 and not spans):
@@ -108,15 +108,14 @@ def replaced(text, marked, template):
     tree = _parsed(code)
     if tree is None or not marked or "{x}" in template:
         return None
-    span = tuple(len(code[:i].encode()) for i in marked)
+    span = _in_bytes(code, marked)
     same = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _span(node) == span]
     if not same:
         return None
     new = template.format(pt=_module(tree))
     if _stands_alone(same[0], tree) and new.startswith("(") and _parsed(new[1:-1]) is not None:
         new = new[1:-1]
-    line = code.encode()
-    return new, (line[: span[0]] + new.encode() + line[span[1] :]).decode().rstrip()
+    return new, _spliced(code, span, new)
 
 
 def with_keyword(text, marked, keyword):
@@ -143,14 +142,10 @@ def with_keyword(text, marked, keyword):
     name, _, value = keyword.partition("=")
     if tree is None or not marked or not value:
         return None
-    span = tuple(len(code[:i].encode()) for i in marked)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _span(node) == span:
-            for given in node.keywords:
-                if given.arg == name:
-                    (start, end), line = _span(given.value), code.encode()
-                    return keyword, (line[:start] + value.encode() + line[end:]).decode().rstrip()
-    return None
+    span = _in_bytes(code, marked)
+    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _span(n) == span]
+    given = [k for call in calls for k in call.keywords if k.arg == name]
+    return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
 
 
 def assigned(text, name, template):
@@ -173,10 +168,21 @@ def assigned(text, name, template):
     tree = _parsed(code)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
-            (start, end), line = _span(node.value), code.encode()
-            new = template.format(pt=_module(tree), x=line[start:end].decode())
-            return (line[:start] + new.encode() + line[end:]).decode().rstrip()
+            start, end = _span(node.value)
+            new = template.format(pt=_module(tree), x=code.encode()[start:end].decode())
+            return _spliced(code, (start, end), new)
     return None
+
+
+def _in_bytes(code, span):
+    """Return a span of characters as a span of bytes, in which ``ast`` counts."""
+    return tuple(len(code[:i].encode()) for i in span)
+
+
+def _spliced(code, span, new):
+    """Return a line in which a span of bytes is replaced."""
+    (start, end), line = span, code.encode()
+    return (line[:start] + new.encode() + line[end:]).decode().rstrip()
 
 
 def _stands_alone(node, tree):

@@ -135,7 +135,7 @@ def keeps_size(node, index, limit):
         extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
         return extreme and node.inputs[0].type.dtype == getattr(output.type, "dtype", None)
     dtypes = {v.type.dtype for v in node.inputs if holds_nonfinite(v)}
-    moves = isinstance(op, _facts._MOVING) or (
+    moves = isinstance(op, _facts.MOVING) or (
         isinstance(op, increment_ops) and op.set_instead_of_inc
     )
     data = node.inputs[:2] if isinstance(op, increment_ops) else node.inputs[:1]

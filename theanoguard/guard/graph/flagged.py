@@ -16,7 +16,7 @@ from theanoguard._facts import Kind, carries, holds_nonfinite
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
-from theanoguard.guard.graph.masks import is_mask, may_select
+from theanoguard.guard.graph.masks import is_mask, masks_in, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
 
 
@@ -107,8 +107,9 @@ class FlagWriter:
             entering = [v for v in plan.inputs if v not in plan.kept and has_elements(v)]
             entering = [v for v in entering if not is_shape_alone(plan.fgraph, v)]
             infinite = self._infinite(plan)
-            points = self._points(plan, infinite, entering)
-            self.graph = self._written(plan, points, infinite, whole=judged)
+            masks = masks_in(plan.order)
+            points = self._points(plan, infinite, masks, entering)
+            self.graph = self._written(plan, points, infinite, masks, whole=judged)
 
     def _infinite(self, plan, entering=()):
         """Return which variables of a graph may hold an Inf that is not an error."""
@@ -117,11 +118,8 @@ class FlagWriter:
         found = expected_infinities(plan.order, entering)
         return found | following(plan, self.on_purpose) | set(entering)
 
-    def _points(self, plan, infinite, entering=(), masks=()):
-        """Return what to read in a graph: a dict of variables to :class:`Watched`.
-
-        `masks` are inputs that may hold booleans as numbers.
-        """
+    def _points(self, plan, infinite, masks, entering=()):
+        """Return what to read in a graph: a dict of variables to :class:`Watched`."""
         policy, asked = self.policy, self.policy.looked_for
         sources = dict.fromkeys(entering, asked)
         made = plan.made(infinite)
@@ -160,13 +158,13 @@ class FlagWriter:
         """Return the inner graph of a node with its flag or marks."""
         may_enter = any(v in infinite for v in around.inputs)
         inside = self._infinite(plan, plan.fgraph.inputs if may_enter else ())
-        masks = plan.fgraph.inputs if any(is_mask(v, masks) for v in around.inputs) else ()
+        may_enter = any(is_mask(v, masks) for v in around.inputs)
+        masks = masks_in(plan.order, plan.fgraph.inputs if may_enter else ())
         loop = around.op if isinstance(around.op, Scan) else None
-        points = self._points(plan, inside, masks=masks)
-        return self._written(plan, points, inside, scan=loop, masks=masks)
+        return self._written(plan, self._points(plan, inside, masks), inside, masks, scan=loop)
 
     def _written(
-        self, plan, points, infinite=(), whole=False, scan=None, steps_inside=True, masks=()
+        self, plan, points, infinite=(), masks=(), whole=False, scan=None, steps_inside=True
     ):
         """Return a graph with its flag; the body of `scan` with its marks instead.
 

@@ -8,76 +8,79 @@ products with a mask.
 
 from pytensor import scalar as ps
 from pytensor.compile.builders import OpFromGraph
-from pytensor.tensor.basic import Alloc, Eye, Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.basic import Eye
+from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._pytensor import advanced_subtensor_ops
-
-_MOVING = (
-    Alloc,
-    DimShuffle,
-    Join,
-    MakeVector,
-    Reshape,
-    ScalarFromTensor,
-    SpecifyShape,
-    Subtensor,
-    TensorFromScalar,
-    *advanced_subtensor_ops,
-)
+from theanoguard._facts import MOVING
 
 
-def may_select(node, masks=()):
+def may_select(node, masks):
     """Whether XLA may compile a node as a selection, because one of its operands is a mask.
 
     Parameters
     ----------
     node : Apply
-    masks : collection of Variable
-        Inputs of the graph that may be masks.
+    masks : set of Variable
+        The result of :func:`masks_in`.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> x, y = pt.dvectors("x", "y")
-    >>> may_select((x * (y > 0)).owner), may_select((x * y).owner), may_select((x + (y > 0)).owner)
-    (True, False, False)
+    >>> [may_select(v.owner, set()) for v in (x * (y > 0), x * y, x + (y > 0))]
+    [True, False, False]
     """
     if isinstance(node.op, Elemwise):
         scalar_op = node.op.scalar_op
         if isinstance(scalar_op, ps.Composite):
             inside = [v for n in scalar_op.fgraph.toposort() for v in n.outputs]
-            if any(v.type.dtype == "bool" for v in inside):
+            if any(is_mask(v, ()) for v in inside):
                 return True
         elif not isinstance(scalar_op, ps.Mul):
             return False
     return any(is_mask(v, masks) for v in node.inputs)
 
 
-def is_mask(variable, masks=()):
-    """Whether a value may be a boolean, or one that was converted to a number.
+def is_mask(variable, masks):
+    """Whether a value may be a boolean, or one of `masks`."""
+    return getattr(variable.type, "dtype", None) == "bool" or variable in masks
+
+
+def masks_in(order, entering=()):
+    """Return the variables that may be booleans converted to numbers.
+
+    Parameters
+    ----------
+    order : iterable of Apply
+        In topological order.
+    entering : iterable of Variable
+        Inputs of the graph that may be such numbers.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
+    >>> from pytensor.graph.traversal import toposort
     >>> x = pt.dvector("x")
-    >>> is_mask(pt.cast(x > 0, "float64")[1:]), is_mask(pt.exp(x)), is_mask(pt.tri(3))
-    (True, False, True)
+    >>> mask, other, tri = pt.cast(x > 0, "float64")[1:], pt.exp(x), pt.tri(3)
+    >>> found = masks_in(toposort([mask, other, tri]))
+    >>> [v in found for v in (mask, other, tri)]
+    [True, False, True]
     """
-    if getattr(variable.type, "dtype", None) == "bool" or variable in masks:
-        return True
-    node = variable.owner
-    if node is None:
-        return False
-    if isinstance(node.op, Eye):
-        return True
-    if isinstance(node.op, OpFromGraph):  # JAX inlines it
-        inner = node.op.fgraph
-        given = [v for v, o in zip(inner.inputs, node.inputs, strict=False) if is_mask(o, masks)]
-        return is_mask(inner.outputs[node.outputs.index(variable)], given)
-    if isinstance(node.op, Elemwise):
-        converts = isinstance(node.op.scalar_op, (ps.Cast, ps.Mul, ps.Identity))
-        return converts and any(is_mask(v, masks) for v in node.inputs)
-    return isinstance(node.op, _MOVING) and any(is_mask(v, masks) for v in node.inputs)
+    found = set(entering)
+    for node in order:
+        given = [is_mask(v, found) for v in node.inputs]
+        if isinstance(node.op, OpFromGraph):  # JAX inlines it
+            inner = node.op.fgraph
+            inputs = [v for v, is_it in zip(inner.inputs, given, strict=True) if is_it]
+            inside = masks_in(inner.toposort(), inputs)
+            outputs = zip(node.outputs, inner.outputs, strict=True)
+            found.update(v for v, source in outputs if is_mask(source, inside))
+        elif isinstance(node.op, Eye) or (any(given) and _keeps_masks(node.op)):
+            found.update(node.outputs)
+    return found
+
+
+def _keeps_masks(op):
+    if isinstance(op, Elemwise):
+        return isinstance(op.scalar_op, (ps.Cast, ps.Mul, ps.Identity))
+    return isinstance(op, MOVING)
