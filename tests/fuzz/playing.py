@@ -500,7 +500,9 @@ class Play:
             if is_exit(error):
                 raise
             counts["other errors"] += 1
-            if other is not None and type(other) is not type(error):
+            # (what JAX cannot compile is met in the order of the graph, and the guard's is another)
+            as_expected = type(other) is type(error) or self.backend == "jax"
+            if other is not None and not as_expected:
                 self.fail("result", f"{type(other).__name__} instead of {type(error).__name__}")
         else:
             if other is not None:

@@ -487,3 +487,12 @@ def test_a_second_run_keeps_the_bits_of_sums():
     fn = pytensor.function([x, y], [spread, pt.log(y)], mode=mode)
     fn(large, np.zeros(2, "float32"))
     assert [event.op for event in events_of(fn)] == ["Log"]
+
+
+def test_a_bad_input_does_not_hide_that_jax_cannot_compile():
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    mode = GuardMode(backend="jax", judge="result")
+    fn = pytensor.function([x, n], pt.zeros((n, 2)) + x.sum(), mode=mode)
+    with pytest.raises(Exception, match="(?i)concrete|static|shape") as caught:
+        fn(np.array([1e20]), 3)
+    assert not isinstance(caught.value, GuardError)

@@ -291,12 +291,12 @@ class JittedRuntime(Reporter):
 def is_of_compiler(error):
     """Whether a backend could not compile the function, so that nothing has been computed.
 
-    Numba also raises built-in exceptions then.
+    Both Numba and JAX also raise built-in exceptions then.
     """
     if type(error).__module__.startswith(("numba.", "jax.")):
         return True
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").startswith("numba.core.")
+    return frame.f_globals.get("__name__", "").startswith(("numba.core.", "jax._src."))
 
 
 class FlaggedRuntime(JittedRuntime):
