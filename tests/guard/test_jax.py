@@ -489,6 +489,7 @@ def test_a_second_run_keeps_the_bits_of_sums():
     assert [event.op for event in events_of(fn)] == ["Log"]
 
 
+@needs_jax
 def test_a_bad_input_does_not_hide_that_jax_cannot_compile():
     x, n = pt.dvector("x"), pt.lscalar("n")
     mode = GuardMode(backend="jax", judge="result")
