@@ -752,7 +752,8 @@ def linked_graph(op, node, backend):
     if backend != "c":
         graphs = {"numba": inner_graphs_for_numba, "jax": inner_graphs_for_jax}[backend]
         [graph] = graphs(node, compiled_by=lambda kind: None)
-        return graph
+        # (JAX has code of its own for softmax, which the rewrites recognise in softmax's own graph)
+        return op.fgraph if any(inner.op == op for inner in graph.apply_nodes) else graph
     own = op.clone() if isinstance(op, Scan) else copy.copy(op)
     own._fn = None
     with pytensor.config.change_flags(mode="CVM"):

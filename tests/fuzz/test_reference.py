@@ -160,6 +160,15 @@ def test_what_numba_compiles_as_one_piece_does_not_hold_itself(make):
     assert not any(isinstance(n.op, OpWithCoreShape) for n in inner)
 
 
+def test_what_jax_has_code_for_does_not_hold_itself():
+    """PyTensor's rewrites recognise softmax in its own graph."""
+    pytest.importorskip("jax")
+    node = pt.special.softmax(pt.matrix("x"), axis=1).owner
+    inner = linked_graph(node.op, node, "jax").apply_nodes
+    assert inner
+    assert not any(n.op == node.op for n in inner)
+
+
 def test_a_product_that_is_added_may_not_be_rounded():
     """XLA computes ``a * b - c`` with one rounding, even where ``c`` is that product, rounded."""
     x, y = pt.fvector("x"), pt.fvector("y")
