@@ -437,7 +437,7 @@ class Reference:
         for touch in self.reads.get(node, ()) if fgraph is self.fgraph else ():
             enters = self.enters_in_part(touch, values, verdict)
             follows, spoils = follows or enters, spoils or enters
-        stepper = has_steps(node.op)
+        stepper = None if self.has_own_code(node.op) else has_steps(node.op)
         if stepper is not None:
             outs, marks = stepper(self, node, ins, tainted, path, verdict)
         else:
@@ -618,9 +618,22 @@ class Reference:
             return self.rounding.run(self, node, ins)
         return self.run_kernel(node, ins)
 
+    def has_own_code(self, op):
+        """Whether the backend does not run the graph of an operation that has one.
+
+        JAX has functions for softmax and its logarithm.
+        """
+        if self.backend != "jax" or not isinstance(op, OpFromGraph):
+            return False
+        from pytensor.link.jax.dispatch import jax_funcify
+
+        return jax_funcify.dispatch(type(op)) is not jax_funcify.dispatch(OpFromGraph)
+
     def run_kernel(self, node, ins):
         """Run the code of a node's operation, out of place."""
         # (the maximum of Numba on PyTensor 3.0 passes over NaN)
+        if self.has_own_code(node.op):
+            return self.backend_kernel(node)(ins)
         if self.by_backend and (
             str(node) in self.by_backend
             or isinstance(node.op, Max | Min)
@@ -752,8 +765,7 @@ def linked_graph(op, node, backend):
     if backend != "c":
         graphs = {"numba": inner_graphs_for_numba, "jax": inner_graphs_for_jax}[backend]
         [graph] = graphs(node, compiled_by=lambda kind: None)
-        # (JAX has code of its own for softmax, which the rewrites recognise in softmax's own graph)
-        return op.fgraph if any(inner.op == op for inner in graph.apply_nodes) else graph
+        return graph
     own = op.clone() if isinstance(op, Scan) else copy.copy(op)
     own._fn = None
     with pytensor.config.change_flags(mode="CVM"):

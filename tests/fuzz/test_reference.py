@@ -160,13 +160,17 @@ def test_what_numba_compiles_as_one_piece_does_not_hold_itself(make):
     assert not any(isinstance(n.op, OpWithCoreShape) for n in inner)
 
 
-def test_what_jax_has_code_for_does_not_hold_itself():
-    """PyTensor's rewrites recognise softmax in its own graph."""
+def test_what_jax_has_code_for_is_judged_as_one_piece():
     pytest.importorskip("jax")
-    node = pt.special.softmax(pt.matrix("x"), axis=1).owner
-    inner = linked_graph(node.op, node, "jax").apply_nodes
-    assert inner
-    assert not any(n.op == node.op for n in inner)
+    x = pt.dmatrix("x")
+    mode = GuardMode(backend="jax", optimizer="fast_run", when="now")
+    fn = pytensor.function([x], pt.special.softmax(x, axis=1), mode=mode)
+    reference = Reference(fn, Rules(), "py", "jax")
+    wide = np.array([[-9e9, 9e9, 0.0]])  # their difference is big
+    fn(wide)
+    assert not reference.judge([wide]).findings
+    infinite = reference.judge([np.array([[np.inf, 0.0, 0.0]])])
+    assert any("oftmax" in finding.name for finding in infinite.findings)
 
 
 def test_a_product_that_is_added_may_not_be_rounded():
