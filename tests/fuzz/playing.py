@@ -450,6 +450,8 @@ class Play:
         if complaints:  # unless it depends on the last bits, and the backend rounds otherwise
             verdict = self.reference.judge_rounded(named(verdict, events, event))
             complaints = list(self.complaints(verdict, events, event, message))
+            if complaints and self.backend == "jax" and self.only_the_program_is_bad(verdict):
+                complaints = []
             counts["decided by rounding"] += not complaints
         if self.must_report(verdict):
             counts["planted"] += 1
@@ -490,6 +492,17 @@ class Play:
                 for v in outputs
                 if isinstance(v, np.ndarray) and v.dtype.kind in "fc"
             )
+
+    def only_the_program_is_bad(self, verdict):
+        """Whether the unguarded function gives a bad result, and the reference gives none.
+
+        XLA joins ``x * x`` with the ``log_softmax`` of it, whose sum of exponentials is then 0 for
+        large ``x``.
+        """
+        if verdict.findings:
+            return False
+        outputs = self.plain(*(a.copy() for a in self.arrays))
+        return any(self.rules.bad(v).any() for v in outputs) and not any(self.results_bad(verdict))
 
     def judge_broken(self, verdict, other, event, before, unrunnable):
         """Judge a call that ended in another error: the unguarded one must end so, too."""

@@ -246,9 +246,10 @@ def _tripped_place(trip, scope, mask):
 
 
 NOT_REPRODUCED = (
-    "Running the call again did not give a bad value here: an operation on the way is not"
-    " deterministic, or reads memory that nothing has written. What follows is what the live call"
-    " showed."
+    "Running the call again, operation by operation, did not give a bad value here. Either the"
+    " compiled function rounds differently where it joins operations, or an operation on the way is"
+    " not deterministic or reads memory that nothing has written. The values below are from the"
+    " call itself."
 )
 
 
