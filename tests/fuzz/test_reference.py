@@ -223,3 +223,17 @@ def test_results_agree_as_far_as_their_type_goes():
     one, other = [np.array([1.0, 2.0])], [np.array([1.0 + 1e-6, 2.0])]
     assert not playing.alike(one, other)
     assert playing.alike(playing.typed(one, [x]), playing.typed(other, [x]))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_order_of_a_sum_decides_what_overflows(turned):
+    """The third sum overflows in each order, the second in some, and the first in none."""
+    x, y = pt.fmatrix("x"), pt.fvector("y")
+    terms = np.array([[1, 1, -1], [3, 3, -3], [3, 3, 3]], "float32") * 1e38
+    graph = pt.dot(y, x) if turned else pt.dot(x, y)
+    values = [terms.T if turned else terms, np.ones(3, "float32")]
+    _, rounded = judged([x, y], [graph], values, big=False)
+    assert elements(rounded, "certain") == {2}
+    assert elements(rounded, "possible") == {1}
+    _, rounded = judged([x], [x.sum(axis=1)], [terms], big=False)
+    assert elements(rounded, "certain") == {2}  # PyTensor adds up in double precision
