@@ -49,6 +49,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot, Max, Min
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import inner_graphs_for_jax, inner_graphs_for_numba
@@ -438,7 +439,7 @@ class Reference:
             enters = self.enters_in_part(touch, values, verdict)
             follows, spoils = follows or enters, spoils or enters
         stepper = has_steps(node.op)
-        if stepper is not None:
+        if stepper is not None and not (self.backend == "jax" and is_function_of_jax(node.op)):
             outs, marks = stepper(self, node, ins, tainted, path, verdict)
         else:
             outs = self.compute(node, ins)
@@ -776,6 +777,14 @@ def _(op: OpFromGraph):
 @has_steps.register
 def _(op: Scan):
     return run_scan
+
+
+def is_function_of_jax(op):
+    """Whether JAX has a function for an operation with an inner graph, such as softmax."""
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    funcify = jax_funcify.dispatch(type(op))
+    return isinstance(op, OpFromGraph) and funcify is not jax_funcify.dispatch(OpFromGraph)
 
 
 if LazyIfElse is not None:
@@ -1147,6 +1156,13 @@ def _is_data(node, variable):
 @deciding.register
 def _(op: CAReduce, reference, node, ins, masks, index):
     return np.any(masks[0], axis=op.axis)
+
+
+@deciding.register(Softmax)
+@deciding.register(LogSoftmax)
+def _(op, reference, node, ins, masks, index):
+    [mask] = masks
+    return np.broadcast_to(np.any(mask, axis=op.axis, keepdims=True), mask.shape)
 
 
 @deciding.register

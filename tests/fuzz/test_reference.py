@@ -199,6 +199,20 @@ def test_sums_keep_their_bits_on_jax():
     assert [f for f in verdict.first() if f.name == first[0]] == [] or np.isinf(result)
 
 
+def test_what_jax_computes_by_a_function_of_its_own_has_no_steps():
+    """PyTensor subtracts the maximum in a softmax, and JAX uses its own softmax."""
+    pytest.importorskip("jax")
+    x = pt.dmatrix("x")
+    mode = GuardMode(True, True, True, backend="jax", optimizer="fast_run")
+    fn = pytensor.function([x], pt.special.softmax(x, axis=1), mode=mode)
+    reference = Reference(fn, Rules(), "py", "jax")
+    value = np.array([[1e10, -5.0], [1.0, 2.0]])
+    fn(value)
+    assert not reference.judge([value]).findings
+    verdict = reference.judge([np.array([[np.nan, 1.0], [1.0, 2.0]])])
+    assert [f.role for f in verdict.findings] == ["input"]
+
+
 def test_a_result_that_a_truth_value_spoils_is_left_open():
     """With judge="result" an Inf that an error only chooses need not be reported."""
     x, y = pt.dvector("x"), pt.dvector("y")
