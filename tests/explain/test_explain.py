@@ -862,6 +862,16 @@ def test_a_singular_matrix():
     assert (found.error, found.hint.key) == ("LinAlgError", "singular-matrix")
 
 
+@pytest.mark.parametrize("matrix, key", [(np.ones((3, 3)), "singular-matrix"), (np.eye(3), None)])
+def test_a_singular_matrix_in_a_batch(matrix, key):
+    """PyTensor raises an error about shapes, because its NaN have the shape of the matrix."""
+    x, y = pt.dtensor3("x"), pt.dmatrix("y")
+    values = [np.stack([np.eye(3), matrix]), np.ones((2, 3))]
+    found = failure_of([x, y], pt.linalg.solve(x, y, b_ndim=1), values)
+    assert (found and found.hint.key) == key
+    assert found is None or "its rank is 1, and it has 3 rows" in found.hint.text
+
+
 @pytest.mark.parametrize(
     ("operation", "text"),
     [

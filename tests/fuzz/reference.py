@@ -49,6 +49,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp, Repeat
 from pytensor.tensor.math import Dot, Max, Min
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import inner_graphs_for_jax, inner_graphs_for_numba
@@ -951,6 +952,10 @@ class Rounding:
         if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
             ins = [self.moved(v) for v in ins]
         outs = reference.run_kernel(node, ins)
+        if node.outputs[0].dtype in FLOATS and (sums := wide_sums(op, ins)) is not None:
+            [out], (total, size) = outs, sums
+            most = np.finfo(getattr(op, "acc_dtype", None) or out.dtype).max
+            return [self.moved(self.in_another_order(out, total, size, most), size)]
         sizes = error_sizes(op, node, ins, outs)
         return [
             value if size is None else self.moved(value, size)
@@ -982,6 +987,18 @@ class Rounding:
             size = reduce_with(np.add, [np.abs(np.asarray(v, np.longdouble)) for v in ins])
             result = np.where(np.abs(wide) < ULPS * eps * size, np.zeros((), dtype), result)
         return result
+
+    def in_another_order(self, value, total, size, most):
+        """Return a sum as another order of its terms may give it, which decides what overflows.
+
+        `total` and `size` are the sum and the sum of the magnitudes, and have more bits.  A sum of
+        some of the terms may overflow where the terms of their sign do.
+        """
+        shape = () if self.together else np.shape(value)
+        up, down = (self.random.random(shape) < 0.5 for _ in range(2))
+        up, down = up & ((size + total) / 2 > most), down & ((size - total) / 2 > most)
+        ends = total.astype(value.dtype) + np.where(up, np.inf, 0) - np.where(down, np.inf, 0)
+        return np.where((size > most) & np.isfinite(size), ends, value).astype(value.dtype)
 
     def errors(self, shape):
         """Return errors in units of the last place."""
@@ -1026,19 +1043,58 @@ def _(op: Elemwise, node, ins, outs):
 
 @error_sizes.register
 def _(op: CAReduce, node, ins, outs):
-    [value], [out] = ins, outs
-    if not isinstance(op.scalar_op, ps.Add | ps.Mul) or value.size == out.size:
-        return [None]
-    if isinstance(op.scalar_op, ps.Mul):
-        return [np.abs(out)]
+    is_product = isinstance(op.scalar_op, ps.Mul) and ins[0].size != outs[0].size
+    return [np.abs(outs[0]) if is_product else None]
+
+
+def wide_sums(op, ins):
+    """Return sums, and the sums of the magnitudes of their terms, with more bits; None: no sum."""
+    wide = [np.asarray(v, "float64" if v.dtype == "float32" else np.longdouble) for v in ins]
+    total = summed(op, wide)
+    return None if total is None else (np.asarray(total), np.asarray(summed(op, map(np.abs, wide))))
+
+
+@singledispatch
+def summed(op, ins):
+    """Return the result of an operation that adds up terms; None: it does something else."""
+    return None
+
+
+@summed.register
+def _(op: CAReduce, ins):
+    [value] = ins
     axis = tuple(range(value.ndim)) if op.axis is None else op.axis
-    return [np.abs(value).sum(axis=axis)]
+    is_sum = isinstance(op.scalar_op, ps.Add) and any(value.shape[i] != 1 for i in axis)
+    return value.sum(axis=axis) if is_sum else None
 
 
-@error_sizes.register(Dot)
-@error_sizes.register(blas.Dot22)
-def _(op, node, ins, outs):
-    return [np.dot(*map(np.abs, ins))]
+@summed.register
+def _(op: CumOp, ins):
+    return np.cumsum(*ins, axis=op.axis) if op.mode == "add" else None
+
+
+@summed.register(Dot)
+@summed.register(blas.Dot22)
+def _(op, ins):
+    return np.dot(*ins)
+
+
+@summed.register
+def _(op: blas.Dot22Scalar, ins):
+    x, y, a = ins
+    return a * np.dot(x, y)
+
+
+@summed.register(blas.Gemm)
+@summed.register(blas.Gemv)
+def _(op, ins):
+    z, a, x, y, b = ins
+    return b * z + a * np.dot(x, y)
+
+
+@summed.register
+def _(op: blas.BatchedDot, ins):
+    return np.matmul(*ins)
 
 
 # ---------------------------------------------------------------- deciding elements
@@ -1105,6 +1161,13 @@ def _is_data(node, variable):
 @deciding.register
 def _(op: CAReduce, reference, node, ins, masks, index):
     return np.any(masks[0], axis=op.axis)
+
+
+@deciding.register(Softmax)
+@deciding.register(LogSoftmax)
+def _(op, reference, node, ins, masks, index):
+    [mask] = masks
+    return np.broadcast_to(np.any(mask, axis=op.axis, keepdims=True), mask.shape)
 
 
 @deciding.register

@@ -497,3 +497,13 @@ def test_a_bad_input_does_not_hide_that_jax_cannot_compile():
     with pytest.raises(Exception, match="(?i)concrete|static|shape") as caught:
         fn(np.array([1e20]), 3)
     assert not isinstance(caught.value, GuardError)
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_shapes_that_do_not_fit_are_explained_after_what_enters(bad):
+    x, y = pt.dvector("x"), pt.dvector("y")
+    fn = pytensor.function([x, y], pt.exp(x) + pt.log(y), mode=GuardMode(backend="jax"))
+    with pytest.raises(GuardError if bad else TypeError) as caught:
+        fn(np.array([1e20 if bad else 1.0, 0.0]), np.ones(3))
+    if not bad:
+        assert "operand log(y)  shape (3,)" in caught.value.__notes__[0]

@@ -4,6 +4,7 @@ import gc
 import os
 import pickle
 import signal
+import warnings
 
 import numba
 import numpy as np
@@ -599,3 +600,17 @@ def test_remedies_are_tried_behind_an_operation_in_python():
     f = pytensor.function([x], pt.log(CountedIdentity()(x)), mode=numba_guard())
     with pytest.raises(GuardError, match="this call gives finite"):
         f(np.array([1.0, 0.0]))
+
+
+def test_a_batch_of_solves_that_only_numba_can_compute_is_explained():
+    """PyTensor's own code for the batch fails, because its NaN have the shape of the matrix."""
+    x, y = pt.dtensor3("x"), pt.dmatrix("y")
+    solutions = pt.linalg.solve(x, y, b_ndim=1)
+    f = pytensor.function([x, y], solutions, mode=numba_guard())
+    with warnings.catch_warnings(), pytest.raises(GuardError) as caught:
+        warnings.simplefilter("error")  # Numba warns when it runs PyTensor's own code
+        f(np.stack([np.eye(3), np.ones((3, 3))]), np.ones((2, 3)))
+    report = str(caught.value)
+    assert report.startswith("NaN in solve: solve(x[1, :, :], y[1, :]) at element [1, 0]\n")
+    assert "solutions = pt.linalg.solve" in report.split("\n")[2]  # nothing is about a wrapper
+    assert "The matrix is singular: its rank is 1" in report

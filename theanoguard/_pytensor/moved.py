@@ -27,17 +27,15 @@ except ImportError:
 
 try:  # 3.3 fuses indexing and reductions too, for Numba, into ops with an inner graph
     from pytensor.compile.builders import FinalizedOpFromGraph
-except ImportError:
-
-    class FinalizedOpFromGraph(OpFromGraph):  # type: ignore[no-redef]
-        """Stands in for an operation that PyTensor 3.0 does not have."""
+except ImportError:  # what 3.0 wraps for Numba: batches and random draws
+    from pytensor.tensor.blockwise import OpWithCoreShape as FinalizedOpFromGraph
 
 
 try:  # one of them: an elementwise operation with its indexing and its reductions, in one loop
     from pytensor.tensor.rewriting.fused_elemwise import FusedElemwise
 except ImportError:
 
-    class FusedElemwise(FinalizedOpFromGraph):  # type: ignore[no-redef]
+    class FusedElemwise(OpFromGraph):  # type: ignore[no-redef]
         """Stands in for an operation that PyTensor 3.0 does not have."""
 
 

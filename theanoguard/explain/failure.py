@@ -338,6 +338,11 @@ def hint_for_error(error, node, values):
         if text:
             return Hint("parameter-out-of-domain", f"{text}. Transform what is free: {_TRANSFORMS}")
     op = op_name(node.op)
+    if op == "solve" and "could not broadcast input array" in str(error):
+        # In a batch, PyTensor's NaN for a singular matrix have the shape of the matrix.
+        singular = singular_in(values[0])
+        if singular is not None:
+            error, values = np.linalg.LinAlgError("singular"), [singular]
     for kind, operation, pattern, key, text in _ERRORS:
         if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
             continue
@@ -348,6 +353,14 @@ def hint_for_error(error, node, values):
             known = matrix_text(values[0], op)
         return Hint(key, f"{known}. {text.partition('. ')[2]}" if known else text)
     return None
+
+
+def singular_in(batch):
+    """Return the first singular matrix of a batch of square ones, or None."""
+    if batch is None or not np.isfinite(batch).all():
+        return None
+    matrices = np.reshape(batch, (-1, *np.shape(batch)[-2:]))
+    return next((m for m in matrices if np.linalg.matrix_rank(m) < len(m)), None)
 
 
 _TRANSFORMS = "sigmoid or softmax for probabilities, softplus or exp for scales and rates."

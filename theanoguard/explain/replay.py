@@ -245,6 +245,15 @@ class Replay:
             return self._given[variable]
         return self._computed[variable]
 
+    def take_outputs(self, values):
+        """Take the outputs of an inner graph from the node that has run it in one piece.
+
+        Only those of a wrapper around one node are sure to be what the node computes by itself.
+        Numba has such wrappers for operations that it cannot compile alone.
+        """
+        if len(self.fgraph.apply_nodes) == 1:
+            self._given.update(zip(self.fgraph.outputs, values, strict=True))
+
     def values(self, variables):
         """Return the values of several variables."""
         return [self.value(v) for v in variables]
@@ -403,7 +412,10 @@ class GraphReplay:
     def at(self, step=None):
         """Return the :class:`Replay` of the inner graph."""
         if self._replay is None:
-            self._replay = self._outer.child(self.fgraph, self.inner_inputs(), self.node)
+            outer = self._outer
+            self._replay = outer.child(self.fgraph, self.inner_inputs(), self.node)
+            if outer.kernels.runs_whole(self.node):
+                self._replay.take_outputs(outer.values(self.node.outputs))
         return self._replay
 
     def run(self):

@@ -282,8 +282,7 @@ class SecondRun:
         """Judge an inner graph that ran as one piece, by the operations in it.
 
         A value that one of them made bad counts where it reaches an output.  If one of them cannot
-        run by itself, the whole piece is judged like any other node.  On Numba that is a random
-        draw, which is compiled only together with the operations that prepare it.
+        run by itself, the whole piece is judged like any other node.
         """
         try:
             return self._made_by_steps(replay, node, outputs, silent)
@@ -294,6 +293,7 @@ class SecondRun:
 
     def _made_by_steps(self, replay, node, outputs, silent):
         inner = replay.child(inner_graph(node.op), replay.values(node.inputs), node)
+        inner.take_outputs(outputs)
         unseen = {
             v
             for v, source in zip(inner.fgraph.inputs, node.inputs, strict=True)

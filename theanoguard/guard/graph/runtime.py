@@ -174,10 +174,11 @@ class JittedRuntime(Reporter):
         reason = reasons.get(observations[0].variable)
         return missed_without_audit(observations[0], reason, self.reasons.get(reason))
 
-    def second_run(self, values, ended=True):
+    def second_run(self, values, ended=True, whole=False):
         """Return a second run of a call from these values of its inputs.
 
         A call that has not ended is judged up to the first bad value: what follows could be harmed.
+        If `whole`, every operation runs all the same.
         """
         policy = self.policy
         by_result = policy.by_result and ended
@@ -191,7 +192,7 @@ class JittedRuntime(Reporter):
             constants=self.constants,
             live=self.live,
             graphs=self._graphs,
-            first_only=policy.action == "raise" and not by_result,
+            first_only=policy.action == "raise" and not by_result and not whole,
             partly=self.plan.partly,
         )
 
@@ -261,14 +262,20 @@ class JittedRuntime(Reporter):
     def look_before(self, error, values):
         """Judge what was computed before another error was raised.
 
+        JAX raises built-in exceptions while it traces the function.  If every operation runs by
+        itself, JAX could not compile the function, and nothing has been computed.
+
         Returns
         -------
         GuardError or None
         str or None
             A note on where the other error was raised.
         """
-        second = self.second_run(values, ended=False)
+        in_jax = is_raised_in(error, "jax._src.")
+        second = self.second_run(values, ended=False, whole=in_jax)
         found = second.find()
+        if in_jax and found.error is None:
+            return None, None
         ours = self.report(found.observations, values)
         if ours is not None or found.failed is None:
             return ours, None
@@ -291,12 +298,16 @@ class JittedRuntime(Reporter):
 def is_of_compiler(error):
     """Whether a backend could not compile the function, so that nothing has been computed.
 
-    Both Numba and JAX also raise built-in exceptions then.
+    Numba also raises built-in exceptions then.
     """
-    if type(error).__module__.startswith(("numba.", "jax.")):
-        return True
+    is_its_own = type(error).__module__.startswith(("numba.", "jax."))
+    return is_its_own or is_raised_in(error, "numba.core.")
+
+
+def is_raised_in(error, package):
+    """Whether an error was raised by a module of a package, whose name ends in a dot."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").startswith(("numba.core.", "jax._src."))
+    return frame.f_globals.get("__name__", "").startswith(package)
 
 
 class FlaggedRuntime(JittedRuntime):
