@@ -450,8 +450,10 @@ class Play:
         if complaints:  # unless it depends on the last bits, and the backend rounds otherwise
             verdict = self.reference.judge_rounded(named(verdict, events, event))
             complaints = list(self.complaints(verdict, events, event, message))
-            if complaints and self.backend == "jax" and self.only_the_program_is_bad(verdict):
-                complaints = []
+            if {what for what, _ in complaints} == {"false report"}:
+                kinds = {e.kind for e in (*events, event) if e is not None}
+                if self.computes_otherwise(verdict, kinds):
+                    complaints = []
             counts["decided by rounding"] += not complaints
         if self.must_report(verdict):
             counts["planted"] += 1
@@ -469,6 +471,22 @@ class Play:
                 self.fail("state", f"after the error {changed} are not as before")
             return
         self.compare_with_plain(arrays, outputs)
+
+    def computes_otherwise(self, verdict, kinds):
+        """Whether the unguarded function gives bad results that no run of the reference gives.
+
+        XLA makes a NaN of some operations that it computes together.
+        """
+
+        def any_bad(values):
+            numbers = [v for v in map(np.asarray, values) if v.dtype.kind in "fc"]
+            return any(self.rules.mask(v, kind).any() for v in numbers for kind in kinds)
+
+        if self.backend == "c":
+            return False
+        results = self.plain(*(a.copy() for a in self.arrays))
+        left = [get(variable) for variable in self.twins.values()]
+        return any_bad([*results, *left]) and not any(map(any_bad, verdict.outputs))
 
     def complaints(self, verdict, events, event, message):
         """Yield where what was reported disagrees with a verdict: what, and the details."""
@@ -492,17 +510,6 @@ class Play:
                 for v in outputs
                 if isinstance(v, np.ndarray) and v.dtype.kind in "fc"
             )
-
-    def only_the_program_is_bad(self, verdict):
-        """Whether the unguarded function gives a bad result, and the reference gives none.
-
-        XLA joins ``x * x`` with the ``log_softmax`` of it, whose sum of exponentials is then 0 for
-        large ``x``.
-        """
-        if verdict.findings:
-            return False
-        outputs = self.plain(*(a.copy() for a in self.arrays))
-        return any(self.rules.bad(v).any() for v in outputs) and not any(self.results_bad(verdict))
 
     def judge_broken(self, verdict, other, event, before, unrunnable):
         """Judge a call that ended in another error: the unguarded one must end so, too."""

@@ -12,7 +12,7 @@ from playing import named
 from pytensor.compile.mode import get_mode
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blockwise import OpWithCoreShape
-from reference import Reference, Rules, linked_graph
+from reference import Reference, Rules, Verdict, linked_graph
 
 from theanoguard import GuardError, GuardMode
 
@@ -147,6 +147,22 @@ def test_a_guard_that_rounds_otherwise_is_not_at_fault(monkeypatch):
     verdict = play.reference.judge_rounded()
     complaints = list(play.complaints(verdict, [], caught.value.event, ""))
     assert [what for what, _ in complaints] == ["false report"]
+
+
+def test_what_the_unguarded_function_gives_as_well_is_no_false_report():
+    """XLA makes a NaN of some operations together, each of which gives a finite number alone."""
+    play = playing.Play.__new__(playing.Play)
+    play.rules, play.backend, play.twins, play.arrays = Rules(), "jax", {}, [np.ones(2)]
+    sound, bad = np.ones(2), np.array([1.0, np.nan])
+    for plain, reference, expected in (
+        (bad, sound, True),
+        (sound, sound, False),
+        (bad, bad, False),
+    ):
+        play.plain = lambda x, result=plain: [result]
+        verdict = Verdict(outputs=[[sound], [reference]])
+        assert play.computes_otherwise(verdict, {"nan"}) == expected
+        assert not play.computes_otherwise(verdict, {"inf"})
 
 
 @pytest.mark.parametrize("make", [pt.random.exponential, pt.linalg.cholesky])

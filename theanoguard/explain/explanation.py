@@ -232,7 +232,7 @@ def _tripped_place(trip, scope, mask):
             scope = scope.inner(frame.node, frame.step, frame.fgraph)
         value = culprit.dense(scope.replay.value(trip.variable))
     except Exception as error:  # a user-defined op may raise anything when it runs again
-        return None, f"{NOT_REPRODUCED} The replay ended in {type(error).__name__}: {error}"
+        return None, f"{not_reproduced(trip)} The replay ended in {type(error).__name__}: {error}"
     if is_numeric(value):
         bad = np.asarray(mask(value))
         index = tuple(trip.event.first_index)
@@ -242,15 +242,18 @@ def _tripped_place(trip, scope, mask):
         if bad.any():
             index = tuple(int(i) for i in np.argwhere(bad)[0])
             return Place(scope, trip.variable, index), None
-    return None, NOT_REPRODUCED
+    return None, not_reproduced(trip)
 
 
-NOT_REPRODUCED = (
-    "Running the call again, operation by operation, did not give a bad value here. Either the"
-    " compiled function rounds differently where it joins operations, or an operation on the way is"
-    " not deterministic or reads memory that nothing has written. The values below are from the"
-    " call itself."
-)
+def not_reproduced(trip):
+    """Return why there is no more to say than what the live call showed."""
+    reason = "one of them is not deterministic, or reads memory that nothing has written"
+    if trip.kernels:
+        reason += ", or the backend computes some of them together and gets another result"
+    return (
+        "Running the operations of the call again did not give a bad value here:"
+        f" {reason}. What follows is what the live call showed."
+    )
 
 
 def _is_before(one, other):
