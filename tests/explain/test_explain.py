@@ -39,6 +39,7 @@ from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.scalars import compiled_step, first_made, steps_of
+from theanoguard.explain.situation import is_indefinite
 
 PY = Mode("py", "fast_run")
 
@@ -947,3 +948,19 @@ def test_event_to_json_and_back(value, index, path, name):
 def test_json_of_something_else_is_refused(text):
     with pytest.raises(ValueError, match="schema"):
         GuardEvent.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "advises"),
+    [
+        ([[1.0, 1.0], [1.0, 1.0]], "add jitter"),
+        ([[1.0, 1.2], [1.2, 1.0]], "jitter on the diagonal does not help"),
+        ([[1.0, 1.2], [0.0, 1.0]], "Make it symmetric"),
+    ],
+)
+def test_a_matrix_that_rounding_has_not_spoiled_needs_other_numbers(matrix, advises):
+    """If no trial has been made, or none in time, this is the advice."""
+    matrix = np.array(matrix)
+    indefinite = is_indefinite(matrix)
+    situation = Situation("cholesky", (matrix,), np.nan, "float64", indefinite=indefinite)
+    assert advises in hint_for(situation).text

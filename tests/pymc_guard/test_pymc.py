@@ -679,3 +679,29 @@ def test_a_covariance_that_is_not_positive_definite():
     told = str(theanoguard.pymc.explain(model))
     assert "NaN inside prior: cholesky(an array of shape (4, 4)) at element [0, 0]\n" in told
     assert '+ f = gp.prior("f", X=hours, jitter=1e-10)' in told
+
+
+@needs_pymc
+def test_a_constant_that_pymc_has_folded_is_not_taken_for_data():
+    exposure = np.array([1.0, 2.0, 0.0])
+    with pm.Model() as model:
+        mu = pt.exp(pm.Normal("b") + pt.log(exposure))
+        pm.Poisson("y", mu, observed=[1, 2, 3])
+    told = " ".join(str(theanoguard.pymc.explain(model)).split())
+    assert "Inf came in with the constant log(exposure) at element [2]" in told
+    assert "PyTensor has computed this value when it compiled the function" in told
+    assert "The data hold" not in told
+
+
+@needs_pymc
+def test_a_line_that_may_have_made_a_value_is_listed_once():
+    time = np.array([1.5, 0.7, 0.0])
+
+    def logp(time, alpha, b):
+        return pt.log(alpha) + (alpha - 1) * pt.log(time) + b - pt.exp(b) * time**alpha
+
+    with pm.Model() as model:
+        pm.CustomDist("t", pm.HalfNormal("a"), pm.Normal("b"), logp=logp, observed=time)
+    text = str(theanoguard.pymc.explain(model))
+    assert "the gradient of t by a_log__ is -inf" in text
+    assert "on one of these lines" not in text

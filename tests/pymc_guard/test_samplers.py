@@ -86,10 +86,8 @@ def test_a_bad_log_density_is_found_and_explained(sampler, settings):
     assert text.startswith("1 bad at this point: pot is nan.")
     assert error.terms.point["a"] < -1.2
     assert "s_log__ = " in text
-    if sampler == "nutpie":
-        assert error.where.chain in (0, 1)
-        assert error.where.draw < 40
-        assert error.where.tuning
+    assert error.where.chain in (0, 1)
+    assert error.where.draw < 40
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == text
 
@@ -294,6 +292,32 @@ def test_a_gradient_that_is_bad_in_the_sampler_alone():
     lines = str(error).splitlines()
     assert lines[0] == "NaN in the gradient by a"
     assert "PyTensor's log-density and its gradient are finite at this point." in lines
+
+
+@pytest.mark.parametrize("sampler", [needing("numpyro"), needing("blackjax")])
+@pytest.mark.parametrize("method", ["parallel", "vectorized", "sequential"])
+def test_the_chain_and_the_draw_are_the_ones_that_diverge(sampler, method, monkeypatch):
+    import jax
+
+    if sampler == "blackjax" and (method == "sequential" or jax.local_device_count() == 1):
+        method = "vectorized"
+    told, judge = [], Watch.judge
+
+    def noting(self, *point):
+        told.append(point[-1])
+        return judge(self, *point)
+
+    monkeypatch.setattr(Watch, "judge", noting)
+    with pm.Model(), theanoguard.pymc.guarding(action="record"):
+        a = pm.Normal("a")
+        pm.Potential("p", 1e-9 * pt.log(a + 2.0))
+        settings = {**DRAWS, "tune": 20, "random_seed": 3, "nuts": {"chain_method": method}}
+        trace = pm.sample(**settings, nuts_sampler=sampler)
+    diverging = {tuple(map(int, at)) for at in np.argwhere(trace.sample_stats["diverging"].values)}
+    places = {(w.chain, w.draw) for w in told if not w.tuning and not w.at_start}
+    assert {chain for chain, _ in places & diverging} == {0, 1}
+    if method != "vectorized":  # (there JAX computes more points of a trajectory that has ended)
+        assert places <= diverging
 
 
 @pytest.mark.parametrize("sampler", [needing("numpyro"), needing("blackjax")])

@@ -127,6 +127,12 @@ class ProvenanceTracker(Feature):
 
     # Reading the log.
 
+    def folded(self):
+        """Return the constants that constant folding has put in the place of what was computed."""
+        changes = ((reason, new) for kind, _, reason, new in self._log if kind == _CHANGE)
+        constants = ((reason, v) for reason, v in changes if isinstance(v, Constant))
+        return {v for reason, v in constants if "fold" in str(reason)}
+
     def _update(self):
         log = self._log
         if self._read == len(log):
@@ -736,13 +742,13 @@ def attach(fgraph):
 def leave_origins(fgraph):
     """Tag each computed variable with a link to the tracker, so that clones find it.
 
-    Constants get no tag because graphs share them.
+    Of the constants, which graphs share, only those get a tag that constant folding has made.
     """
     tracker = tracker_of(fgraph)
     if tracker is None:
         return
     computed = (output for node in fgraph.apply_nodes for output in node.outputs)
-    for variable in (*fgraph.inputs, *computed):
+    for variable in (*fgraph.inputs, *computed, *tracker.folded()):
         # A variable that was not rewritten this time keeps the link to its earlier tracker.
         is_new = variable.owner is not None and variable.owner not in tracker.original
         if is_new or not hasattr(variable.tag, ORIGIN):

@@ -85,6 +85,8 @@ class Situation:
         Names of the operations in the loop around it.
     matrix : str
         For a decomposition, why the operand cannot be decomposed.
+    indefinite : bool
+        Whether it is symmetric, with an eigenvalue that is more negative than rounding makes.
     wrapped : str
         The value that the operand would have if its integers had not wrapped around.
     """
@@ -105,6 +107,7 @@ class Situation:
     in_update: bool = False
     body: tuple[str, ...] = ()
     matrix: str = ""
+    indefinite: bool = False
     wrapped: str = ""
 
     def underflowed(self, position, *names):
@@ -680,6 +683,13 @@ _TABLE = [
         _overflow,
         "{0} does not fit into {dtype}, whose largest number is {limit}. Keep the wider dtype, or"
         " scale down.",
+    ),
+    (
+        "cholesky",
+        "cholesky-not-positive-definite",
+        lambda s: s.indefinite,
+        "{matrix}. Rounding is not the reason, so jitter on the diagonal does not help. Check the"
+        " numbers that the matrix is made of, such as a correlation outside of -1 to 1.",
     ),
     (
         "cholesky",

@@ -270,10 +270,12 @@ def _source_lines(provenance, path, paint, around=None):
         source, before = around, "somewhere in "
     if source is None:
         return [*lines, "  (the line of your code that made it is not known)"]
-    candidates, backward = provenance.candidates, provenance.backward
+    # (Candidates may differ only in the column.)
+    candidates = list(dict.fromkeys(map(source_text, provenance.candidates)))
+    backward = provenance.backward
     if len(candidates) > 1 and (backward is None or backward.forward_source is None):
         lines.append("  on one of these lines:")
-        lines += ["    " + paint(BLUE, source_text(line)) for line in candidates[:3]]
+        lines += ["    " + paint(BLUE, line) for line in candidates[:3]]
         more = len(candidates) - 3
         lines += [f"    or on one of {more} more"] if more > 0 else []
     else:

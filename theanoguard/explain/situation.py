@@ -62,6 +62,7 @@ def situation_of(place, made, op, value, provenance):
         in_update=_updates_numbers(outermost),
         body=_body(place.scope),
         matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
+        indefinite=op == "cholesky" and bool(operands) and is_indefinite(operands[0]),
         wrapped=_wrapped(producers[0], operands[0]) if operands else "",
     )
 
@@ -186,6 +187,23 @@ def matrix_text(matrix, op="cholesky"):
                 f" {number_text(minor)}, the smallest eigenvalue {number_text(smallest)}"
             )
     return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
+
+
+def is_indefinite(matrix):
+    """Return whether a matrix is symmetric, with a lower eigenvalue than rounding makes.
+
+    Examples
+    --------
+    >>> is_indefinite(np.array([[1.0, 2.0], [2.0, 1.0]])), is_indefinite(np.ones((2, 2)))
+    (True, False)
+    """
+    matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or len(set(matrix.shape)) != 1 or not np.isfinite(matrix).all():
+        return False
+    matrix = _for_linalg(matrix)
+    rounding = np.sqrt(np.finfo(matrix.dtype).eps) * np.abs(matrix).max(initial=0)
+    is_symmetric = np.abs(matrix - matrix.T).max(initial=0) <= rounding
+    return bool(is_symmetric and np.linalg.eigvalsh(matrix).min(initial=0) < -100 * rounding)
 
 
 def _for_linalg(matrix):

@@ -69,6 +69,8 @@ class Watch:
         The last of these points that is not finite itself.
     starts : list of list of ndarray
         For each chain the values of the variables where it starts, as far as that is known.
+    running_from : sequence of ndarray
+        The ones of the chain that runs, if the chains run one after the other.
     """
 
     sampler: str
@@ -79,6 +81,7 @@ class Watch:
     n_rejected: int = 0
     not_finite: Any = None
     starts: list[list[Any]] = field(default_factory=list)
+    running_from: Any = ()
     _function: Any = field(default=None, repr=False)
     _terms: Any = field(default=None, repr=False)
     _floor: float | None = field(default=None, repr=False)

@@ -5,6 +5,8 @@ where one of the two is bad it calls Python, which judges the point and stops th
 error.
 """
 
+import importlib
+import inspect
 import logging
 import warnings
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from functools import wraps
 
 import numpy as np
 
-from theanoguard._patching import Patch
+from theanoguard._patching import Patch, applied
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.watch import Watch
@@ -30,6 +32,98 @@ class _Stop(Exception):
     """Ends a program of JAX."""
 
 
+# While JAX traces a run: where the chain has started (nothing if JAX has batched the chains), and
+# the number of its iteration, with the tuning (-1 outside of the loop).  They are tracers.
+_chain_start: ContextVar[tuple] = ContextVar("theanoguard_pymc_chain_start", default=())
+_iteration: ContextVar[object] = ContextVar("theanoguard_pymc_iteration", default=-1)
+
+
+@contextmanager
+def _tracing(variable, value):
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def _numpyro_places(watches):
+    """Return what notes where NumPyro evaluates the log-density."""
+    import jax
+
+    def single_chain(original):
+        @wraps(original)
+        def _single_chain_mcmc(self, init, *args, **kwargs):
+            if self.chain_method == "vectorized":
+                return original(self, init, *args, **kwargs)
+            start = tuple(init[2])
+            if isinstance(start[0], jax.core.Tracer):
+                with _tracing(_chain_start, start):
+                    return original(self, init, *args, **kwargs)
+            # Chains that run one after the other share a program, which would keep the first start.
+            watches[-1].running_from = start
+            return jax.block_until_ready(original(self, init, *args, **kwargs))
+
+        return _single_chain_mcmc
+
+    def counting(original):
+        @wraps(original)
+        def hmc(*args, **kwargs):
+            init_kernel, sample_kernel = original(*args, **kwargs)
+
+            def counted(state, *more):
+                with _tracing(_iteration, state.i):
+                    return sample_kernel(state, *more)
+
+            return init_kernel, counted
+
+        return hmc
+
+    return [
+        Patch(importlib.import_module("numpyro.infer").MCMC, "_single_chain_mcmc", single_chain),
+        Patch(importlib.import_module("numpyro.infer.hmc"), "hmc", counting),
+    ]
+
+
+def _blackjax_places(pymc_jax, tune):
+    """Return what notes where BlackJAX evaluates the log-density."""
+
+    def single_chain(original):
+        @wraps(original)
+        def _blackjax_inference_loop(seed, init_position, *args, **kwargs):
+            with _tracing(_chain_start, tuple(init_position)):
+                return original(seed, init_position, *args, **kwargs)
+
+        return _blackjax_inference_loop
+
+    def counting_from(first):
+        def counting(original):
+            @wraps(original)
+            def gen_scan_fn(*args, **kwargs):
+                scan = original(*args, **kwargs)
+
+                def counted(step, init, numbered):
+                    def one_step(carry, x):
+                        with _tracing(_iteration, first + x[0]):
+                            return step(carry, x)
+
+                    return scan(one_step, init, numbered)
+
+                return counted
+
+            return gen_scan_fn
+
+        return counting
+
+    adaptation = importlib.import_module("blackjax.adaptation.window_adaptation")
+    progress_bar = importlib.import_module("blackjax.progress_bar")
+    return [
+        Patch(pymc_jax, "_blackjax_inference_loop", single_chain),
+        Patch(adaptation, "gen_scan_fn", counting_from(0)),
+        Patch(progress_bar, "gen_scan_fn", counting_from(tune)),
+    ]
+
+
 def telling(logp_fn, sign, report):
     """Return a log-density for JAX that calls `report` where it or its gradient is bad.
 
@@ -40,8 +134,9 @@ def telling(logp_fn, sign, report):
     sign : {1, -1}
         What makes its value the log-density.
     report : callable
-        ``report(is_bad, logp, gradient, point)`` on NumPy arrays, with the gradient of the
-        log-density; inside of ``vmap`` each of them has one more dimension.
+        ``report(is_bad, logp, gradient, point, start, iteration)`` on NumPy arrays, with the
+        gradient of the log-density, where the chain has started and the number of its iteration.
+        Inside of ``vmap`` each of them has one more dimension.
     """
     import jax
     import jax.numpy as jnp
@@ -56,8 +151,8 @@ def telling(logp_fn, sign, report):
         jax.debug.callback(report, *values)
 
     @jax.custom_batching.custom_vmap
-    def tell(bad, value, gradient, point):
-        jax.lax.cond(bad, call, lambda *_: None, bad, value, gradient, point)
+    def tell(bad, value, *more):
+        jax.lax.cond(bad, call, lambda *_: None, bad, value, *more)
         return value
 
     @tell.def_vmap
@@ -72,20 +167,21 @@ def telling(logp_fn, sign, report):
         return values[1], True
 
     @jax.custom_vjp
-    def logp(point):
+    def logp(point, start, iteration):
         return logp_fn(point)
 
-    def forward(point):
+    def forward(point, start, iteration):
         value, gradient = jax.value_and_grad(logp_fn)(point)
         bad = is_bad(value, gradient)
         slopes = [sign * one for one in gradient]
-        return sign * tell(bad, sign * value, slopes, list(point)), gradient
+        told = tell(bad, sign * value, slopes, list(point), list(start), iteration)
+        return sign * told, gradient
 
     def backward(gradient, scale):
-        return (jax.tree.map(lambda one: one * scale, gradient),)
+        return jax.tree.map(lambda one: one * scale, gradient), None, None
 
     logp.defvjp(forward, backward)
-    return logp
+    return lambda point: logp(point, _chain_start.get(), _iteration.get())
 
 
 class _Quiet(logging.Filter):
@@ -119,6 +215,7 @@ def patches(pymc_jax, guard_of):
     """
     watches = []
     unwatched = []
+    tunes = [0]  # the lengths of the tuning in the runs
 
     def get_jaxified_logp(original):
         @wraps(original)
@@ -130,15 +227,20 @@ def patches(pymc_jax, guard_of):
             watch = Watch(running_sampler() or "JAX", model, guard, "c")
             watches.append(watch)
             # (PyMC's argument says the opposite of what it does.)
-            return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch))
+            return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch, tunes[-1]))
 
         return guarded
 
     def sample_jax_nuts(original):
+        signature = inspect.signature(original)
+
         @wraps(original)
         def guarded(*args, **kwargs):
             if guard_of() is None:
                 return original(*args, **kwargs)
+            given = signature.bind(*args, **kwargs)
+            given.apply_defaults()
+            sampler, tune = given.arguments["nuts_sampler"], given.arguments["tune"]
             if (kwargs.get("nuts_kwargs") or {}).get("forward_mode_differentiation"):
                 warnings.warn(
                     "the run is not guarded: JAX differentiates it forwards.\n"
@@ -153,10 +255,13 @@ def patches(pymc_jax, guard_of):
                     unwatched.pop()
             import jax
 
-            token = _running.set(kwargs.get("nuts_sampler"))
+            token = _running.set(sampler)
             before = len(watches)
+            tunes.append(tune)
+            is_blackjax = sampler == "blackjax"
+            places = _blackjax_places(pymc_jax, tune) if is_blackjax else _numpyro_places(watches)
             try:
-                with _quiet():
+                with _quiet(), applied(places):
                     result = original(*args, **kwargs)
                     jax.effects_barrier()
             except Exception:
@@ -171,6 +276,7 @@ def patches(pymc_jax, guard_of):
             finally:
                 _running.reset(token)
                 del watches[before:]
+                tunes.pop()
             return result
 
         return guarded
@@ -214,28 +320,47 @@ def _note(model, point):
     return "\n".join([*([text] if text else []), advice])
 
 
-def _reporter(watch):
+def _reporter(watch, tune):
     names = [v.name for v in watch.model.value_vars]
 
-    def report(is_bad, logp, gradient, point):
+    def report(is_bad, *told):
         is_bad = np.asarray(is_bad)
         chains = np.flatnonzero(is_bad) if is_bad.ndim else [None]
         for chain in chains:
             at = () if chain is None else int(chain)
-            values = {n: np.asarray(v)[at] for n, v in zip(names, point, strict=True)}
-            where = _place(watch, None if chain is None else int(chain), list(values.values()))
-            slopes = {n: np.asarray(v)[at] for n, v in zip(names, gradient, strict=True)}
-            if watch.judge(values, np.asarray(logp)[at], slopes, where) is not None:
+            logp, *more, iteration = told
+            slopes, point, start = ([np.asarray(v)[at] for v in values] for values in more)
+            where = _place(
+                watch,
+                None if chain is None else int(chain),
+                point,
+                start,
+                int(np.asarray(iteration)[at]),
+                tune,
+            )
+            by_name = [dict(zip(names, values, strict=True)) for values in (point, slopes)]
+            if watch.judge(by_name[0], np.asarray(logp)[at], by_name[1], where) is not None:
                 raise _Stop
 
     return report
 
 
-def _place(watch, chain, values):
-    """Return where a point is, from the chain if JAX has batched them."""
-    if chain is None and len(watch.starts) == 1:
-        chain = 0
-    for number, start in enumerate(watch.starts):
-        if chain in (None, number) and all(map(np.array_equal, start, values)):
-            return Where(watch.sampler, number, at_start=True)
-    return Where(watch.sampler, chain)
+def _place(watch, chain, point, start, iteration, tune):
+    """Return where a point is, from what the program has told.
+
+    The chain is None where JAX has not batched the chains.  Then it is found by its start.
+    """
+
+    def starting_at(values):
+        known = enumerate(watch.starts)
+        return [n for n, one in known if values and all(map(np.array_equal, one, values))]
+
+    if chain is None:
+        found = [0] if len(watch.starts) == 1 else starting_at(start or watch.running_from)
+        chain = found[0] if len(found) == 1 else None
+    if len(at := [n for n in starting_at(point) if chain in (None, n)]):
+        return Where(watch.sampler, at[0] if len(at) == 1 else chain, at_start=True)
+    if iteration < 0:
+        return Where(watch.sampler, chain)
+    tuning = iteration < tune
+    return Where(watch.sampler, chain, iteration if tuning else iteration - tune, tuning)
