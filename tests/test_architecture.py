@@ -292,6 +292,7 @@ def test_a_mode_loads_what_it_needs_and_no_more():
 HOOKS = (
     *(".simple_extract_stack", "._vectorize_node", ".clone_with_new_inputs"),
     *("._freeze", ".bind", ".unfreeze"),
+    *(".EquilibriumGraphRewriter.apply", ".eq_rewriter_class.apply"),
 )
 
 

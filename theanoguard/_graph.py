@@ -1,7 +1,7 @@
 """Questions about single variables and operations of a graph."""
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
@@ -15,8 +15,8 @@ from theanoguard.ops.asserts import Assert
 from theanoguard.ops.print import Print
 
 VIEWS = (
-    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, ViewOp, DeepCopyOp, CheckAndRaise),
-    *(TensorFromScalar, ScalarFromTensor, Assert, Print),
+    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, DeepCopyOp, CheckAndRaise),
+    *(TypeCastingOp, TensorFromScalar, ScalarFromTensor, Assert, Print),
 )
 """Operations that give their first operand, in another shape or under another name."""
 

@@ -588,6 +588,47 @@ def test_advice_for_labelled_variables_uses_their_functions():
     assert "pt." not in texts[1]
 
 
+def grouped_share():
+    import pymc.dims as pmd
+
+    a = pmd.Normal("a", 0, 1, dims="group")
+    total = a.sum("group")
+    pmd.Deterministic("share", a / total)
+    pmd.Normal("y", a / total, 1.0, observed=pmd.as_xtensor(np.ones(3), dims=("group",)))
+
+
+def logarithmic_scale():
+    import pymc.dims as pmd
+
+    x = pmd.as_xtensor(np.arange(3.0), dims=("group",))
+    slope = pmd.Normal("slope", 0, 1)
+    sigma = pmd.math.log(slope)
+    pmd.Normal("y", slope * x, sigma, observed=pmd.as_xtensor(np.ones(3), dims=("group",)))
+
+
+@needs_pymc
+@pytest.mark.parametrize("mode", [theanoguard.pymc.mode, GuardMode])
+@pytest.mark.parametrize(
+    ("build", "expression", "names"),
+    [
+        (grouped_share, "a / total", ["a", "total"]),
+        (logarithmic_scale, "pmd.math.log(slope)", ["slope"]),
+    ],
+)
+def test_a_gradient_of_labelled_variables_names_the_users_expression(
+    build, expression, names, mode
+):
+    pytest.importorskip("pymc.dims")
+    with pm.Model(coords={"group": range(3)}) as model:
+        build()
+    f = model.compile_dlogp(mode=mode())
+    with pytest.raises(GuardError) as caught:
+        f(model.initial_point())
+    cause = caught.value.explanation.cause
+    assert cause.source.text[slice(*cause.source.marked)] == expression
+    assert [operand.name for operand in cause.operands] == names
+
+
 @needs_pymc
 def test_an_infinity_in_the_data_ends_advi_with_advice_on_the_data():
     data = np.where(np.arange(20) == 7, np.inf, 1.0)

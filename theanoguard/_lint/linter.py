@@ -17,6 +17,8 @@ from theanoguard._lint.view import GraphView
 from theanoguard._provenance import SourceLine, lookup, source_place
 from theanoguard._provenance.places import place_text, source_lines, text_width
 from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
+from theanoguard._pytensor.labelled import module_of, unlabelled
+from theanoguard.explain.hints import with_module
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,9 @@ def lint_values(
         raise ValueError(
             f"there is no rule {sorted(unknown)[0]!r}.\nThe rules are {', '.join(RULES)}."
         )
+    computed = unlabelled([*outputs, *updates.values()])
+    outputs, news = computed[: len(outputs)], computed[len(outputs) :]
+    updates = dict(zip(updates, news, strict=True))
     known = {v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()}
     if shared_values:
         kept = {v: of_array(value) for v, value in values.items() if v not in updates}
@@ -229,9 +234,9 @@ def _findings(view, fgraph=None, around=None):
     """The findings of a graph and of the graphs inside its nodes."""
     for rule in RULES.values():
         for found in rule.check(view):
-            yield Finding(
-                rule.name, _line(found.variable, fgraph) or around, found.why, found.write
-            )
+            line = _line(found.variable, fgraph) or around
+            write = with_module(found.write, module_of(found.variable))
+            yield Finding(rule.name, line, found.why, write)
     for node in view.nodes:
         if node in view.backward or not _is_users(node.op):
             continue

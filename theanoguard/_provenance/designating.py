@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Constant
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -45,9 +46,12 @@ _WRITTEN = {
     "acos": {"arccos"},
 }
 
+IMPLICIT = (DimShuffle, TypeCastingOp)
+"""Operations that a line may apply to its operands without saying so, for example to broadcast."""
+
 # Functions that return a variable without an owner node.
 _CONSTRUCTORS = re.compile(
-    r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data"
+    r"([bwilfdcz]?(scalar|vector|matrix|matrice|row|col|tensor\d?)s?)|shared\w*|type|Data|\w*xtensor\w*"
 )
 _IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # names that `scan` gives to the inputs of its step
@@ -228,7 +232,7 @@ class Designations:
                 continue
             if not applies(found.op, node.op):
                 # (the DimShuffle that makes an operand broadcast was built by the same line)
-                if isinstance(node.op, DimShuffle) and _is_implicit(node, found):
+                if isinstance(node.op, IMPLICIT) and _is_implicit(node, found):
                     text = self._as_operand(node.outputs[0], pattern)
                     if text is not None:
                         return text
@@ -291,7 +295,7 @@ class Designations:
 
     def behind(self, variable):
         """Return the variable that was reshaped into this one for a broadcast."""
-        while (node := variable.owner) is not None and isinstance(node.op, DimShuffle):
+        while (node := variable.owner) is not None and isinstance(node.op, IMPLICIT):
             entries = user_entries(variable)
             found = expression_at(entries[0]) if entries else None
             if found is None or not _is_implicit(node, found):

@@ -10,10 +10,11 @@ from typing import Any
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance.backward import Gradients, copy_of, gradient_frame
 from theanoguard._provenance.designating import (
+    IMPLICIT,
     Designation,
     Designations,
     given_name,
@@ -24,6 +25,7 @@ from theanoguard._provenance.designating import (
 from theanoguard._provenance.fused import fused_graph, mirror
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import forward_of, source_line, source_place, stack_traces
+from theanoguard._pytensor.labelled import is_labelled
 from theanoguard._pytensor.recording import thawed_variables
 
 # The tag that links a variable of a compiled graph to its tracker.  Cloning a graph copies the tags
@@ -103,9 +105,35 @@ class ProvenanceTracker(Feature):
             raise ValueError("A ProvenanceTracker serves one graph; make a new one.")
         if tracker_of(fgraph) is not None:
             raise AlreadyThere("The graph's provenance is being tracked.")
+        self._begin(fgraph)
+        self._meant = meant_names()
+
+    def _begin(self, fgraph):
         self.original_outputs = list(fgraph.outputs)
         self.original = {node: tuple(node.inputs) for node in fgraph.apply_nodes}
-        self._meant = meant_names()
+
+    def on_lowered(self, fgraph, made):
+        """Take the graph of plain tensors that labelled arrays were lowered to as the user's.
+
+        The operations of labelled arrays cannot be evaluated or differentiated.
+
+        Parameters
+        ----------
+        fgraph : FunctionGraph
+        made : dict of Apply to (Variable or None)
+            The nodes that the lowering made, which have the traces and names of what they were
+            lowered from, and the variable that each computes, if it was in the graph before.
+        """
+        earlier, meant = type(self)(), self._meant
+        vars(earlier).update(vars(self))
+        for node in fgraph.apply_nodes.difference(self.original):
+            for output in node.outputs:
+                same = made.get(node, output)
+                if same is not None and same.owner not in self.original:
+                    setattr(output.tag, ORIGIN, Origin(earlier, same))
+        self._forget()
+        self._begin(fgraph)
+        self._meant = meant
 
     def on_import(self, fgraph, node, reason):
         self._log.append((_IMPORT, node, reason, None))
@@ -354,10 +382,10 @@ class ProvenanceTracker(Feature):
         return self.original.get(node, node.inputs)
 
     def _operands(self, variables):
-        """The operands of an operation as a set, without the DimShuffles for broadcasting."""
+        """The operands of an operation as a set, without what broadcasts them."""
         found = []
         for v in variables:
-            while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+            while v.owner is not None and isinstance(v.owner.op, IMPLICIT):
                 v = self._inputs(v.owner)[0]
             equal = self.equals(v)
             v = self._designations().behind(equal[0]) if equal else v
@@ -622,7 +650,11 @@ def _earlier(variable):
     """The provenance that an earlier tracker, or a pickle, left on a variable."""
     origin = getattr(variable.tag, ORIGIN, None)
     if isinstance(origin, Origin):
-        return origin.tracker.lookup(origin.variable) if origin.variable is not variable else None
+        if origin.variable is variable:
+            return None
+        origin = origin.tracker.lookup(origin.variable)
+    if origin is not None and is_labelled(variable):
+        return replace(origin, op=_describe(variable))
     return origin
 
 

@@ -9,6 +9,7 @@ thaw inner graphs:
 - a trace knows the user's frames beyond the eight, how many were taken before it, and, of a node
   that ``grad`` builds, which forward node it asks for its pull-back, or whose gradient it adds up;
 - a node that is vectorized, or built again for inputs of other types, keeps its trace;
+- the nodes that an operation on labelled arrays is lowered to get its trace and its name;
 - a frozen inner graph keeps the names and traces of the variables that it was frozen from.
 
 This module can be loaded while the package that it belongs to is still being loaded.
@@ -25,13 +26,17 @@ from functools import wraps
 from types import SimpleNamespace
 
 from pytensor import gradient
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
 from pytensor.graph.basic import Apply
+from pytensor.graph.features import Feature
+from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter
 from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor.files import is_own_file
+from theanoguard._pytensor.labelled import LABELLED, LOWERING
 
 MAX_CALLERS = 3
 """How many of the user's frames a trace holds at least, if there are as many."""
@@ -333,8 +338,8 @@ def _keep_traces(made, replaced):
     """Let outputs of a node have the traces of those that they replace."""
     for new, old in zip(made, replaced, strict=False):
         trace = getattr(old.tag, "trace", None)
-        if trace and getattr(new.tag, "trace", None) is not trace:
-            new.tag.trace = list(trace)
+        if trace:
+            new.tag.trace = trace
 
 
 def _recording_vectorize(vectorize_node):
@@ -361,6 +366,53 @@ def _recording_clone(clone_with_new_inputs):
     return cloned
 
 
+class _Lowered(Feature):
+    """Gives the nodes that an operation is lowered to the trace and the name of its output.
+
+    `made` maps each of these nodes to that output, if it computes it, or else to None.
+    """
+
+    def __init__(self):
+        self.imported = []
+        self.made = {}
+
+    def on_import(self, fgraph, node, reason):
+        self.imported.append(node)
+
+    def on_change_input(self, fgraph, node, i, old, new, reason=None):
+        made, self.imported = self.imported, []
+        for output in (output for each in made for output in each.outputs):
+            _keep_traces([output], [old])
+            setattr(output.tag, LABELLED, True)
+        self.made.update(dict.fromkeys(made))
+        while new.owner in self.made:
+            new.name = new.name or old.name
+            if self.made[new.owner] is None:
+                self.made[new.owner] = old
+            if not isinstance(new.owner.op, TypeCastingOp):
+                break
+            [new] = new.owner.inputs
+
+
+def _recording_lowering(apply):
+    @wraps(apply)
+    def applied(self, fgraph, *args, **kwargs):
+        if getattr(self, "name", None) != LOWERING:
+            return apply(self, fgraph, *args, **kwargs)
+        lowered = _Lowered()
+        fgraph.attach_feature(lowered)
+        try:
+            result = apply(self, fgraph, *args, **kwargs)
+        finally:
+            fgraph.remove_feature(lowered)
+        for feature in fgraph._features if lowered.made else ():
+            if hasattr(feature, "on_lowered"):
+                feature.on_lowered(fgraph, lowered.made)
+        return result
+
+    return applied
+
+
 _recorder = _Recorder()
 
 
@@ -383,6 +435,7 @@ HOOKS = [
     Patch(utils, "simple_extract_stack", lambda original: _recorder.extract),
     Patch(graph_replace, "_vectorize_node", _recording_vectorize),
     Patch(Apply, "clone_with_new_inputs", _recording_clone),
+    Patch(EquilibriumGraphRewriter, "apply", _recording_lowering),
 ]
 if hasattr(fg.FrozenFunctionGraph, "_freeze"):  # (3.0 freezes the graphs of Composite alone)
     HOOKS += [

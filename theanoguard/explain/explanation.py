@@ -8,10 +8,11 @@ import numpy as np
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import lookup
+from theanoguard._pytensor.labelled import module_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
-from theanoguard.explain.hints import WITHOUT_TRIAL
+from theanoguard.explain.hints import WITHOUT_TRIAL, with_module
 from theanoguard.explain.labels import display_name, user_op
 from theanoguard.explain.naming import (
     LOG_DENSITY,
@@ -169,11 +170,11 @@ def _with_remedies(trip, cause, deeper, mask):
     if outcome is None:
         return cause, deeper
     if outcome.cause is not None:
-        told = outcome.cause
+        told = _in_users_functions(outcome.cause, outcome)
         if outcome.text is not None and told.hint is not None:
             told = replace(told, hint=told.hint.with_outcome(outcome))
         return told, None
-    told = _as_built(blamed, outcome.spots, mask)
+    told = _in_users_functions(_as_built(blamed, outcome.spots, mask), outcome)
     if len(outcome.lines) > 1:
         told = replace(told, provenance=_undecided(told.provenance, outcome.lines))
         outcome = replace(outcome, fact="")
@@ -187,6 +188,14 @@ def _with_remedies(trip, cause, deeper, mask):
     elif outcome.text is not None:
         told = replace(told, hint=told.hint.with_outcome(outcome))
     return (_as_built(cause, outcome.spots, mask), told) if blamed is deeper else (told, deeper)
+
+
+def _in_users_functions(cause, outcome):
+    """Return a cause whose hint has functions that take the operands of the user's operation."""
+    if not outcome.spots or cause.hint is None:
+        return cause
+    module = module_of(outcome.spots[0].node.outputs[0])
+    return replace(cause, hint=replace(cause.hint, text=with_module(cause.hint.text, module)))
 
 
 def _as_built(cause, spots, mask):

@@ -37,6 +37,33 @@ class Hint:
         return replace(self, text=f"{fact}. {outcome.text}".rstrip(), change=outcome.change)
 
 
+_FOR_LABELLED = (
+    ("pytensor.tensor.special.log_softmax(h, axis=...)", "h - {pt}.logsumexp(h, dim=...)"),
+    ("pytensor.tensor.special.", "{pt}."),
+    ("h.max(axis=..., keepdims=True)", "h.max(dim=...)"),
+    ("axis=...", "dim=..."),
+    ("K + 1e-6 * pt.eye(n)", "1e-6"),
+    (" pt.", " {pt}."),
+)
+"""What to write for labelled arrays in place of a function of tensors."""
+
+
+def with_module(text, module):
+    """Return advice with the functions of a module for labelled arrays; it is as it was for ``pt``.
+
+    Examples
+    --------
+    >>> with_module("Use pt.logsumexp, or add jitter: K + 1e-6 * pt.eye(n).", "px.math")
+    'Use px.math.logsumexp, or add jitter: 1e-6.'
+    """
+    if module == "pt":
+        return text
+    text = text.partition(" Or theanoguard.stable.")[0]
+    for tensors, labelled in _FOR_LABELLED:
+        text = text.replace(tensors, labelled.format(pt=module))
+    return text
+
+
 @dataclass(frozen=True)
 class Producer:
     """The operation that computed an operand, one step upstream."""

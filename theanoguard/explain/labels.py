@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
@@ -26,7 +27,7 @@ from theanoguard.explain.naming import (
 from theanoguard.explain.records import user_line
 from theanoguard.explain.scalars import ScalarStep
 
-VIEWS = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
+VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 """Operations that only move elements."""
 
 
@@ -172,7 +173,7 @@ def element_name(place):
     while place.is_leaf and _is_fused(place.scope) and (outer := leave(place)) is not None:
         place = outer
     found = lookup_in(place.scope, place.variable)
-    while isinstance(getattr(place.variable.owner, "op", None), DimShuffle):
+    while isinstance(getattr(place.variable.owner, "op", None), DimShuffle | TypeCastingOp):
         if found.own_name or written(found):
             break
         place = operand_place(place, regions_of(place)[0])

@@ -5,7 +5,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast, Composite, ScalarOp
@@ -222,7 +222,7 @@ def _is_sum(text):
 
 _SAME_VALUE = (
     DimShuffle,
-    ViewOp,
+    TypeCastingOp,
     DeepCopyOp,
     SpecifyShape,
     CheckAndRaise,
@@ -267,7 +267,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     node = variable.owner
     if node is None:
         return "an unnamed input"
-    if isinstance(node.op, _SAME_VALUE) or _is_cast(node.op) or is_labelling(node.op):
+    if isinstance(node.op, _SAME_VALUE) or _is_cast(node.op):
         return name_of(node.inputs[0], depth, own)
     if depth <= 0:
         return shown_op(op_name(node.op))
@@ -317,11 +317,6 @@ def _sum_with_product(names):
 
 def _is_cast(op):
     return isinstance(getattr(op, "scalar_op", op), Cast)
-
-
-def is_labelling(op):
-    """Whether an operation adds labels to an array's dimensions, or takes them off."""
-    return type(op).__name__ in ("TensorFromXTensor", "XTensorFromTensor")
 
 
 def _is_setting(variable, operands):

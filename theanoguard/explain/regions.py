@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
@@ -183,7 +183,7 @@ def _(op, node, inputs, output, index):
 
 @regions.register(SpecifyShape)
 @regions.register(CheckAndRaise)
-@regions.register(ViewOp)
+@regions.register(TypeCastingOp)
 @regions.register(DeepCopyOp)
 @regions.register(ScalarFromTensor)
 @regions.register(TensorFromScalar)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
@@ -24,12 +23,13 @@ from theanoguard._provenance import lookup, source_place
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
+from theanoguard._pytensor.labelled import module_of
 from theanoguard.explain.derivatives import derivative_text
 from theanoguard.explain.exact import exact_forms, log_of_sigmoid
 from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
-from theanoguard.explain.naming import is_labelling, number_text, op_name, shown_op
+from theanoguard.explain.naming import number_text, op_name, shown_op
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.restated import in_forward_pass
@@ -408,9 +408,10 @@ def _on_shared(spot, variable, size, name, guarded, readers):
         return build
 
     template = guarded.template.replace("{size}", _number(size))
-    text = f"{template.format(pt='pt', x=name)} in place of {name} throughout"
+    module = _module(spot)
+    text = f"{template.format(pt=module, x=name)} in place of {name} throughout"
     place = source_place(variable) if variable.owner is not None else None
-    new = assigned(place.text, name, template) if place is not None else None
+    new = assigned(place.text, name, template, module) if place is not None else None
     change = (place.text.partition("  #")[0], new) if new is not None else ()
     builders = {node.outputs[0]: builder(node) for node in readers}
     return Remedy(spot, text, builders, in_words=True, change=change)
@@ -453,7 +454,7 @@ def _throughout(spot):
         if all(client in spot.nodes for client in spot.clients.get(operand[0], ())):
             continue
         for size in guarded.sizes if guarded.when(spot.values) else ():
-            bound = guarded.template.format(pt="pt", x=name, size=_number(size))
+            bound = guarded.template.format(pt=_module(spot), x=name, size=_number(size))
             build = _bounded(operand[0], guarded, size)
             text = f"{bound} in place of {name} throughout"
             yield Remedy(spot, text, {operand[0]: build}, in_words=True)
@@ -610,6 +611,10 @@ def _guarded(spot, guarded, size):
 
     template = guarded.template.replace("{size}", _number(size))
     builders = {node.outputs[0]: builder(node) for node in spot.nodes}
+    if guarded is _JITTER and _module(spot) != "pt":  # (labelled arrays have no `eye`)
+        name = spot.name_in(spot.node.inputs[guarded.operand], spot.node.outputs[0])
+        text = f"{_number(size)} added to the diagonal of {name or 'its operand'}"
+        return Remedy(spot, text, builders, in_words=True)
     keyword = f"{guarded.keyword}={_number(size)}" if guarded.keyword else ""
     return Remedy(spot, template, builders, guarded.operand, keyword=keyword)
 
@@ -808,22 +813,24 @@ MAX_SECOND = 4
 """Number of other operations that are tried together with the first."""
 
 
-OF_LABELLED = {"maximum", "minimum", "clip", "switch", "eq", "isinf"}
-"""The functions in remedies that labelled arrays have as well."""
-
 _CALLED = re.compile(r"\w+(?=\()").findall
+
+
+def _takes_labels(text):
+    """Return whether labelled arrays have all functions of a remedy.  They have no axes."""
+    math = sys.modules["pytensor.xtensor.math"]
+    return "axis" not in text and all(hasattr(math, name) for name in _CALLED(text))
 
 
 def _combined(built, spot, underflowed):
     """Yield lists of remedies to try together: single ones, then pairs."""
     of_tensors = _module(spot) == "pt"
     for remedy in remedies_for(spot, underflowed):
-        if of_tensors or remedy.in_words or set(_CALLED(remedy.text)) <= OF_LABELLED:
+        if of_tensors or remedy.in_words or _takes_labels(remedy.text):
             yield [remedy]
     if len(built.copies) > MAX_NODES_FOR_PAIRS:
         return
-    if of_tensors:
-        yield from _on_shared_operands(spot, underflowed)
+    yield from _on_shared_operands(spot, underflowed)
     if underflowed:
         return
     guards = list(guards_of(spot))
@@ -902,20 +909,15 @@ def _changes(remedy, cause):
 
 
 def _module(spot):
-    """Return the name of PyTensor's module that the operands of an operation need."""
-    if "pytensor.xtensor" not in sys.modules:
-        return "pt"
-    if not any(is_labelling(v.owner.op) for v in ancestors(spot.node.inputs) if v.owner):
-        return "pt"
-    return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
+    return module_of(spot.node.outputs[0])
 
 
 def _change_of_line(remedy, source, marked):
+    module = _module(remedy.spot)
     if remedy.operand is None:
-        found = replaced(source.text, marked[0], remedy.text)
+        found = replaced(source.text, marked[0], remedy.text, module)
     else:
         op = op_name(remedy.spot.node.op)
-        module = _module(remedy.spot)
         found = edited(source.text, op, remedy.operand, remedy.text, marked, module)
     inside = None
     if found is None and remedy.operand is not None:
@@ -934,7 +936,7 @@ def _in_words(remedy, inside=None):
     `inside` is the function that the line calls, which applies the operation.
     """
     if remedy.operand is None:
-        return remedy.text.format(pt="pt", x="x")
+        return remedy.text.format(pt=_module(remedy.spot), x="x")
     spot = remedy.spot
     name = spot.name_of(spot.node.inputs[remedy.operand])
     what = remedy.text.format(pt=_module(spot), x=name or "x")

@@ -82,7 +82,7 @@ def _with_change(line, node, template, module):
     return new, before + new.encode() + after
 
 
-def replaced(text, marked, template):
+def replaced(text, marked, template, module="pt"):
     """Return a new expression, and the line in which it replaces the marked one.
 
     Parameters
@@ -93,6 +93,8 @@ def replaced(text, marked, template):
         Where the expression begins and ends.
     template : str
         What to write, with ``{pt}`` for PyTensor's module.
+    module : str
+        PyTensor's module, for a line that does not name it.
 
     Returns
     -------
@@ -112,7 +114,7 @@ def replaced(text, marked, template):
     same = [node for node in ast.walk(tree) if isinstance(node, ast.expr) and _span(node) == span]
     if not same:
         return None
-    new = template.format(pt=_module(tree))
+    new = template.format(pt=_module(tree, module))
     if _stands_alone(same[0], tree) and new.startswith("(") and _parsed(new[1:-1]) is not None:
         new = new[1:-1]
     return new, _spliced(code, span, new)
@@ -148,7 +150,7 @@ def with_keyword(text, marked, keyword):
     return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
 
 
-def assigned(text, name, template):
+def assigned(text, name, template, module="pt"):
     """Return a line that assigns a changed value to a name, or None if the line assigns no name.
 
     Parameters
@@ -158,6 +160,8 @@ def assigned(text, name, template):
     name : str
     template : str
         What to write, with ``{x}`` for the value and ``{pt}`` for PyTensor's module.
+    module : str
+        PyTensor's module, for a line that does not name it.
 
     Examples
     --------
@@ -169,7 +173,7 @@ def assigned(text, name, template):
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
             start, end = _span(node.value)
-            new = template.format(pt=_module(tree), x=code.encode()[start:end].decode())
+            new = template.format(pt=_module(tree, module), x=code.encode()[start:end].decode())
             return _spliced(code, (start, end), new)
     return None
 

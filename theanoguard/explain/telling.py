@@ -1,6 +1,7 @@
 """Choose the operand of an operation, and the element of it, that decides the result most."""
 
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -17,7 +18,7 @@ DECOMPOSITIONS = (
 )
 """Operations on a whole matrix: no single element explains why they fail."""
 
-_MOVES = (DimShuffle, Reshape, SpecifyShape, *INDEXING)
+_MOVES = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 _COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)
 
 

@@ -491,7 +491,7 @@ class AsBuilt:
         def name(variable, reader=None):
             if reader is not None:
                 return known.operand_text(original(reader.outputs[0]).owner, original(variable))
-            found = known.of(original(variable))
+            found = known.of(known.behind(original(variable)))
             return found.name or found.expression
 
         return name

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
@@ -232,9 +233,12 @@ class Exemptions(Feature):
         if new_r.owner is None or len(fgraph.clients[new_r]) > 1:
             return
         self.hand_on(r, new_r)
-        # For Numba, PyTensor 3.3 computes scalars without an array around them.
-        if isinstance(new_r.owner.op, TensorFromScalar):
-            self.hand_on(r, new_r.owner.inputs[0])
+        # For Numba, PyTensor 3.3 computes scalars without an array around them.  A labelled array
+        # is computed as a tensor.
+        if isinstance(new_r.owner.op, TensorFromScalar | TypeCastingOp):
+            [inside] = new_r.owner.inputs
+            if len(fgraph.clients[inside]) == 1:
+                self.hand_on(r, inside)
 
     def hand_on(self, r, new_r):
         """Leave `new_r` out where `r` is."""

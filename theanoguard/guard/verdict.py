@@ -21,7 +21,7 @@ from functools import singledispatch
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
@@ -324,7 +324,7 @@ def _(op: Join, node, inputs, masks, index, found):
 @reached.register(ScalarFromTensor)
 @reached.register(SpecifyShape)
 @reached.register(TensorFromScalar)
-@reached.register(ViewOp)
+@reached.register(TypeCastingOp)
 def _(op, node, inputs, masks, index, found):
     return masks[0]
 

@@ -1,0 +1,64 @@
+"""Labelled arrays (``pytensor.xtensor``), which PyTensor computes as tensors."""
+
+import sys
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import graph_inputs, toposort
+
+LOWERING = "lower_xtensor"
+"""The name of PyTensor's rewriter that replaces operations on labelled arrays."""
+
+LABELLED = "theanoguard_labelled"
+"""The tag of a variable that an operation on labelled arrays was lowered to."""
+
+
+def is_labelled(variable):
+    """Whether a variable takes the place of a labelled array.
+
+    Parameters
+    ----------
+    variable : Variable
+    """
+    return getattr(variable.tag, LABELLED, False)
+
+
+def module_of(variable):
+    """Return the usual name of the module whose functions a variable was computed with.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    str
+        ``"pt"`` for a tensor.
+    """
+    if not is_labelled(variable):
+        return "pt"
+    return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
+
+
+def unlabelled(variables):
+    """Return variables of the same values that operations on tensors compute.
+
+    Parameters
+    ----------
+    variables : list of Variable
+
+    Returns
+    -------
+    list of Variable
+        Their inputs and shared variables are the same, and may be labelled.
+    """
+    ops = [node.op for node in toposort(variables)]
+    if not any(type(op).__module__.startswith("pytensor.xtensor.") for op in ops):
+        return list(variables)
+    outputs = clone_replace(variables)
+    leaves = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
+    graph = FunctionGraph(leaves, outputs, clone=False)
+    optdb.query(f"+{LOWERING}").rewrite(graph)
+    return list(graph.outputs)
