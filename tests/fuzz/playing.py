@@ -529,11 +529,12 @@ class Play:
         else:
             if other is not None:
                 self.fail("crash", f"{type(other).__name__}: {str(other)[:600]}", other)
-            elif event is None:
+            else:  # (a report is not judged, either)
                 counts["reference failed"] += 1
                 counts[f"reference failed: {type(unrunnable).__name__}"] += 1
                 if counts["reference failed"] == 1:
-                    self.tally.counts[f"reference failed: {str(unrunnable)[:300]}"] += 1
+                    where = "".join(traceback.format_exception(unrunnable)[-4:])
+                    counts[f"reference failed: {where}"] += 1
         after = {name: get(v) for name, v in self.shared.items()}
         if (other is not None or event is not None) and any(
             not same([after[name]], [before[name]]) for name in after
