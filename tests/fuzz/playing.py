@@ -158,6 +158,7 @@ class Play:
         self.call = 0
         self.casts = []  # (guarded, plain, reference) of the function and its companion
         self.layouts = {}  # on Numba: of each input, in all calls
+        self.ended_early = set()  # the functions whose last call raised another error
 
     # -- compiling
 
@@ -514,6 +515,7 @@ class Play:
     def judge_broken(self, verdict, other, event, before, unrunnable):
         """Judge a call that ended in another error: the unguarded one must end so, too."""
         counts = self.tally.counts
+        self.ended_early.add(self.guarded)
         try:
             self.plain(*(a.copy() for a in self.arrays))
         except Exception as error:
@@ -527,11 +529,12 @@ class Play:
         else:
             if other is not None:
                 self.fail("crash", f"{type(other).__name__}: {str(other)[:600]}", other)
-            elif event is None:
+            else:  # (a report is not judged, either)
                 counts["reference failed"] += 1
                 counts[f"reference failed: {type(unrunnable).__name__}"] += 1
                 if counts["reference failed"] == 1:
-                    self.tally.counts[f"reference failed: {str(unrunnable)[:300]}"] += 1
+                    where = "".join(traceback.format_exception(unrunnable)[-4:])
+                    counts[f"reference failed: {where}"] += 1
         after = {name: get(v) for name, v in self.shared.items()}
         if (other is not None or event is not None) and any(
             not same([after[name]], [before[name]]) for name in after
@@ -584,8 +587,11 @@ class Play:
             self.fail("result", f"the unguarded function raises {type(error).__name__}: {error}")
             return
         # Without garbage collection PyTensor computes into the arrays of the call before, which may
-        # have been another one, and a product rounds by their layout.
-        keeps = self.settings.get("linker", "").endswith("_nogc")
+        # have been another one, and a product rounds by their layout.  After an error, so does its
+        # virtual machine in Python, guarded or not.
+        linker = self.settings.get("linker", "")
+        keeps = linker.endswith("_nogc") or (linker == "vm" and self.guarded in self.ended_early)
+        self.ended_early.discard(self.guarded)
         exact = self.backend == "c" and not keeps
         agree = same if exact else partial(alike, size=largest(self.arrays))
         returned = [output.variable for output in self.guarded.maker.outputs]

@@ -267,3 +267,19 @@ def test_the_order_of_a_sum_decides_what_overflows(turned):
     assert elements(rounded, "possible") == {1}
     _, rounded = judged([x], [x.sum(axis=1)], [terms], big=False)
     assert elements(rounded, "certain") == {2}  # PyTensor adds up in double precision
+
+
+@pytest.mark.parametrize("linker, n_failures", [("vm", 1), ("cvm", 2)])
+def test_the_python_machine_need_not_keep_the_bits_of_the_call_after_an_error(linker, n_failures):
+    """PyTensor's virtual machine in Python then computes into the arrays of the failed call."""
+    x = pt.dvector("x")
+    play = playing.Play.__new__(playing.Play)
+    play.guarded = pytensor.function([x], x * 2, mode=GuardMode(linker=linker))
+    play.plain = lambda x: [np.nextafter(2 * x, 10)]
+    play.backend, play.settings, play.shared = "c", {"linker": linker}, {}
+    play.mutable, play.arrays, play.ended_early = False, [np.ones(2)], {play.guarded}
+    failures = []
+    play.fail = lambda *args: failures.append(args)
+    for _ in range(2):  # the first call after an error, and the next
+        play.compare_with_plain(play.arrays, [play.guarded(*play.arrays)])
+    assert len(failures) == n_failures
