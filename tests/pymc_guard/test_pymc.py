@@ -746,3 +746,12 @@ def test_a_line_that_may_have_made_a_value_is_listed_once():
     text = str(theanoguard.pymc.explain(model))
     assert "the gradient of t by a_log__ is -inf" in text
     assert "on one of these lines" not in text
+
+
+@needs_pymc
+def test_levels_that_are_not_counted_from_0_are_told_with_their_number():
+    cuts = np.array([-1.0, 0.0, 1.0])
+    with pm.Model() as model:
+        pm.OrderedLogistic("y", eta=pm.Normal("b"), cutpoints=cuts, observed=[1, 2, 4])
+    told = "y[2] = 4 lies outside of the support: whole numbers from 0 to k - 1 (k = 4).\n"
+    assert told in str(theanoguard.pymc.explain(model))

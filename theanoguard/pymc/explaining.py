@@ -388,6 +388,8 @@ class _Explaining:
             for bound, value in zip(support.names, given, strict=False)
             if bound and np.ndim(value) <= np.ndim(inside)
         ]
+        lengths = zip(support.sizes, (np.shape(value)[-1] for value in given), strict=False)
+        bounds += [f"{size} = {length}" for size, length in lengths]
         n_bad = int(np.size(inside) - np.sum(inside))
         shown = f" ({', '.join(bounds)})" if bounds else ""
         return (

@@ -20,11 +20,14 @@ class Support:
         of vectors, one truth value for each.
     names : tuple of str
         What the text calls the parameters; empty for those that it does not name.
+    sizes : tuple of str
+        What it calls the lengths of their last axes.
     """
 
     text: str
     holds: Callable
     names: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 def _is_whole(values):
@@ -57,6 +60,7 @@ SUPPORTS = {
     "categorical": Support(
         "whole numbers from 0 to k - 1",
         lambda y, p: (y >= 0) & (y < np.shape(p)[-1]) & _is_whole(y),
+        sizes=("k",),
     ),
     "dirichlet": Support(
         "vectors of positive numbers whose sum is 1",
