@@ -364,11 +364,11 @@ class Play:
         if how == "large":  # nothing bad itself, but what is computed from it may be
             bad = np.asarray(min(9e9, np.finfo(self.program.dtype).max / 3), self.program.dtype)
         for variable in (self.shared[name], self.twins[name]):
+            # (JAX may have left a float64 where the variable has float32)
+            copied = get(variable).astype(variable.type.dtype)
             if how in ("set_value", "rebind"):
-                # (JAX may have left a float64 where the variable has float32)
-                value = get(variable).astype(variable.type.dtype)
-                value[at] = bad
-                variable.set_value(value, borrow=how == "rebind")
+                copied[at] = bad
+                variable.set_value(copied, borrow=how == "rebind")
             elif how == "function" and shape:
                 self.writer(variable)(at[0], np.full(shape[1:], bad, self.program.dtype))
             else:
@@ -376,9 +376,8 @@ class Play:
                 if isinstance(value, np.ndarray) and value.flags.writeable:
                     value[at] = bad
                 else:  # JAX's cannot be written
-                    value = get(variable)
-                    value[at] = bad
-                    variable.set_value(value)
+                    copied[at] = bad
+                    variable.set_value(copied)
         return f"{how} {at} = {bad}"
 
     def writer(self, variable):

@@ -158,7 +158,7 @@ class Policy:
         if node is None or not self.ops:
             return False
         return isinstance(node.op, self.ops) or any(
-            isinstance(op, self.ops) for op in scalar_ops_of(node.op, node.outputs.index(variable))
+            isinstance(op, self.ops) for op in scalar_ops_of(node.op, variable.index)
         )
 
     def kinds(self, array, everything=False):
