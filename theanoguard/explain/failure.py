@@ -336,7 +336,9 @@ def hint_for_error(error, node, values):
     if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
         text = domain_text(node, values)
         if text:
-            return Hint("parameter-out-of-domain", f"{text}. Transform what is free: {_TRANSFORMS}")
+            is_nan = f" is {number_text(np.nan)}" in text
+            advice = _COMPUTED_BEFORE if is_nan else f"Transform what is free: {_TRANSFORMS}"
+            return Hint("parameter-out-of-domain", f"{text}. {advice}")
     op = op_name(node.op)
     for kind, operation, pattern, key, text in _ERRORS:
         if not isinstance(error, kind) or (operation and not re.fullmatch(operation, op)):
@@ -350,4 +352,5 @@ def hint_for_error(error, node, values):
     return None
 
 
+_COMPUTED_BEFORE = "An operation before has made the NaN: with mode=GuardMode() the error names it."
 _TRANSFORMS = "sigmoid or softmax for probabilities, softplus or exp for scales and rates."
