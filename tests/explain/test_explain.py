@@ -21,6 +21,7 @@ from pytensor.ifelse import ifelse
 from pytensor.raise_op import Assert
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import until
+from pytensor.tensor.random.utils import RandomStream
 
 from theanoguard import GuardError, GuardMode
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
@@ -35,6 +36,7 @@ from theanoguard.explain import (
     render_text,
 )
 from theanoguard.explain.explanation import _undecided
+from theanoguard.explain.failure import hint_for_error
 from theanoguard.explain.hints import Producer, hint_for
 from theanoguard.explain.regions import first_element, regions
 from theanoguard.explain.replay import Kernels, Replay
@@ -964,3 +966,16 @@ def test_a_matrix_that_rounding_has_not_spoiled_needs_other_numbers(matrix, advi
     indefinite = is_indefinite(matrix)
     situation = Situation("cholesky", (matrix,), np.nan, "float64", indefinite=indefinite)
     assert advises in hint_for(situation).text
+
+
+def test_a_parameter_that_is_nan_is_not_to_be_transformed():
+    x = pt.dvector("x")
+    drawn = RandomStream(1).binomial(5, pt.sigmoid(pt.log(x)))
+    node = drawn.owner
+    values = [None, None, np.array([5]), np.array([0.5, np.nan])]
+    text = hint_for_error(ValueError("p contains NaNs"), node, values).text
+    assert "The parameter p of binomial is nan at element [1]" in text
+    assert "An operation before has made the NaN" in text
+    assert "sigmoid" not in text
+    values[-1] = np.array([0.5, 1.5])
+    assert "sigmoid" in hint_for_error(ValueError("p > 1"), node, values).text

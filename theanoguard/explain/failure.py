@@ -336,7 +336,9 @@ def hint_for_error(error, node, values):
     if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
         text = domain_text(node, values)
         if text:
-            return Hint("parameter-out-of-domain", f"{text}. Transform what is free: {_TRANSFORMS}")
+            is_nan = f" is {number_text(np.nan)}" in text
+            advice = _COMPUTED_BEFORE if is_nan else f"Transform what is free: {_TRANSFORMS}"
+            return Hint("parameter-out-of-domain", f"{text}. {advice}")
     op = op_name(node.op)
     if op == "solve" and "could not broadcast input array" in str(error):
         # In a batch, PyTensor's NaN for a singular matrix have the shape of the matrix.
@@ -363,4 +365,5 @@ def singular_in(batch):
     return next((m for m in matrices if np.linalg.matrix_rank(m) < len(m)), None)
 
 
+_COMPUTED_BEFORE = "An operation before has made the NaN: with mode=GuardMode() the error names it."
 _TRANSFORMS = "sigmoid or softmax for probabilities, softplus or exp for scales and rates."

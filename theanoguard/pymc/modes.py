@@ -113,12 +113,27 @@ def trying_starts() -> Iterator[None]:
         _rejects_start.reset(token)
 
 
+_minimizes: ContextVar[bool] = ContextVar("theanoguard_pymc_minimizes", default=False)
+
+
+@contextmanager
+def minimizing() -> Iterator[None]:
+    """Say that PyMC minimizes the negative log-density: there +inf is a rejection."""
+    token = _minimizes.set(True)
+    try:
+        yield
+    finally:
+        _minimizes.reset(token)
+
+
 def spoils_this_run(results: list[Any]) -> bool:
     """Return whether results spoil sampling, and the sampler that runs would not reject the point.
 
     Hamiltonian samplers end a trajectory where the energy has grown by 1000.  PyMC replaces a
     starting point whose log-density is not finite.
     """
+    if _minimizes.get() and not np.ndim(results[0]):
+        results = [-np.asarray(results[0]), *results[1:]]
     if not spoils_sampling(results):
         return False
     if np.ndim(results[0]):

@@ -241,7 +241,14 @@ class SamplingError(GuardError):
         report = super().__str__() if unknown else str(self.terms)
         # (The bad terms of a point take more than a line to list.)
         head, end, rest = report.partition("\n" if unknown else "\n\n")
-        lines = [head, f"  while sampling with {self.where}", *([end[1:] + rest] if rest else [])]
+        # (PyMC refuses a starting point for all chains, and for find_MAP.)
+        is_refused = self.where is not None and self.where.at_start and self.where.chain is None
+        place = (
+            f"at the starting point of {self.where.sampler}"
+            if is_refused
+            else f"while sampling with {self.where}"
+        )
+        lines = [head, f"  {place}", *([end[1:] + rest] if rest else [])]
         if self.terms is not None:
             if self.terms.ok:
                 lines += ["", "PyTensor's log-density and its gradient are finite at this point."]

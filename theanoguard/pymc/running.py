@@ -23,6 +23,7 @@ from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
 from theanoguard.pymc.modes import (
     BUILDING,
+    minimizing,
     model_lines,
     rejected_below,
     settings_for_pymc,
@@ -156,6 +157,17 @@ def _checked(original):
             raise ours from (None if isinstance(error, GuardError) else error)
 
     return check_start_vals
+
+
+def _fitting(original):
+    """Tell the guard that the functions that run are of the negative log-density."""
+
+    @wraps(original)
+    def _fit_MAP(*args, **kwargs):
+        with minimizing():
+            return original(*args, **kwargs)
+
+    return _fit_MAP
 
 
 def _trajectory(original):
@@ -307,8 +319,10 @@ def patches() -> list[Patch]:
     model = importlib.import_module("pymc.model.core").Model
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
     joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
+    fitting = []
     if importlib.util.find_spec("pymc.tuning.scipy_interface"):  # not in PyMC 6.0
         joining.append("tuning.scipy_interface")
+        fitting.append(importlib.import_module("pymc.tuning.starting"))
     starting = [importlib.import_module(f"pymc.{name}") for name in ("initial_point", "model.core")]
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
@@ -325,6 +339,7 @@ def patches() -> list[Patch]:
         Patch(mcmc, "init_nuts", _starting),
         Patch(mcmc, "_init_jitter", _jittering),
         Patch(model, "check_start_vals", _checked),
+        *(Patch(module, "_fit_MAP", _fitting) for module in fitting),
         *(Patch(step, "_hamiltonian_step", _trajectory) for step in (hmc.NUTS, hmc.HamiltonianMC)),
     ]
 
