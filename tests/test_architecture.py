@@ -30,7 +30,7 @@ LAYERS = [
     {"_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
-    {"_collecting", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
+    {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing"}

@@ -18,7 +18,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
@@ -31,6 +31,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from theanoguard._context import setting
 from theanoguard._errors import TheanoguardError
 from theanoguard._provenance import is_user_file, source_line
 from theanoguard._pytensor import (
@@ -101,14 +102,9 @@ def _count(change: int) -> None:
             _undo = None
 
 
-@contextmanager
-def suspended() -> Iterator[None]:
+def suspended() -> AbstractContextManager[None]:
     """Compute no test values inside the block, whatever the switch says."""
-    token = _suspended.set(True)
-    try:
-        yield
-    finally:
-        _suspended.reset(token)
+    return setting(_suspended, True)
 
 
 @contextmanager

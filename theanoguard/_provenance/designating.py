@@ -1,8 +1,8 @@
 """The names of the variables of the user's graph, and the lines that built them."""
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 
+from theanoguard._context import setting
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.expressions import binding_of, expression_at, loop_of
 from theanoguard._provenance.source import (
@@ -147,17 +148,12 @@ def meant_names() -> Mapping[str, str | None]:
     return _meant.get()
 
 
-@contextmanager
-def meaning(names: Mapping[str, str | None]) -> Iterator[None]:
+def meaning(names: Mapping[str, str | None]) -> AbstractContextManager[None]:
     """Say which names of the user's a library means by its own; None for those that mean none.
 
     It holds for the graphs that are rewritten in the block.
     """
-    token = _meant.set(names)
-    try:
-        yield
-    finally:
-        _meant.reset(token)
+    return setting(_meant, names)
 
 
 class Designations:

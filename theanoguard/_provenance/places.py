@@ -1,25 +1,21 @@
 """How a place in the user's code is written: file, line and column, the text, and carets."""
 
-import contextlib
 import os
 import shutil
 import textwrap
 from contextvars import ContextVar
 from pathlib import Path
 
+from theanoguard._context import setting
+
 MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
 
 _indentation: ContextVar[int] = ContextVar("indentation", default=0)
 
 
-@contextlib.contextmanager
 def indented(columns):
     """Make :func:`text_width` smaller for a text that is indented afterwards."""
-    token = _indentation.set(_indentation.get() + columns)
-    try:
-        yield
-    finally:
-        _indentation.reset(token)
+    return setting(_indentation, _indentation.get() + columns)
 
 
 def text_width():

@@ -248,7 +248,7 @@ class Replay:
     def take_outputs(self, values):
         """Take the outputs of an inner graph from the node that has run it in one piece.
 
-        Only those of a wrapper around one node are sure to be what the node computes by itself.
+        This is only done for a wrapper around one node, whose outputs are those of the wrapper.
         Numba has such wrappers for operations that it cannot compile alone.
         """
         if len(self.fgraph.apply_nodes) == 1:

@@ -5,6 +5,7 @@ from contextvars import ContextVar
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from theanoguard._context import setting
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, NumbaLinker, is_numeric, protect
 from theanoguard.guard.lost import POSITION, ShowLost
@@ -37,12 +38,8 @@ class Watched(GraphRewriter):
         return self.rewriter.add_requirements(fgraph)
 
     def apply(self, fgraph, *args, **kwargs):
-        token = _inside.set(True)
-        try:
-            with watch_rewriting():
-                result = self.rewriter.apply(fgraph, *args, **kwargs)
-        finally:
-            _inside.reset(token)
+        with setting(_inside, True), watch_rewriting():
+            result = self.rewriter.apply(fgraph, *args, **kwargs)
         leave_origins(fgraph)
         return result
 

@@ -1,10 +1,11 @@
 """Which worker this is, and its task: the names by which a log tells many processes apart."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
+
+from theanoguard._context import setting
 
 MAX_NAME = 200
 """Characters that a name may have in a log."""
@@ -12,8 +13,7 @@ MAX_NAME = 200
 _task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 
 
-@contextmanager
-def task(name: str) -> Iterator[None]:
+def task(name: str) -> AbstractContextManager[None]:
     """Name the current task in the log: events inside the block get this name.
 
     The name applies to the thread that enters the block.  A Dask task has the name of its key
@@ -40,11 +40,7 @@ def task(name: str) -> Iterator[None]:
     ['fold 3']
     >>> folder.cleanup()
     """
-    token = _task.set(str(name))
-    try:
-        yield
-    finally:
-        _task.reset(token)
+    return setting(_task, str(name))
 
 
 def whereabouts() -> dict[str, Any]:

@@ -3,13 +3,14 @@
 import importlib
 import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
 import numpy as np
 
+from theanoguard._context import setting
 from theanoguard._provenance import track_provenance
 from theanoguard._pytensor import recording
 from theanoguard._values import arrays_in
@@ -90,40 +91,25 @@ def spoils_sampling(results: list[Any]) -> bool:
 _floor: ContextVar[float] = ContextVar("theanoguard_pymc_floor", default=-np.inf)
 
 
-@contextmanager
-def rejected_below(logp: float) -> Iterator[None]:
+def rejected_below(logp: float) -> AbstractContextManager[None]:
     """Say below which log-density the sampler rejects a point whatever the gradient is there."""
-    token = _floor.set(logp)
-    try:
-        yield
-    finally:
-        _floor.reset(token)
+    return setting(_floor, logp)
 
 
 _rejects_start: ContextVar[bool] = ContextVar("theanoguard_pymc_rejects_start", default=False)
 
 
-@contextmanager
-def trying_starts() -> Iterator[None]:
+def trying_starts() -> AbstractContextManager[None]:
     """Say that PyMC tries starting points: it draws another one where the log-density is bad."""
-    token = _rejects_start.set(True)
-    try:
-        yield
-    finally:
-        _rejects_start.reset(token)
+    return setting(_rejects_start, True)
 
 
 _minimizes: ContextVar[bool] = ContextVar("theanoguard_pymc_minimizes", default=False)
 
 
-@contextmanager
-def minimizing() -> Iterator[None]:
+def minimizing() -> AbstractContextManager[None]:
     """Say that PyMC minimizes the negative log-density: there +inf is a rejection."""
-    token = _minimizes.set(True)
-    try:
-        yield
-    finally:
-        _minimizes.reset(token)
+    return setting(_minimizes, True)
 
 
 def spoils_this_run(results: list[Any]) -> bool:

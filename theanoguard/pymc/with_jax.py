@@ -15,6 +15,7 @@ from functools import wraps
 
 import numpy as np
 
+from theanoguard._context import setting
 from theanoguard._patching import Patch, applied
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
@@ -38,15 +39,6 @@ _chain_start: ContextVar[tuple] = ContextVar("theanoguard_pymc_chain_start", def
 _iteration: ContextVar[object] = ContextVar("theanoguard_pymc_iteration", default=-1)
 
 
-@contextmanager
-def _tracing(variable, value):
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
 def _numpyro_places(watches):
     """Return what notes where NumPyro evaluates the log-density."""
     import jax
@@ -58,7 +50,7 @@ def _numpyro_places(watches):
                 return original(self, init, *args, **kwargs)
             start = tuple(init[2])
             if isinstance(start[0], jax.core.Tracer):
-                with _tracing(_chain_start, start):
+                with setting(_chain_start, start):
                     return original(self, init, *args, **kwargs)
             # Chains that run one after the other share a program, which would keep the first start.
             watches[-1].running_from = start
@@ -72,7 +64,7 @@ def _numpyro_places(watches):
             init_kernel, sample_kernel = original(*args, **kwargs)
 
             def counted(state, *more):
-                with _tracing(_iteration, state.i):
+                with setting(_iteration, state.i):
                     return sample_kernel(state, *more)
 
             return init_kernel, counted
@@ -91,7 +83,7 @@ def _blackjax_places(pymc_jax, tune):
     def single_chain(original):
         @wraps(original)
         def _blackjax_inference_loop(seed, init_position, *args, **kwargs):
-            with _tracing(_chain_start, tuple(init_position)):
+            with setting(_chain_start, tuple(init_position)):
                 return original(seed, init_position, *args, **kwargs)
 
         return _blackjax_inference_loop
@@ -104,7 +96,7 @@ def _blackjax_places(pymc_jax, tune):
 
                 def counted(step, init, numbered):
                     def one_step(carry, x):
-                        with _tracing(_iteration, first + x[0]):
+                        with setting(_iteration, first + x[0]):
                             return step(carry, x)
 
                     return scan(one_step, init, numbered)

@@ -178,7 +178,7 @@ class JittedRuntime(Reporter):
         """Return a second run of a call from these values of its inputs.
 
         A call that has not ended is judged up to the first bad value: what follows could be harmed.
-        If `whole`, every operation runs all the same.
+        If `whole`, the operations after it run as well.
         """
         policy = self.policy
         by_result = policy.by_result and ended
