@@ -267,6 +267,18 @@ def test_a_bad_gradient_is_no_error_where_the_energy_is_rejected(sampler, settin
     assert (abs(trace.posterior["a"]) < 60).all()
 
 
+@pytest.mark.parametrize("sampler", [needing("numpyro"), needing("blackjax")])
+def test_an_overflow_is_no_error_where_the_energy_is_rejected(sampler):
+    """The first steps lead to where the density of the Cholesky factor overflows to +inf."""
+    with pm.Model(), theanoguard.pymc.guarding():
+        chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(1))
+        pm.MvNormal(
+            "y", np.zeros(2), chol=chol, observed=np.random.default_rng(0).normal(size=(20, 2))
+        )
+        trace = pm.sample(**{**DRAWS, "chains": 1, "random_seed": 5}, nuts_sampler=sampler)
+    assert np.isfinite(trace.posterior["chol"]).all()
+
+
 def test_what_the_rest_of_the_log_density_decides():
     """NumPyro looks for a step size where priors are 0 and a product overflows to NaN."""
     with pm.Model() as model:

@@ -118,10 +118,10 @@ class Watch:
 
     def _is_rejected(self, point, logp):
         """Return whether the sampler rejects a point for what is not bad there."""
-        if np.isnan(logp):
-            # The terms that are numbers can be so low that the one that is NaN decides nothing.
+        if np.isnan(logp) or np.isposinf(logp):
+            # The other terms can be so low that one that is NaN or has overflowed decides nothing.
             sums = [float(np.sum(term)) for term in self.terms()(point)]
-            logp = sum(value for value in sums if not np.isnan(value))
+            logp = sum(value for value in sums if value < np.inf)
             return np.isneginf(logp) or logp < self.floor()
         return logp < self.floor()
 
