@@ -470,6 +470,9 @@ class Reference:
                     )
                     certain |= sure
                     possible |= unsure
+                if self.backend == "jax":
+                    hidden = certain & multiplied_by_false(node, ins, array.shape)
+                    certain, possible = certain & ~hidden, possible | hidden
                 possible &= ~certain
                 if certain.any() or possible.any():
                     verdict.findings.append(
@@ -709,6 +712,21 @@ class Reference:
         if op not in self.inner_graphs:
             self.inner_graphs[op] = linked_graph(op, node, self.backend)
         return self.inner_graphs[op]
+
+
+def multiplied_by_false(node, ins, shape):
+    """Return which elements XLA may compute as 0: it takes a product with a boolean as a choice."""
+    found = np.zeros(shape, bool)
+    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Mul):
+        for v, value in zip(node.inputs, ins, strict=True):
+            while v.owner is not None and (
+                isinstance(v.owner.op, DimShuffle)
+                or (isinstance(v.owner.op, Elemwise) and isinstance(v.owner.op.scalar_op, ps.Cast))
+            ):
+                [v] = v.owner.inputs
+            if v.dtype == "bool":
+                found |= np.asarray(value) == 0
+    return found
 
 
 def is_wide(node, ins):

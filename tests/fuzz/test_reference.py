@@ -176,6 +176,18 @@ def test_what_numba_compiles_as_one_piece_does_not_hold_itself(make):
     assert not any(isinstance(n.op, OpWithCoreShape) for n in inner)
 
 
+def test_a_product_with_a_boolean_is_left_open_on_jax():
+    """XLA computes it as a choice, and so makes no NaN of an Inf that nobody looks at."""
+    pytest.importorskip("jax")
+    x = pt.dvector("x")
+    mode = GuardMode(backend="jax", optimizer="fast_run", check_inputs=False, when="now")
+    fn = pytensor.function([x], x * (x < 9), mode=mode)
+    values = [np.array([np.inf, 1.0])]
+    assert fn(*values)[0].tolist() == 0.0
+    reference = Reference(fn, Rules(inputs=False), "py", "jax")
+    assert [f.is_certain for f in reference.judge(values).findings] == [False]
+
+
 def test_a_product_that_is_added_may_not_be_rounded():
     """XLA computes ``a * b - c`` with one rounding, even where ``c`` is that product, rounded."""
     x, y = pt.fvector("x"), pt.fvector("y")
