@@ -499,6 +499,7 @@ def test_a_bad_input_does_not_hide_that_jax_cannot_compile():
     assert not isinstance(caught.value, GuardError)
 
 
+@needs_jax
 @pytest.mark.parametrize("bad", [False, True])
 def test_shapes_that_do_not_fit_are_explained_after_what_enters(bad):
     x, y = pt.dvector("x"), pt.dvector("y")
