@@ -248,8 +248,8 @@ class Replay:
     def take_outputs(self, values):
         """Take the outputs of an inner graph from the node that has run it in one piece.
 
-        This is only done for a wrapper around one node, whose outputs are those of the wrapper.
-        Numba has such wrappers for operations that it cannot compile alone.
+        Only a wrapper around one node is sure to return what that node returns.  Numba has such
+        wrappers for operations that it cannot compile alone.
         """
         if len(self.fgraph.apply_nodes) == 1:
             self._given.update(zip(self.fgraph.outputs, values, strict=True))
