@@ -539,6 +539,39 @@ def test_an_underflow_in_a_gradient_is_not_hidden_by_a_bound(forward, key):
     assert hint_for(situation).key == (key or "gradient-at-zero")
 
 
+def masked_by_a_constant(w):
+    return pt.exp(w) * np.array([1.0, 0.0, 1.0])
+
+
+def masked_by_a_matrix(w):
+    return pt.exp(w) @ np.diag([1.0, 0.0, 1.0])
+
+
+def exp_of_minus_infinity(w):
+    return pt.tanh(pt.exp(pt.switch(pt.eq(w, 0), -np.inf, w)))
+
+
+def exp_of_a_low_number(w):
+    return pt.tanh(pt.exp(w - 1000.0))
+
+
+@pytest.mark.parametrize(
+    ("made", "key"),
+    [
+        (masked_by_a_constant, "log-zero"),
+        (masked_by_a_matrix, "log-zero"),
+        (exp_of_minus_infinity, "log-zero"),
+        (exp_of_a_low_number, "probability-underflow"),
+    ],
+)
+def test_an_exact_0_has_not_underflowed(made, key):
+    w = pt.dvector("w")
+    fn = compiled([w], pt.log(made(w)), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([1.0, 0.0, 1.0]))
+    assert caught.value.explanation.cause.hint.key == key
+
+
 def test_counts_of_a_fused_operation_are_its_own():
     x, y = pt.dvectors("x", "y")
     fn = compiled([x, y], -pt.exp(x) * y, mode=GuardMode())

@@ -83,15 +83,20 @@ def compiled(kind, dtype, backend):
     else:
         listed = scalar_signals(op, scalar_node.inputs, scalar_node.outputs)
     try:
-        fn = pytensor.function(
-            inputs, node.outputs[0], mode=Mode(backend, None), on_unused_input="ignore"
-        )
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fn = pytensor.function(
+                inputs, node.outputs[0], mode=Mode(backend, None), on_unused_input="ignore"
+            )
     except Exception as error:
         if backend == "numba" and "umba" in type(error).__module__ + str(error):
             return None
         raise
-    if backend == "cvm" and not all(hasattr(thunk, "cthunk") for thunk in fn.vm.thunks):
-        return None  # it runs in Python, and so the guard scans what it gives
+    in_python = any("object mode" in str(warning.message) for warning in told)
+    if backend == "cvm":
+        in_python = not all(hasattr(thunk, "cthunk") for thunk in fn.vm.thunks)
+    if in_python:
+        return None  # the guard scans what it gives
     fn.trust_input = True
     return fn, n, listed
 

@@ -338,6 +338,36 @@ def test_data_outside_of_the_support(build, told):
     assert [(bad.term, bad.by) for bad in found.bad] == [("y", None)]
 
 
+def categorical_of_a_quotient():
+    p = pm.math.exp(pm.Normal("w", shape=3)) * pm.Data("mask", [1.0, 1.0, 0.0])
+    pm.Categorical("y", p / p.sum(), observed=[0, 1, 2])
+
+
+def multinomial_of_a_quotient():
+    w = pm.HalfNormal("w", shape=2)
+    p = pm.math.stack([w[0], w[1], 0.0])
+    pm.Multinomial("y", 5, p / p.sum(), observed=[[1, 2, 2]])
+
+
+@needs_pymc
+@pytest.mark.parametrize("build", [categorical_of_a_quotient, multinomial_of_a_quotient])
+def test_a_probability_of_0_is_changed_where_the_user_wrote_it(build):
+    with pm.Model() as model:
+        build()
+    text = str(theanoguard.pymc.explain(model))
+    assert re.search(r"where  \(?p / p\.sum\(\)(\)\[0, 2\])? = 0\.0", text), text
+    assert "With pt.maximum(p / p.sum(), 1e-12) on line" in text
+    assert re.search(r"^ +\+ pm\..*, pt\.maximum\(p / p\.sum\(\), 1e-12\), observed=", text, re.M)
+
+
+@needs_pymc
+def test_a_check_of_pymc_names_no_constant():
+    with pm.Model() as model:
+        pm.Multinomial("y", 5, [0.5, 0.5, 0.0], observed=[[1, 2, 2], [1, 4, 0]])
+    text = str(theanoguard.pymc.explain(model))
+    assert "Inf came in with a constant of shape (2,) at element [0]" in text
+
+
 @needs_pymc
 def test_a_support_is_written_with_the_name_of_the_variable():
     with pm.Model() as model:

@@ -122,6 +122,9 @@ class Designation:
 _BY_PYTENSOR = re.compile(r"mean|var|std|\(d.*/d.*\)")
 """Names that PyTensor's own functions, and its ``grad``, give to their results."""
 
+_CHECK = re.compile(r" ([<>]=?|=) ")
+"""PyMC names a value by the check that it has passed, such as ``sigma > 0``."""
+
 
 def given_name(variable):
     """Return the name that the user has given to a variable, or None.
@@ -134,8 +137,9 @@ def given_name(variable):
     ('mean', None, 'x')
     """
     name = _meant.get().get(variable.name, variable.name)
-    is_users = variable.owner is None or not name or not _BY_PYTENSOR.fullmatch(name)
-    return name if is_users else None
+    if not name or _CHECK.search(name):
+        return None
+    return None if variable.owner is not None and _BY_PYTENSOR.fullmatch(name) else name
 
 
 _meant: ContextVar[Mapping[str, str | None]] = ContextVar(

@@ -314,8 +314,8 @@ DOMAINS = {
 """The parameters of random variables, in order, with the interval that each must lie in."""
 
 
-def domain_text(node, values):
-    """Return a sentence on the parameter of a random variable that is out of domain, if any."""
+def parameter_hint(node, values):
+    """Return the :class:`Hint` for the first parameter of a random variable out of its domain."""
     known = DOMAINS.get(str(node.op.name).removesuffix("_rv"), ())
     for (name, (low, high)), value in zip(known, values[2:], strict=False):
         array = np.asarray(value, dtype=float)
@@ -324,21 +324,20 @@ def domain_text(node, values):
             index = tuple(int(i) for i in np.argwhere(outside)[0])
             at = f" at element [{', '.join(map(str, index))}]" if index else ""
             domain = f"lie between {low:g} and {high:g}" if np.isfinite(high) else "be positive"
-            return (
+            return Hint(
+                "parameter-out-of-domain",
                 f"The parameter {name} of {node.op.name} is {number_text(array[index])}{at}, and"
-                f" must {domain}"
+                f" must {domain}. {_COMPUTED_BEFORE if np.isnan(array[index]) else _TRANSFORM}",
             )
-    return ""
+    return None
 
 
 def hint_for_error(error, node, values):
     """Return the :class:`Hint` for an exception of a node on some values, or None."""
     if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
-        text = domain_text(node, values)
-        if text:
-            is_nan = f" is {number_text(np.nan)}" in text
-            advice = _COMPUTED_BEFORE if is_nan else f"Transform what is free: {_TRANSFORMS}"
-            return Hint("parameter-out-of-domain", f"{text}. {advice}")
+        hint = parameter_hint(node, values)
+        if hint is not None:
+            return hint
     op = op_name(node.op)
     if op == "solve" and "could not broadcast input array" in str(error):
         # In a batch, PyTensor's NaN for a singular matrix have the shape of the matrix.
@@ -366,4 +365,7 @@ def singular_in(batch):
 
 
 _COMPUTED_BEFORE = "An operation before has made the NaN: with mode=GuardMode() the error names it."
-_TRANSFORMS = "sigmoid or softmax for probabilities, softplus or exp for scales and rates."
+_TRANSFORM = (
+    "Transform what is free: sigmoid or softmax for probabilities, softplus or exp for scales and"
+    " rates."
+)

@@ -29,11 +29,11 @@ from theanoguard.explain.exact import exact_forms, log_of_sigmoid
 from theanoguard.explain.hints import GROWS, UNDERFLOWED
 from theanoguard.explain.labels import role_of
 from theanoguard.explain.logarithms import in_logs
-from theanoguard.explain.naming import number_text, op_name, shown_op
+from theanoguard.explain.naming import name_of, number_text, op_name, shown_op
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.explain.replay import NotRun
-from theanoguard.explain.restated import in_forward_pass
-from theanoguard.explain.source_edit import assigned, edited, replaced, with_keyword
+from theanoguard.explain.restated import in_forward_pass, unmoved
+from theanoguard.explain.source_edit import assigned, edited, replaced, rewritten, with_keyword
 from theanoguard.explain.trials import NARROW, as_built, made_by_grad
 from theanoguard.stable.patterns import squared_base
 
@@ -903,7 +903,7 @@ def _changes(remedy, cause):
     for place in places:
         by_line.setdefault((place.file, place.line), []).append(place)
     for here in by_line.values():
-        yield _change_of_line(remedy, here[0], [p.marked for p in here])
+        yield _change_of_line(remedy, cause, here[0], [p.marked for p in here])
     if not by_line:
         yield _in_words(remedy), None, ()
 
@@ -912,7 +912,7 @@ def _module(spot):
     return module_of(spot.node.outputs[0])
 
 
-def _change_of_line(remedy, source, marked):
+def _change_of_line(remedy, cause, source, marked):
     module = _module(remedy.spot)
     if remedy.operand is None:
         found = replaced(source.text, marked[0], remedy.text, module)
@@ -923,11 +923,22 @@ def _change_of_line(remedy, source, marked):
     if found is None and remedy.operand is not None:
         inside = called_function(replace(source, marked=marked[0]))
         found = with_keyword(source.text, marked[0], remedy.keyword) if inside else None
+    texts = _operand_texts(remedy, cause) if found is None and remedy.operand is not None else ()
+    for text in texts:
+        found = found or rewritten(source.text, text, remedy.text, module)
     if found is None:
         return _in_words(remedy, inside), source.line, ()
     what, line = found
     what = what[1:-1] if what.startswith("(") and what.endswith(")") else what
     return what, source.line, (source.text.partition("  #")[0], line)
+
+
+def _operand_texts(remedy, cause):
+    """Yield how the user may have written the operand that a remedy changes."""
+    spot, position = remedy.spot, remedy.operand
+    if op_name(spot.node.op) == cause.op and position < len(cause.operands):
+        yield cause.operands[position].name
+    yield name_of(unmoved(spot.node.inputs[position]), own=spot.name_of)
 
 
 def _in_words(remedy, inside=None):

@@ -20,7 +20,7 @@ from theanoguard.explain.culprit import Place, Scope
 from theanoguard.explain.derivatives import worst_element
 from theanoguard.explain.describe import finite_range
 from theanoguard.explain.hints import UNDERFLOWED, WITHOUT_TRIAL, Producer, Situation, hint_for
-from theanoguard.explain.naming import apply_text, name_of, number_texts, op_name
+from theanoguard.explain.naming import INDEXING, apply_text, name_of, number_texts, op_name
 from theanoguard.explain.records import Operand
 from theanoguard.explain.situation import matrix_text
 from theanoguard.explain.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
@@ -28,7 +28,7 @@ from theanoguard.explain.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling
 
 @dataclass(frozen=True)
 class _Stated:
-    """An operand of the graph as built, and whether the user's code has a name for it."""
+    """An operand of the graph as built, and whether its name is nearer to the user's code."""
 
     operand: Operand
     known: bool
@@ -214,7 +214,9 @@ def _operand(spot, scope, variable, region, array, telling):
         telling = None if telling is None else tuple(telling[i] for i in kept)
         array = np.asarray(Place(scope, variable).array)
     known = (None if variable.name else text) or spot.name_of(variable)
-    while region.is_element and not known and _is_reshaped(variable):
+    chosen = False
+    while region.is_element and not known and _is_moved(variable):
+        chosen |= isinstance(variable.owner.op, INDEXING)
         shown = Place(scope, variable, index)
         shown = culprit.operand_place(shown, culprit.regions_of(shown)[0])
         variable, index = shown.variable, shown.index
@@ -231,7 +233,7 @@ def _operand(spot, scope, variable, region, array, telling):
         isinstance(viewed(variable), Constant),
         None if telling is None or region.is_element else (telling, array[telling]),
     )
-    return _Stated(operand, bool(known))
+    return _Stated(operand, chosen or bool(known))
 
 
 def _written(variable, spot):
@@ -257,6 +259,18 @@ def _of_same_call(one, other):
 
 def _is_reshaped(variable):
     return variable.owner is not None and isinstance(variable.owner.op, DimShuffle)
+
+
+def _is_moved(variable):
+    """Return whether the elements of a variable are those of another one, elsewhere."""
+    return variable.owner is not None and isinstance(variable.owner.op, (DimShuffle, *INDEXING))
+
+
+def unmoved(variable):
+    """Return the variable whose elements a variable shows, or only some of them."""
+    while _is_moved(variable):
+        variable = variable.owner.inputs[0]
+    return variable
 
 
 def _renamed(operand, stated):

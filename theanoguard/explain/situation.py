@@ -105,17 +105,19 @@ MAX_HOPS = 2_000
 def _zero_from(start, made, place):
     """Return the operation upstream that made a 0 from nonzero operands, and the step of its loop.
 
-    The step is None outside of loops.  The result is None if the 0 came in.
+    The step is None outside of loops.  The result is None if the 0 came in, perhaps as a factor.
     """
     for _ in range(MAX_HOPS):
         if isinstance(start, int):
             start = made.sources[start]
         if isinstance(start, ScalarStep):
-            position = followed(start, made.sources)
+            position = followed(start, made.sources, through_constants=True)
             if position is None:
                 return None
-            if start.operands[position] != 0:
-                return _users_op(place, start.op, start), place.scope.step
+            value = start.operands[position]
+            if value != 0:  # exp(-inf) is 0 and has not underflowed
+                found = _users_op(place, start.op, start), place.scope.step
+                return found if np.isfinite(value) else None
             start = start.origins[position]
             continue
         if start is None:
@@ -127,11 +129,13 @@ def _zero_from(start, made, place):
         if isinstance(final, ScalarStep):
             made, start = culprit.elementwise(start, final), final
             continue
-        upstream = most_telling(start)
+        upstream = most_telling(start, through_constants=True)
         if upstream is None:
             return None
         if upstream.element != 0:
-            return None if made_by is None else (_users_op(place, made_by.op), place.scope.step)
+            if made_by is None or not np.isfinite(upstream.element):
+                return None
+            return _users_op(place, made_by.op), place.scope.step
         start = upstream
     return None
 

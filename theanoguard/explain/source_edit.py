@@ -120,6 +120,40 @@ def replaced(text, marked, template, module="pt"):
     return new, _spliced(code, span, new)
 
 
+def rewritten(text, expression, template, module="pt"):
+    """Return a changed expression, and the line with it, or None if the line does not have it once.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    expression : str
+        The expression, which the line may write with other spaces.
+    template : str
+        What to write, with ``{x}`` for the expression and ``{pt}`` for PyTensor's module.
+    module : str
+        PyTensor's module, for a line that does not name it.
+
+    Examples
+    --------
+    >>> rewritten("pm.Categorical('y', p / p.sum())", "p/p.sum()", "{pt}.maximum({x}, 1e-12)")
+    ('pt.maximum(p / p.sum(), 1e-12)', "pm.Categorical('y', pt.maximum(p / p.sum(), 1e-12))")
+    """
+    code = text.partition("  #")[0]
+    tree, wanted = _parsed(code), _parsed(expression)
+    if tree is None or not expression or wanted is None:
+        return None
+    same = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and _is_same(n, wanted.body[0])]
+    if len(same) != 1 or same[0].end_lineno != 1:
+        return None
+    new, line = _with_change(code.encode(), same[0], template, _module(tree, module))
+    return new, line.decode().rstrip()
+
+
+def _is_same(node, statement):
+    return isinstance(statement, ast.Expr) and ast.dump(node) == ast.dump(statement.value)
+
+
 def with_keyword(text, marked, keyword):
     """Return an argument and the line in which the marked call has it, or None.
 

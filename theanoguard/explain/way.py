@@ -161,17 +161,18 @@ def _upstream(place, made):
         fused.append(step)
 
 
-def followed(step, sources):
+def followed(step, sources, through_constants=False):
     """Return the operand of a scalar operation to follow upstream, or None."""
 
-    known = [i for i, origin in enumerate(step.origins) if origin is not None]
+    known = [i for i, origin in enumerate(step.origins) if through_constants or origin is not None]
     if op_name(step.op) == "switch":
         chosen = 1 if step.operands[0] else 2
         known = [i for i in (chosen, 0) if i in known]
 
     def is_open(i):
         origin = step.origins[i]
-        return not isinstance(origin, int) or not is_fixed(sources[origin].variable)
+        computed = not isinstance(origin, int) or not is_fixed(sources[origin].variable)
+        return computed or through_constants
 
     usable = [i for i in known if is_open(i)]
     values = {i: step.operands[i] for i in usable}
@@ -185,13 +186,13 @@ def _divisor_is_zero(step):
     return name in QUOTIENTS and len(step.operands) > 1 and step.operands[1] == 0
 
 
-def most_telling(place):
+def most_telling(place, through_constants=False):
     """Return the operand element to follow upstream from an element, or None.
 
     The element that decides the result most is followed.  An infinite operand comes first.  For a
     matrix product it is the larger factor of the largest term, for a reduction the most decisive
     element.  Otherwise it is the first operand that is computed.  Constants, shapes and indices
-    are never followed.
+    are followed only `through_constants`.
     """
     node = place.variable.owner
     if node is None:
@@ -208,7 +209,9 @@ def most_telling(place):
     telling = telling_elements(op_name(node.op), found, read, place.element)
     for i, (region, value, index) in enumerate(zip(found, read, telling, strict=True)):
         variable = node.inputs[region.operand]
-        if index is None or not is_numeric(value) or is_fixed(variable):
+        if index is None or not is_numeric(value):
+            continue
+        if is_fixed(variable) and not through_constants:
             continue
         # A softmax reads a whole row.  Show the element at the same index.
         sound = not region.is_element and not region_is_bad(region, value)

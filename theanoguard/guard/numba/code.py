@@ -1,6 +1,6 @@
 """The Numba code of the guard's operations; imported only when a graph is compiled for Numba."""
 
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from hashlib import sha256
 from importlib import resources
 
@@ -367,6 +367,12 @@ def looker(op, value_type):
 
 def signalling(op, value_type):
     """Return the function ``watch(value, signals)``, and its cache key."""
+    ndim = getattr(value_type, "ndim", 0)
+    return _signalling(op, value_type.clone(shape=(None,) * ndim) if ndim else value_type)
+
+
+@cache  # Numba compiles a function once for each type of array, in whatever graph it is called
+def _signalling(op, value_type):
     look_at, any_array = looking(op), looker(op, value_type)
 
     @numba_njit
