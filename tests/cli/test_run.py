@@ -93,6 +93,36 @@ def test_functions_are_guarded_whatever_their_mode(folder):
     assert "run.py" not in done.stderr
 
 
+GRADIENT = """\
+import numpy, theano, theano.tensor as T
+x = T.vector("x")
+root = T.sqrt(x)
+slope = T.grad(root.sum(), x)
+theano.function([x], slope)(numpy.zeros(3, theano.config.floatX))
+"""
+
+
+def test_an_operation_of_a_gradient_is_told_by_the_line_of_its_forward_operation(folder):
+    (folder / "gradient.py").write_text(GRADIENT, encoding="utf-8")
+    told = run("--guard", "nan,inf", "gradient.py", cwd=folder).stderr
+    assert "GuardError: Inf in division of the gradient: 0.5 / 0.0 = inf at element [0]" in told
+    assert "backward of sqrt, in the gradient of sum, taken at" in told
+    assert "+ root = T.sqrt(T.maximum(x, 1e-12))" in told
+
+
+LOOP = """\
+import numpy, theano, theano.tensor as T
+x = T.vector("x")
+steps, _ = theano.scan(lambda before: T.log(before), outputs_info=[x], n_steps=2)
+theano.function([x], steps)(numpy.ones(3, theano.config.floatX))
+"""
+
+
+def test_a_loop_is_told_as_a_scan(folder):
+    (folder / "loop.py").write_text(LOOP, encoding="utf-8")
+    assert "  inside step 1 of scan\n" in run("--guard", "inf", "loop.py", cwd=folder).stderr
+
+
 def test_other_kinds_may_appear(folder):
     done = run("--guard=nan", "program.py", cwd=folder)
     assert (done.returncode, done.stdout) == (3, "[-inf]\n[-inf]\n")
@@ -179,7 +209,7 @@ def test_old_numpy_names(folder):
         (["no_such_file.py"], "'{folder}/no_such_file.py': No such file or directory"),
         (
             ["--guard", "nam", "about.py"],
-            "'nam' is no kind of bad value; name some of nan, inf, big",
+            "'nam' is no kind of bad value; name some of nan, inf, big, as in --guard nan,inf,big",
         ),
         (["--log", "x", "about.py"], "--action and --log need --guard"),
         (["--guard=nan", "--action", "record", "about.py"], "Add --log FILE"),

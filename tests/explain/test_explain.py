@@ -572,6 +572,18 @@ def test_an_exact_0_has_not_underflowed(made, key):
     assert caught.value.explanation.cause.hint.key == key
 
 
+def test_the_line_on_which_a_remedy_helps_is_told_alone():
+    p, h, r = pt.dmatrices("p", "h", "r")
+    s = h @ p @ h.T + r
+    gain = p @ h.T @ pt.linalg.inv(s)
+    fn = compiled([p, h, r], gain, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.zeros((2, 2)), np.eye(2), np.zeros((2, 2)))
+    text = str(caught.value)
+    assert "gain = p @ h.T @ pt.linalg.inv(s)\n" in text
+    assert "one of these lines" not in text
+
+
 def test_counts_of_a_fused_operation_are_its_own():
     x, y = pt.dvectors("x", "y")
     fn = compiled([x, y], -pt.exp(x) * y, mode=GuardMode())

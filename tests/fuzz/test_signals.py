@@ -89,7 +89,10 @@ def compiled(kind, dtype, backend):
                 inputs, node.outputs[0], mode=Mode(backend, None), on_unused_input="ignore"
             )
     except Exception as error:
-        if backend == "numba" and "umba" in type(error).__module__ + str(error):
+        # (PyTensor calls SciPy's betaincinv with too few arguments.)
+        known = ("umba", "Incorrect number of arguments")
+        text = type(error).__module__ + str(error)
+        if backend == "numba" and any(part in text for part in known):
             return None
         raise
     in_python = any("object mode" in str(warning.message) for warning in told)

@@ -12,7 +12,7 @@ import zipfile
 from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
-from theanoguard.guard.every_function import guarding, kinds
+from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.advice import add_advice
 from theanoguard.shim.install import offer_theano
@@ -23,7 +23,8 @@ def kinds_argument(text):
     try:
         return kinds(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(error) from error
+        text = f"{error}, as in --guard {ALL_KINDS} SCRIPT"
+        raise argparse.ArgumentTypeError(text) from error
 
 
 def add_arguments(parser):

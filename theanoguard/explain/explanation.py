@@ -12,7 +12,7 @@ from theanoguard._pytensor.labelled import module_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range
-from theanoguard.explain.hints import WITHOUT_TRIAL, with_module
+from theanoguard.explain.hints import DIVERGES, WITHOUT_TRIAL, with_module
 from theanoguard.explain.labels import display_name, user_op
 from theanoguard.explain.naming import (
     LOG_DENSITY,
@@ -28,6 +28,7 @@ from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.explain.repro import FailingCall, repro_of
 from theanoguard.explain.restated import differentiated, restated
 from theanoguard.explain.scalars import ScalarStep, agrees
+from theanoguard.explain.situation import updates_numbers
 from theanoguard.explain.way import way_from_inputs, without_rewrites
 
 
@@ -186,8 +187,16 @@ def _with_remedies(trip, cause, deeper, mask):
     if from_data and deeper.hint is not None and not outcome.helps:
         told = replace(told, hint=deeper.hint)
     elif outcome.text is not None:
+        if _may_diverge(trip, told, outcome):
+            outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
         told = replace(told, hint=told.hint.with_outcome(outcome))
     return (_as_built(cause, outcome.spots, mask), told) if blamed is deeper else (told, deeper)
+
+
+def _may_diverge(trip, cause, outcome):
+    """Whether a value of a training is too large, and no change of one operation makes it small."""
+    too_large = cause.kind != "nan" and cause.hint.key != "diverging-update"
+    return too_large and not outcome.helps and updates_numbers(trip.fgraph)
 
 
 def _in_users_functions(cause, outcome):
@@ -219,12 +228,15 @@ def _placed(cause, node):
     # (PyMC rewrites a graph before it compiles it; its records say more than its stack traces)
     provenance, built = cause.provenance, lookup(None, node.outputs[0])
     line = built.source
-    if line is None or not built.own_source or line == provenance.source:
+    if line is None or not built.own_source:
         return provenance
     backward = provenance.backward
     if backward is None:
         same = op_name(node.op) == cause.op
-        return replace(provenance, source=line, own_source=True) if same else provenance
+        certain = replace(provenance, source=line, own_source=True, candidates=())
+        return certain if same else provenance
+    if line == provenance.source:
+        return provenance
     forward = replace(
         backward,
         forward=str(node.op),

@@ -408,6 +408,8 @@ _CANCELLED = (
     " x^2 + y^2 - 2xy; or clip what rounding leaves: maximum(x, eps)."
 )
 
+DIVERGES = "If the training diverges, lower the learning rate or clip the gradient"
+
 # (operations, key, when, text); the most specific rule of an operation comes first
 _TABLE = [
     (
@@ -734,9 +736,8 @@ _TABLE = [
         "*",
         "diverging-update",
         lambda s: _overflow(s) and np.isfinite(s.result) and s.in_update and abs(s.result) > 1e3,
-        "The value is finite and above big_threshold. If the training diverges, lower the learning"
-        " rate or clip the gradient; if values of this size are right, allow them with"
-        " GuardMode(big_threshold={above}).",
+        f"The value is finite and above big_threshold. {DIVERGES}; if values of this size are"
+        " right, allow them with GuardMode(big_threshold={above}).",
     ),
     (
         "*",

@@ -261,8 +261,13 @@ def user_op_name(text):
     --------
     >>> user_op_name("Softmax{axis=(1,)}"), user_op_name("Blockwise{MatrixInverse, (m,m)->(m,m)}")
     ('softmax', 'matrixInverse')
+
+    Theano's text for it is ``Elemwise{sqrt,no_inplace}``:
+
+    >>> user_op_name("Elemwise{sqrt,no_inplace}"), user_op_name("Sqrt")
+    ('sqrt', 'sqrt')
     """
     head, _, inside = text.partition("{")
-    if head == "Blockwise":
+    if head in ("Blockwise", "Elemwise"):
         return user_op_name(re.match(r"\w*", inside)[0])
     return ALIASES.get(head, head[:1].lower() + head[1:])

@@ -285,8 +285,12 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
         names = [name_of(v, depth - 1, own) for v in node.inputs]
         return scalar_name(scalar_op.fgraph, node.outputs.index(variable), names, depth)
     operands = node.inputs
-    if op_name(node.op) == "dot" and len(operands) == 5:
-        return _sum_with_product([name_of(v, depth - 1, own) for v in operands])
+    if op_name(node.op) == "dot" and len(operands) > 2:
+        names = [name_of(v, depth - 1, own) for v in operands]
+        if len(operands) == 3:  # Dot22Scalar
+            left, right, alpha = names
+            names = ["", alpha, left, right, "0.0"]
+        return _sum_with_product(names)
     if isinstance(node.op, INDEXING):
         return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
     if isinstance(node.op, increment_ops):

@@ -247,6 +247,12 @@ def _lines_of(cause, paint):
     return [] if cause.source is None else _place_lines(cause.source, paint)
 
 
+_LOOP = re.compile(
+    r"Scan\{(?P<name>[^,}]*)|(for|do_while)(\{|all_inplace,).*?(?P<of_theano>[^,{}]*)\}$"
+)
+"""The text of a Scan: PyTensor's, and Theano's, as ``for{cpu,scan_fn}``."""
+
+
 def inside_text(path):
     """Return a text for the inner graphs entered, such as ``step 3 of scan``, or an empty text."""
     inner = []
@@ -254,10 +260,10 @@ def inside_text(path):
         if part.forward is not None:
             inner.append(f"the gradient of step {part.forward} of the loop")
             continue
-        name, _, settings = part.op.partition("{")
-        own = settings.partition(",")[0] if name == "Scan" else ""
-        name = "scan" if name == "Scan" else name
-        name += f" {own}" if own and own != "scan_fn" else ""
+        name = part.op.partition("{")[0]
+        if (loop := _LOOP.match(part.op)) is not None:
+            own = loop["name"] or loop["of_theano"]
+            name = "scan" if own == "scan_fn" else f"scan {own}"
         inner.append(name if part.step is None else f"step {part.step} of {name}")
     return ", inside ".join(inner)
 

@@ -59,7 +59,7 @@ def situation_of(place, made, op, value, provenance):
         source=line.text if line is not None else "",
         zero_from=tuple(zero and zero[0] for zero in zeros),
         zero_steps=tuple(zero and zero[1] for zero in zeros),
-        in_update=_updates_numbers(outermost),
+        in_update=updates_numbers(outermost),
         body=_body(place.scope),
         matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
         indefinite=op == "cholesky" and bool(operands) and is_indefinite(operands[0]),
@@ -67,7 +67,7 @@ def situation_of(place, made, op, value, provenance):
     )
 
 
-def _updates_numbers(fgraph):
+def updates_numbers(fgraph):
     """Return whether a function updates a shared variable other than a random state."""
     updated = getattr(fgraph, "update_mapping", None) or {}
     return any(hasattr(fgraph.inputs[i].type, "dtype") for i in updated.values())

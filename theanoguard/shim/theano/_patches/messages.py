@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytensor
+from pytensor import gradient
 from pytensor.graph import utils
 from pytensor.graph.op import Op
 from pytensor.tensor import _as_tensor_variable
@@ -25,17 +26,25 @@ LAUNCHERS = (str(Path(PACKAGE, "cli")), str(Path(PACKAGE, "__main__.py")), "<fro
 INNER = tuple(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1]))
 
 
+# From its frames the guard learns that an operation belongs to a gradient.
+GRADIENT = gradient.__file__
+
+
 def extract_stack(f=None, limit=None, skips=None):
     """Return the stack as PyTensor records it, without launcher frames and innermost own frames."""
     f = sys._getframe(1) if f is None else f
     if limit == 0:  # while a function is compiled
         return []
     # Frames that are left out do not count towards the limit.
-    while f.f_back is not None and f.f_code.co_filename.startswith(INNER):
+    while f.f_back is not None and _is_inner(f.f_code.co_filename):
         f = f.f_back
     return [
         entry for entry in _extract(f, limit, skips) if not (entry[0] or "").startswith(LAUNCHERS)
     ]
+
+
+def _is_inner(file):
+    return file.startswith(INNER) and file != GRADIENT
 
 
 @dataclass(frozen=True)
