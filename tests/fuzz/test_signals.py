@@ -152,7 +152,10 @@ def made_without_flag(fn, n, dtype, points, flags):
     with np.errstate(all="ignore"):
         try:
             out = fn(*points.copy())
-        except TypeError as error:  # (PyTensor's betaincinv has no code that runs)
+        except Exception as error:
+            # (PyTensor's betaincinv has no code that runs; Numba compiles in the first call)
+            if not isinstance(error, TypeError) and "numba" not in type(error).__module__:
+                raise
             pytest.skip(str(error).splitlines()[0])
         points = points[:, may_be_made(points, out)]
         for lanes in (1, LANES):
