@@ -110,6 +110,23 @@ def test_an_operation_of_a_gradient_is_told_by_the_line_of_its_forward_operation
     assert "+ root = T.sqrt(T.maximum(x, 1e-12))" in told
 
 
+NORMALISED = """\
+import numpy, theano, theano.tensor as T
+x, W = T.tensor4("x"), theano.shared(numpy.zeros((2, 1, 3, 3)), name="W")
+h = T.nnet.conv2d(x, W)
+v = h.var(axis=(0, 2, 3), keepdims=True)
+loss = ((h / T.sqrt(v)) ** 2).mean()
+theano.function([x], loss, updates=[(W, W - T.grad(loss, W))])(numpy.ones((2, 1, 8, 8)))
+"""
+
+
+def test_an_operation_that_the_gradient_has_as_well_is_of_the_forward_pass(folder):
+    (folder / "normalised.py").write_text(NORMALISED, encoding="utf-8")
+    told = run("--guard", "nan,inf", "normalised.py", cwd=folder).stderr
+    assert "GuardError: NaN in division: 0.0 / 0.0 at element [0, 0, 0, 0]" in told
+    assert "+ loss = ((h / T.sqrt(T.maximum(v, 1e-12))) ** 2).mean()" in told
+
+
 LOOP = """\
 import numpy, theano, theano.tensor as T
 x = T.vector("x")

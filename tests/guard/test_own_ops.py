@@ -5,6 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend
+from pytensor.compile.ops import as_op
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.c.op import COp
@@ -132,3 +133,26 @@ def test_an_error_of_the_operation_changes_nothing(step):
     with pytest.raises(ValueError):
         f(np.ones(2), FOUR)
     np.testing.assert_array_equal(state.get_value(), np.ones(3))
+
+
+CALLED = []
+
+
+@as_op(itypes=[pt.dvector], otypes=[pt.dvector])
+def doubled(x):
+    CALLED.append(x)
+    return 2 * x
+
+
+def test_a_function_of_the_users_own_is_called_once_in_a_bad_call():
+    """Nor is it called again to find the cause, or a remedy."""
+    CALLED.clear()
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.log(doubled(x)), mode=GuardMode(backend=backend()))
+    fn([1.0])
+    assert len(CALLED) == 1
+    with pytest.raises(GuardError) as caught:
+        fn([0.0])
+    assert len(CALLED) == 2
+    assert "where  doubled(x)[0] = 0.0" in str(caught.value)
+    assert "With pt.maximum(doubled(x), 1e-12) on line" in str(caught.value)

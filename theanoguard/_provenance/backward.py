@@ -39,11 +39,13 @@ def gradient_frame(traces):
         Name of the function of ``pytensor.gradient`` that was running; None for a node of the
         forward graph.
     """
+    innermost = None
     for trace in traces:
         names = [f[2] for f in trace if f[0].replace("\\", "/").endswith("pytensor/gradient.py")]
-        if _BUILDING.intersection(names):
-            return names[-1]
-    return None
+        if not _BUILDING.intersection(names):
+            return None  # (``grad`` may have made a node like one of the user's)
+        innermost = innermost or names[-1]
+    return innermost
 
 
 class Gradients:

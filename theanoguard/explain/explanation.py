@@ -230,13 +230,13 @@ def _placed(cause, node):
     line = built.source
     if line is None or not built.own_source:
         return provenance
+    if line == provenance.source:  # (which may also know the pass of the user's loop)
+        return replace(provenance, candidates=())
     backward = provenance.backward
     if backward is None:
         same = op_name(node.op) == cause.op
         certain = replace(provenance, source=line, own_source=True, candidates=())
         return certain if same else provenance
-    if line == provenance.source:
-        return provenance
     forward = replace(
         backward,
         forward=str(node.op),

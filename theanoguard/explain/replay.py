@@ -32,6 +32,18 @@ class NotRun(Exception):
     """A replay has come to an operation with side effects, which it must not run again."""
 
 
+_WITHOUT_EFFECTS = ("pytensor.", "theano.", "theanoguard.ops.asserts")
+"""The modules of PyTensor's operations, of those of ``import theano``, and of checks."""
+
+_WITH_EFFECTS = {
+    "pytensor.printing.Print",
+    "pytensor.breakpoint.PdbBreakpoint",
+    "pytensor.compile.ops.FromFunctionOp",
+    "theano.compile.ops.FromFunctionOp",
+}
+"""Operations in them that show something, or that call a function of the user."""
+
+
 def has_effects(op):
     """Return whether an operation may have side effects.
 
@@ -40,10 +52,9 @@ def has_effects(op):
     """
     if isinstance(op, CheckAndRaise) and type(op).perform is CheckAndRaise.perform:
         return False
-    module = type(op).__module__
-    if module == "theanoguard.ops.asserts":
-        return False
-    return not module.startswith("pytensor.") or module == "pytensor.printing"
+    kind = type(op)
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name in _WITH_EFFECTS or not name.startswith(_WITHOUT_EFFECTS)
 
 
 def copy_value(value):
