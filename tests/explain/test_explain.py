@@ -584,6 +584,15 @@ def test_the_line_on_which_a_remedy_helps_is_told_alone():
     assert "one of these lines" not in text
 
 
+def test_parentheses_of_a_remedy_are_in_pairs():
+    x = pt.dmatrix("x")
+    fn = compiled([x], pt.linalg.cholesky(x.T @ x), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([[1.0, 2.0], [2.0, 4.0]]))
+    hint = caught.value.explanation.cause.hint
+    assert "With (x.T @ x) + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
+
+
 def test_counts_of_a_fused_operation_are_its_own():
     x, y = pt.dvectors("x", "y")
     fn = compiled([x, y], -pt.exp(x) * y, mode=GuardMode())

@@ -33,7 +33,14 @@ from theanoguard.explain.naming import name_of, number_text, op_name, shown_op
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.explain.replay import NotRun
 from theanoguard.explain.restated import in_forward_pass, unmoved
-from theanoguard.explain.source_edit import assigned, edited, replaced, rewritten, with_keyword
+from theanoguard.explain.source_edit import (
+    assigned,
+    bare,
+    edited,
+    replaced,
+    rewritten,
+    with_keyword,
+)
 from theanoguard.explain.trials import NARROW, as_built, made_by_grad
 from theanoguard.stable.patterns import squared_base
 
@@ -929,8 +936,7 @@ def _change_of_line(remedy, cause, source, marked):
     if found is None:
         return _in_words(remedy, inside), source.line, ()
     what, line = found
-    what = what[1:-1] if what.startswith("(") and what.endswith(")") else what
-    return what, source.line, (source.text.partition("  #")[0], line)
+    return bare(what), source.line, (source.text.partition("  #")[0], line)
 
 
 def _operand_texts(remedy, cause):

@@ -73,7 +73,10 @@ def restated(cause, spot, is_big):
             (o, stated if op in ("add", "mul") else [s])
             for o, s in zip(cause.operands, stated, strict=True)
         ]
-        return replace(cause, operands=tuple(_renamed(o, equal) for o, equal in pairs))
+        operands = tuple(_renamed(o, equal) for o, equal in pairs)
+        if operands != cause.operands and any(o.value is None for o in operands):
+            cause = replace(cause, expression=_expression(spot.node.op, operands))
+        return replace(cause, operands=operands)
     named = (*MATRIX_PRODUCTS, *DECOMPOSITIONS)
     if not isinstance(spot.node.op, Elemwise | CAReduce) and op not in named:
         return cause
@@ -291,9 +294,14 @@ def _renamed(operand, stated):
 
 def _is_same(one, other):
     if one.value is None or other.value is None:
-        places = one.value is other.value and one.shape == other.shape and one.index == other.index
-        return places and _same_range(one, other)
+        places = one.value is other.value and one.shape == other.shape
+        return places and _part(one.index) == _part(other.index) and _same_range(one, other)
     return _agree(one.value, other.value)
+
+
+def _part(index):
+    """Return an index in one form: it may have ``...`` or full slices for a whole array."""
+    return None if all(i is ... or i == slice(None) for i in index or ()) else index
 
 
 def _same_range(one, other):

@@ -115,8 +115,8 @@ def replaced(text, marked, template, module="pt"):
     if not same:
         return None
     new = template.format(pt=_module(tree, module))
-    if _stands_alone(same[0], tree) and new.startswith("(") and _parsed(new[1:-1]) is not None:
-        new = new[1:-1]
+    if _stands_alone(same[0], tree):
+        new = bare(new)
     return new, _spliced(code, span, new)
 
 
@@ -221,6 +221,19 @@ def _spliced(code, span, new):
     """Return a line in which a span of bytes is replaced."""
     (start, end), line = span, code.encode()
     return (line[:start] + new.encode() + line[end:]).decode().rstrip()
+
+
+def bare(text):
+    """Return an expression without parentheses around all of it.
+
+    Examples
+    --------
+    >>> bare("(a + b)"), bare("(a) + f(b)")
+    ('a + b', '(a) + f(b)')
+    """
+    inner = text[1:-1]
+    is_whole = text.startswith("(") and text.endswith(")") and _parsed(inner) is not None
+    return inner if is_whole else text
 
 
 def _stands_alone(node, tree):
