@@ -584,6 +584,14 @@ def test_the_line_on_which_a_remedy_helps_is_told_alone():
     assert "one of these lines" not in text
 
 
+def test_a_negative_product_comes_from_its_negative_factor():
+    x = pt.dvector("x")
+    fn = compiled([x], pt.prod(1 + x) ** 0.3, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([0.1, -1.5, 0.2]))
+    assert "x[1] = -1.5" in str(caught.value)
+
+
 def test_parentheses_of_a_remedy_are_in_pairs():
     x = pt.dmatrix("x")
     fn = compiled([x], pt.linalg.cholesky(x.T @ x), mode=GuardMode())

@@ -118,12 +118,18 @@ def telling_elements(name, found, arrays, result):
     return [*pair, *indices[2:]]
 
 
+def _telling_factor(read, result):
+    if result == 0:
+        return np.equal(read, 0)
+    return read < 0 if np.isfinite(result) and result < 0 else ~np.isfinite(read)
+
+
 _CHOSEN = {
     "max": lambda read, result: np.equal(read, result),
     "min": lambda read, result: np.equal(read, result),
     "all": lambda read, result: ~read.astype(bool) if not result else read.astype(bool),
     "any": lambda read, result: read.astype(bool) if result else ~read.astype(bool),
-    "prod": lambda read, result: np.equal(read, 0) if result == 0 else ~np.isfinite(read),
+    "prod": _telling_factor,
 }
 """How to choose the most decisive element of a reduction's operand."""
 
