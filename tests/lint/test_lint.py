@@ -475,7 +475,12 @@ def expressions(draw):
         lambda v: pt.log1p(pt.abs(v)),
         pt.cumsum,
     ]
-    unary += [lambda v: v[::-1], lambda v: v.mean(), lambda v: v.astype("float32"), pt.sign]
+    unary += [
+        lambda v: v[::-1] if v.ndim else v,
+        lambda v: v.mean(),
+        lambda v: v.astype("float32"),
+        pt.sign,
+    ]
     unary += [lambda v: v - v.max(), lambda v: v.astype("int32"), lambda v: v.var(), pt.cosh]
     unary += [
         lambda v: 0.5 ** pt.abs(v),

@@ -833,4 +833,5 @@ def test_the_garbage_collector_is_as_before_a_compilation(shim, gof, v, fails, t
     with pytest.raises(KeyError) if fails else nullcontext():
         shim.function([v], v * 2, mode=mode)
     assert [(young, old > 1_000_000) for young, _, old in seen] == [(10_000, True)]
-    assert (gc.get_threshold(), gc.get_freeze_count()) == (thresholds, frozen)
+    assert gc.get_threshold() == thresholds
+    assert gc.get_freeze_count() <= frozen  # (what was frozen before may have been freed)
