@@ -930,9 +930,10 @@ def _change_of_line(remedy, cause, source, marked):
     if found is None and remedy.operand is not None:
         inside = called_function(replace(source, marked=marked[0]))
         found = with_keyword(source.text, marked[0], remedy.keyword) if inside else None
-    texts = _operand_texts(remedy, cause) if found is None and remedy.operand is not None else ()
-    for text in texts:
-        found = found or rewritten(source.text, text, remedy.text, module)
+    if found is None and remedy.operand is not None:
+        written = _operand_texts(remedy, cause)
+        tried = (rewritten(source.text, text, remedy.text, module) for text in written)
+        found = next(filter(None, tried), None)
     if found is None:
         return _in_words(remedy, inside), source.line, ()
     what, line = found
