@@ -943,9 +943,11 @@ def _change_of_line(remedy, cause, source, marked):
 def _operand_texts(remedy, cause):
     """Yield how the user may have written the operand that a remedy changes."""
     spot, position = remedy.spot, remedy.operand
-    if op_name(spot.node.op) == cause.op and position < len(cause.operands):
-        yield cause.operands[position].name
     yield name_of(unmoved(spot.node.inputs[position]), own=spot.name_of)
+    if op_name(spot.node.op) == cause.op and position < len(cause.operands):
+        operand = cause.operands[position]
+        if operand.value is not None and np.any(np.equal(spot.values[position], operand.value)):
+            yield operand.name
 
 
 def _in_words(remedy, inside=None):
