@@ -648,7 +648,7 @@ def test_a_remedy_reaches_all_uses_of_an_operation():
 
 
 def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
-    y, s = pt.dvector("y"), pt.dscalar("s")
+    y, s = pt.vector("y", shape=(20,), dtype="float64"), pt.dscalar("s")
     weights = pytensor.scan(
         lambda y_t, w: w * pt.exp(-((y_t / s) ** 2)),
         sequences=[y],
@@ -702,7 +702,17 @@ def cross_entropy(p, y):
     return -(y * pt.log(p) + (1 - y) * pt.log(1 - p)).mean()
 
 
-@pytest.mark.parametrize("near", [(1e-301, 1 - 1e-16), (1 - 1e-16, 1e-301), (0.5, 1e-301, 1.0)])
+FORWARD_FIRST = pytest.mark.not_on(jax="JAX finds the NaN of 0 * log(0) in the forward pass first")
+
+
+@pytest.mark.parametrize(
+    "near",
+    [
+        (1e-301, 1 - 1e-16),
+        (1 - 1e-16, 1e-301),
+        pytest.param((0.5, 1e-301, 1.0), marks=FORWARD_FIRST),
+    ],
+)
 def test_of_two_logarithms_the_one_of_the_element_is_blamed(near):
     p, y = pt.dvectors("p", "y")
     labels = np.round(1 - np.array(near)) if len(near) == 2 else np.ones(3)

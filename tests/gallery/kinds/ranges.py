@@ -22,7 +22,7 @@ def mixture_density(repaired=False):
 def forward_probabilities(repaired=False):
     """The probability of a sequence leaves the range of float32 on its way through the loop."""
     kind = "float64" if repaired else "float32"
-    emission = pt.tensor("emission", shape=(None, None), dtype=kind)
+    emission = pt.tensor("emission", shape=(9, 2), dtype=kind)
     mix = np.array([[0.9, 0.1], [0.2, 0.8]], kind)
 
     def step(e, alpha):
