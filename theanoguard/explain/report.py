@@ -248,7 +248,7 @@ def _lines_of(cause, paint):
 
 
 _LOOP = re.compile(
-    r"Scan\{(?P<name>[^,}]*)|(for|do_while)(\{|all_inplace,).*?(?P<of_theano>[^,{}]*)\}$"
+    r"Scan\b\{?(?P<name>[^,}]*)|(for|do_while)(\{|all_inplace,).*?(?P<of_theano>[^,{}]*)\}$"
 )
 """The text of a Scan: PyTensor's, and Theano's, as ``for{cpu,scan_fn}``."""
 
@@ -263,7 +263,7 @@ def inside_text(path):
         name = part.op.partition("{")[0]
         if (loop := _LOOP.match(part.op)) is not None:
             own = loop["name"] or loop["of_theano"]
-            name = "scan" if own == "scan_fn" else f"scan {own}"
+            name = "scan" if own in (None, "", "scan_fn") else f"scan {own}"
         inner.append(name if part.step is None else f"step {part.step} of {name}")
     return ", inside ".join(inner)
 
