@@ -162,6 +162,17 @@ def test_an_operation_moved_to_another_line_keeps_its_own():
     assert found.cause.provenance.own_source
 
 
+def test_operations_under_a_stated_shape_keep_their_names_and_lines():
+    x = pt.dvector("x")
+    rate = pt.exp(x)  # here
+    shifted = rate - 2.0  # here
+    z = pt.specify_shape(pt.log(shifted), 3) * 2
+    found = caught([x], [z, rate.sum(), shifted.max()], np.zeros(3))
+    assert [p.name for p in found.waypoints[1:3]] == ["rate", "shifted"]
+    lines = [p.source.line for p in found.waypoints[1:3]]
+    assert lines == [line_of("rate = pt.exp(x)"), line_of("shifted = rate - 2.0")]
+
+
 def test_an_operation_fused_into_a_sum_keeps_its_line():
     x = pt.dvector("x")
     lp = pt.log(1 - x)  # here

@@ -11,6 +11,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.shape import SpecifyShape
 
 from theanoguard._provenance.backward import Gradients, copy_of, gradient_frame
 from theanoguard._provenance.designating import (
@@ -243,7 +244,9 @@ class ProvenanceTracker(Feature):
         self._update()
         seen, todo = {variable: None}, [variable]
         while todo:
-            older = [v for v in self._links.get(todo.pop(), ()) if v not in seen]
+            newer = todo.pop()
+            older = [*self._links.get(newer, ()), *_specified(newer)]
+            older = [v for v in older if v not in seen]
             seen.update(dict.fromkeys(older))
             todo += older
         return [v for v in seen if v.owner is None or v.owner in self.original]
@@ -658,16 +661,24 @@ def _earlier(variable):
     return origin
 
 
+def _specified(variable):
+    """The variable whose shape ``specify_shape`` states in `variable`, as a list; else an empty one."""
+    node = variable.owner
+    return node.inputs[:1] if node is not None and isinstance(node.op, SpecifyShape) else []
+
+
 def _counterpart(variable, link):
     """The variable before a rewrite that corresponds to `variable`.
 
     If a rewrite moves an operation (``exp(x)[0]`` becomes ``exp(x[0])``), this is the output of
-    the removed node with the same operation, not the whole expression that was replaced.
+    the removed node with the same operation, not the whole expression that was replaced.  The same
+    holds for ``specify_shape(exp(x), 3)``, of which ``exp(x)`` may stay in the graph.
     """
-    node = variable.owner
-    if node is None or link.old.owner is None or link.old.owner.op == node.op:
+    node, old = variable.owner, link.old.owner
+    if node is None or old is None or old.op == node.op:
         return link.old
-    same = [pruned for pruned in link.pruned if pruned.op == node.op]
+    candidates = dict.fromkeys((*link.pruned, *(v.owner for v in _specified(link.old))))
+    same = [n for n in candidates if n is not None and n.op == node.op]
     if len(same) == 1 and len(same[0].outputs) == len(node.outputs) and same[0] is not node:
         return same[0].outputs[variable.index]
     return link.old
