@@ -219,6 +219,16 @@ def test_old_numpy_names(folder):
     assert run("-c", code, cwd=folder).returncode == 1
 
 
+@pytest.mark.parametrize("program", [["about.py"], ["-m", "about"], ["-c", "import about"]])
+def test_an_option_after_the_program_is_not_lost_in_silence(folder, program):
+    done = run(*program, "--guard", "nan", cwd=folder)
+    assert done.stderr.splitlines()[-1] == (
+        "To guard it, put the option first: theanoguard run --guard nan,inf,big PROGRAM"
+    )
+    assert "'--guard', 'nan']" in done.stdout
+    assert run("--guard", "nan", *program, "--guard", cwd=folder).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

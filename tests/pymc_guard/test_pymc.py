@@ -619,6 +619,54 @@ def test_advice_for_labelled_variables_uses_their_functions():
     assert "pt." not in texts[1]
 
 
+@needs_pymc
+def test_labelled_variables_that_pymc_rewrites_keep_their_names_and_functions():
+    pmd = pytest.importorskip("pymc.dims")
+
+    def explained(mean):
+        with pm.Model(coords={"row": range(3)}) as model:
+            scale = pmd.HalfNormal("scale", dims="row")
+            data = pmd.as_xtensor(np.ones(3), dims=("row",))
+            pmd.Normal("y", mean(scale), 1.0, observed=data)
+        return theanoguard.pymc.explain(model).bad[0].explanation
+
+    def quotient(scale):
+        return 1 / (scale - 1.0)
+
+    def angle(scale):
+        doubled = scale * 2
+        return pmd.math.arccos(doubled)
+
+    text = explained(quotient).cause.hint.text
+    assert "With pmd.math.maximum(scale - 1.0, 1e-12) on line" in text
+    names = [p.name for p in explained(angle).waypoints]
+    assert names == ["scale_log__", "scale", "doubled"]
+
+
+@needs_pymc
+def test_a_model_with_dims_names_the_users_line_and_operands():
+    with pm.Model(coords={"row": range(3)}) as model:
+        scale = pm.HalfNormal("scale", dims="row")
+        mu = 1 / (scale - 1.0)
+        pm.Normal("y", mu, 1.0, observed=np.ones(3))
+    found = theanoguard.pymc.explain(model).bad[0].explanation
+    assert found.cause.source.text == "mu = 1 / (scale - 1.0)"
+    assert found.cause.operands[-1].name == "scale - 1.0"
+    assert found.cause.hint.change[1] == "mu = 1 / pt.maximum(scale - 1.0, 1e-12)"
+
+
+@needs_pymc
+def test_logarithms_throughout_leave_out_what_pymc_has_written():
+    with pm.Model() as model:
+        k = pm.HalfNormal("k", shape=3)
+        scale = pt.exp(pm.Normal("size", shape=3))
+        hazard = k / scale * (2.0 / scale) ** (k - 1)
+        pm.Potential("survival", pt.log(hazard).sum())
+    found = theanoguard.pymc.explain(model, {"size": np.full(3, 1000.0)})
+    text = str(found.bad[0].explanation)
+    assert text.count("the exponent for exp") == 1
+
+
 def grouped_share():
     import pymc.dims as pmd
 

@@ -14,10 +14,10 @@ from theanoguard._lint.bounds import Bounds, of_array
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
-from theanoguard._provenance import SourceLine, lookup, source_place
+from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text, source_lines, text_width
 from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
-from theanoguard._pytensor.labelled import module_of, unlabelled
+from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.hints import with_module
 
 

@@ -13,6 +13,7 @@ from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import (
     SourceLine,
     is_user_file,
+    module_of,
     source_line,
     source_place,
     stack_traces,
@@ -44,6 +45,7 @@ __all__ = [
     "lookup",
     "lookup_inner",
     "meaning",
+    "module_of",
     "provenance",
     "source_line",
     "source_place",

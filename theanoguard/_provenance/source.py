@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from theanoguard._provenance.expressions import expression_at
 from theanoguard._pytensor.files import is_own_file, is_user_file
+from theanoguard._pytensor.labelled import is_labelled
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,28 @@ def stack_traces(variable):
     """
     trace = getattr(variable.tag, "trace", None) or []
     return [trace] if trace and isinstance(trace[0], tuple) else [t for t in trace if t]
+
+
+_LABELLED_MODULE = re.compile(r"[/\\]pytensor[/\\]xtensor[/\\]")
+
+
+def module_of(variable):
+    """The usual name of the module whose functions the user computed a variable with.
+
+    Parameters
+    ----------
+    variable : Variable
+
+    Returns
+    -------
+    str
+        ``"pt"`` for a tensor.
+    """
+    # (what a rewrite has made has the trace of the labelled array, but not its tag)
+    files = (file for trace in stack_traces(variable) for file, *_ in trace)
+    if not (is_labelled(variable) or any(map(_LABELLED_MODULE.search, files))):
+        return "pt"
+    return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
 
 
 def forward_of(variable):

@@ -125,12 +125,13 @@ class ProvenanceTracker(Feature):
             The nodes that the lowering made, which have the traces and names of what they were
             lowered from, and the variable that each computes, if it was in the graph before.
         """
+        self._update()
         earlier, meant = type(self)(), self._meant
         vars(earlier).update(vars(self))
         for node in fgraph.apply_nodes.difference(self.original):
             for output in node.outputs:
                 same = made.get(node, output)
-                if same is not None and same.owner not in self.original:
+                if same is not None and (same.owner not in self.original or same in self._links):
                     setattr(output.tag, ORIGIN, Origin(earlier, same))
         self._forget()
         self._begin(fgraph)
@@ -181,12 +182,15 @@ class ProvenanceTracker(Feature):
         pending, self._pending = self._pending, []
         if isinstance(reason, tuple):
             # A failed replacement is undone: the variable before it, `new`, comes back.
-            self._links.get(old, {}).pop(new, None)
+            for undone in (old, *_specified(old)):
+                self._links.get(undone, {}).pop(new, None)
             return
         links = self._links.setdefault(new, {})
         link = links.get(old)
         if link is None:
             link = links[old] = _Link(reason, old)
+        for same in _specified(new):  # (one of the outputs of a node that was made for all of them)
+            self._links.setdefault(same, {})[old] = link
         link.pruned += pruned
         for node, why in pending:
             if node not in self.original and why is reason:
@@ -662,7 +666,7 @@ def _earlier(variable):
 
 
 def _specified(variable):
-    """The variable whose shape ``specify_shape`` states in `variable`, as a list; else an empty one."""
+    """A list of the variable whose shape is stated, if ``specify_shape`` made `variable`."""
     node = variable.owner
     return node.inputs[:1] if node is not None and isinstance(node.op, SpecifyShape) else []
 

@@ -1,7 +1,5 @@
 """Labelled arrays (``pytensor.xtensor``), which PyTensor computes as tensors."""
 
-import sys
-
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
@@ -23,23 +21,6 @@ def is_labelled(variable):
     variable : Variable
     """
     return getattr(variable.tag, LABELLED, False)
-
-
-def module_of(variable):
-    """Return the usual name of the module whose functions a variable was computed with.
-
-    Parameters
-    ----------
-    variable : Variable
-
-    Returns
-    -------
-    str
-        ``"pt"`` for a tensor.
-    """
-    if not is_labelled(variable):
-        return "pt"
-    return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
 
 
 def unlabelled(variables):

@@ -186,6 +186,13 @@ def run(arguments):
         raise ValueError("--action and --log need --guard.\nAdd --guard nan,inf,big")
     if arguments.action == "record" and not arguments.log:
         raise ValueError("--action record needs a log.\nAdd --log FILE")
+    ((start, argv),) = starts
+    if arguments.guard is None and any(text.partition("=")[0] == "--guard" for text in argv[1:]):
+        print(
+            "theanoguard: --guard stands after the program, which gets it; nothing is guarded.\n"
+            f"To guard it, put the option first: theanoguard run --guard {ALL_KINDS} PROGRAM",
+            file=sys.stderr,
+        )
     if arguments.numpy_compat:
         numpy_compat.install()
     if arguments.python_compat:
@@ -195,5 +202,4 @@ def run(arguments):
     offer_theano()
     if arguments.guard is not None:
         run.start()
-    ((start, argv),) = starts
     return functools.partial(run_program, start(argv))

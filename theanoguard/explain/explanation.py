@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._provenance import lookup
-from theanoguard._pytensor.labelled import module_of
+from theanoguard._provenance import lookup, module_of
 from theanoguard.explain import culprit
 from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
 from theanoguard.explain.describe import describe, finite_range

@@ -19,11 +19,10 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
-from theanoguard._provenance import lookup, source_place
+from theanoguard._provenance import lookup, module_of, source_place
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
-from theanoguard._pytensor.labelled import module_of
 from theanoguard.explain.derivatives import derivative_text
 from theanoguard.explain.exact import exact_forms, log_of_sigmoid
 from theanoguard.explain.hints import GROWS, UNDERFLOWED
@@ -502,6 +501,8 @@ def _parts_text(parts, line):
     places = {}
     for what, variable in parts:
         places.setdefault(_where(source_place(variable), line), {})[what] = None
+    if len(places) > 1:
+        places.pop("", None)  # (the user did not write what has no line, such as a transform)
     texts = [listed(what) + where for where, what in places.items()]
     more = [f"{len(texts) - MAX_PARTS} more"] if len(texts) > MAX_PARTS else []
     return f"logarithms throughout ({'; '.join([*texts[:MAX_PARTS], *more])})"

@@ -22,7 +22,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._graph import constant_number, scan_of
-from theanoguard._provenance import source_place, stack_traces, tracker_of
+from theanoguard._provenance import lookup, source_place, stack_traces, tracker_of
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import thawed_graph
@@ -491,8 +491,12 @@ class AsBuilt:
         def name(variable, reader=None):
             if reader is not None:
                 return known.operand_text(original(reader.outputs[0]).owner, original(variable))
-            found = known.of(known.behind(original(variable)))
-            return found.name or found.expression
+            variable = known.behind(original(variable))
+            found = known.of(variable)
+            # (PyMC rewrites a graph before it compiles it)
+            earlier = lookup(None, variable)
+            own_name = earlier.name if earlier.own_name else None
+            return found.name or found.expression or own_name or earlier.expression
 
         return name
 
