@@ -441,6 +441,15 @@ def test_text_of_a_finding():
     )
 
 
+def test_a_step_of_a_function_is_told_by_the_function():
+    x = pt.dmatrix("x")
+    std = x.std(axis=1)
+    [finding] = lint(std, gradient=True)
+    assert finding.why == (
+        "the argument of sqrt inside std may be 0, where the gradient of sqrt is not finite"
+    )
+
+
 def test_without_stack_traces():
     with pytensor.config.change_flags(traceback__limit=0):
         found = lint(pt.log(X) + 1)

@@ -260,7 +260,7 @@ def _out_of_domain(rule):
             return  # `log-of-softmax` does
         operand = node.inputs[domain.operand]
         found = view.bounds[operand]
-        name, op = view.name(operand), op_name(node.op)
+        name, op = view.argument(node, domain.operand), op_name(node.op)
         needs = domain.needs(node) if callable(domain.needs) else domain.needs
         why = f"{name} must {needs}, and {found.phrase}"
         if only_gradient:
@@ -287,7 +287,7 @@ def _masked_gradient(node, view):
         return
     domain, _ = risk
     switch, _ = view.hidden[node]
-    name = view.name(node.inputs[domain.operand])
+    name = view.argument(node, domain.operand)
     yield Found(
         switch.outputs[0],
         f"switch hides {view.name(node.outputs[0])} where {name} is bad, but the gradient"

@@ -16,7 +16,7 @@ from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import Scan
 from theanoguard.explain.labels import MAX_NAME
-from theanoguard.explain.naming import name_of
+from theanoguard.explain.naming import name_of, op_name
 
 
 def is_backward(node):
@@ -87,6 +87,14 @@ class GraphView:
     def name(self, variable):
         """A short readable name of a variable."""
         return name_of(variable, own=self._users_name)
+
+    def argument(self, node, position):
+        """A name of an operand of a node, which a function that the user calls may have made."""
+        operand = node.inputs[position]
+        around = self._designations.function_around(node.outputs[0])
+        if around is None or self._users_name(operand) is not None:
+            return self.name(operand)
+        return f"the argument of {op_name(node.op)} inside {around}"
 
     def _users_name(self, variable):
         """The name of a variable in the user's code, or a short expression."""

@@ -293,6 +293,16 @@ class Designations:
         readers = [user_entries(node.outputs[0]) for node, _ in self.clients(variable)]
         return all(own and own[0] is not entry for own in readers)
 
+    def function_around(self, variable):
+        """Return the function that the user calls, if the operation of a variable is a step of it.
+
+        That is ``std`` for the ``sqrt`` in ``x.std()``; else None.
+        """
+        entries = direct_entries(variable)
+        found = expression_at(entries[0]) if entries else None
+        is_step = found is not None and found.op and not applies(found.op, variable.owner.op)
+        return found.op if is_step else None
+
     def behind(self, variable):
         """Return the variable that was reshaped into this one for a broadcast."""
         while (node := variable.owner) is not None and isinstance(node.op, IMPLICIT):
