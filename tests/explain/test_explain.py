@@ -647,6 +647,15 @@ def test_a_remedy_reaches_all_uses_of_an_operation():
     assert "With pt.maximum(1 - p, 1e-9) on line" in str(error)
 
 
+def test_a_remedy_is_tried_on_the_operation_if_a_jacobian_was_built_from_it():
+    x = pt.dvector("x")
+    width = pt.sqrt(x - 1.0)
+    error = error_of([x], [width, pt.jacobian(width, x)], [[2.0, 0.5]])
+    hint = error.explanation.cause.hint
+    assert "With pt.maximum(x - 1.0, 1e-12) on line" in hint.text
+    assert hint.text.endswith("this operation and its derivative are finite.")
+
+
 def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
     y, s = pt.vector("y", shape=(20,), dtype="float64"), pt.dscalar("s")
     weights = pytensor.scan(

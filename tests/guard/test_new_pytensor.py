@@ -1,5 +1,7 @@
 """The guard on what came with PyTensor 2 and 3: labelled arrays, batched operations, optimizers."""
 
+import re
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -85,8 +87,27 @@ def test_the_objective_of_an_optimizer_is_guarded(build, backend):
     with pytest.raises(GuardError, match=r"NaN in log: log\(-") as caught:
         f(start, 1e9)
     assert caught.value.explanation.cause.source.file == __file__
+    told = str(caught.value).replace("\n", " ")
+    assert re.search(r"Call \d+ of the (objective|function) of (minimize|root)", told)
     assert len(mode.events) == 1
     np.testing.assert_array_equal(f(start, -1.0), plain(start, -1.0))
+
+
+@pytest.mark.parametrize("backend", ["c", "numba"])
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_equations_of_numbers_keep_their_lines(backend):
+    """Numba has one node compute all numbers, and PyTensor replaces its outputs one by one."""
+    optimize = pytest.importorskip("pytensor.tensor.optimize")
+    x, c = pt.dvector("x"), pt.dscalar("c")
+    grown = pt.exp(x[0]) - c
+    width = pt.sqrt(x[1]) - x[0]
+    roots, _ = optimize.root(pt.stack([grown, width]), x, method="hybr", jac=True)
+    f = pytensor.function([x, c], roots, mode=GuardMode(backend=backend))
+    with pytest.raises(GuardError) as caught:
+        f(np.array([0.5, -1.0]), 2.0)
+    provenance = caught.value.explanation.cause.provenance
+    assert provenance.source.text == "width = pt.sqrt(x[1]) - x[0]"
+    assert provenance.own_source
 
 
 @pytest.mark.filterwarnings("ignore:Numba will use object mode")

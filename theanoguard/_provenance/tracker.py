@@ -206,7 +206,12 @@ class ProvenanceTracker(Feature):
             if link.old not in seen:
                 return link
         link = self._made_for.get(node) if node is not None else None
-        return link if link is not None and link.old not in seen else None
+        if link is None:
+            return None
+        together = () if link.old.owner is None else link.old.owner.outputs
+        if 1 < len(together) == len(node.outputs):  # `new` reads one output of the node's
+            link = replace(link, old=together[variable.index])
+        return None if link.old in seen else link
 
     def _walk_back(self, variable):
         """Follow the rewrites backwards; return (reason, old) steps and the user's variable."""

@@ -7,6 +7,7 @@ must not run a second time is not run; the value that it returned in the call is
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -534,12 +535,24 @@ class AsBuilt:
                 builders.update(found)
         costs = [v for v in self.costs() if depends_on(v, builders)]
         outputs = costs or [v for v in self.outputs if depends_on(v, builders)]
-        if outputs:
+        if not costs and any(depends_on(v, self._derived) for v in outputs):
+            gradient = True
+        elif outputs:
             try:
                 return self._whole(outputs, costs, builders, gradient)
             except NotRun:  # an operation with side effects reads the changed value
                 pass
         return self._locally(remedies[0], gradient) if len(remedies) == 1 else None
+
+    @cached_property
+    def _derived(self):
+        """The outputs of loops that have been differentiated, such as a Jacobian's."""
+        return {
+            output
+            for body in self.bodies
+            if any(map(made_by_grad, body.graph.apply_nodes))
+            for output in body.outermost.outputs
+        }
 
     def _whole(self, outputs, costs, builders, gradient):
         new = rebuild(outputs, builders)

@@ -5,9 +5,17 @@ output.  Its objective is compiled with a guard of its own, which raises out of 
 """
 
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import is_optimizer, link_optimizer
+from theanoguard._pytensor import inner_graph, is_optimizer, link_optimizer
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.rewriting import WatchedMode
+
+# What a report calls the function that an optimizer calls many times.
+CALLED = {
+    "MinimizeOp": "the objective of minimize",
+    "MinimizeScalarOp": "the objective of minimize_scalar",
+    "RootOp": "the function of root",
+    "RootScalarOp": "the function of root_scalar",
+}
 
 
 def guarded_optimizers(order, policy, make_linker):
@@ -38,6 +46,7 @@ def guarded_optimizers(order, policy, make_linker):
             with watch_rewriting():
                 op = link_optimizer(node.op, make_linker, in_mode)
             if op is not None:
+                inner_graph(op).name = CALLED.get(type(op).__name__)
                 made[node] = op
     return made
 
