@@ -9,6 +9,7 @@ import pytest
 from pytensor.graph.replace import vectorize_graph
 
 from theanoguard import GuardError, GuardMode
+from theanoguard._pytensor import ifelse
 
 pytestmark = pytest.mark.on_30
 
@@ -124,3 +125,15 @@ def test_the_linker_of_the_configuration_is_guarded(linker):
         f = pytensor.function([x], pt.log(x), mode=GuardMode(backend="auto"))
     with pytest.raises(GuardError, match=r"log\(-1.0\)"):
         f([1.0, -1.0])
+
+
+@pytest.mark.parametrize("backend", ["c", "numba"])
+def test_a_branch_has_the_name_of_the_user(backend):
+    """PyTensor 3.3 makes a graph of each branch, and calls the operation LazyIfElse."""
+    c, x = pt.dscalar("c"), pt.dvector("x")
+    chosen = ifelse(c > 0, pt.log(x) * 2, pt.exp(x) * 3)
+    f = pytensor.function([c, x], chosen + 1, mode=GuardMode(backend=backend))
+    f(1.0, np.ones(2))
+    with pytest.raises(GuardError, match=r"^NaN in log: log\(-1\.0\)") as caught:
+        f(1.0, -np.ones(2))
+    assert "IfElse" not in str(caught.value)

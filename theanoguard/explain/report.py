@@ -261,6 +261,7 @@ def inside_text(path):
             inner.append(f"the gradient of step {part.forward} of the loop")
             continue
         name = part.op.partition("{")[0]
+        name = "a branch of ifelse" if name == "LazyIfElse" else name
         if (loop := _LOOP.match(part.op)) is not None:
             own = loop["name"] or loop["of_theano"]
             name = "scan" if own in (None, "", "scan_fn") else f"scan {own}"
