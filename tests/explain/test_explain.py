@@ -683,6 +683,19 @@ def test_a_number_that_lets_a_loop_grow_is_named():
     )
 
 
+def test_a_number_that_is_broadcast_before_a_loop_has_no_index():
+    y0, dt = pt.dmatrix("y0"), pt.dscalar("dt")
+    path = pytensor.scan(
+        lambda y, dt: y + dt * y,
+        outputs_info=[y0],
+        non_sequences=[dt],
+        n_steps=3,
+        return_updates=False,
+    )
+    text = str(error_of([y0, dt], [path[-1]], [np.ones((2, 2)), 1e6]))
+    assert "where  dt = 1e+06\n         y[0, 0] = " in text
+
+
 def test_a_gradient_shows_the_operand_of_the_forward_operation():
     x = pt.dmatrix("x")
     cosine = (x[0] * x[1]).sum() - 1

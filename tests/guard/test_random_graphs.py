@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend, computes_both_branches, plain_mode
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
 from oracle import first_bad
 from pytensor.compile.mode import Mode
@@ -174,6 +174,10 @@ def check(seed, n, dtype, kind, fused, with_loop=False, **arguments):
                 assert isinstance(node.op, Scan)
                 assert error.event.path[0].op == str(node.op)
             assert same(values_of(weights), before)
+        except TypeError:  # PyTensor cannot run some graphs on JAX, such as alloc in a branch
+            with pytest.raises(TypeError):
+                plain(x, d)
+            reject()
         else:
             assert expected is None, f"missed {expected}"
             assert as_unguarded(outputs, plain(x, d), dtype)

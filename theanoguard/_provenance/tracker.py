@@ -760,6 +760,16 @@ def tracker_of(fgraph):
     return next((f for f in fgraph._features if isinstance(f, ProvenanceTracker)), None)
 
 
+def _stand_in_for(node, inputs, known):
+    """Return a node like one of a frozen graph, between the stand-ins of its variables."""
+    if not all(v in known for v in node.outputs):
+        return node
+    outputs = [known[v] for v in node.outputs]
+    for output in outputs:
+        output.owner = None  # (a node takes only outputs that no other node has)
+    return Apply(node.op, inputs, outputs)
+
+
 def frozen_tracker(graph):
     """A tracker for a frozen graph that no rewrite has changed, and its stand-in variables.
 
@@ -776,9 +786,9 @@ def frozen_tracker(graph):
     found = getattr(graph, _FROZEN_TRACKER, None)
     if found is None:
         known, tracker = thawed_variables(graph), ProvenanceTracker()
-        tracker.original = {
-            node: tuple(known.get(v, v) for v in node.inputs) for node in graph.toposort()
-        }
+        for node in graph.toposort():
+            inputs = tuple(known.get(v, v) for v in node.inputs)
+            tracker.original[_stand_in_for(node, inputs, known)] = inputs
         tracker.original_outputs = [known.get(v, v) for v in graph.outputs]
         found = tracker, known
         setattr(graph, _FROZEN_TRACKER, found)

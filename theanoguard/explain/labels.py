@@ -178,7 +178,11 @@ def element_name(place):
             break
         place = operand_place(place, regions_of(place)[0])
         found = lookup_in(place.scope, place.variable)
-    return display_name(place.scope, place.variable), index_in(place, found)
+    name = display_name(place.scope, place.variable)
+    outer = leave(place) if place.is_leaf else None
+    if outer is not None and outer.index == place.index:  # a loop reads it in every step
+        found = lookup_in(outer.scope, outer.variable)
+    return name, index_in(place, found)
 
 
 def _is_fused(scope):
