@@ -177,12 +177,14 @@ def skipping(request):
 def test_good_steps_are_those_of_the_plain_updates(skipping):
     mode, step, variables, _ = skipping
     plain_step, plain_variables, _ = model(mode)
+    # With PyTensor's fastmath, LLVM may join a product and a sum in one of the two programs.
+    rounding = 1e-13 if mode == "NUMBA" else 0
     for variable, plain in zip(variables, plain_variables, strict=True):
         variable.set_value(plain.get_value())
     for seed in range(5):
-        assert step(*data(seed)) == plain_step(*data(seed))
+        np.testing.assert_allclose(step(*data(seed)), plain_step(*data(seed)), rtol=rounding)
         for variable, plain in zip(variables, plain_variables, strict=True):
-            np.testing.assert_array_equal(variable.get_value(), plain.get_value())
+            np.testing.assert_allclose(variable.get_value(), plain.get_value(), rtol=rounding)
 
 
 def test_a_bad_step_changes_nothing(skipping):
