@@ -16,7 +16,7 @@ from pytensor.compile.mode import Mode
 from pytensor.tensor import special
 
 import theanoguard
-from theanoguard.explain import hints
+from theanoguard.explain.advice import hints
 
 pytestmark = pytest.mark.on_33
 

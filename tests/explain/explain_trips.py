@@ -8,9 +8,9 @@ import pytensor
 import pytest
 from pytensor.compile.mode import Mode
 
+from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import track_provenance
-from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.guard import GuardError, GuardMode
 
 MODE = Mode("cvm", "fast_run")

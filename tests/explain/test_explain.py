@@ -24,6 +24,9 @@ from pytensor.scan.utils import until
 from pytensor.tensor.random.utils import RandomStream
 
 from theanoguard import GuardError, GuardMode
+from theanoguard._evaluate.regions import first_element, regions
+from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._evaluate.scalars import compiled_step, first_made, steps_of
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard._provenance import track_provenance
 from theanoguard.explain import (
@@ -35,13 +38,10 @@ from theanoguard.explain import (
     render_failure,
     render_text,
 )
+from theanoguard.explain.advice.hints import Producer, hint_for
 from theanoguard.explain.explanation import _undecided
+from theanoguard.explain.facts.situation import is_indefinite
 from theanoguard.explain.failure import hint_for_error
-from theanoguard.explain.hints import Producer, hint_for
-from theanoguard.explain.regions import first_element, regions
-from theanoguard.explain.replay import Kernels, Replay
-from theanoguard.explain.scalars import compiled_step, first_made, steps_of
-from theanoguard.explain.situation import is_indefinite
 
 PY = Mode("py", "fast_run")
 

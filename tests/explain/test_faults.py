@@ -10,7 +10,7 @@ import pytest
 from theanoguard import GuardError
 from theanoguard._faults import GROUPS, IMPORTS, faults, find
 from theanoguard.cli.main import main
-from theanoguard.explain import hints
+from theanoguard.explain.advice import hints
 
 pytestmark = pytest.mark.on_33
 

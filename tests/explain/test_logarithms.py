@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from theanoguard import GuardError, GuardMode
-from theanoguard.explain.logarithms import in_logs
+from theanoguard.explain.advice.logarithms import in_logs
 from theanoguard.stable.patterns import rebuild
 
 x, m = pt.dvector("x"), pt.dmatrix("m")

@@ -18,7 +18,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from theanoguard import GuardError, GuardMode, events_of
-from theanoguard.explain import Explanation, Waypoint, color, render_text
+from theanoguard.explain import Explanation, Waypoint, render_text
+from theanoguard.explain.text import color
 from theanoguard.log.event_log import MAX_EXPLANATION, EventLog, read_log
 
 pytestmark = pytest.mark.on_33

@@ -13,9 +13,9 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import softmax
 
 import theanoguard
+from theanoguard._evaluate.regions import regions
+from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import ger_ops
-from theanoguard.explain.regions import regions
-from theanoguard.explain.replay import Kernels
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.verdict import made_bad, reached
 

@@ -27,7 +27,7 @@ from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
-from theanoguard.explain.naming import name_of, op_name
+from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 
 MODES = ("py", "c", "numba", "jax", "fast_compile", "float32", "float64")

@@ -22,11 +22,11 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._compare.precision import other_value, recast, unfused
+from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
 from theanoguard._provenance.tracker import ProvenanceTracker
 from theanoguard._pytensor import captured_inputs
 from theanoguard._values import is_sparse
-from theanoguard.explain.replay import Kernels, Replay
 from theanoguard.testvalue import arguments_of
 
 PAIR = "theanoguard_compared"

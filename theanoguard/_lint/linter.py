@@ -18,7 +18,7 @@ from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text, source_lines, text_width
 from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
-from theanoguard.explain.hints import with_module
+from theanoguard.explain.advice.hints import with_module
 
 
 @dataclass(frozen=True)

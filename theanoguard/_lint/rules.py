@@ -20,8 +20,8 @@ from pytensor.tensor.special import LogSoftmax
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.propagate import implied, is_softmax
 from theanoguard._pytensor import Scan, is_numeric
-from theanoguard.explain.hints import advice
-from theanoguard.explain.naming import INDEXING, op_name
+from theanoguard.explain.advice.hints import advice
+from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.training.ops import FirstBad, SquaredNorms
 
 HUGE_SUM = 2**20

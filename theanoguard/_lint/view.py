@@ -15,8 +15,8 @@ from theanoguard._provenance import stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import Scan
-from theanoguard.explain.labels import MAX_NAME
-from theanoguard.explain.naming import name_of, op_name
+from theanoguard.explain.facts.labels import MAX_NAME
+from theanoguard.explain.facts.naming import name_of, op_name
 
 
 def is_backward(node):

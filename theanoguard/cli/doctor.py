@@ -28,7 +28,7 @@ import pytensor.tensor as pt
 from theanoguard._environment import compiler_version, versions
 from theanoguard._provenance.places import printable, text_width
 from theanoguard._pytensor import blas_links, config, configuration_files
-from theanoguard.explain.report import bytes_text
+from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.mode import BACKENDS, default_backend

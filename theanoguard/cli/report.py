@@ -13,8 +13,8 @@ from pathlib import Path
 
 from theanoguard._files import write_atomically
 from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
-from theanoguard.explain.color import wants_color
-from theanoguard.explain.report import render_text
+from theanoguard.explain.text.color import wants_color
+from theanoguard.explain.text.report import render_text
 from theanoguard.log.event_log import LogEntry, header_json, read_logs
 from theanoguard.view.inspecting import page
 

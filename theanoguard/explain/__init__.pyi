@@ -1,9 +1,9 @@
+from .advice.hints import Hint, Situation, register_hint
 from .explanation import explain
 from .failure import Failure, explain_exception
-from .hints import Hint, Situation, register_hint
 from .masked import find_masked
 from .records import Cause, Explanation, Operand, Waypoint
-from .report import render_failure, render_text
+from .text.report import render_failure, render_text
 
 __all__ = [
     "Cause",

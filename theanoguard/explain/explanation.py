@@ -7,13 +7,16 @@ from dataclasses import replace
 import numpy as np
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place, Scope, find_origin, is_numeric
+from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._provenance import lookup, module_of
-from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place, Scope, find_origin, is_numeric
-from theanoguard.explain.describe import describe, finite_range
-from theanoguard.explain.hints import DIVERGES, WITHOUT_TRIAL, with_module
-from theanoguard.explain.labels import display_name, user_op
-from theanoguard.explain.naming import (
+from theanoguard.explain.advice.hints import DIVERGES, WITHOUT_TRIAL, with_module
+from theanoguard.explain.advice.remedies import position, try_remedies
+from theanoguard.explain.facts.describe import describe, finite_range
+from theanoguard.explain.facts.labels import display_name, user_op
+from theanoguard.explain.facts.naming import (
     LOG_DENSITY,
     apply_text,
     name_of,
@@ -21,14 +24,11 @@ from theanoguard.explain.naming import (
     number_texts,
     op_name,
 )
+from theanoguard.explain.facts.restated import differentiated, restated
+from theanoguard.explain.facts.situation import updates_numbers
+from theanoguard.explain.facts.way import way_from_inputs, without_rewrites
 from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Operand
-from theanoguard.explain.remedies import position, try_remedies
-from theanoguard.explain.replay import Kernels, Replay
-from theanoguard.explain.repro import FailingCall, repro_of
-from theanoguard.explain.restated import differentiated, restated
-from theanoguard.explain.scalars import ScalarStep, agrees
-from theanoguard.explain.situation import updates_numbers
-from theanoguard.explain.way import way_from_inputs, without_rewrites
+from theanoguard.explain.text.repro import FailingCall, repro_of
 
 
 def explain(trip, masked=False, impl=None):

@@ -14,15 +14,15 @@ from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
+from theanoguard._evaluate.culprit import Scope
+from theanoguard._evaluate.replay import Replay
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._values import is_sparse
-from theanoguard.explain.culprit import Scope
-from theanoguard.explain.hints import Hint
-from theanoguard.explain.labels import display_name, line_around, lookup_in, user_op
-from theanoguard.explain.naming import number_text, op_name
-from theanoguard.explain.replay import Replay
-from theanoguard.explain.situation import matrix_text
+from theanoguard.explain.advice.hints import Hint
+from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op
+from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.facts.situation import matrix_text
 
 
 @dataclass(frozen=True)

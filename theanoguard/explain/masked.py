@@ -8,8 +8,7 @@ import numpy as np
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._pytensor import captured_inputs
-from theanoguard.explain.culprit import (
+from theanoguard._evaluate.culprit import (
     Origin,
     Place,
     Scope,
@@ -21,10 +20,11 @@ from theanoguard.explain.culprit import (
     numeric_mask,
     scalar_steps,
 )
-from theanoguard.explain.describe import describe
+from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._evaluate.scalars import first_made, steps_of
+from theanoguard._pytensor import captured_inputs
 from theanoguard.explain.explanation import fate_of
-from theanoguard.explain.replay import Kernels, Replay
-from theanoguard.explain.scalars import first_made, steps_of
+from theanoguard.explain.facts.describe import describe
 
 
 def find_masked(fn, *args, is_bad=not_finite, **kwargs):

@@ -11,9 +11,9 @@ from theanoguard._event import GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
-from theanoguard.explain.hints import Hint
-from theanoguard.explain.naming import element_text, number_text, shown_op
-from theanoguard.explain.repro import Repro, save_repro
+from theanoguard.explain.advice.hints import Hint
+from theanoguard.explain.facts.naming import element_text, number_text, shown_op
+from theanoguard.explain.text.repro import Repro, save_repro
 
 SCHEMA = "theanoguard.explanation/1"
 """Name and version of the plain form of an explanation."""

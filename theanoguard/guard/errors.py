@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import theanoguard.explain as explaining
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
-from theanoguard.explain.color import is_uncaught, wants_color
-from theanoguard.explain.tracebacks import users_part
+from theanoguard.explain.text.color import is_uncaught, wants_color
+from theanoguard.explain.text.tracebacks import users_part
 
 if TYPE_CHECKING:
     from theanoguard.explain import Explanation

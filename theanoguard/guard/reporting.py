@@ -19,9 +19,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 import theanoguard.explain as explaining
 from theanoguard._event import Frame, PathStep, Trip
-from theanoguard.explain import tracebacks
-from theanoguard.explain.color import wants_color
-from theanoguard.explain.repeats import Repeats, beside_progress_bars, cause_of, count_text
+from theanoguard.explain.text import tracebacks
+from theanoguard.explain.text.color import wants_color
+from theanoguard.explain.text.repeats import Repeats, beside_progress_bars, cause_of, count_text
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.policy import Counts
 

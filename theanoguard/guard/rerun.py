@@ -13,11 +13,11 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
-from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, reached, repeated
 

@@ -12,7 +12,7 @@ Inf).  The verdict decides.  It takes plain NumPy values, so that every backend 
 With ``inf_is_error="any"`` no constant excuses an operation.  Neither does an operand that was left
 out of the checks: the first operation that reads it is the one that is reported.
 
-:mod:`~theanoguard.explain.regions` knows which operand elements decide an output element.  Where
+:mod:`~theanoguard._evaluate.regions` knows which operand elements decide an output element.  Where
 nothing is known of an operation, all elements of all operands decide.  A fused operation is judged
 by the scalar operations in it, so that fusing changes no verdict.
 """
@@ -45,6 +45,8 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
+from theanoguard._evaluate.regions import regions, whole_operands
+from theanoguard._evaluate.scalars import ScalarStep, steps_of
 from theanoguard._pytensor import (
     advanced_subtensor_ops,
     ger_ops,
@@ -53,8 +55,6 @@ from theanoguard._pytensor import (
     split_join,
 )
 from theanoguard._values import arrays_in
-from theanoguard.explain.regions import regions, whole_operands
-from theanoguard.explain.scalars import ScalarStep, steps_of
 from theanoguard.guard.partly import written
 
 SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)

@@ -20,10 +20,10 @@ from pytensor.graph.op import Op
 from pytensor.link.utils import get_destroy_dependencies
 from pytensor.link.vm import VMLinker
 
+from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines, text_width
 from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
-from theanoguard.explain.replay import copy_value
 from theanoguard.guard.pausing import unguarded
 
 #: Bytes of values that are kept for stepping back, by default.

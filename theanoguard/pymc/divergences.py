@@ -9,7 +9,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from theanoguard._pytensor import Mode, config
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import spoils_sampling

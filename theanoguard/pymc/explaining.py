@@ -17,7 +17,7 @@ from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs, config
 from theanoguard.explain import explain as explain_trip
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.modes import model_lines

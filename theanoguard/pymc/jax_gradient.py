@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import get_mode
-from theanoguard.explain.naming import apply_text, number_text, op_name, shown_op
+from theanoguard.explain.facts.naming import apply_text, number_text, op_name, shown_op
 from theanoguard.pymc.modes import model_lines
 
 

@@ -10,7 +10,7 @@ from theanoguard._event import GuardEvent
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import printable, source_text
 from theanoguard.explain import Explanation, render_text
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard import GuardError
 
 

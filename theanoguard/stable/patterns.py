@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
-from theanoguard.explain.naming import INDEXING
+from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable import forms
 
 New = Callable[[Variable], Variable]

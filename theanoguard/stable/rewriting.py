@@ -10,7 +10,7 @@ from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
-from theanoguard.explain.naming import name_of
+from theanoguard.explain.facts.naming import name_of
 from theanoguard.stable.patterns import PATTERNS, rebuild
 
 

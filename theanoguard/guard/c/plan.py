@@ -35,13 +35,13 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard import _facts
+from theanoguard._evaluate.replay import Kernels
 from theanoguard._facts import Kind
 from theanoguard._pytensor import (
     IfElse,
     ger_ops,
     is_lazy,
 )
-from theanoguard.explain.replay import Kernels
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
 from theanoguard.guard.plan import GraphPlan, NodePlan

@@ -10,6 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 
 import theanoguard.explain as explaining
+from theanoguard._evaluate.replay import copy_value, has_effects
 from theanoguard._event import Frame
 from theanoguard._pytensor import (
     Scan,
@@ -19,7 +20,6 @@ from theanoguard._pytensor import (
     is_numeric,
     raise_with_op,
 )
-from theanoguard.explain.replay import copy_value, has_effects
 from theanoguard.guard.blocks import first_readers, runs_in_blocks
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan

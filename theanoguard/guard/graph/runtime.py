@@ -44,7 +44,7 @@ def raised_by_signal_handler(error):
 class JittedRuntime(Reporter):
     """The guard of one function that is compiled as a whole.
 
-    Its subclasses give `kernels`, the :class:`~theanoguard.explain.replay.Kernels` that compute
+    Its subclasses give `kernels`, the :class:`~theanoguard._evaluate.replay.Kernels` that compute
     single nodes (with an attribute ``raised``: the exception flags of the last one, or 0), and
     ``call(values)``, which runs the function on the values of its inputs and
     returns its results and the error to be raised, or None.  It calls `look` where something may

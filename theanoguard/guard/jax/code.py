@@ -20,6 +20,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._evaluate.replay import Kernels, compute
 from theanoguard._facts import Kind
 from theanoguard._pytensor import (
     CheckedBody,
@@ -27,7 +28,6 @@ from theanoguard._pytensor import (
     advanced_increment_ops,
     inner_graphs_for_jax,
 )
-from theanoguard.explain.replay import Kernels, compute
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 from theanoguard.guard.jax.runtime import as_numpy

@@ -16,9 +16,9 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
 
+from theanoguard._evaluate.replay import Kernels, NotRun, alone, has_effects
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
-from theanoguard.explain.replay import Kernels, NotRun, alone, has_effects
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import made_big

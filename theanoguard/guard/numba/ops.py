@@ -9,7 +9,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
-from theanoguard.explain.replay import copy_value
+from theanoguard._evaluate.replay import copy_value
 from theanoguard.guard.graph.checks import CompiledOp
 
 SIGNALS = TensorType("int64", (None,))

@@ -16,9 +16,9 @@ from functools import partial
 
 from pytensor.graph.basic import Constant
 
+from theanoguard._evaluate.replay import ScanReplay
 from theanoguard._facts import Kind, holds_nonfinite
 from theanoguard._pytensor import IfElse, LazyIfElse, Scan
-from theanoguard.explain.replay import ScanReplay
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
 from theanoguard.guard.graph.checks import certain_variables, has_elements

@@ -14,9 +14,9 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._evaluate.replay import Kernels
 from theanoguard._facts import Kind
 from theanoguard._pytensor import CheckedBody, advanced_increment_ops, inner_graphs_for_pytorch
-from theanoguard.explain.replay import Kernels
 from theanoguard.guard.graph.checks import floor_to, has_elements
 from theanoguard.guard.graph.ops import Flag, Watched
 

@@ -12,18 +12,24 @@ import numpy as np
 from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._graph import viewed
 from theanoguard._provenance import lookup, source_place
 from theanoguard._values import kind_of
-from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place, Scope
-from theanoguard.explain.derivatives import worst_element
-from theanoguard.explain.describe import finite_range
-from theanoguard.explain.hints import UNDERFLOWED, WITHOUT_TRIAL, Producer, Situation, hint_for
-from theanoguard.explain.naming import INDEXING, apply_text, name_of, number_texts, op_name
+from theanoguard.explain.advice.hints import (
+    UNDERFLOWED,
+    WITHOUT_TRIAL,
+    Producer,
+    Situation,
+    hint_for,
+)
+from theanoguard.explain.facts.derivatives import worst_element
+from theanoguard.explain.facts.describe import finite_range
+from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, number_texts, op_name
+from theanoguard.explain.facts.situation import matrix_text
+from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
 from theanoguard.explain.records import Operand
-from theanoguard.explain.situation import matrix_text
-from theanoguard.explain.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 import traceback
 
 from theanoguard._pytensor import excepthook_file
-from theanoguard.explain import tracebacks
+from theanoguard.explain.text import tracebacks
 
 # (environment variable, its value or None for any value, whether to use colours).  The first row
 # that matches decides, as in Python's own tracebacks since 3.13.

@@ -3,7 +3,7 @@
 import ast
 
 from theanoguard._provenance.designating import is_written
-from theanoguard.explain.naming import INFIX, shown_op
+from theanoguard.explain.facts.naming import INFIX, shown_op
 
 _SIGNS = {sign: name for name, sign in INFIX.items()}
 _BINARY = {

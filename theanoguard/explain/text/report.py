@@ -21,16 +21,16 @@ from theanoguard._provenance.places import (
     source_text,
     text_width,
 )
-from theanoguard.explain.labels import MAX_FORMULA, user_op_name
-from theanoguard.explain.naming import (
+from theanoguard.explain.facts.labels import MAX_FORMULA, user_op_name
+from theanoguard.explain.facts.naming import (
     LOG_DENSITY,
     element_text,
     index_text,
     number_text,
     shown_op,
 )
+from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.records import ROLES, WORDS, called_function, user_line
-from theanoguard.explain.way import FAR
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9

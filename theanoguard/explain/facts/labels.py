@@ -10,10 +10,11 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from theanoguard._evaluate.culprit import leave, operand_place, regions_of
+from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._provenance import inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
-from theanoguard.explain.culprit import leave, operand_place, regions_of
-from theanoguard.explain.naming import (
+from theanoguard.explain.facts.naming import (
     ALIASES,
     INDEXING,
     apply_text,
@@ -25,7 +26,6 @@ from theanoguard.explain.naming import (
     op_name,
 )
 from theanoguard.explain.records import user_line
-from theanoguard.explain.scalars import ScalarStep
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 """Operations that only move elements."""

@@ -6,21 +6,21 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place
+from theanoguard._evaluate.regions import extreme_element
+from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._pytensor import scalar_ops_of
-from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place
-from theanoguard.explain.hints import Producer, Situation
-from theanoguard.explain.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
-from theanoguard.explain.naming import number_text, op_name
+from theanoguard.explain.advice.hints import Producer, Situation
+from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
+from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.facts.telling import DECOMPOSITIONS
+from theanoguard.explain.facts.way import followed, most_telling
 from theanoguard.explain.records import called_function, user_line
-from theanoguard.explain.regions import extreme_element
-from theanoguard.explain.scalars import ScalarStep
-from theanoguard.explain.telling import DECOMPOSITIONS
-from theanoguard.explain.way import followed, most_telling
 
 
 def situation_of(place, made, op, value, provenance):
-    """Return the :class:`~theanoguard.explain.hints.Situation` of an operation that made `value`.
+    """Return the `Situation` of an operation that made `value`.
 
     Parameters
     ----------

@@ -18,13 +18,13 @@ from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
+from theanoguard._evaluate.culprit import dense, fused_operands
+from theanoguard._evaluate.replay import copy_value
+from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._files import replacing, write_atomically
 from theanoguard._provenance import tracker_of
-from theanoguard.explain.culprit import dense, fused_operands
-from theanoguard.explain.excerpt import pickle_with_source
-from theanoguard.explain.naming import INFIX, apply_text, number_text, op_name, shown_op
-from theanoguard.explain.replay import copy_value
-from theanoguard.explain.scalars import ScalarStep
+from theanoguard.explain.facts.naming import INFIX, apply_text, number_text, op_name, shown_op
+from theanoguard.explain.text.excerpt import pickle_with_source
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _nothing():
 
 
 def repro_of(origin, display_name):
-    """Return the :class:`Repro` of an :class:`~theanoguard.explain.culprit.Origin`.
+    """Return the :class:`Repro` of an :class:`~theanoguard._evaluate.culprit.Origin`.
 
     Parameters
     ----------

@@ -7,12 +7,13 @@ from pytensor.graph.basic import Constant
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Made, Place, dense, is_numeric, not_finite
+from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._graph import is_buffer
 from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
-from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Made, Place, dense, is_numeric, not_finite
-from theanoguard.explain.labels import (
+from theanoguard.explain.facts.labels import (
     VIEWS,
     fused_name,
     index_in,
@@ -26,10 +27,8 @@ from theanoguard.explain.labels import (
     user_op_name,
     written,
 )
-from theanoguard.explain.naming import element_text, number_text, op_name, shown_op
-from theanoguard.explain.records import Waypoint, user_line
-from theanoguard.explain.scalars import ScalarStep
-from theanoguard.explain.telling import (
+from theanoguard.explain.facts.naming import element_text, number_text, op_name, shown_op
+from theanoguard.explain.facts.telling import (
     DECOMPOSITIONS,
     MATRIX_PRODUCTS,
     QUOTIENTS,
@@ -37,6 +36,7 @@ from theanoguard.explain.telling import (
     is_fixed,
     telling_elements,
 )
+from theanoguard.explain.records import Waypoint, user_line
 
 MAX_STEPS = 2_000
 """Largest number of operations followed from the culprit towards the inputs."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from theanoguard.explain.naming import number_text, op_name
+from theanoguard.explain.facts.naming import number_text, op_name
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ import numpy as np
 from pytensor import scalar as ps
 from pytensor.graph.basic import Constant
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place
+from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._values import kind_of
-from theanoguard.explain import culprit
-from theanoguard.explain.culprit import Place
-from theanoguard.explain.hints import came_in, hint_for
-from theanoguard.explain.labels import (
+from theanoguard.explain.advice.hints import came_in, hint_for
+from theanoguard.explain.facts.labels import (
     MAX_FORMULA,
     MAX_NAME,
     display_name,
@@ -24,15 +25,14 @@ from theanoguard.explain.labels import (
     step_name,
     user_op_name,
 )
-from theanoguard.explain.naming import apply_text, number_text, number_texts, op_name
+from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name
+from theanoguard.explain.facts.situation import situation_of
+from theanoguard.explain.facts.telling import DECOMPOSITIONS, telling_elements
 from theanoguard.explain.records import Cause, Operand
-from theanoguard.explain.scalars import ScalarStep
-from theanoguard.explain.situation import situation_of
-from theanoguard.explain.telling import DECOMPOSITIONS, telling_elements
 
 
 def describe(origin, mask, event=None):
-    """Describe an :class:`~theanoguard.explain.culprit.Origin` as a :class:`Cause`."""
+    """Describe an :class:`~theanoguard._evaluate.culprit.Origin` as a :class:`Cause`."""
     place = origin.place
     node = place.variable.owner
     scope = place.scope

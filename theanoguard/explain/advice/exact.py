@@ -14,7 +14,7 @@ from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import constant_number, scalar_class, viewed
-from theanoguard.explain.naming import op_name
+from theanoguard.explain.facts.naming import op_name
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base, through_views
 

@@ -2,8 +2,8 @@
 
 A :class:`Place` is one element of one variable in one execution of a graph.  A walk upstream goes
 from an element to the elements of the operands that it was computed from
-(:mod:`~theanoguard.explain.regions`).  It enters fused operations
-(:mod:`~theanoguard.explain.scalars`), and it enters and leaves the inner graphs of ``Scan``,
+(:mod:`~theanoguard._evaluate.regions`).  It enters fused operations
+(:mod:`~theanoguard._evaluate.scalars`), and it enters and leaves the inner graphs of ``Scan``,
 ``OpFromGraph`` and ``IfElse``.
 """
 
@@ -18,12 +18,9 @@ from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from theanoguard._event import PathStep
-from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
-from theanoguard._values import is_sparse
-from theanoguard.explain.regions import first_element, regions
-from theanoguard.explain.replay import Replay, branch_taken
-from theanoguard.explain.scalars import (
+from theanoguard._evaluate.regions import first_element, regions
+from theanoguard._evaluate.replay import Replay, branch_taken
+from theanoguard._evaluate.scalars import (
     ScalarStep,
     agrees,
     compiled_step,
@@ -31,6 +28,9 @@ from theanoguard.explain.scalars import (
     steps_of,
     term_of,
 )
+from theanoguard._event import PathStep
+from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
+from theanoguard._values import is_sparse
 
 MAX_STEPS = 100_000
 """Largest number of steps upstream, for example through a scan that only passes a value on."""

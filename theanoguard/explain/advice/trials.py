@@ -22,15 +22,15 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import lookup, source_place, stack_traces, tracker_of
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import thawed_graph
-from theanoguard.explain import culprit
-from theanoguard.explain.derivatives import has_no_derivative
-from theanoguard.explain.naming import number_text, op_name
-from theanoguard.explain.replay import Kernels, NotRun, Replay, has_effects
+from theanoguard.explain.facts.derivatives import has_no_derivative
+from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.stable.patterns import rebuild
 
 logger = logging.getLogger("theanoguard")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.facts.naming import number_text
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def register_hint(op, key, when, text):
     --------
     >>> import numpy as np
     >>> from theanoguard.explain import register_hint
-    >>> from theanoguard.explain.hints import Situation, hint_for
+    >>> from theanoguard.explain.advice.hints import Situation, hint_for
     >>> register_hint("my_op", "my-op-zero", lambda s: s.operands[0] == 0, "never give it {0}")
     >>> hint_for(Situation("my_op", (0.0,), np.nan, "float64")).text
     'never give it 0.0'

@@ -21,8 +21,8 @@ from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of
 from theanoguard._pytensor import thawed_graph
-from theanoguard.explain.exact import as_softmax
-from theanoguard.explain.naming import INDEXING, op_name, shown_op
+from theanoguard.explain.advice.exact import as_softmax
+from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import rebuild
 

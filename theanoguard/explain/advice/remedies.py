@@ -18,21 +18,16 @@ import pytensor.tensor as pt
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import CumOp
 
+from theanoguard._evaluate.replay import NotRun
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, module_of, source_place
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
-from theanoguard.explain.derivatives import derivative_text
-from theanoguard.explain.exact import exact_forms, log_of_sigmoid
-from theanoguard.explain.hints import GROWS, UNDERFLOWED
-from theanoguard.explain.labels import role_of
-from theanoguard.explain.logarithms import in_logs
-from theanoguard.explain.naming import name_of, number_text, op_name, shown_op
-from theanoguard.explain.records import ROLES, called_function
-from theanoguard.explain.replay import NotRun
-from theanoguard.explain.restated import in_forward_pass, unmoved
-from theanoguard.explain.source_edit import (
+from theanoguard.explain.advice.exact import exact_forms, log_of_sigmoid
+from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED
+from theanoguard.explain.advice.logarithms import in_logs
+from theanoguard.explain.advice.source_edit import (
     assigned,
     bare,
     edited,
@@ -40,7 +35,12 @@ from theanoguard.explain.source_edit import (
     rewritten,
     with_keyword,
 )
-from theanoguard.explain.trials import NARROW, as_built, made_by_grad
+from theanoguard.explain.advice.trials import NARROW, as_built, made_by_grad
+from theanoguard.explain.facts.derivatives import derivative_text
+from theanoguard.explain.facts.labels import role_of
+from theanoguard.explain.facts.naming import name_of, number_text, op_name, shown_op
+from theanoguard.explain.facts.restated import in_forward_pass, unmoved
+from theanoguard.explain.records import ROLES, called_function
 from theanoguard.stable.patterns import squared_base
 
 logger = logging.getLogger("theanoguard")

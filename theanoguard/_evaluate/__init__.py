@@ -1,0 +1,1 @@
+"""Compute a call again, and find the operation that made a bad element."""

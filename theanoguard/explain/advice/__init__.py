@@ -1,0 +1,1 @@
+"""Advice: why the operation gives a bad value, and what to write instead."""
