@@ -7,6 +7,10 @@ the same values of the shared variables.  An A/A line (two unguarded copies) say
 machine can resolve.
 
     OMP_NUM_THREADS=1 python benchmarks/overhead.py [--backend numba] [--json overhead.json]
+    OMP_NUM_THREADS=1 python benchmarks/overhead.py --target x86-64-v3
+
+With --target, PyTensor's code, Numba's and the guard's kernel are compiled for a lower processor
+than this one, such as one without AVX-512.
 
 JAX returns before it has computed: each call waits for its results.  It is told the shapes of the
 inputs, without which it cannot compile the loop, and to run matrix products on one thread; what
@@ -16,13 +20,13 @@ other threads it uses is counted, as processor time.  PyTorch cannot compile the
 import argparse
 import gc
 import os
-import platform
 import random
 import statistics
 import time
 
 import numpy as np
 import pytensor
+import targets
 from pytensor.compile.debug.nanguardmode import NanGuardMode
 from pytensor.compile.mode import Mode
 from reporting import geometric_mean, write_json
@@ -139,8 +143,11 @@ def main():
     parser.add_argument("--only", action="append", choices=list(WORKLOADS))
     parser.add_argument("--dtype", action="append", choices=["float32", "float64"])
     parser.add_argument("--backend", choices=list(LINKERS), default="c")
+    parser.add_argument("--target", choices=[*targets.NEEDS])
     parser.add_argument("--json")
     args = parser.parse_args()
+    if args.target:
+        targets.enter(args.target)
     selected = args.only or list(WORKLOADS)
     dtypes = args.dtype or ["float32", "float64"]
     keep_memory()
@@ -148,12 +155,13 @@ def main():
         os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     makers = modes(args.backend)
     names = list(makers)[1:]
-    print(f"PyTensor {pytensor.__version__}, NumPy {np.__version__}, {platform.machine()}")
+    print(f"{targets.described()}, PyTensor {pytensor.__version__}")
     print(f"{'workload':<24}{'dtype':<9}{'ms/call':>10}" + "".join(f"{n:>15}" for n in names))
     rows = run(makers, selected, dtypes, args.rounds, args.budget, args.backend)
     means = {name: geometric_mean(row[name] for row in rows) for name in names}
     print(f"{'geometric mean':<43}" + "".join(f"{means[name]:>15.3f}" for name in names))
     result = {
+        "machine": targets.described(),
         "pytensor": pytensor.__version__,
         "numpy": np.__version__,
         "backend": args.backend,

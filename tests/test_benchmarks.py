@@ -14,8 +14,10 @@ from theanoguard import GuardError, GuardMode
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 import instructions
+import kernel
 import peers
 import scaling
+import targets
 import workloads
 from timing import Variant, extra, interleaved, ratio
 
@@ -86,6 +88,28 @@ def test_variants_are_called_as_often_as_the_budget_allows():
 def test_only_figures_of_one_round_are_compared():
     times = {"plain": [1.0, 10.0, 100.0], "guard": [2.0, 20.0, 100.0]}
     assert (ratio(times, "guard"), extra(times, "guard")) == (2.0, 1.0)
+
+
+# ---------------------------------------------------------------- the kernel
+
+
+def test_each_scan_is_measured(needs_cxx):
+    rows = kernel.measure("native", (10, 100), volume=400, repeats=1)
+    assert {"read", "memcpy", "C", "Numba"} <= {row["what"] for row in rows}
+    assert all(speed > 0 for row in rows for speed in row["GB/s"].values())
+    assert kernel.render("here", rows, (10, 100)).count("\n") == len(rows) + 1
+
+
+def test_a_program_is_started_again_for_another_target(monkeypatch):
+    started = []
+    monkeypatch.setattr(targets.os, "environ", {"PYTENSOR_FLAGS": "floatX=float32"})
+    monkeypatch.setattr(targets.os, "execv", lambda *command: started.append(command))
+    for _ in range(2):
+        targets.enter("x86-64-v3")
+    assert started == [(sys.executable, [sys.executable, *sys.argv])]
+    assert targets.os.environ["NUMBA_CPU_NAME"] == "x86-64-v3"
+    flags = targets.os.environ["PYTENSOR_FLAGS"]
+    assert flags == "floatX=float32,gcc__cxxflags=-march=x86-64-v3"
 
 
 # ---------------------------------------------------------------- peers

@@ -1,5 +1,8 @@
 """The compiled guard: its scan against NumPy, its flags, and what it refuses."""
 
+import itertools
+import platform
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -18,8 +21,8 @@ DTYPES = ["float16", "float32", "float64", "complex64", "complex128", "int8", "i
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 1e10, -1e10, 1.0000002e10, 3e10, -3e10, np.inf, -np.inf, np.nan]
 
 
-def make_kernel(policy):
-    return kernel.load().Guard(
+def make_kernel(policy, module=None):
+    return (module or kernel.load()).Guard(
         nan=policy.nan,
         inf=policy.inf,
         big=policy.big,
@@ -85,12 +88,120 @@ def test_one_bad_element_is_found_wherever_it_stands(dtype, size):
             array[position] = 1
 
 
-def test_largest_good_and_smallest_bad_value():
-    for dtype in ("float32", "float64"):
-        guard = make_kernel(Policy(False, False, True))
-        limit = np.asarray(1e10, dtype)
-        assert not guard.scan(np.full(9, limit))
-        assert guard.scan(np.full(9, np.nextafter(limit, np.asarray(np.inf, dtype))))
+@pytest.mark.deep  # (compiles the kernel for each)
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86-64")
+@pytest.mark.parametrize("without", ["-mno-avx512bw", "-mno-avx512bw -mno-avx2"])
+def test_a_scan_with_shorter_vectors(without, tmp_path):
+    with pytensor.config.change_flags(gcc__cxxflags=f"{pytensor.config.gcc__cxxflags} {without}"):
+        library = tmp_path / "kernel" / kernel.location().name
+        kernel.build(library)
+    guard = make_kernel(Policy(True, True, True), kernel.import_library(library))
+    for dtype, size in itertools.product(("float16", "float32", "float64"), (1, 7, 31, 64, 301)):
+        array = np.full(size + 1, np.nan, dtype)[:-1]
+        array[:] = 1
+        assert not guard.scan(array)
+        for i in range(size):
+            array[i] = np.nan
+            assert guard.scan(array)
+            array[i] = 1
+
+
+# Views of an array that is NaN elsewhere.
+LAYOUTS = {
+    "row": lambda whole: whole[1, 3:39],
+    "column": lambda whole: whole[1:-1, 5],
+    "every third": lambda whole: whole[1, 4:40:3],
+    "reversed": lambda whole: whole[2, 38:3:-1],
+    "reversed, every second": lambda whole: whole[2, 38:3:-2],
+    "rows": lambda whole: whole[1:4],
+    "part of rows": lambda whole: whole[1:4, 2:-2],
+    "reversed rows": lambda whole: whole[3:0:-1, 2:-2],
+    "both reversed": lambda whole: whole[3:0:-1, -2:1:-1],
+    "transposed": lambda whole: whole[1:4, 2:-2].T,
+    "transposed and reversed": lambda whole: whole[1:4, 2:-2].T[::-1],
+    "three axes": lambda whole: whole[1:4, 2:38].reshape(3, 4, 9).transpose(2, 0, 1),
+    "repeated": lambda whole: np.lib.stride_tricks.as_strided(
+        whole[1:, 2:], (4, 3), (0, whole.itemsize)
+    ),
+    "no axis": lambda whole: whole[1, 2:3].reshape(()),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_scan_reads_the_elements_of_the_array_and_no_others(layout, dtype):
+    guard = make_kernel(Policy(True, True, True))
+    whole = np.full((5, 41), np.nan, dtype)
+    view = LAYOUTS[layout](whole)
+    view[...] = 1
+    assert not guard.scan(view)
+    for index in np.ndindex(view.shape):
+        for bad in (np.nan, 1j * np.inf if view.dtype.kind == "c" else -np.inf):
+            view[index] = bad
+            assert guard.scan(view), (index, bad)
+            view[index] = 1
+
+
+def numbers_near(limit, dtype):
+    """Numbers of a dtype on both sides of a limit, and special ones."""
+    info = np.finfo(dtype)
+    with np.errstate(over="ignore"):
+        near = np.asarray(limit, dtype)
+        down, up = (np.nextafter(near, np.asarray(to, dtype)) for to in (0, np.inf))
+    return [near, down, up, info.max, info.tiny, info.smallest_subnormal, np.inf, np.nan, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_a_scan_agrees_with_numpy_on_each_side_of_a_limit(dtype):
+    limits = [1e10, 1.0, 1e3, 65504.0, 65505.0, 3e-5, 1e-7, 3.4028235e38, 1e-40, 1e300, 1.7e308]
+    for limit, nan, inf, big in itertools.product(limits, *[(True, False)] * 3):
+        if not (nan or inf or big):
+            continue
+        policy = Policy(nan, inf, big, limit=limit)
+        guard = make_kernel(policy)
+        for number, size in itertools.product(numbers_near(limit, dtype), (1, 5, 100)):
+            for array in (np.full(size, number, dtype), np.full((size, 2), -number, dtype)[:, 0]):
+                assert guard.scan(array) == policy.is_bad(array), (number, size, policy)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_the_modulus_of_a_complex_number_counts(dtype):
+    real = np.empty(0, dtype).real.dtype
+    for limit, nan, inf, big in itertools.product([1e10, 0.1], *[(True, False)] * 3):
+        if not (nan or inf or big):
+            continue
+        policy = Policy(nan, inf, big, limit=limit)
+        guard = make_kernel(policy)
+        parts = [limit * f for f in (0, 0.5, 0.7, 0.708, 0.8, 1, 1.01)] + [np.inf, np.nan]
+        for x, y in itertools.product(np.array(parts, real), repeat=2):
+            number = np.empty((), dtype)
+            number.real, number.imag = -x, y
+            for array in (np.full(1, number), np.full(64, number)[::2], np.full(50, number)):
+                assert guard.scan(array) == policy.is_bad(array), (number, policy)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
+def test_integers_are_compared_with_any_limit(dtype):
+    info = np.iinfo(dtype)
+    for limit in (0.5, 100.0, 127.0, 127.5, 128.0, 255.0, 32768.0, 65535.5, 2.0**31, 1e10):
+        policy = Policy(False, False, True, limit=limit, integers=True)
+        guard = make_kernel(policy)
+        near = {int(sign * limit) + step for sign in (1, -1) for step in (-1, 0, 1)}
+        for number in {info.min, info.max, *(n for n in near if info.min <= n <= info.max)}:
+            array = np.full(19, number, dtype)
+            assert guard.scan(array) == policy.is_bad(array), (number, limit)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_long_integers_are_rounded_as_numpy_rounds_them(dtype):
+    info = np.iinfo(dtype)
+    for limit in (1e10, 2.0**53 - 1, 2.0**53, 2.0**60, 2.0**63, 2.0**64):
+        policy = Policy(False, False, True, limit=limit, integers=True)
+        guard = make_kernel(policy)
+        near = {int(sign * limit) + step for sign in (1, -1) for step in (-513, -1, 0, 1, 2, 513)}
+        for number in {info.min, info.max, *(n for n in near if info.min <= n <= info.max)}:
+            array = np.full(19, number, dtype)
+            assert guard.scan(array) == policy.is_bad(array), (number, limit)
 
 
 def test_malformed_arguments_are_refused():

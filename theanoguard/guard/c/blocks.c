@@ -123,7 +123,7 @@ static BlocksResult run_in_blocks(const Blocks *b, int (*run)(void *), void *con
         result.cut = 0; /* it puts another array there: it has to run as always */
       } else if (b->scanned[i]) {
         const int bad = is_bad_array(limits, view[i]);
-        if (bad < 0) PyErr_Clear(); /* (no memory to look closer) */
+        if (bad < 0) PyErr_Clear(); /* (no memory to put integers in a row) */
         if (bad && i < b->n_in) result.bad_in = 1;
         else if (bad) result.bad_out = 1;
         if (start == 0) {

@@ -412,7 +412,7 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwds) {
   g->save = Py_NewRef(save);
   g->verdict = Py_NewRef(verdict);
   g->enter = Py_NewRef(enter);
-  set_stops(&l);
+  set_ranges(&l);
   g->limits = l;
   g->state->refs = 1;
   g->state->looking = 1;

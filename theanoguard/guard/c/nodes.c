@@ -237,11 +237,10 @@ static int check_outputs(Node *n) {
       const npy_intp size = nd == 0 ? 1 : nd == 1 ? PyArray_DIM(a, 0) : SMALL + 1;
       if (size <= SMALL && (type_num == NPY_DOUBLE || type_num == NPY_FLOAT) &&
           PyArray_IS_C_CONTIGUOUS(a)) {
-        const int is_double = type_num == NPY_DOUBLE;
-        if (scan_few(PyArray_BYTES(a), size, is_double) <=
-            (is_double ? g->limits.stop64 : g->limits.stop32)) {
+        const int width = type_num == NPY_DOUBLE ? 8 : 4;
+        if (scan_few(PyArray_BYTES(a), size, width, width) <= g->limits.ranges[width].stop) {
           g->scans++;
-          g->bytes += (unsigned long long)((is_double ? 8 : 4) * size);
+          g->bytes += (unsigned long long)(width * size);
           continue;
         }
       }
