@@ -36,6 +36,9 @@ class PathStep:
         return self.op if self.step is None else f"{self.op}, step {self.step}"
 
 
+WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
+"""Names of the kinds of bad values in a report."""
+
 MOST_CHARACTERS = 60
 """Characters of a name or of an operation in the text of an event."""
 
@@ -81,6 +84,8 @@ class GuardEvent:
     explanation : Explanation or None
         The explanation of the first event with the same cause.  It is not compared, and not written
         to JSON.
+    line : SourceLine or None
+        Your line, if there is no explanation.  Like `explanation`, it is not compared.
     """
 
     kind: str
@@ -104,15 +109,24 @@ class GuardEvent:
     batch: int | None = None
     epoch: int | None = None
     explanation: Any = field(default=None, metadata={"json": False})
+    line: Any = field(default=None, metadata={"json": False})
 
-    def attach(self, explanation: Any) -> None:
-        """Set the explanation, which is found out after the event was recorded."""
+    def attach(self, explanation: Any, line: Any = None) -> None:
+        """Set the explanation, or the line, which are found out after the event was recorded."""
         object.__setattr__(self, "explanation", explanation)
+        object.__setattr__(self, "line", line)
 
     @property
     def source(self) -> Any:
         """The user's line that made the value, as a SourceLine; None where it is not known."""
-        return None if self.explanation is None else self.explanation.cause.source
+        return self.line if self.explanation is None else self.explanation.cause.source
+
+    @property
+    def title(self) -> str:
+        """The first line of a report without an explanation: ``NaN in Log at element [2]``."""
+        where = f" in {self.variable or self.op or self.role}"
+        at = f" at element [{', '.join(map(str, self.first_index))}]" if self.shape else ""
+        return f"{WORDS.get(self.kind, self.kind)}{where}{at}"
 
     @property
     def n_bad(self) -> int:
@@ -120,7 +134,8 @@ class GuardEvent:
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
 
     def _fields(self) -> tuple[str, ...]:
-        return tuple(repr(getattr(self, f.name)) for f in fields(self) if f.name != "explanation")
+        kept = (f.name for f in fields(self) if f.metadata.get("json", True))
+        return tuple(repr(getattr(self, name)) for name in kept)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GuardEvent) and self._fields() == other._fields()

@@ -14,7 +14,7 @@ from pathlib import Path
 from theanoguard._files import write_atomically
 from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
 from theanoguard.explain.text.color import wants_color
-from theanoguard.explain.text.report import render_text
+from theanoguard.guard.errors import report_text
 from theanoguard.log.event_log import LogEntry, header_json, read_logs
 from theanoguard.view.inspecting import page
 
@@ -310,7 +310,7 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None, expla
     bad = ", ".join(f"{n} {word}" for word, n in counts.items() if n)
     lines = [
         head,
-        f"  {render_text(event, None) if entry.explanation is None else entry.explanation.brief}",
+        f"  {event.title if entry.explanation is None else entry.explanation.brief}",
         *([f"  {source_text(line)}"] if line is not None else []),
         f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
         *(f"  inside {step}" for step in event.path),
@@ -328,7 +328,7 @@ def _report_of(entry, color):
     """Return the report of an explained entry, indented by two columns."""
     # (It escapes everything that it takes from the log, but must keep its own colours.)
     with indented(2):
-        return textwrap.indent(render_text(entry.event, entry.explanation, color), "  ")
+        return textwrap.indent(report_text(entry.event, entry.explanation, color=color), "  ")
 
 
 def render_group(

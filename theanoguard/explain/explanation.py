@@ -2,16 +2,17 @@
 
 import gc
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Place, Scope, find_origin, is_numeric
+from theanoguard._evaluate.culprit import Origin, Place, Scope, find_origin, is_numeric
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
-from theanoguard._provenance import lookup, module_of
+from theanoguard._provenance import Provenance, lookup, module_of
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.advice.hints import DIVERGES, WITHOUT_TRIAL, with_module
 from theanoguard.explain.advice.remedies import position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
@@ -65,49 +66,123 @@ def _garbage_kept():
 
 def _explained(trip, masked, impl):
     mask = culprit.numeric_mask(trip.is_bad)
+    with failures() as failed:
+        found = attempt("the operation that made the value", None, _found, trip, impl, mask)
+        found = found or Found(outermost=None)
+        facts = None
+        if found.first is not None:
+            facts = attempt("its operands", None, _facts_of, trip, found, mask)
+        if facts is None:
+            live = attempt("the operands in the call", None, _live_cause, trip)
+            facts = Facts(live if live is not None else _bare_cause(trip))
+        told = facts
+        if facts.origin is not None:
+            told = attempt("the advice", facts.without_hints(), _advised, trip, facts, mask)
+        outer = _outer_variables(trip)
+        notes = (found.note,) if found.note else ()
+        return Explanation(
+            trip.event,
+            told.cause,
+            deeper=told.deeper,
+            **attempt("the path", {}, _path, facts, told),
+            reproduced=found.first is not None,
+            notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
+            fate=attempt("the outputs that it reaches", None, _fate, found, outer, mask, masked),
+            feeds=attempt("the outputs that depend on it", (), feeds, trip.fgraph, outer),
+            repro=attempt("the script that reproduces it", None, _repro, trip, found.first),
+            failed=tuple(failed),
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the evaluation of a trip has found.
+
+    Parameters
+    ----------
+    outermost : Scope or None
+        The replay of the call; None if it could not begin.
+    first : Origin or None
+        Where the bad value was made; None if the replay did not give one.
+    note : str
+        Why not.
+    """
+
+    outermost: Scope | None
+    first: Origin | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The causes of a trip, and where the path to them ends.
+
+    Parameters
+    ----------
+    cause, deeper : Cause or None
+        As in :class:`Explanation`.
+    origin : Origin or None
+        None if the replay did not find it.
+    """
+
+    cause: Cause
+    deeper: Cause | None = None
+    origin: Origin | None = None
+
+    def without_hints(self):
+        """Return the same without advice."""
+        deeper = self.deeper and replace(self.deeper, hint=None)
+        return replace(self, cause=replace(self.cause, hint=None), deeper=deeper)
+
+
+def _found(trip, impl, mask):
     outermost = _scope_of(trip, impl)
     place, note = _tripped_place(trip, outermost, mask)
     if place is None and trip.kernels is not None and (kernels := trip.kernels()) is not None:
         outermost = _scope_of(trip, impl, kernels)
         place, note = _tripped_place(trip, outermost, mask)
-    if place is None:
-        return Explanation(
-            trip.event,
-            _live_cause(trip),
-            reproduced=False,
-            notes=(note,),
-            feeds=feeds(trip.fgraph, _outer_variables(trip)),
-        )
-    origin = find_origin(place, mask)
-    first = origin
+    return Found(outermost, None if place is None else find_origin(place, mask), note or "")
+
+
+def _facts_of(trip, found, mask):
+    origin = found.first
     cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
-    deeper = None
     if origin.made_here and np.isnan(cause.value):
         further = find_origin(origin.place, culprit.not_finite)
         if further.place != origin.place or _is_before(further, origin):
-            other = describe(further, culprit.not_finite)
-            if other.kind != "nan":
-                deeper = other
-                origin = further if further.made_here else origin
-    computed = deeper or cause
-    cause, deeper = _with_remedies(trip, cause, deeper, mask)
-    points, left_out = way_from_inputs(origin)
-    told = deeper or cause
-    rewritten = (told.op, told.backward) != (computed.op, computed.backward)
-    points = without_rewrites(points, told.operands if rewritten else ())
-    return Explanation(
-        trip.event,
-        cause,
-        deeper=deeper,
-        waypoints=points,
-        left_out=left_out,
-        notes=_rounding_notes(first),
-        fate=fate_of(outermost.replay, _outer_variables(trip)[0], mask) if masked else None,
-        feeds=feeds(trip.fgraph, _outer_variables(trip)),
-        repro=replace(
-            repro_of(first, lambda p: display_name(p.scope, p.variable)), call=FailingCall(trip)
-        ),
-    )
+            deeper = describe(further, culprit.not_finite)
+            if deeper.kind != "nan":
+                return Facts(cause, deeper, further if further.made_here else origin)
+    return Facts(cause, None, origin)
+
+
+def _advised(trip, facts, mask):
+    cause, deeper = _with_remedies(trip, facts.cause, facts.deeper, mask)
+    return replace(facts, cause=cause, deeper=deeper)
+
+
+def _path(facts, told):
+    """Return the path to the cause; the last point that a rewrite made is left out."""
+    if facts.origin is None:
+        return {}
+    points, left_out = way_from_inputs(facts.origin)
+    computed, shown = facts.deeper or facts.cause, told.deeper or told.cause
+    rewritten = (shown.op, shown.backward) != (computed.op, computed.backward)
+    points = without_rewrites(points, shown.operands if rewritten else ())
+    return {"waypoints": points, "left_out": left_out}
+
+
+def _fate(found, outer, mask, masked):
+    if found.first is None or not masked:
+        return None
+    return fate_of(found.outermost.replay, outer[0], mask)
+
+
+def _repro(trip, first):
+    if first is None:
+        return None
+    repro = repro_of(first, lambda p: display_name(p.scope, p.variable))
+    return replace(repro, call=FailingCall(trip))
 
 
 def _scope_of(trip, impl, kernels=None):
@@ -117,7 +192,7 @@ def _scope_of(trip, impl, kernels=None):
 
 def _rounding_notes(origin):
     """Return a sentence for each number for which compiled code and NumPy differ."""
-    if origin.made is None:
+    if origin is None or origin.made is None:
         return ()
     step = origin.made.step
     near = [step, *(o for o in step.origins if isinstance(o, ScalarStep))]
@@ -321,6 +396,34 @@ def _live_cause(trip):
         size=event.size,
         minimum=low,
         maximum=high,
+        provenance=provenance,
+        path=event.path,
+    )
+
+
+def _bare_cause(trip):
+    """Return a cause with no more than the event and the user's line."""
+    event, fgraph = trip.event, trip.frames[-1].fgraph if trip.frames else trip.fgraph
+    provenance = attempt("the line", Provenance(None), lookup, fgraph, trip.variable)
+    name = event.variable or event.op or event.role
+    return Cause(
+        event.kind,
+        event.role,
+        event.op,
+        event.node,
+        fused=False,
+        name=name,
+        own_name=event.variable is not None,
+        expression=name,
+        operands=(),
+        index=event.first_index,
+        value=event.first_value,
+        shape=event.shape,
+        dtype=event.dtype,
+        n_bad=event.n_bad,
+        size=event.size,
+        minimum=None,
+        maximum=None,
         provenance=provenance,
         path=event.path,
     )

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from theanoguard._event import GuardEvent, PathStep
+from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.advice.hints import Hint
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
@@ -200,9 +201,6 @@ class Fate:
     masked_by: tuple[str, ...]
 
 
-WORDS = {"nan": "NaN", "inf": "Inf", "big": "Big value"}
-"""Names of the kinds of bad values in a report."""
-
 ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 """Names in a report for values that come in from outside."""
 
@@ -233,6 +231,8 @@ class Explanation:
         The outputs and updates of the function that are computed from the bad value.
     repro : Repro or None
         The data that :meth:`save_repro` writes.
+    failed : tuple of str
+        What could not be computed because of a fault in theanoguard, each with the error.
     """
 
     event: GuardEvent
@@ -245,6 +245,7 @@ class Explanation:
     fate: Fate | None = None
     feeds: tuple[str, ...] = ()
     repro: Repro | None = field(default=None, repr=False, compare=False, metadata={"json": False})
+    failed: tuple[str, ...] = ()
 
     def save_repro(self, path: str | os.PathLike[str], as_built: bool = False) -> Path:
         """Write a standalone script that shows the fault, and its data file.
@@ -321,6 +322,10 @@ class Explanation:
     @property
     def brief(self) -> str:
         """The kind of the value, the operation and the place: ``NaN in log, net.py:15:12``."""
+        with failures():
+            return attempt("the text", self.event.title, self._brief)
+
+    def _brief(self) -> str:
         cause = self.cause
         what = shown_op(cause.op) if cause.op else f"{ROLES[cause.role]} {cause.name}"
         where = f", {place_text(cause.source)}" if cause.source is not None else ""

@@ -3,16 +3,33 @@
 import os
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import theanoguard.explain as explaining
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.text.color import is_uncaught, wants_color
 from theanoguard.explain.text.tracebacks import users_part
 
 if TYPE_CHECKING:
     from theanoguard.explain import Explanation
+
+
+def report_text(event: GuardEvent, explanation: "Explanation | None", **style: bool) -> str:
+    """Return the report of :func:`theanoguard.explain.render_text`, or the event if that fails."""
+    try:
+        return explaining.render_text(event, explanation, **style)
+    except Exception as error:  # such as a module of the explanation that cannot be imported
+        line = [] if event.source is None else [f"  {event.source.file}:{event.source.line}"]
+        left_out = f"Left out because of a fault in theanoguard: {type(error).__name__}: {error}."
+        report = "Please report it with this text and the output of `theanoguard doctor`."
+        return "\n".join([event.title, *line, "", left_out, report])
+
+
+def _has_colours(caller: FrameType | None) -> bool:
+    return is_uncaught(caller) and wants_color(sys.stderr)
 
 
 class GuardError(TheanoguardError, AssertionError):
@@ -62,8 +79,9 @@ class GuardError(TheanoguardError, AssertionError):
         return self.explanation.save_repro(path, as_built)
 
     def __str__(self) -> str:
-        color = is_uncaught() and wants_color(sys.stderr)
-        return explaining.render_text(
+        with failures():
+            color = attempt("the colours", False, _has_colours, sys._getframe().f_back)
+        return report_text(
             self.event, self.explanation, color=color, links=color, in_call=self._in_call
         )
 

@@ -19,11 +19,13 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 import theanoguard.explain as explaining
 from theanoguard._event import Frame, PathStep, Trip
+from theanoguard._provenance import Provenance, lookup
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
-from theanoguard.explain.text.repeats import Repeats, beside_progress_bars, cause_of, count_text
-from theanoguard.guard.errors import GuardError
+from theanoguard.guard.errors import GuardError, report_text
 from theanoguard.guard.policy import Counts
+from theanoguard.guard.repeats import Repeats, beside_progress_bars, cause_of, count_text
 
 logger = logging.getLogger("theanoguard")
 
@@ -236,7 +238,7 @@ class Reporter:
             import pdb
 
             color = wants_color(sys.stderr)
-            print(explaining.render_text(event, found.explanation, color=color), file=sys.stderr)
+            print(report_text(event, found.explanation, color=color), file=sys.stderr)
             pdb.set_trace()
         return None
 
@@ -271,6 +273,7 @@ class Reporter:
             self.recorder.explain(error.explanation)
         except Exception:
             logger.exception("theanoguard: the trip could not be explained; please report this")
+            trip.event.attach(None, _line_of(trip))
         return error
 
     def explain_once(self, trip):
@@ -279,6 +282,13 @@ class Reporter:
         if cause not in self.known:
             self.explained(trip)
             self.known[cause] = trip.event.explanation
+
+
+def _line_of(trip):
+    """Return the user's line; None if it is not known, or cannot be found because of a fault."""
+    with failures():
+        fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
+        return attempt("the line", Provenance(None), lookup, fgraph, trip.variable).source
 
 
 def _without_values(explanation):

@@ -9,9 +9,10 @@ import numpy as np
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import printable, source_text
-from theanoguard.explain import Explanation, render_text
+from theanoguard.explain import Explanation
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard import GuardError
+from theanoguard.guard.errors import report_text
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class BadTerm:
         return (
             None
             if self.explanation is None
-            else render_text(self.event, self.explanation, in_call=False)
+            else report_text(self.event, self.explanation, in_call=False)
         )
 
     def __str__(self):

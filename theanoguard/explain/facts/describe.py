@@ -9,6 +9,7 @@ from pytensor.graph.basic import Constant
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.scalars import ScalarStep
+from theanoguard._steps import attempt
 from theanoguard._values import kind_of
 from theanoguard.explain.advice.hints import came_in, hint_for
 from theanoguard.explain.facts.labels import (
@@ -47,7 +48,8 @@ def describe(origin, mask, event=None):
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
         folded = any("fold" in step.reason for step in provenance.history)
-        hint = came_in("folded" if folded else role, array, mask(array))
+        held = "folded" if folded else role
+        hint = attempt("the advice", None, came_in, held, array, mask(array))
         op, operands, expression = None, (), name
     else:
         role = "node"
@@ -62,7 +64,7 @@ def describe(origin, mask, event=None):
             # A Composite that could not be evaluated in Python has no operand values to show.
             texts = [_in_short(o) for o in operands]
             expression = name if op == "composite" else apply_text(node.op, texts)
-        hint = hint_for(situation_of(place, made, op, value, provenance))
+        hint = attempt("the advice", None, _hint, place, made, op, value, provenance)
     in_term = made is not None and made.bad is not None
     bad = made.bad if in_term else mask(array)
     low, high = (None, None) if in_term else finite_range(array)
@@ -92,6 +94,10 @@ def describe(origin, mask, event=None):
         hint=hint,
         around=line_around(scope),
     )
+
+
+def _hint(place, made, op, value, provenance):
+    return hint_for(situation_of(place, made, op, value, provenance))
 
 
 # (operation, name of the user's operation) -> the user's operation, and a text for its operand

@@ -1,7 +1,6 @@
 """Decide whether to use the terminal's colours."""
 
 import os
-import sys
 import threading
 import traceback
 
@@ -51,14 +50,14 @@ def wants_color(stream):
 _PRINTING = {traceback.__file__, threading.__file__, excepthook_file, tracebacks.__file__}
 
 
-def is_uncaught():
-    """Whether the interpreter called the caller, to print an uncaught exception.
+def is_uncaught(frame):
+    """Whether the interpreter asks for the text of an error, to print it as an uncaught one.
 
-    In this case only these are above the caller on the stack: the ``sys.excepthook`` functions of
+    `frame` is the caller of the error's ``__str__``, or None.  In this case only these are on the
+    stack from there on: the ``sys.excepthook`` functions of
     PyTensor and of this package, and the code of the standard library that prints exceptions
     (since Python 3.13) and starts threads.
     """
-    frame = sys._getframe(1).f_back
     while frame is not None and frame.f_code.co_filename in _PRINTING:
         frame = frame.f_back
     return frame is None

@@ -9,6 +9,7 @@ import textwrap
 from dataclasses import replace
 from itertools import cycle, pairwise
 
+from theanoguard._event import WORDS
 from theanoguard._faults import code_of
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import (
@@ -21,6 +22,7 @@ from theanoguard._provenance.places import (
     source_text,
     text_width,
 )
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.labels import MAX_FORMULA, user_op_name
 from theanoguard.explain.facts.naming import (
     LOG_DENSITY,
@@ -30,7 +32,7 @@ from theanoguard.explain.facts.naming import (
     shown_op,
 )
 from theanoguard.explain.facts.way import FAR
-from theanoguard.explain.records import ROLES, WORDS, called_function, user_line
+from theanoguard.explain.records import ROLES, called_function, user_line
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
@@ -64,26 +66,51 @@ def render_text(event, explanation, color=False, links=False, in_call=True):
     -------
     str
     """
-    paint = _painter(color, links)
-    if explanation is None:
-        return paint(BOLD_RED, _bare_title(event))
+    with failures(() if explanation is None else explanation.failed) as failed:
+        paint = _painter(color, links)
+        blocks = [[paint(BOLD_RED, event.title)]]
+        if explanation is not None:
+            blocks = _blocks(event, explanation, paint, in_call)
+        text = attempt("the form of the report", None, _joined, blocks)
+    if text is None:
+        text = "\n\n".join("\n".join(block) for block in blocks if block)
+    return "\n\n".join([text, *_failed_lines(failed)])
+
+
+def _blocks(event, explanation, paint, in_call):
     cause = explanation.cause
+    head = [paint(BOLD_RED, attempt("the first line", event.title, title, cause))]
     blocks = [
-        [paint(BOLD_RED, title(cause)), *_lines_of(cause, paint)],
-        _facts(explanation),
-        _deeper(explanation, paint),
-        _advice(explanation, paint),
+        [*head, *attempt("the text of the place", _bare_place(cause), _lines_of, cause, paint)],
+        attempt("the text of the operands", [], _facts, explanation),
+        attempt("the text of the deeper cause", [], _deeper, explanation, paint),
+        attempt("the text of the advice", [], _advice, explanation, paint),
         [],
-        [paint(DIM, line) for line in _footer(event, explanation, in_call)],
+        attempt("the last line", [], _footer, event, explanation, in_call, paint),
     ]
     used = sum(len(block) + 1 for block in blocks if block)
     if used > MAX_LINES + 1:  # (the sentence says the change as well)
-        blocks[3] = _advice(explanation, paint, with_change=False)
+        blocks[3] = attempt("the text of the advice", [], _advice, explanation, paint, False)
         used = sum(len(block) + 1 for block in blocks if block)
-    blocks[4] = _way(explanation, paint, MAX_LINES - used - 1)
+    blocks[4] = attempt("the text of the path", [], _way, explanation, paint, MAX_LINES - used - 1)
     if text_width() < USUAL_WIDTH:
         blocks[1] = [part for line in blocks[1] for part in fitted(line)]
-    return _joined(blocks)
+    return blocks
+
+
+def _bare_place(cause):
+    return [] if cause.source is None else [f"  {cause.source.file}:{cause.source.line}"]
+
+
+def _failed_lines(failed):
+    """Return a paragraph on what could not be computed, and how to report it."""
+    if not failed:
+        return []
+    what = "; ".join(dict.fromkeys(failed))
+    return [
+        f"Left out because of a fault in theanoguard: {printable(what)}.\n"
+        "Please report it with this text and the output of `theanoguard doctor`."
+    ]
 
 
 def render_failure(failure, color=False):
@@ -185,12 +212,6 @@ def _joined(blocks):
     """Join blocks of lines.  Control characters other than our colours are replaced."""
     text = "\n\n".join("\n".join(block) for block in blocks if block)
     return _NO_TEXT.sub(lambda m: m[0] if len(m[0]) > 1 else printable(m[0]), text)
-
-
-def _bare_title(event):
-    where = f" in {event.variable or event.op or event.role}"
-    at = f" at element {_element(event.first_index, event.shape)}" if event.shape else ""
-    return f"{WORDS[event.kind]}{where}{at}"
 
 
 def title(cause):
@@ -488,7 +509,7 @@ def _shorten(text, width):
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _footer(event, explanation, in_call):
+def _footer(event, explanation, in_call, paint):
     cause, parts = explanation.cause, []
     if in_call:
         name = f" of {_shorten(event.function, 40)}" if event.function else ""
@@ -499,7 +520,8 @@ def _footer(event, explanation, in_call):
             parts.append(f"on the way to {_listed(explanation.feeds)}")
     text = ", ".join(parts)
     sentences = [f"{text[0].upper()}{text[1:]}."] if text else []
-    return textwrap.wrap(" ".join([*sentences, *_code_line(cause.hint)]), text_width())
+    lines = textwrap.wrap(" ".join([*sentences, *_code_line(cause.hint)]), text_width())
+    return [paint(DIM, line) for line in lines]
 
 
 def _listed(things, most=3):

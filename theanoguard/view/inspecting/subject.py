@@ -10,8 +10,8 @@ from pytensor.graph.basic import Variable
 
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
-from theanoguard.explain import render_text
 from theanoguard.guard import GuardError, events_of
+from theanoguard.guard.errors import report_text
 from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model
 from theanoguard.view.printing import debugprint
 
@@ -87,8 +87,8 @@ def _last_way(function, events):
 
 
 def _of_trip(event, explanation, graph, values, times):
-    report = render_text(event, explanation, color=True)
-    text = partial(render_text, event, explanation)
+    report = report_text(event, explanation, color=True)
+    text = partial(report_text, event, explanation)
     wanted = () if explanation is None else _roots(explanation.waypoints)
     function = graph if isinstance(graph, Function) else None
     if graph is None:

@@ -1,0 +1,76 @@
+"""Steps of a report, each of which may fail without taking the others with it.
+
+A report is made while an error is on its way to the user.  A fault in one step, or a name that
+PyTensor has renamed, must not replace that error.
+"""
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+logger = logging.getLogger("theanoguard")
+
+T = TypeVar("T")
+
+_failed: ContextVar[list[str] | None] = ContextVar("failed", default=None)
+
+
+@contextmanager
+def failures(before: tuple[str, ...] = ()) -> Iterator[list[str]]:
+    """Collect what fails in :func:`attempt` inside the block, behind what has failed before.
+
+    Yields
+    ------
+    list of str
+        Such as ``"the advice (KeyError: 'x', hints.py:12)"``.
+
+    Examples
+    --------
+    >>> with failures() as failed:
+    ...     attempt("the advice", None, {}.__getitem__, "x")
+    >>> failed
+    ["the advice (KeyError: 'x')"]
+    """
+    found = list(before)
+    token = _failed.set(found)
+    try:
+        yield found
+    finally:
+        _failed.reset(token)
+
+
+def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
+    """Call a function; if it fails inside :func:`failures`, note that and return the default.
+
+    Outside of such a block, the function's error is raised.
+
+    Parameters
+    ----------
+    what : str
+        What the function finds out, such as ``"the advice"``.
+    default : object
+        Returned if the function fails.
+    function : callable
+    *args
+        Its arguments.
+    """
+    found = _failed.get()
+    if found is None:
+        return function(*args)
+    try:
+        return function(*args)
+    except Exception as error:
+        logger.debug("%s could not be computed", what, exc_info=True)
+        inside = traceback.extract_tb(error.__traceback__)[1:]
+        at = f", {Path(inside[-1].filename).name}:{inside[-1].lineno}" if inside else ""
+        message = " ".join(str(error).split())[:MOST]
+        found.append(f"{what} ({type(error).__name__}: {message}{at})")
+        return default
+
+
+MOST = 120
+"""Characters of the message of an error that are kept."""
