@@ -27,14 +27,14 @@ LAYERS = [
     {"guard"},
     {"log"},
     {"explain", "stable.forms", "stable.patterns"},
-    {"_evaluate", "_graph", "_provenance", "ops", "testvalue", "view"},
+    {"_evaluate", "_exact", "_graph", "_provenance", "ops", "testvalue", "view"},
     {"_environment", "_event", "_facts", "_json", "shim"},
     {"_pytensor"},
     {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
     {"_steps"},
 ]
 # Numba is among what PyTensor itself requires.
-DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing"}
+DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing", "flint"}
 # Imported inside a function, where they are used: the package works without them.
 OPTIONAL = {
     "IPython",
@@ -260,9 +260,11 @@ def loaded_modules():
 ON_USE = {
     "IPython",
     "executing",
+    "flint",
     "jax",
     "matplotlib",
     "theanoguard._compare",
+    "theanoguard._exact",
     "theanoguard._lint",
     "theanoguard._evaluate.culprit",
     "theanoguard.explain.explanation",

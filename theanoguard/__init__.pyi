@@ -2,6 +2,7 @@ from . import explain, log, ops, pymc, records, shim, stable, testvalue, trainin
 from ._compare import Comparison, compare
 from ._errors import TheanoguardError
 from ._event import GuardEvent
+from ._exact import Exact, exact
 from ._lint import Finding, lint
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
@@ -29,6 +30,7 @@ __all__ = [
     "Comparison",
     "DetectNan",
     "EventLog",
+    "Exact",
     "Explanation",
     "Finding",
     "GuardError",
@@ -45,6 +47,7 @@ __all__ = [
     "debugprint",
     "detect_nan",
     "events_of",
+    "exact",
     "explain",
     "explain_exception",
     "find_masked",

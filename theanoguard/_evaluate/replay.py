@@ -287,9 +287,17 @@ class Replay:
             yield from inner.run()
             values = inner.outer_outputs()
         elif values is None:
-            values = compute(node.op, node, self)
+            values = self.run_whole(node)
         yield self, node, values
         return values
+
+    def run_whole(self, node):
+        """Return the outputs of `node`, run in one piece.  Its needed inputs are known."""
+        return compute(node.op, node, self)
+
+    def empty(self, shape, variable):
+        """Return an uninitialised buffer for the values of a variable."""
+        return np.empty(shape, variable.type.dtype)
 
     def steps_into(self, node):
         """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
@@ -525,15 +533,15 @@ class ScanReplay:
         outputs = list(outputs)
         for group, slices in enumerate(info.mit_mot_out_slices):
             for tap in slices:
-                self._buffers[group][self.lags[group] + step + tap] = outputs.pop(0)
+                self._buffers[group][self.lags[group] + step + tap, ...] = outputs.pop(0)
         n_traced = len(self.taps) + info.n_nit_sot
         for j in range(info.n_mit_mot, n_traced):
             value = outputs.pop(0)
             lag = self.lags[j] if j < len(self.taps) else 0
             if self._buffers[j] is None:
-                dtype = self.node.outputs[j].type.dtype
-                self._buffers[j] = np.empty((self.lengths[j], *np.shape(value)), dtype)
-            self._buffers[j][(lag + step) % self.lengths[j]] = value
+                shape = (self.lengths[j], *np.shape(value))
+                self._buffers[j] = self._outer.empty(shape, self.node.outputs[j])
+            self._buffers[j][(lag + step) % self.lengths[j], ...] = value
         self._untraced = [outputs.pop(0) for _ in range(info.n_untraced_sit_sot)]
         if info.as_while and outputs.pop(0):
             self._going = False
@@ -580,8 +588,8 @@ class ScanReplay:
         for j, (buffer, length) in enumerate(zip(self._buffers, self.lengths, strict=True)):
             lag = self.lags[j] if j < len(self.taps) else 0
             if buffer is None:
-                out = self.node.outputs[j].type
-                outputs.append(np.empty((0,) * out.ndim, out.dtype))
+                out = self.node.outputs[j]
+                outputs.append(self._outer.empty((0,) * out.type.ndim, out))
             elif j < self.info.n_mit_mot:
                 outputs.append(buffer)
             elif length < lag + done:  # circular: the oldest entry comes first

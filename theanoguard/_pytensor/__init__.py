@@ -41,6 +41,8 @@ from pytensor.link.numba.linker import NumbaLinker
 from pytensor.link.pytorch.linker import PytorchLinker
 from pytensor.link.utils import raise_with_op
 from pytensor.link.vm import VMLinker
+from pytensor.scalar import basic as scalar_basic
+from pytensor.scalar import math as scalar_math
 from pytensor.scalar.basic import Composite, ScalarType
 from pytensor.scan import basic as scan_basic
 from pytensor.scan.op import Scan
@@ -153,6 +155,12 @@ def scalar_ops_of(op, index=None):
         yield from (node.op for node in toposort(outputs))
     elif scalar_op is not None:
         yield scalar_op
+
+
+def scalar_classes(names):
+    """Return the classes of scalar operations of these names that this release has, by name."""
+    modules = (scalar_basic, scalar_math)
+    return {n: getattr(m, n) for n in names for m in modules if hasattr(m, n)}
 
 
 def failed_node(vm, error):

@@ -1,0 +1,435 @@
+"""The exact value of a graph: every operation in ball arithmetic, on object arrays.
+
+A :class:`Twin` goes through the graph as a :class:`~theanoguard._evaluate.replay.Replay` does, so
+that loops and other inner graphs are evaluated step by step.  Real numbers are balls.  Integers and
+booleans are NumPy arrays; where the values of a call are known, they are those of the call.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from flint import ctx
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.basic import ScalarOp
+from pytensor.scan.op import Scan
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+
+from theanoguard._evaluate.replay import Kernels, Replay, copy_value
+from theanoguard._exact.balls import (
+    UNKNOWN,
+    filled,
+    is_close_enough,
+    is_discrete,
+    nearest_float,
+    to_balls,
+)
+from theanoguard._exact.moving import as_array
+from theanoguard._exact.result import Exact, Note
+from theanoguard._exact.rules import exact_value
+from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
+from theanoguard._pytensor import IfElse
+from theanoguard._pytensor.labelled import unlabelled
+
+PRECISIONS = (192, 768, 3072, 12288, 49152, 196608)
+"""Bits of the midpoints: more of them are tried while digits are missing."""
+
+WORK = 3_000_000
+"""Multiplications of 192 bits, which are about 0.1 microseconds each."""
+
+SECONDS = 5.0
+
+NODE_WORK = 100
+"""The work that a node is in itself."""
+
+
+class OutOfLimits(Exception):
+    """The work or the time that was allowed is used up."""
+
+
+@dataclass
+class Budget:
+    """The work and the time that are left."""
+
+    work: float
+    deadline: float
+    factor: float = 1.0
+
+    def spend(self, amount: float) -> None:
+        """Count work, and raise where a limit is reached."""
+        self.work -= amount * self.factor
+        if self.work < 0 or time.perf_counter() > self.deadline:
+            raise OutOfLimits
+
+
+@dataclass
+class Context:
+    """What the twins of a graph and of its inner graphs share."""
+
+    budget: Budget
+    live: Callable[[Variable], Any] | None = None
+    notes: dict[tuple[str, Any], Note] = field(default_factory=dict)
+
+    def note(self, kind: str, variable: Any, text: str) -> None:
+        """Add a note, once for each variable."""
+        self.notes.setdefault((kind, variable), Note(kind, variable, text))
+
+
+def is_real(variable: Variable) -> bool:
+    """Whether the values of a variable are real numbers."""
+    return str(getattr(variable.type, "dtype", "")).startswith("float")
+
+
+class Twin(Replay):
+    """The exact values of the variables of one graph.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph or None
+    inputs : mapping of Variable to value
+        As :func:`to_balls` makes them.
+    context : Context
+    place : tuple, optional
+        As for :class:`~theanoguard._evaluate.replay.Replay`.
+    """
+
+    def __init__(
+        self,
+        fgraph: Any,
+        inputs: Mapping[Variable, Any],
+        context: Context,
+        place: Any = None,
+    ) -> None:
+        super().__init__(fgraph, inputs, kernels=_KERNELS, place=place)
+        self.context = context
+
+    def child(
+        self, fgraph: Any, inputs: Sequence[Any], node: Any, step: int | None = None
+    ) -> "Twin":
+        """Return the twin of an inner graph."""
+        given = dict(zip(fgraph.inputs, inputs, strict=True))
+        return Twin(fgraph, given, self.context, (self, node, step))
+
+    def inner(self, node: Any, fgraph: Any = None) -> Any:
+        """Return the inner graph of a node as it was built, not as it was compiled."""
+        own = node.op.fgraph if isinstance(node.op, Scan | OpFromGraph) else None
+        return super().inner(node, fgraph or own)
+
+    def empty(self, shape: Sequence[int], variable: Variable) -> np.ndarray:
+        """Return the buffer of a loop."""
+        if is_real(variable):
+            return filled(UNKNOWN, tuple(shape))
+        return np.empty(shape, variable.type.dtype)
+
+    def __getitem__(self, variable: Variable) -> Any:
+        value = super().__getitem__(variable)
+        return self._constant(variable) if isinstance(variable, Constant) else value
+
+    def _constant(self, variable: Constant) -> Any:
+        if variable not in self._given:
+            self._given[variable] = constant_value(variable)
+        return self._given[variable]
+
+    def knows(self, variable: Variable) -> bool:
+        """Whether a value is known: also an integer of the call."""
+        if super().knows(variable):
+            return True
+        node = variable.owner
+        if node is None:
+            value = getattr(variable, "get_value", None)
+            if value is None:
+                return False
+            self._given[variable] = to_value(value(borrow=True))
+            return True
+        if is_real(variable) or is_comparison(node):
+            return False
+        value = self.live_value(variable)
+        if not is_discrete(value):
+            return False
+        self._given[variable] = np.asarray(value)
+        return True
+
+    def run_whole(self, node: Any) -> list[Any]:
+        """Return the exact values of a node's outputs."""
+        if isinstance(node.op, IfElse):
+            return super().run_whole(node)
+        self.context.budget.spend(NODE_WORK)
+        values = self.values(node.inputs)
+        if not any(map(is_real, (*node.inputs, *node.outputs))):
+            return self._of_integers(node, values)
+        outputs = self._scalar(node, values) if is_scalar(node) else None
+        if outputs is None:
+            outputs = exact_value(node.op, node, self, values)
+        if outputs is None:
+            return self.floats(node, values)
+        return [self._decided(v, out) for v, out in zip(node.outputs, outputs, strict=True)]
+
+    def _scalar(self, node: Any, values: list[Any]) -> list[Any] | None:
+        """Return the results of an elementwise operation."""
+        op = getattr(node.op, "scalar_op", node.op)
+        dtypes = [v.type.dtype for v in node.outputs]
+        if not all(isinstance(v, np.ndarray) for v in values):
+            values = [np.asarray(v) for v in values]
+        found = apply_scalar(op, values, dtypes, self.context.budget.spend)
+        if found is None:
+            return None
+        for variable, applied in zip(node.outputs, found, strict=True):
+            if applied.open:
+                self.context.note("decision", variable, "lies within rounding of its threshold")
+        if isinstance(op, STEPS):
+            return [self._step_of_call(node.outputs[0], found[0].value)]
+        return [applied.value for applied in found]
+
+    def _step_of_call(self, variable: Variable, exact: np.ndarray) -> np.ndarray:
+        """Return the steps that the call took (``floor``, ``sign``), where it took any."""
+        live = self.live_value(variable)
+        if live is None or np.shape(live) != exact.shape:
+            return exact
+        own = to_floats(exact)
+        differs = np.isfinite(live) & (own != live)
+        if differs.any():
+            self.context.note("decision", variable, "is another step in exact arithmetic")
+        return np.where(differs, to_balls(live), exact)
+
+    def _of_integers(self, node: Any, values: list[Any]) -> list[Any]:
+        outputs = self.kernels.run(node, [copy_value(v) for v in values])
+        if is_arithmetic(node):
+            wrapped = wrapping_of(node, values, outputs)
+            if wrapped is not None:
+                self.context.note("wrapped", node.outputs[0], wrapped)
+        return outputs
+
+    def _decided(self, variable: Variable, exact: Any) -> Any:
+        """Return the integers or booleans of the call in the place of the exact ones."""
+        if is_real(variable) or not is_discrete(exact):
+            return exact
+        live = self.live_value(variable)
+        if live is None or np.shape(live) != np.shape(exact):
+            return exact
+        if not np.array_equal(live, exact):
+            self.context.note("decision", variable, "is another decision in exact arithmetic")
+        return np.asarray(live)
+
+    def floats(self, node: Any, values: list[Any]) -> list[Any]:
+        """Return what the call computed, or what the operation computes from the nearest floats."""
+        live = [self.live_value(v) for v in node.outputs]
+        if any(v is None for v in live):
+            near = [
+                to_floats(value, getattr(variable.type, "dtype", None))
+                for variable, value in zip(node.inputs, values, strict=True)
+            ]
+            live = self.kernels.run(node, [copy_value(v) for v in near])
+        for variable in node.outputs:
+            if is_real(variable):
+                self.context.note("live", variable, "has no exact value here")
+        return [to_value(v) for v in live]
+
+    def live_value(self, variable: Variable) -> Any:
+        """Return the value of a variable in the call, None if it is not known."""
+        live = self.context.live
+        return None if live is None or self.place is not None else live(variable)
+
+
+_KERNELS = Kernels("py")
+
+
+def to_value(value: Any) -> Any:
+    """Return a value with balls for real numbers; anything else is left as it is."""
+    array = np.asarray(value) if isinstance(value, np.ndarray | np.generic | float) else None
+    return value if array is None or array.dtype.kind != "f" else to_balls(array)
+
+
+def to_floats(value: Any, dtype: Any = None) -> Any:
+    """Return a value with the nearest floats for balls."""
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        return value
+    floats = np.array([nearest_float(b) for b in value.ravel().tolist()]).reshape(value.shape)
+    return floats if dtype is None else floats.astype(dtype)
+
+
+def is_scalar(node: Any) -> bool:
+    """Whether a node computes one element from one element of each operand."""
+    return isinstance(node.op, Elemwise | ScalarOp)
+
+
+def is_comparison(node: Any) -> bool:
+    """Whether a node decides something by comparing real numbers."""
+    return is_scalar(node) and any(map(is_real, node.inputs))
+
+
+def is_arithmetic(node: Any) -> bool:
+    """Whether a node computes integers that may wrap around."""
+    op = node.op
+    kind = type(getattr(op, "scalar_op", op))
+    grows = kind in (ps.Add, ps.Mul, ps.Sub, ps.Pow, ps.Sqr) or isinstance(op, CumOp)
+    dtype = getattr(node.outputs[0].type, "dtype", "")
+    return grows and str(dtype).startswith(("int", "uint"))
+
+
+def wrapping_of(node: Any, values: list[Any], outputs: list[Any]) -> str | None:
+    """Return what to say of integers that have wrapped around, None if none has.
+
+    The operation is run again on floats, and on Python's integers if those do not agree.
+    """
+    dtype = np.dtype(node.outputs[0].type.dtype)
+    limit = float(np.iinfo(dtype).max) * 0.99
+    with np.errstate(all="ignore"):
+        rough = _again(node.op, [np.asarray(v, np.float64) for v in values])
+    if np.all(np.abs(rough) < limit) and (dtype.kind == "i" or np.all(rough >= 0)):
+        return None
+    exact = np.asarray(_again(node.op, [np.asarray(v).astype(object) for v in values]))
+    info = np.iinfo(dtype)
+    beyond = [n for n in exact.ravel().tolist() if not info.min <= n <= info.max]
+    if not beyond:
+        return None
+    bits = max(int(n).bit_length() for n in beyond)
+    return f"needs {bits} bits and has wrapped around in {dtype}"
+
+
+def _again(op: Any, values: list[np.ndarray]) -> Any:
+    """Run an arithmetic operation on arrays of another dtype."""
+    scalar_op = getattr(op, "scalar_op", op)
+    if isinstance(op, CumOp):
+        return (np.cumsum if op.mode == "add" else np.cumprod)(values[0], axis=op.axis)
+    function = _ARITHMETIC[type(scalar_op)]
+    if isinstance(op, CAReduce):
+        axes = tuple(range(values[0].ndim)) if op.axis is None else tuple(op.axis)
+        return function.reduce(values[0], axis=axes)
+    return values[0] * values[0] if isinstance(scalar_op, ps.Sqr) else reduce(function, values)
+
+
+_ARITHMETIC = {
+    ps.Add: np.add,
+    ps.Mul: np.multiply,
+    ps.Sub: np.subtract,
+    ps.Pow: np.power,
+    ps.Sqr: np.square,
+}
+
+
+def evaluate(
+    variables: Sequence[Variable],
+    given: Mapping[Variable, Any],
+    *,
+    live: Callable[[Variable], Any] | Mapping[Variable, Any] | None = None,
+    elements: Sequence[tuple[int, ...] | None] | None = None,
+    work: float = WORK,
+    seconds: float = SECONDS,
+) -> list[Exact]:
+    """Return the exact values of variables of a graph as it was built.
+
+    Parameters
+    ----------
+    variables : sequence of Variable
+    given : mapping of Variable to value
+        Values of inputs, or of any other variables.  Shared variables have their own.
+    live : callable or mapping, optional
+        The values of variables in a call that was made; None for one that is not known.  Integers,
+        booleans and decisions are taken from there.
+    elements : sequence of (tuple of int or None), optional
+        The index of the element that is asked for, for each variable.  None asks for all elements.
+    work : float, optional
+        Multiplications of 192 bits that are allowed.
+    seconds : float, optional
+        The time that is allowed.
+
+    Returns
+    -------
+    list of Exact
+        An element that could not be computed within the limits is unknown.
+    """
+    lookup = live.get if isinstance(live, Mapping) else live
+    asked = list(elements) if elements is not None else [None] * len(variables)
+    budget = Budget(work, time.perf_counter() + seconds)
+    outputs = unlabelled(list(variables))
+    best: list[Exact | None] = [None] * len(outputs)
+    for bits in PRECISIONS:
+        budget.factor = (bits / PRECISIONS[0]) ** 1.3
+        context = Context(budget, lookup)
+        try:
+            with ctx.workprec(bits):
+                twin = Twin(None, {v: to_value(x) for v, x in given.items()}, context)
+                for i, (variable, index) in enumerate(zip(outputs, asked, strict=True)):
+                    if not _is_settled(best[i]):
+                        value = as_array(twin.value(variable))
+                        value = value if index is None else as_array(value[index])
+                        best[i] = Exact(value, tuple(context.notes.values()))
+        except OutOfLimits:
+            note = Note("limit", None, f"more than {bits // 3.32:.0f} digits are beyond the limit")
+            best = [
+                Exact(_unknown_like(v, index, lookup), (note,)) if found is None else found
+                for v, index, found in zip(outputs, asked, best, strict=True)
+            ]
+            break
+        if all(map(_is_settled, best)):
+            break
+    return [found for found in best if found is not None]
+
+
+def _is_settled(found: Exact | None) -> bool:
+    if found is None or found.value.dtype != object:
+        return found is not None
+    return all(map(is_close_enough, found.value.ravel().tolist()))
+
+
+def _unknown_like(variable: Variable, index: Any, live: Any) -> np.ndarray:
+    known = None if live is None or index is not None else live(variable)
+    return filled(UNKNOWN, np.shape(known) if known is not None else ())
+
+
+def exact(
+    outputs: Variable | Sequence[Variable],
+    inputs: Mapping[Variable, Any],
+    *,
+    work: float = WORK,
+    seconds: float = SECONDS,
+) -> Any:
+    """Return the values that variables of a graph have in exact arithmetic.
+
+    Every operation is computed with as many digits as the result needs, and with bounds on its
+    error.  So there is no overflow, no underflow and no cancellation.  Floating-point inputs are
+    taken as the numbers that they are.  Integers are computed as PyTensor computes them.
+
+    Parameters
+    ----------
+    outputs : Variable or list of Variable
+        Of the graph as you wrote it.
+    inputs : mapping of Variable to value
+        The value of each input.  A shared variable has its own value unless one is given.  Other
+        variables may be given, too.
+    work : float, optional
+        How many multiplications of 192 bits are allowed: 3 million.
+    seconds : float, optional
+        How long the evaluation may take: 5 seconds.
+
+    Returns
+    -------
+    Exact or list of Exact
+        Elements for which a limit was reached are "unknown".
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor, pytensor.tensor as pt, theanoguard
+    >>> h = pt.dvector("h")
+    >>> p = pt.exp(h) / (1 + pt.exp(h).sum())
+    >>> h_value = np.array([1.0, 800.0])
+    >>> pytensor.function([h], p)(h_value)
+    array([ 0., nan])
+    >>> print(theanoguard.exact(p, {h: h_value}))
+    [9.97031683124e-348, 1]
+
+    A formula may have no value:
+
+    >>> print(theanoguard.exact(pt.log(h - 2), {h: h_value}))
+    [no value, 6.68210859745]
+    """
+    asked = [outputs] if isinstance(outputs, Variable) else list(outputs)
+    given = {v: v.type.filter(value, allow_downcast=True) for v, value in inputs.items()}
+    found = evaluate(asked, given, work=work, seconds=seconds)
+    return found[0] if isinstance(outputs, Variable) else found
