@@ -28,7 +28,7 @@ LAYERS = [
     {"log"},
     {"explain", "stable.forms", "stable.patterns"},
     {"_evaluate", "_exact", "_graph", "_provenance", "ops", "testvalue", "view"},
-    {"_environment", "_event", "_facts", "_json", "shim"},
+    {"_environment", "_event", "_json", "operations", "shim"},
     {"_pytensor"},
     {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
     {"_steps"},

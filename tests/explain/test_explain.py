@@ -24,7 +24,6 @@ from pytensor.scan.utils import until
 from pytensor.tensor.random.utils import RandomStream
 
 from theanoguard import GuardError, GuardMode
-from theanoguard._evaluate.regions import first_element, regions
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import compiled_step, first_made, steps_of
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
@@ -42,6 +41,7 @@ from theanoguard.explain.advice.hints import Producer, hint_for
 from theanoguard.explain.explanation import _undecided
 from theanoguard.explain.facts.situation import is_indefinite
 from theanoguard.explain.failure import hint_for_error
+from theanoguard.operations import first_element, regions
 
 PY = Mode("py", "fast_run")
 
@@ -197,7 +197,7 @@ def test_a_region_holds_every_element_that_matters(make, arrays, index):
     node = out.owner
     replay = replay_of([a, b], [out], values)
     operands = replay.values(node.inputs)
-    found = regions(node.op, node, operands, 0, index)
+    found = regions(node, operands, 0, index)
     for position, value in enumerate(operands):
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue

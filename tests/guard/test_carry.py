@@ -11,9 +11,9 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard import _facts
-from theanoguard._facts import Kind, carries, makes
 from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.operations import Kind, carries, is_float, makes
+from theanoguard.operations.facts import SCALARS
 
 pytestmark = pytest.mark.on_30
 
@@ -31,7 +31,10 @@ N_OPERANDS = {
     ps.Switch: 3,
     ps.TrueDiv: 2,
 }
-OPS = sorted(_facts._CARRIED.keys() - {ps.Cast}, key=lambda cls: cls.__name__)
+OPS = sorted(
+    (cls for cls, known in SCALARS.items() if known.carries and cls is not ps.Cast),
+    key=lambda cls: cls.__name__,
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +61,8 @@ def test_scalar_operations_carry_what_the_table_says(compiled):
         with np.errstate(all="ignore"):
             results = function(*values)
         for cls, result in zip(OPS, results, strict=True):
-            kinds = _facts._CARRIED[cls]
             for operand in range(N_OPERANDS.get(cls, 1)):
-                kind = kinds[operand] if len(kinds) > 1 else kinds[0]
-                for sign in kind:
+                for sign in SCALARS[cls].carries_from(operand):
                     planted = (
                         np.isnan(values[operand]) if sign == Kind.NAN else np.isinf(values[operand])
                     )
@@ -99,7 +100,7 @@ def test_nodes_carry_what_the_table_says(output, values):
     node = output.owner
     mode = Mode("cvm" if pytensor.config.cxx else "py", None)
     inputs = list(values)
-    operands = [v for v in node.inputs if _facts.is_float(v)]
+    operands = [v for v in node.inputs if is_float(v)]
     function = pytensor.function(inputs, [output, *operands], mode=mode)
     for variable, value in values.items():
         for position, (sign, bads) in itertools.product(np.ndindex(value.shape), BAD.items()):

@@ -13,11 +13,11 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import softmax
 
 import theanoguard
-from theanoguard._evaluate.regions import regions
 from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import ger_ops
 from theanoguard.guard.policy import Policy
-from theanoguard.guard.verdict import made_bad, reached
+from theanoguard.guard.verdict import made_bad
+from theanoguard.operations import reached, regions
 
 ALL = Policy(nan=True, inf=True, big=True)
 ANY = Policy(nan=True, inf=True, big=True, anywhere=True)
@@ -184,13 +184,12 @@ def test_the_marks_are_those_of_the_regions(variable):
             rng.random(np.shape(v)) < 0.2 if v.dtype.kind == "f" else None
             for v in map(np.asarray, values)
         ]
-        found = np.ones(np.shape(output), bool)
-        got = reached(node.op, node, values, masks, index, found)
+        got = reached(node, values, masks, index, np.shape(output))
         expected = np.zeros(np.shape(output), bool)
         for at in np.ndindex(np.shape(output)):
             expected[at] = any(
                 masks[r.operand] is not None and masks[r.operand][r.index].any()
-                for r in regions(node.op, node, values, index, at)
+                for r in regions(node, values, index, at)
             )
         np.testing.assert_array_equal(got, expected)
 

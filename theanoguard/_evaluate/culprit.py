@@ -2,7 +2,7 @@
 
 A :class:`Place` is one element of one variable in one execution of a graph.  A walk upstream goes
 from an element to the elements of the operands that it was computed from
-(:mod:`~theanoguard._evaluate.regions`).  It enters fused operations
+(:mod:`theanoguard.operations`).  It enters fused operations
 (:mod:`~theanoguard._evaluate.scalars`), and it enters and leaves the inner graphs of ``Scan``,
 ``OpFromGraph`` and ``IfElse``.
 """
@@ -18,7 +18,6 @@ from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from theanoguard._evaluate.regions import first_element, regions
 from theanoguard._evaluate.replay import Replay, branch_taken
 from theanoguard._evaluate.scalars import (
     ScalarStep,
@@ -31,6 +30,7 @@ from theanoguard._evaluate.scalars import (
 from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
 from theanoguard._values import is_sparse
+from theanoguard.operations import first_element, regions
 
 MAX_STEPS = 100_000
 """Largest number of steps upstream, for example through a scan that only passes a value on."""
@@ -267,7 +267,7 @@ def regions_of(place):
     """Return the regions of the operands that the element at `place` was computed from."""
     node = place.variable.owner
     values = [dense(place.scope.replay.value(v)) for v in node.inputs]
-    return regions(node.op, node, values, node.outputs.index(place.variable), place.index)
+    return regions(node, values, node.outputs.index(place.variable), place.index)
 
 
 def operand_place(place, region):

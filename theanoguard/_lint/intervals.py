@@ -17,8 +17,8 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._facts import RANGES
 from theanoguard._pytensor import advanced_increment_ops, ger_ops
+from theanoguard.operations.facts import SCALARS
 
 
 class NoProgram(Exception):
@@ -118,8 +118,8 @@ def scalar_registers(program, op, operands, inputs, outputs):
         return [program.emit(UNARY[kind], operands[0])]
     if kind in FOLDED:
         return [program.fold(FOLDED[kind], operands)]
-    if kind in RANGES:
-        lo, hi = RANGES[kind]
+    if (known := SCALARS.get(kind)) and known.range:
+        lo, hi = known.range
         return [program.emit("RANGE", operands[0], k=lo, k2=hi)]
     if kind is ps.Reciprocal:
         return [program.emit("DIV", program.constant(1.0), operands[0])]

@@ -34,7 +34,6 @@ from pytensor.tensor.special import LogSoftmax
 from pytensor.tensor.subtensor import Subtensor
 from scipy import special
 
-from theanoguard._facts import RANGES
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
 from theanoguard._lint.intervals import (
@@ -52,6 +51,7 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     is_numeric,
 )
+from theanoguard.operations.facts import SCALARS
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import SquaredNorms
 
@@ -338,8 +338,8 @@ def _(op, node, bounds):
         for other in rest:
             result = ARITHMETIC[FOLDED[kind]](result, other)
         return [result]
-    if kind in RANGES:
-        return [Bounds(*RANGES[kind])]
+    if (known := SCALARS.get(kind)) and known.range:
+        return [Bounds(*known.range)]
     return [of_root(v) for v in node.outputs]
 
 

@@ -2,9 +2,9 @@
 
 A bad value seldom stays alone: a sum, product or logarithm that is computed from it is bad as well.
 So the guard reads a few values further down, small ones if possible, such as the loss.  Every
-operation in between has to *carry* the bad value for certain (:func:`theanoguard._facts.carries`).
-Before an operation that could lose it (a comparison, ``switch``, an Inf in ``tanh``), the guard
-reads the operand.
+operation in between has to *carry* the bad value for certain
+(:func:`theanoguard.operations.carries`).  Before an operation that could lose it (a comparison,
+``switch``, an Inf in ``tanh``), the guard reads the operand.
 
 The rule needs no bounds and no memory of earlier calls.  It does not show an element that no
 operation reads, such as one that is broadcast against an array of length 0.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pytensor.graph.basic import Apply, Variable
 
-from theanoguard._facts import Kind, carries, constant_kinds, holds_nonfinite
+from theanoguard.operations import Kind, carries, constant_kinds, holds_nonfinite
 
 Places = frozenset[tuple[Variable, Kind]]
 

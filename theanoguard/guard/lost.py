@@ -10,19 +10,19 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._facts import Kind, holds_nonfinite, scalar_carries, scalar_makes_nan
+from theanoguard.operations import (
+    Kind,
+    holds_nonfinite,
+    scalar_carries,
+    scalar_facts,
+    scalar_makes_nan,
+)
 
 POSITION = 49.05
 """Right behind the fusion of elementwise operations."""
 
 ASKING = (ps.IsNan, ps.IsInf)
 """Whoever uses these has thought of the NaN."""
-
-LOSING = {ps.Switch: (0,), ps.Clip: (1, 2), ps.Pow: (0, 1)}
-"""Operands whose NaN may not show in a floating-point result.
-
-The branches of a ``switch`` are not among them: the branch that is not chosen is no error.
-"""
 
 
 class ShowLost(GraphRewriter):
@@ -74,7 +74,7 @@ def _losing(node):
         return []
     if not any(map(holds_nonfinite, node.outputs)):
         return node.inputs
-    operands = [node.inputs[i] for i in LOSING.get(type(node.op), ())]
+    operands = [node.inputs[i] for i in scalar_facts(node.op).hides]
     if isinstance(node.op, ps.Pow) and any(isinstance(v, Constant) for v in operands):
         return []  # only NaN ** 0 and 1 ** NaN are numbers, and these are not compiled
     return operands

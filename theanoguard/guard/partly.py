@@ -17,10 +17,11 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, inner_graph
+from theanoguard.operations import taking
 
 CHOOSING = (Subtensor, *advanced_subtensor_ops)
 
@@ -151,7 +152,7 @@ def _touches(fgraph: FunctionGraph, variable: Variable) -> list[Touch] | None:
         elif i == 0 and isinstance(node.op, CHOOSING):
             found.append(Touch(node, variable, node.op, tuple(node.inputs[1:])))
         elif i == 0 and isinstance(node.op, increment_ops):
-            found.append(Touch(node, variable, _choosing(node.op), tuple(node.inputs[2:])))
+            found.append(Touch(node, variable, taking(node.op), tuple(node.inputs[2:])))
         else:
             return None
     return found
@@ -174,17 +175,9 @@ def _touches_inside(node: Apply, i: int) -> list[Touch] | None:
     return found
 
 
-def _choosing(op):
-    """Return the indexing operation for the elements that one of ``increment_ops`` overwrites."""
-    if not hasattr(op, "idx_list"):  # on PyTensor 3.0
-        return advanced_subtensor_ops[-1]()
-    chooses = Subtensor if isinstance(op, IncSubtensor) else advanced_subtensor_ops[0]
-    return chooses(op.idx_list)
-
-
 def written(node: Apply) -> Touch:
     """Return which elements a node with one of ``increment_ops`` overwrites."""
-    return Touch(node, node.inputs[0], _choosing(node.op), tuple(node.inputs[2:]))
+    return Touch(node, node.inputs[0], taking(node.op), tuple(node.inputs[2:]))
 
 
 class PartSnapshot:

@@ -14,9 +14,10 @@ from pytensor.graph.features import Feature
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._event import GuardEvent
-from theanoguard._facts import Kind
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 from theanoguard._values import arrays_in, is_sparse, kind_of
+from theanoguard.operations import Kind
+from theanoguard.operations.regions import NUMPY, dtype_kind, unmarked
 
 logger = logging.getLogger("theanoguard")
 
@@ -161,24 +162,24 @@ class Policy:
             isinstance(op, self.ops) for op in scalar_ops_of(node.op, variable.index)
         )
 
-    def kinds(self, array, everything=False):
+    def kinds(self, array, everything=False, arrays=NUMPY):
         """Return the masks of the elements that are NaN, infinite, and big.
 
         A kind that is not an error has an empty mask, unless `everything` is True.  If big elements
-        are errors and infinite ones are not, infinite elements count as big.
+        are errors and infinite ones are not, infinite elements count as big.  The array belongs to
+        the library of `arrays`.
         """
-        array = np.asarray(array)
-        nan, inf, big = (np.zeros(array.shape, dtype=bool) for _ in range(3))
-        kind = array.dtype.kind
+        array = arrays.xp.asarray(array)
+        nan = inf = big = unmarked(arrays, array)
+        kind = dtype_kind(array)
         with np.errstate(all="ignore"):
             if kind in "fc":
-                isnan = np.isnan(array)
-                isinf = np.isinf(array) & ~isnan
+                isnan = arrays.xp.isnan(array)
+                isinf = arrays.xp.isinf(array) & ~isnan
                 nan = isnan if self.nan or everything else nan
                 inf = isinf if self.inf or everything else inf
             if self.big and (kind in "fc" or (kind in "iu" and self.integers)):
-                wide = array.astype("complex128" if kind == "c" else "float64")
-                big = (np.abs(wide) > self.limit) & ~inf
+                big = arrays.exceeds(array, self.limit) & ~inf
         return nan, inf, big
 
     def mask(self, array):

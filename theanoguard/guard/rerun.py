@@ -19,7 +19,8 @@ from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
 from theanoguard.guard.reporting import Observation
-from theanoguard.guard.verdict import made_bad, reached, repeated
+from theanoguard.guard.verdict import made_bad, repeated
+from theanoguard.operations import reached
 
 logger = logging.getLogger("theanoguard")
 
@@ -311,7 +312,7 @@ class SecondRun:
                 [mask] = new[index] or [np.zeros(np.shape(value), bool)]
                 if any(m is not None for m in marks):
                     bad = np.asarray(self.policy.mask(value))
-                    mask = mask | (bad & reached(step.op, step, operands, marks, index, bad))
+                    mask = mask | (bad & reached(step, operands, marks, index, bad.shape))
                 if mask.any():
                     made[variable] = mask
         found = []
@@ -352,7 +353,7 @@ class SecondRun:
             elif all((m is not None) == t for m, t in zip(marks, tainted, strict=True)) and (
                 isinstance(value, np.ndarray)
             ):
-                carried = masks[0] & reached(node.op, node, inputs, marks, index, masks[0])
+                carried = masks[0] & reached(node, inputs, marks, index, masks[0].shape)
                 masks = [carried | made[index][0] if made[index] else carried]
             if masks and any(mask.any() for mask in masks):
                 self._tainted[replay, variable] = masks

@@ -12,53 +12,25 @@ Inf).  The verdict decides.  It takes plain NumPy values, so that every backend 
 With ``inf_is_error="any"`` no constant excuses an operation.  Neither does an operand that was left
 out of the checks: the first operation that reads it is the one that is reported.
 
-:mod:`~theanoguard._evaluate.regions` knows which operand elements decide an output element.  Where
+:mod:`theanoguard.operations` knows which operand elements decide an output element.  Where
 nothing is known of an operation, all elements of all operands decide.  A fused operation is judged
 by the scalar operations in it, so that fusing changes no verdict.
 """
 
-from functools import singledispatch
-
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Constant
-from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Composite, ScalarOp
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    ExtractDiag,
-    Join,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
-from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp, Repeat
-from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.sort import SortOp
-from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
-from theanoguard._evaluate.regions import regions, whole_operands
 from theanoguard._evaluate.scalars import ScalarStep, steps_of
-from theanoguard._pytensor import (
-    advanced_subtensor_ops,
-    ger_ops,
-    increment_ops,
-    sort_axis,
-    split_join,
-)
 from theanoguard._values import arrays_in
-from theanoguard.guard.partly import written
-
-SELECTING = (ps.Identity, ps.Second, ps.Switch, ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
-"""Scalar operations that give one of their operands as it is."""
+from theanoguard.guard.graph.checks import has_elements
+from theanoguard.operations import reached, scalar_facts
+from theanoguard.operations.regions import NUMPY, unmarked
 
 
 def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
@@ -228,197 +200,55 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
     )
     if sparse:  # nothing is known of the elements of a sparse matrix
         return np.ones(found.shape, bool)
-    return reached(node.op, node, inputs, masks, index, found)
+    return reached(node, inputs, masks, index, found.shape)
 
 
-def _excuses(kind, array, policy):
+def _excuses(kind, array, policy, arrays=NUMPY):
     """Return which elements of an operand excuse a bad element of `kind` that they decide.
 
     A reported NaN also excuses an Inf: on Numba the maximum of an array of NaN is -inf.
     """
-    nan, inf, big = policy.kinds(array, everything=True)
-    known = nan & policy.nan
-    return {"nan": nan, "inf": inf | known, "big": inf | big | known}[kind]
+    nan, inf, big = policy.kinds(array, everything=True, arrays=arrays)
+    if kind == "nan":
+        return nan
+    bad = inf | nan if policy.nan else inf
+    return bad | big if kind == "big" else bad
 
 
-# ---------------------------------------------------------------- from operands to outputs
+def suspected(arrays, node, inputs, output, value, policy):
+    """Return which elements of a node's output it may have made bad, as part of compiled code.
 
-
-@singledispatch
-def reached(op, node, inputs, masks, index, found):
-    """Return which elements of an output are decided by a marked element of an operand.
+    Fewer elements are excused than by :func:`made_bad`, which enters fused operations.
 
     Parameters
     ----------
-    op : Op
-        ``node.op``, by which the rule is chosen.
+    arrays : Arrays
+        The library that computes.
     node : Apply
-    inputs : list
-        Values.
-    masks : list of (ndarray of bool or None)
-        For each input, which of its elements are marked.
-    index : int
-        Which output.
-    found : ndarray of bool
-        The elements to answer for; all others may be anything.
+    inputs : list of array
+    output : int
+        Which of its outputs.
+    value : array
+        Its value.
+    policy : Policy
 
     Returns
     -------
-    ndarray of bool
+    array of bool
     """
-    result = np.zeros(found.shape, bool)
-    everything = None
-    for at in np.argwhere(found):
-        at = tuple(int(i) for i in at)
-        decisive = regions(op, node, inputs, index, at)
-        if everything is None:
-            everything = decisive == whole_operands(node, inputs)
-        result[at] = any(
-            masks[region.operand] is not None and np.any(masks[region.operand][region.index])
-            for region in decisive
-        )
-        if everything:  # nothing is known of the operation, so every element has the same answer
-            return np.full(found.shape, result[at])
+    result = unmarked(arrays, value)
+    for kind, found in zip(("nan", "inf", "big"), policy.kinds(value, arrays=arrays), strict=True):
+        if policy.anywhere:
+            result = result | found
+        elif getattr(policy, kind):
+            given = [
+                _excuses(kind, array, policy, arrays)
+                if has_elements(variable) and not (kind == "nan" and isinstance(variable, Constant))
+                else None
+                for variable, array in zip(node.inputs, inputs, strict=True)
+            ]
+            result = result | found & ~reached(node, inputs, given, output, value.shape, arrays)
     return result
-
-
-@reached.register
-def _(op: Elemwise, node, inputs, masks, index, found):
-    result = np.zeros(found.shape, bool)
-    if isinstance(op.scalar_op, ps.Switch):
-        return result | np.where(inputs[0], *_filled(masks[1:], inputs[1:]))
-    for mask in masks:
-        if mask is not None:
-            result |= mask
-    return result
-
-
-def _along(mask, axis):
-    axes = tuple(range(mask.ndim)) if axis is None else axis
-    return np.any(mask, axis=axes, keepdims=True)
-
-
-@reached.register
-def _(op: CAReduce, node, inputs, masks, index, found):
-    return _along(masks[0], op.axis).reshape(found.shape)
-
-
-@reached.register(Softmax)
-@reached.register(LogSoftmax)
-def _(op, node, inputs, masks, index, found):
-    return np.broadcast_to(_along(masks[0], op.axis), found.shape)
-
-
-@reached.register
-def _(op: Join, node, inputs, masks, index, found):
-    axis, parts = split_join(op, inputs)
-    own = masks[len(masks) - len(parts) :]
-    marks = [
-        np.zeros(np.shape(p), bool) if m is None else m for m, p in zip(own, parts, strict=True)
-    ]
-    return np.concatenate(marks, axis=axis)
-
-
-@reached.register(CheckAndRaise)
-@reached.register(DeepCopyOp)
-@reached.register(ScalarFromTensor)
-@reached.register(SpecifyShape)
-@reached.register(TensorFromScalar)
-@reached.register(TypeCastingOp)
-def _(op, node, inputs, masks, index, found):
-    return masks[0]
-
-
-@reached.register(Alloc)
-@reached.register(DimShuffle)
-@reached.register(ExtractDiag)
-@reached.register(Repeat)
-@reached.register(Reshape)
-@reached.register(Split)
-@reached.register(Subtensor)
-def _moved(op, node, inputs, masks, index, found):
-    """Run an operation that only moves elements on the marks."""
-    cells = [[None] for _ in node.outputs]
-    op.perform(node, [masks[0], *inputs[1:]], cells)
-    return np.asarray(cells[index][0], bool)
-
-
-for _op in advanced_subtensor_ops:
-    reached.register(_op, _moved)
-
-
-def _overwritten(op, node, inputs, masks, index, found):
-    base, new = _filled(masks[:2], inputs[:2])
-    values = dict(zip(node.inputs, inputs, strict=True))
-    where = written(node).where(values.__getitem__)
-    result = base.copy()
-    if op.set_instead_of_inc:
-        result[where] = new
-    else:  # (an element may be incremented more than once)
-        np.logical_or.at(result, where, new)
-    return result
-
-
-for _op in increment_ops:
-    reached.register(_op, _overwritten)
-
-
-@reached.register
-def _(op: CumOp, node, inputs, masks, index, found):
-    if op.axis is None:
-        return np.logical_or.accumulate(masks[0].ravel())
-    return np.logical_or.accumulate(masks[0], axis=op.axis)
-
-
-@reached.register
-def _(op: SortOp, node, inputs, masks, index, found):
-    return np.broadcast_to(_along(masks[0], (sort_axis(op, inputs),)), found.shape)
-
-
-def _filled(masks, inputs):
-    """Return the masks, with an empty one for an operand that has none."""
-    return [
-        np.zeros(np.shape(value), bool) if mask is None else mask
-        for mask, value in zip(masks, inputs, strict=True)
-    ]
-
-
-def _product(left, right):
-    rows = left.any(axis=-1)
-    columns = right.any(axis=-2 if right.ndim > 1 else 0)
-    if left.ndim > 1 and right.ndim > 1:
-        return rows[..., :, None] | columns[..., None, :]
-    return rows | columns
-
-
-@reached.register(Dot)
-@reached.register(Dot22)
-@reached.register(BatchedDot)
-def _(op, node, inputs, masks, index, found):
-    return _product(*_filled(masks, inputs))
-
-
-@reached.register
-def _(op: Dot22Scalar, node, inputs, masks, index, found):
-    left, right, factor = _filled(masks, inputs)
-    return _product(left, right) | factor
-
-
-@reached.register(Gemm)
-@reached.register(Gemv)
-def _(op, node, inputs, masks, index, found):
-    added, alpha, left, right, beta = _filled(masks, inputs)
-    product = _product(left, right) | alpha
-    return product | added | beta if inputs[4] != 0 else product
-
-
-def _outer_product(op, node, inputs, masks, index, found):
-    added, alpha, left, right = _filled(masks, inputs)
-    return added | alpha | left[:, None] | right[None, :]
-
-
-for _op in ger_ops:
-    reached.register(_op, _outer_product)
 
 
 # ---------------------------------------------------------------- into fused operations
@@ -490,6 +320,6 @@ def _chosen(step, value):
     if isinstance(step.op, ps.Switch):
         condition, first, _second = step.operands
         return np.asarray(condition, bool) == (value is first)
-    if isinstance(step.op, SELECTING):
+    if scalar_facts(step.op).selects not in (None, slice(0, 1)):
         return np.equal(value, step.results[0]) | np.isnan(value)
     return True

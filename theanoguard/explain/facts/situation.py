@@ -8,7 +8,6 @@ from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
-from theanoguard._evaluate.regions import extreme_element
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._pytensor import scalar_ops_of
 from theanoguard.explain.advice.hints import Producer, Situation
@@ -17,6 +16,7 @@ from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
 from theanoguard.explain.facts.way import followed, most_telling
 from theanoguard.explain.records import called_function, user_line
+from theanoguard.operations import extreme_element
 
 
 def situation_of(place, made, op, value, provenance):

@@ -7,8 +7,8 @@ from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from theanoguard._evaluate.regions import extreme_element, locate
 from theanoguard.explain.facts.naming import INDEXING
+from theanoguard.operations import extreme_element, locate
 
 QUOTIENTS = ("true_div", "int_div", "mod")
 MATRIX_PRODUCTS = ("dot", "batched_dot", "outer")

@@ -2,9 +2,9 @@
 
 NaN and Inf
     Most C code raises an exception flag of the processor when it makes one
-    (:func:`theanoguard._facts.signals`).  What enters the graph, and what is made without a flag,
-    are *sources*: they are read, or a few values further down that show every NaN and Inf of them
-    (:mod:`theanoguard.guard.carry`).
+    (:func:`theanoguard.operations.signals`).  What enters the graph, and what is made without a
+    flag, are *sources*: they are read, or a few values further down that show every NaN and Inf of
+    them (:mod:`theanoguard.guard.carry`).
 Big values
     No flag is raised for them.  Each output that can be big while no operand is, is read.
 
@@ -34,17 +34,16 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
-from theanoguard import _facts
 from theanoguard._evaluate.replay import Kernels
-from theanoguard._facts import Kind
 from theanoguard._pytensor import (
     IfElse,
     ger_ops,
     is_lazy,
 )
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
+from theanoguard.guard.elements import may_show_nothing
 from theanoguard.guard.plan import GraphPlan, NodePlan
+from theanoguard.operations import Kind, carries, is_float, keeps_size, makes, may_lose, signals
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
 PLAIN_CODE = (
@@ -261,7 +260,7 @@ class CPlan(GraphPlan):
             return None, Kind.NONE if policy.big else self._kinds
         if treatment.careful or self._may_be_big(node, i):
             return None, Kind.NONE
-        kinds = _facts.makes(node, self._literals) & self._kinds
+        kinds = makes(node, self._literals) & self._kinds
         if not kinds:
             return "moved", Kind.NONE
         return ("flag", Kind.NONE) if self._signals(node) else (None, kinds)
@@ -320,7 +319,7 @@ class CPlan(GraphPlan):
             and node not in self.loud
             and self._is_plain(node)
             and not getattr(node.op, "openmp", False)
-            and _facts.signals(node, literals=self._literals)
+            and signals(node, literals=self._literals)
         )
 
     def reason_to_leave_out(self, node, index):
@@ -333,11 +332,11 @@ class CPlan(GraphPlan):
     # -- what shows where
 
     def _carries(self, node, operand):
-        """As :func:`theanoguard._facts.carries`, as long as no output is empty."""
+        """As :func:`theanoguard.operations.carries`, as long as no output is empty."""
         # (The kernel asks for a verdict on every bad output of a careful node.)
         if self._may_be_skipped(node) or self.nodes[node].careful or node in self._writers:
             return {}
-        found = _facts.carries(node, operand)
+        found = carries(node, operand)
         if found and isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
             return {}
         return {
@@ -396,7 +395,7 @@ def _try_product(op_class, dtypes, shapes, constants, holder):
     node = holder.node
     matrices = [i for i, v in enumerate(node.inputs) if v.type.ndim > 0]
     accumulates = isinstance(node.op, (blas.Gemm, blas.Gemv, *ger_ops))
-    factors = [i for i in matrices if _facts.is_float(node.inputs[i])]
+    factors = [i for i in matrices if is_float(node.inputs[i])]
     factors = [i for i in factors if i != 0] if accumulates else factors
     kernels = Kernels()
     for length in PROBED:

@@ -12,12 +12,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.random.type import RandomType
 
-from theanoguard._facts import Kind, carries, holds_nonfinite
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
 from theanoguard.guard.graph.masks import is_mask, masks_in, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
+from theanoguard.operations import Kind, carries, holds_nonfinite
 
 
 def is_shape_alone(fgraph, variable):
@@ -151,7 +151,7 @@ class FlagWriter:
         )
         points = {v: Watched(kind) for v, kind in found.items()} | whole
         for v in own:
-            points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v))
+            points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v), v.index or 0)
         return points
 
     def _written_inside(self, plan, around, infinite, masks):

@@ -11,7 +11,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._facts import MOVING
+from theanoguard.operations import moved
 
 
 def may_select(node, masks):
@@ -75,12 +75,12 @@ def masks_in(order, entering=()):
             inside = masks_in(inner.toposort(), inputs)
             outputs = zip(node.outputs, inner.outputs, strict=True)
             found.update(v for v, source in outputs if is_mask(source, inside))
-        elif isinstance(node.op, Eye) or (any(given) and _keeps_masks(node.op)):
+        elif isinstance(node.op, Eye) or (any(given) and _keeps_masks(node)):
             found.update(node.outputs)
     return found
 
 
-def _keeps_masks(op):
-    if isinstance(op, Elemwise):
-        return isinstance(op.scalar_op, (ps.Cast, ps.Mul, ps.Identity))
-    return isinstance(op, MOVING)
+def _keeps_masks(node):
+    if isinstance(node.op, Elemwise):
+        return isinstance(node.op.scalar_op, (ps.Cast, ps.Mul, ps.Identity))
+    return moved(node) is not None

@@ -9,9 +9,9 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.tensor.type import TensorType
 
-from theanoguard._facts import Kind
 from theanoguard.guard.graph.checks import CompiledOp
 from theanoguard.guard.policy import Policy
+from theanoguard.operations import Kind
 
 FLAG = TensorType("int32", ())
 
@@ -28,11 +28,14 @@ class Watched:
         Whether big elements count as well.
     node : Apply or None
         If given, only bad elements that this node makes count, and its operands are read as well.
+    output : int
+        Which of its outputs this is.
     """
 
     kind: Kind = Kind.NONE
     big: bool = False
     node: Any = None
+    output: int = 0
 
     def reads(self, variable):
         """Return the variables that are read."""

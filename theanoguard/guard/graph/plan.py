@@ -9,52 +9,24 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import (
-    Alloc,
-    ExtractDiag,
-    Eye,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._facts import RANGES, SELECTING, Kind, makes, makes_nan_of_inf, widens
-from theanoguard._pytensor import IfElse, Scan, advanced_subtensor_ops, increment_ops, is_numeric
-from theanoguard.guard.elements import is_unit
+from theanoguard._pytensor import IfElse, Scan, is_numeric
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.plan import GraphPlan, is_discrete
-
-# ---------------------------------------------------------------- what is known of an op
-
-# Scalar operations with a bounded result for every operand that is not NaN.
-BOUNDED = {
-    kind: max(-lowest, highest)
-    for kind, (lowest, highest) in RANGES.items()
-    if kind not in (ps.Sin, ps.Cos)  # of an Inf they make a NaN
-}
-
-# Operations that copy elements of their inputs, or write 0 and 1.
-COPYING = (
-    Alloc,
-    DeepCopyOp,
-    ExtractDiag,
-    Eye,
-    Join,
-    MakeVector,
-    Repeat,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-    *advanced_subtensor_ops,
+from theanoguard.operations import (
+    Kind,
+    is_unit,
+    makes,
+    makes_nan_of_inf,
+    moved,
+    scalar_facts,
+    widens,
 )
 
 
@@ -107,10 +79,7 @@ def _all_clean(plan, variables):
 
 
 def _is_copy(plan, node, index):
-    op = node.op
-    copies = isinstance(op, COPYING) or (
-        isinstance(op, increment_ops) and (op.set_instead_of_inc or _increments_zeros(node))
-    )
+    copies = moved(node) is not None or _increments_zeros(node)
     return copies and _all_clean(plan, node.inputs)
 
 
@@ -134,12 +103,11 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
         big_integers = plan.policy.big and plan.policy.integers
         return not big_integers or all(v.type.dtype == "bool" for v in outputs)
-    if type(op) in SELECTING:
-        selected = inputs[SELECTING[type(op)]]
-        return all(widens(v.type.dtype, outputs[0].type.dtype) for v in selected)
-    bound = BOUNDED.get(type(op))
-    if bound is not None:
-        return not plan.policy.big or bound <= plan.policy.limit
+    known = scalar_facts(op)
+    if known.selects is not None:
+        return all(widens(v.type.dtype, outputs[0].type.dtype) for v in inputs[known.selects])
+    if known.range is not None and not known.makes_nan:
+        return not plan.policy.big or known.bound <= plan.policy.limit
     if isinstance(op, ps.Cast):
         return widens(inputs[0].type.dtype, outputs[0].type.dtype)
     if isinstance(op, ps.Mul):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
-from functools import partial, reduce, singledispatch
+from functools import partial, reduce
 
 import jax
 import jax.numpy as jnp
@@ -12,25 +12,20 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.link.jax.dispatch.shape import JAXShapeTuple
-from pytensor.tensor.blas import BatchedDot
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._evaluate.replay import Kernels, compute
-from theanoguard._facts import Kind
 from theanoguard._pytensor import (
     CheckedBody,
     CheckedIfElse,
-    advanced_increment_ops,
     inner_graphs_for_jax,
 )
-from theanoguard.guard.graph.checks import floor_to, has_elements
+from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 from theanoguard.guard.jax.runtime import as_numpy
+from theanoguard.guard.verdict import suspected
+from theanoguard.operations import Kind
+from theanoguard.operations.regions import Arrays, dtype_kind
 
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
@@ -103,7 +98,7 @@ def asked_of(policy, watched, v, operands):
     if watched == Watched():
         return RAISED, v != 0
     if watched.node is not None:
-        return RAISED, made(policy, watched.node, v, operands)
+        return RAISED, suspected(ARRAYS, watched.node, operands, watched.output, v, policy)
     question = Question(
         Kind.NAN in watched.kind or (watched.big and policy.nan),
         Kind.INF in watched.kind or watched.big,
@@ -185,118 +180,24 @@ def bad_elements(policy, watched, v, operands):
     return severity > allowed
 
 
-# ---------------------------------------------------------------- which elements a node made bad
+class JaxArrays(Arrays):
+    """Arrays of marks in code that JAX compiles."""
+
+    xp = jnp
+
+    def run(self, node, values, output=0):
+        results = jax_funcify(node.op, node=node)(*values)
+        return results if len(node.outputs) == 1 else results[output]
+
+    def as_numbers(self, mask):
+        return jnp.asarray(mask).astype(real_type())
+
+    def exceeds(self, value, limit):
+        size = jnp.abs(value if dtype_kind(value) in "fc" else value.astype(real_type()))
+        return size > floor_to(limit, size.dtype.type)
 
 
-def made(policy, node, v, operands):
-    """Return the mask of the elements that a node has made bad, as ``verdict.made_bad`` does.
-
-    For an operation without a rule, each output element depends on all elements of all operands.
-    """
-    nan, inf, big = kinds(policy, v)
-    if policy.anywhere:
-        return nan | inf | big
-    given = [
-        kinds(policy, jnp.asarray(value), everything=True) if has_elements(variable) else None
-        for variable, value in zip(node.inputs, operands, strict=True)
-    ]
-    excuses = {
-        "nan": [  # a NaN in a constant does not excuse a NaN in the result
-            g and (jnp.zeros_like(g[0]) if isinstance(variable, Constant) else g[0])
-            for variable, g in zip(node.inputs, given, strict=True)
-        ],
-        "inf": [g and g[1] for g in given],
-        "big": [g and g[1] | g[2] for g in given],
-    }
-    result = jnp.zeros(v.shape, bool)
-    for kind, found in (("nan", nan), ("inf", inf), ("big", big)):
-        if getattr(policy, kind):
-            result |= found & ~reached(node.op, node, operands, excuses[kind], v.shape)
-    return result
-
-
-def kinds(policy, v, everything=False):
-    """Return the masks of NaN, Inf and big elements, as ``Policy.kinds`` does."""
-    nan = inf = big = jnp.zeros(v.shape, bool)
-    if jnp.issubdtype(v.dtype, jnp.inexact):
-        is_nan = jnp.isnan(v)
-        is_inf = jnp.isinf(v) & ~is_nan
-        nan = is_nan if policy.nan or everything else nan
-        inf = is_inf if policy.inf or everything else inf
-    counted = jnp.issubdtype(v.dtype, jnp.inexact) or policy.integers
-    if policy.big and counted:
-        size = jnp.abs(v if jnp.issubdtype(v.dtype, jnp.inexact) else v.astype(real_type()))
-        dtype = size.dtype.type
-        big = (size > floor_to(policy.limit, dtype)) & ~inf
-    return nan, inf, big
-
-
-@singledispatch
-def reached(op, node, operands, masks, shape):
-    """Return which elements of an output were computed from a marked element of an operand.
-
-    Parameters
-    ----------
-    op : Op
-        ``node.op``, on which the rule is dispatched.
-    node : Apply
-    operands : list
-        Values of the operands.
-    masks : list of (array of bool or None)
-        The marked elements of each operand.
-    shape : tuple of int
-        Shape of the output.
-    """
-    known = [jnp.any(mask) for mask in masks if mask is not None]
-    return jnp.broadcast_to(jnp.any(jnp.stack(known)) if known else False, shape)
-
-
-@reached.register
-def _(op: Elemwise, node, operands, masks, shape):
-    result = jnp.zeros(shape, bool)
-    for mask in masks:
-        result = result if mask is None else result | mask
-    return result
-
-
-@reached.register
-def _(op: CAReduce, node, operands, masks, shape):
-    return jnp.any(masks[0], axis=op.axis).reshape(shape)
-
-
-@reached.register(Softmax)
-@reached.register(LogSoftmax)
-def _(op, node, operands, masks, shape):
-    return jnp.broadcast_to(jnp.any(masks[0], axis=op.axis, keepdims=True), shape)
-
-
-@reached.register(Dot)
-@reached.register(BatchedDot)
-def _product(op, node, operands, masks, shape):
-    left, right = masks[:2]
-    rows = jnp.any(left, axis=-1)
-    columns = jnp.any(right, axis=-2 if right.ndim > 1 else 0)
-    if left.ndim > 1 and right.ndim > 1:
-        return rows[..., :, None] | columns[..., None, :]
-    return rows | columns
-
-
-@reached.register
-def _(op: Blockwise, node, operands, masks, shape):
-    if isinstance(op.core_op, Dot):
-        return _product(op.core_op, node, operands, masks, shape)
-    return reached.dispatch(object)(op, node, operands, masks, shape)
-
-
-@reached.register(IncSubtensor)
-def _written(op, node, operands, masks, shape):
-    """The rule for operations that write or add to elements: run them on the marks."""
-    marks = [jnp.asarray(mask).astype(real_type()) for mask in masks[:2]]
-    return jax_funcify(op, node=node)(*marks, *operands[2:]) != 0
-
-
-for _op in advanced_increment_ops:
-    reached.register(_op, _written)
+ARRAYS = JaxArrays()
 
 
 # ---------------------------------------------------------------- one flag

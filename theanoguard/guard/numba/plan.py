@@ -17,14 +17,14 @@ from functools import partial
 from pytensor.graph.basic import Constant
 
 from theanoguard._evaluate.replay import ScanReplay
-from theanoguard._facts import Kind, holds_nonfinite
 from theanoguard._pytensor import IfElse, LazyIfElse, Scan
 from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import keeps_size, may_lose, may_show_nothing
+from theanoguard.guard.elements import may_show_nothing
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba import signs
 from theanoguard.guard.plan import REASONS as SHARED_REASONS
 from theanoguard.guard.plan import GraphPlan
+from theanoguard.operations import Kind, holds_nonfinite, keeps_size, may_lose
 
 REASONS = {
     **SHARED_REASONS,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.shape import Shape, Shape_i
 
-from theanoguard._facts import Kind
 from theanoguard._pytensor import FusedElemwise, Scan, with_inner_graphs, with_tests
 from theanoguard.guard.blocks import first_readers, may_be_large, reduces, runs_in_blocks
 from theanoguard.guard.carry import expected_infinities
@@ -29,6 +28,7 @@ from theanoguard.guard.numba.ops import (
     WatchTrue,
 )
 from theanoguard.guard.numba.plan import Sign
+from theanoguard.operations import Kind
 
 
 @dataclass(frozen=True)

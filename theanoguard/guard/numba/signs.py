@@ -28,19 +28,6 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from theanoguard._facts import (
-    SIGNALLING,
-    Kind,
-    carried_through,
-    carries,
-    constant_kinds,
-    holds_nonfinite,
-    is_float,
-    makes,
-    scalar_carries,
-    scalar_makes,
-    signals,
-)
 from theanoguard._pytensor import (
     IfElse,
     Scan,
@@ -48,7 +35,20 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     inner_graph,
 )
-from theanoguard.guard.elements import may_lose
+from theanoguard.operations import (
+    Kind,
+    carried_through,
+    carries,
+    constant_kinds,
+    holds_nonfinite,
+    is_float,
+    makes,
+    may_lose,
+    scalar_carries,
+    scalar_facts,
+    scalar_makes,
+    signals,
+)
 
 # Operations that a NaN does no harm: they return, and stay within their memory.  Many routines of
 # linear algebra and random draws hang or crash.
@@ -132,7 +132,7 @@ def _is_compiled(scalar_op):
     """Whether Numba compiles a scalar operation, and never runs it in Python."""
     if isinstance(scalar_op, ps.Composite):
         return all(_is_compiled(node.op) for node in scalar_op.fgraph.apply_nodes)
-    return type(scalar_op) in SIGNALLING or isinstance(
+    return "numba" in scalar_facts(scalar_op).signals or isinstance(
         scalar_op, ps.LogicalComparison | ps.BinaryBitOp | ps.UnaryBitOp
     )
 
@@ -209,7 +209,11 @@ def _literals(node, anywhere):
 
 def _of_scalar(op, node, anywhere, constants):
     dtypes = {v.type.dtype for v in (*node.inputs, *node.outputs)}
-    known = type(op) in SIGNALLING and not dtypes & {"float16", "complex64", "complex128"}
+    known = "numba" in scalar_facts(op).signals and not dtypes & {
+        "float16",
+        "complex64",
+        "complex128",
+    }
     if node.outputs[0] in constants or ("float32" in dtypes and type(op) in ESTIMATED):
         known = False
     if known:

@@ -1,0 +1,68 @@
+"""What is known of PyTensor's operations, one module for each family.
+
+A module states side by side, for each operation, which bad values it makes, shows and signals,
+which elements of its operands decide an element, and how large its results can be.  Everything else
+asks :mod:`theanoguard.operations.queries`.
+"""
+
+from theanoguard.operations import elementwise, moving, products, reductions  # noqa: F401
+from theanoguard.operations.elementwise import (
+    carried_through,
+    is_unit,
+    scalar_carries,
+    scalar_keeps_size,
+    scalar_makes,
+    scalar_makes_nan,
+    scalar_signals,
+)
+from theanoguard.operations.facts import (
+    Kind,
+    constant_kinds,
+    holds_nonfinite,
+    is_float,
+    scalar_facts,
+    widens,
+)
+from theanoguard.operations.moving import taking
+from theanoguard.operations.queries import (
+    carries,
+    keeps_size,
+    makes,
+    makes_nan_of_inf,
+    may_lose,
+    moved,
+    reached,
+    regions,
+    signals,
+)
+from theanoguard.operations.regions import Region, extreme_element, first_element, locate
+
+__all__ = [
+    "Kind",
+    "Region",
+    "carried_through",
+    "carries",
+    "constant_kinds",
+    "extreme_element",
+    "first_element",
+    "holds_nonfinite",
+    "is_float",
+    "is_unit",
+    "keeps_size",
+    "locate",
+    "makes",
+    "makes_nan_of_inf",
+    "may_lose",
+    "moved",
+    "reached",
+    "regions",
+    "scalar_carries",
+    "scalar_facts",
+    "scalar_keeps_size",
+    "scalar_makes",
+    "scalar_makes_nan",
+    "scalar_signals",
+    "signals",
+    "taking",
+    "widens",
+]

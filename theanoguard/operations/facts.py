@@ -1,0 +1,196 @@
+"""The records that hold what is known of an operation, and the tables that the families fill.
+
+A fact that nobody has stated is the safe one: the operation may make a NaN and an Inf, shows
+nothing of its operands, raises no exception flag, and every element depends on all operands.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Flag
+from functools import cache
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import ScalarOp
+
+from theanoguard._values import arrays_in
+from theanoguard.operations.regions import ANYTHING, Dependence
+
+COMPLEX = ("complex64", "complex128")
+INEXACT = ("float16", "float32", "float64", *COMPLEX)
+
+
+class Kind(Flag):
+    """Kinds of bad values that no finite number is."""
+
+    NONE = 0
+    NAN = 1
+    INF = 2
+    BOTH = 3
+
+
+def is_float(variable: Variable) -> bool:
+    """Return whether a variable holds real floating-point numbers."""
+    return getattr(variable.type, "dtype", "") in ("float16", "float32", "float64")
+
+
+def holds_nonfinite(variable: Variable) -> bool:
+    """Return whether a variable's type has NaN and Inf: real or complex floating point."""
+    return getattr(variable.type, "dtype", "") in INEXACT
+
+
+def constant_kinds(variable: Variable) -> Kind:
+    """Return the kinds of bad elements in a constant; none for any other variable."""
+    if not isinstance(variable, Constant) or not holds_nonfinite(variable):
+        return Kind.NONE
+    found = Kind.NONE
+    for data in arrays_in(variable.data):
+        found |= Kind.NAN if np.isnan(data).any() else Kind.NONE
+        found |= Kind.INF if np.isinf(data).any() else Kind.NONE
+    return found
+
+
+def chosen_kinds(variables: Sequence[Variable], literals: Kind) -> Kind:
+    """Return the kinds in constants that a node makes by choosing them."""
+    kinds = Kind.NONE
+    for variable in variables:
+        kinds |= constant_kinds(variable) & literals
+    return kinds
+
+
+def widens(source: str, target: str) -> bool:
+    """Return whether a cast from dtype `source` to `target` makes nothing bad of a good number.
+
+    Examples
+    --------
+    >>> widens("float32", "float64"), widens("float64", "float32")
+    (True, False)
+    """
+    order = ("bool", "int8", "float16", "float32", "float64")
+    return source in order and target in order[2:] and order.index(source) <= order.index(target)
+
+
+def is_nonzero(variable: Variable) -> bool:
+    """Whether a variable is a constant without zeros."""
+    return isinstance(variable, Constant) and bool(np.all(np.asarray(variable.data) != 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scalar:
+    """What is known of a scalar operation, which ``Elemwise`` applies to each element.
+
+    Parameters
+    ----------
+    carries : tuple of Kind
+        Which kinds of bad values the result shows for certain, by operand; one entry stands for
+        all operands.  A NaN shows as a NaN, an Inf as an Inf or a NaN.
+    makes : Kind
+        Which kinds it may make from finite numbers.  It chooses constants without making them.
+    makes_nan : bool
+        Whether it may make a NaN from numbers that are finite or infinite.
+    signals : tuple of {"c", "numba"}
+        On which backends the processor raises an exception flag whenever a NaN or an Inf is made.
+    selects : slice or None
+        The operands of which the result is one, or its magnitude.
+    range : tuple of float or None
+        Between which numbers the result lies, for finite operands.
+    bound : float or None
+        The largest magnitude of the result for real operands that are not infinite; follows from
+        `range` where there is one.
+    hides : tuple of int
+        Operands whose NaN may not show in a floating-point result.
+    """
+
+    carries: tuple[Kind, ...] = ()
+    makes: Kind = Kind.BOTH
+    makes_nan: bool = True
+    signals: tuple[str, ...] = ()
+    selects: slice | None = None
+    range: tuple[float, float] | None = None
+    bound: float | None = None
+    hides: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.range is not None and self.bound is None:
+            object.__setattr__(self, "bound", max(-self.range[0], self.range[1]))
+
+    def carries_from(self, operand: int) -> Kind:
+        """Return the kinds that the result shows of one operand."""
+        return self.carries[operand if len(self.carries) > 1 else 0] if self.carries else Kind.NONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What is known of an operation on arrays, beside what its base classes state.
+
+    Parameters
+    ----------
+    depends : Dependence
+        Which elements of the operands decide an element of an output.
+    moves : callable
+        ``moves(node)`` returns the operands whose elements the outputs consist of, beside zeros
+        and ones; None if the node computes.
+    makes : Kind
+        Which kinds of bad values it may make from finite numbers, unless it only moves them.
+    carries : callable
+        ``carries(node, operand)`` returns the kinds that the first output shows for certain.
+    signals : callable
+        ``signals(node, on_c)`` returns whether the processor raises an exception flag whenever a
+        NaN or an Inf is made, in PyTensor's C code or in Numba's.
+    bound : float
+        The largest magnitude of the outputs for finite operands.
+    keeps_size : callable
+        ``keeps_size(node)`` returns whether no output exceeds the largest operand.
+    never_empty : bool
+        Whether no output is empty where an operand that it carries is not.
+    """
+
+    depends: Dependence = ANYTHING
+    moves: Callable[[Apply], list[Variable] | None] = lambda node: None
+    makes: Kind = Kind.BOTH
+    carries: Callable[[Apply, int], Kind] = lambda node, operand: Kind.NONE
+    signals: Callable[[Apply, bool], bool] = lambda node, on_c: False
+    bound: float = math.nan
+    keeps_size: Callable[[Apply], bool] = lambda node: False
+    never_empty: bool = False
+
+
+NOTHING_KNOWN = Scalar()
+
+SCALARS: dict[type[ScalarOp], Scalar] = {}
+STATED: dict[type[Op], dict[str, Any]] = {}
+
+
+def register(*classes: type[Op], **facts: Any) -> None:
+    """State facts about operations, beside those that have been stated before."""
+    Operation(**facts)  # (refuses facts that there are not)
+    for cls in classes:
+        STATED[cls] = {**STATED.get(cls, {}), **facts}
+    _known.cache_clear()
+
+
+@cache
+def _known(cls: Any) -> Operation:
+    facts: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        facts |= STATED.get(base, {})
+    return Operation(**facts)
+
+
+def facts_of(op: Op) -> Operation:
+    """Return what is known of an operation; each fact from its nearest base class."""
+    cls: Any = type(op)
+    return _known(cls)
+
+
+def scalar_facts(op: ScalarOp) -> Scalar:
+    """Return what is known of a scalar operation.  Nothing is inherited."""
+    return SCALARS.get(type(op), NOTHING_KNOWN)
+
+
+def all_of(*operands: int) -> Callable[[Apply, int], Kind]:
+    """Return a rule for ``carries``: every element of these operands is kept, or computed with."""
+    return lambda node, operand: Kind.BOTH if operand in operands else Kind.NONE
