@@ -305,8 +305,10 @@ def _spare_destroyed(node: Apply, values: Mapping[Variable, Any]) -> dict[Variab
     return spared
 
 
-def _run_node(node: Apply, values: dict[Variable, Any]) -> Sequence[int]:
-    """Run one node on those of its inputs that are in `values`.
+def _run_node(
+    node: Apply, values: dict[Variable, Any], fn: Function | None = None
+) -> Sequence[int]:
+    """Run one node, of the graph of `fn` if it is compiled, on its inputs that are in `values`.
 
     Returns the indices of the inputs that the node asks for before it can go on (a lazy one
     may), or adds its outputs to `values` and returns nothing.
@@ -319,7 +321,7 @@ def _run_node(node: Apply, values: dict[Variable, Any]) -> Sequence[int]:
         compute_map[out] = [False]
     with suspended():
         try:
-            required = python_thunk(node, storage_map, compute_map)()
+            required = python_thunk(fn, node, storage_map, compute_map)()
         except Exception as error:
             raise _told_with_inputs(error, node, known) from error
     if required:
@@ -333,6 +335,7 @@ def _evaluate(
     variables: Sequence[Variable],
     values: dict[Variable, Any],
     root_value: Callable[[Variable], Found],
+    fn: Function | None = None,
 ) -> None:
     """Compute `variables` and what they need, and add all of it to `values`.
 
@@ -345,6 +348,8 @@ def _evaluate(
         ``root_value(variable)`` returns (True, value) for a variable that need not be
         computed; (False, None) for one that has to be; it raises if there is nothing to
         compute it from.
+    fn : Function or None
+        The function whose graph it is.
     """
     todo = list(reversed(variables))
     while todo:
@@ -358,11 +363,11 @@ def _evaluate(
             continue
         node = variable.owner
         if is_lazy(node.op):
-            wanted = [node.inputs[i] for i in _run_node(node, values)]
+            wanted = [node.inputs[i] for i in _run_node(node, values, fn)]
         else:
             wanted = [v for v in node.inputs if v not in values]
             if not wanted:
-                _run_node(node, values)
+                _run_node(node, values, fn)
         todo.extend(reversed(wanted))
 
 
@@ -625,5 +630,6 @@ def eval_intermediate_values(
             raise MissingTestValue(_missing_text(variable))
         return found, value
 
-    _evaluate(targets, values, root_value)
+    fn = outputs if isinstance(outputs, Function) else None
+    _evaluate(targets, values, root_value, fn)
     return values

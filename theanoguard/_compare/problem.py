@@ -10,7 +10,6 @@ import pytensor
 from pytensor.compile.executor import Function
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
-from pytensor.compile.ops import deep_copy_op
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -25,7 +24,7 @@ from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
 from theanoguard._provenance.tracker import ProvenanceTracker
-from theanoguard._pytensor import captured_inputs
+from theanoguard._pytensor import captured_inputs, on_copies
 from theanoguard._values import is_sparse
 from theanoguard.testvalue import arguments_of
 
@@ -318,14 +317,12 @@ def without_damage(fgraph: FunctionGraph, fused: bool = True) -> dict[Variable, 
     """
     new = {v: v for v in fgraph.inputs}
     for node in fgraph.toposort():
-        destroyed = {i for positions in node.op.destroy_map.values() for i in positions}
         ins = [new.get(v, v) for v in node.inputs]
         scalar_op = getattr(node.op, "scalar_op", None)
         if isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite) and not fused:
             outs = unfused(scalar_op, ins)
         else:
-            ins = [deep_copy_op(v) if i in destroyed else v for i, v in enumerate(ins)]
-            outs = node.clone_with_new_inputs(ins).outputs
+            outs = on_copies(node, ins)
         new.update(zip(node.outputs, outs, strict=True))
     return new
 

@@ -9,6 +9,7 @@ from pytensor.compile import function
 from pytensor.compile.aliasing import add_supervisor_to_fgraph, insert_deepcopy
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In, Out
+from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import (
     JAX,
     NUMBA,
@@ -16,9 +17,12 @@ from pytensor.compile.mode import (
     Mode,
     get_mode,
 )
+from pytensor.compile.ops import deep_copy_op
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.destroyhandler import DestroyHandler
+from pytensor.graph.fg import FunctionGraph
+from pytensor.link.basic import JITLinker
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Composite, get_scalar_type, or_
 from pytensor.scan.op import Scan
@@ -93,7 +97,7 @@ def _link_scan_3_0(op, impl, make_linker, wrap_mode):
         inputs,
         outputs,
         mode=mode,
-        accept_inplace=False,
+        accept_inplace=True,
         profile=profile or None,
         on_unused_input="ignore",
         fgraph=new.fgraph,
@@ -103,7 +107,7 @@ def _link_scan_3_0(op, impl, make_linker, wrap_mode):
 
 def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
     new = copy(op)
-    kwargs = dict(new.kwargs)
+    kwargs = {**new.kwargs, "accept_inplace": True}
     mode = get_mode(kwargs.pop("mode", None)).excluding("symbolic_op_recognition")
     mode = _inner_mode_3_0(mode, impl, make_linker, wrap_mode)
     if mode is None:
@@ -168,12 +172,13 @@ def _is_built():
     """Do nothing: the inner function has been built."""
 
 
-def python_thunk(node, storage_map, compute_map):
+def python_thunk(fn, node, storage_map, compute_map):
     """Return the thunk of `node` that runs in Python; the one in C where there is no other.
 
-    Nothing is compiled for it, and the op's own inner function is left alone.
+    Nothing is compiled for it, and the op's own inner function is left alone.  `fn` is the function
+    whose graph has the node, None for a graph that has not been rewritten.
     """
-    op = node.op
+    op = _op_for_machine(fn, node)
     if has_inner_function(op):
         linked = link_inner(
             op,
@@ -182,11 +187,7 @@ def python_thunk(node, storage_map, compute_map):
             lambda mode: Mode(mode.linker, "fast_compile"),
         )
         op = op if linked is None else linked
-        outputs = [v.clone() for v in node.outputs]
-        for ours, theirs in zip(outputs, node.outputs, strict=True):
-            storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]
-        node = Apply(op, node.inputs, outputs)
-    in_python = op.make_thunk(node, storage_map, compute_map, [], impl="py")
+    in_python = _thunk_of(op, node, storage_map, compute_map, "py")
 
     def thunk():
         try:
@@ -194,9 +195,95 @@ def python_thunk(node, storage_map, compute_map):
         except NotImplementedError:
             if not config.cxx:
                 raise
-        return op.make_thunk(node, storage_map, compute_map, [], impl="c")()
+        return _thunk_of(op, node, storage_map, compute_map, "c")()
 
     return thunk
+
+
+def single_thunk(fn, node, storage_map, compute_map):
+    """Return the thunk of `node`, which is of the graph of the function `fn`, on other storage.
+
+    It is the one that a C virtual machine runs, and it overwrites nothing but what the node itself
+    says that it overwrites.
+    """
+    linker = fn.maker.linker
+    impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
+    return _thunk_of(_op_for_machine(fn, node), node, storage_map, compute_map, impl)
+
+
+def _op_for_machine(fn, node):
+    """Return the op of a node of the graph of `fn`, for a virtual machine."""
+    is_jitted = fn is not None and isinstance(fn.maker.linker, JITLinker)
+    return overwriting_copies(node.op) if is_jitted else node.op
+
+
+def _thunk_of(op, node, storage_map, compute_map, impl):
+    """Return the thunk of a node like `node` with another op, on the same storage."""
+    if op is not node.op:
+        outputs = [v.clone() for v in node.outputs]
+        for ours, theirs in zip(outputs, node.outputs, strict=True):
+            storage_map[ours], compute_map[ours] = storage_map[theirs], compute_map[theirs]
+        node = Apply(op, node.inputs, outputs)
+    return op.make_thunk(node, storage_map, compute_map, [], impl=impl)
+
+
+def overwriting_copies(op):
+    """Return an op whose inner graph may run by another linker than that it was rewritten for.
+
+    Numba copies the first state of a loop, so its rewrites let the loop overwrite that state, and
+    a virtual machine would overwrite the caller's array.
+
+    Returns
+    -------
+    Op
+        `op`, or a copy of it whose inner graph overwrites only what it has copied.
+    """
+    if isinstance(op, LazyIfElse):
+        branches = (op.true_branch, op.false_branch)
+        found = tuple(map(overwriting_copies, branches))
+        if found != branches:
+            op = copy(op)
+            op.true_branch, op.false_branch = found
+    if not isinstance(op, Scan | OpFromGraph):
+        return op
+    graph = thawed_graph(op)
+    new = {v: v for v in graph.inputs}
+    as_it_was = True
+    for node in graph.toposort():
+        outputs = on_copies(node, [new.get(v, v) for v in node.inputs])
+        as_it_was &= outputs[0].owner.op is node.op
+        new |= zip(node.outputs, outputs, strict=True)
+    if as_it_was:
+        return op
+    graph = FunctionGraph(graph.inputs, [new.get(v, v) for v in graph.outputs], clone=False)
+    op = copy(op)
+    op._fn = None
+    op.fgraph = graph if link_only_mode is None else graph.freeze()
+    if link_only_mode is None and isinstance(op, Scan):
+        op.mode = _Overwriting("cvm" if config.cxx else "vm", "fast_run")
+    elif link_only_mode is None:
+        op.kwargs = {**op.kwargs, "accept_inplace": True}
+    return op
+
+
+def on_copies(node, inputs):
+    """Return the outputs of a node like `node` that overwrites copies of `inputs`, not these."""
+    op = overwriting_copies(node.op)
+    overwritten = {i for places in op.destroy_map.values() for i in places}
+    new = node.clone_with_new_inputs(
+        [deep_copy_op(v) if i in overwritten else v for i, v in enumerate(inputs)]
+    )
+    new.op = op
+    # (A Scan refuses a body that gives what a node has overwritten.)
+    return [deep_copy_op(v) for v in new.outputs] if overwritten else new.outputs
+
+
+class _Overwriting(Mode):
+    """A mode that PyTensor 3.0 needs for a Scan whose body overwrites its copies."""
+
+    @property
+    def function_maker(self):
+        return lambda *args, **kwargs: FunctionMaker(*args, **{**kwargs, "accept_inplace": True})
 
 
 class CheckedBody(OpFromGraph):

@@ -18,12 +18,17 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.link.utils import get_destroy_dependencies
-from pytensor.link.vm import VMLinker
 
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines, text_width
-from theanoguard._pytensor import captured_inputs, finished_call, raise_with_op, scalar_ops_of
+from theanoguard._pytensor import (
+    captured_inputs,
+    finished_call,
+    raise_with_op,
+    scalar_ops_of,
+    single_thunk,
+)
 from theanoguard.guard.pausing import unguarded
 
 #: Bytes of values that are kept for stepping back, by default.
@@ -141,12 +146,10 @@ class Stepper:
             if isinstance(variable, Constant):
                 self._cells[variable][0] = variable.data
         self._computed = {v: [v.owner is None] for v in self.fgraph.variables}
-        linker = self.fn.maker.linker
-        impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
         self._thunks: dict[Apply, Any] = {}
         for node in order:
             with unguarded():
-                thunk = node.op.make_thunk(node, self._cells, self._computed, [], impl=impl)
+                thunk = single_thunk(self.fn, node, self._cells, self._computed)
             thunk.inputs = [self._cells[v] for v in node.inputs]
             thunk.outputs = [self._cells[v] for v in node.outputs]
             self._thunks[node] = thunk
