@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pytensor import config
 
 import theanoguard
 from theanoguard.cli import doctor
@@ -47,15 +48,28 @@ def test_this_machine(has_cxx, tmp_path):
     assert "GuardMode() compiles for C" in found["backend"].value
     assert found["guard"].value == f"stops at a NaN (checked in {'C' if has_cxx else 'NumPy'})"
     assert found["kernel"].value == (
-        "builds and loads" if has_cxx else "not built without a compiler"
+        "builds, loads, and finds a NaN and an Inf" if has_cxx else "not built without a compiler"
     )
     assert found["compiler"].status == (OK if has_cxx else WARNING)
+    assert not has_cxx or found["arithmetic"].status == OK
     assert "flaotX" in found["unknown flag"].value
     assert found[str(settings)].value == "[global]; openmp = False"
     expected = "python theanoguard pytensor numpy scipy numba jax torch platform BLAS compiledir"
     assert {*expected.split(), "floatX"} <= found.keys()
     assert "flaotX=float32" in found["PYTENSOR_FLAGS"].value
     assert all(f.advice for f in found.values() if f.status != OK)
+
+
+def test_flags_that_change_the_arithmetic(needs_cxx):
+    # (PyTensor compiles each operation for itself; with -ffast-math its maximum forgets the NaN)
+    status, found = examine(f"gcc__cxxflags={config.gcc__cxxflags} -O3 -ffast-math")
+    assert status == 0
+    assert found["kernel"].status == OK
+    assert found["guard"].status == OK
+    assert found["arithmetic"].status == WARNING
+    assert found["arithmetic"].value.startswith("gcc__cxxflags has -ffast-math: ")
+    assert "isnan() does not see a NaN" in found["arithmetic"].value
+    assert "Remove -ffast-math" in found["arithmetic"].advice
 
 
 def test_without_a_compiler():

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
 
 from theanoguard._environment import compiler_version, versions
 from theanoguard._provenance.places import printable, text_width
@@ -198,11 +199,53 @@ def _kernel():
         with tempfile.TemporaryDirectory(prefix="doctor_", dir=config.compiledir) as folder:
             library = Path(folder) / "kernel" / kernel.location().name
             kernel.build(library)
-            kernel.import_library(library)
+            sound = kernel.finds_bad_values(kernel.import_library(library))
     except Exception as error:  # of the compiler, the linker, the file system, the loader
         yield Finding("kernel", f"does not build: {reason(error)}", *_broken(error))
     else:
-        yield Finding("kernel", "builds and loads")
+        if sound:
+            yield Finding("kernel", "builds, loads, and finds a NaN and an Inf")
+        else:
+            value = "does not find a NaN or an Inf, or takes a subnormal number for one"
+            yield Finding(
+                "kernel", value, WARNING, "The checks run in NumPy. Try another compiler."
+            )
+
+
+def _arithmetic():
+    """Compile a function without the guard, and check what it does to special numbers."""
+    if not config.cxx:
+        return
+    x = pt.vector("x", dtype="float64")
+    compared = [pt.isnan(x), pt.isinf(x), pt.maximum(x, 0.0), x * 0.5]
+    try:
+        f = pytensor.function([x], compared, mode=Mode("cvm", "fast_run"))
+    except Exception as error:
+        value = f"a function does not compile: {type(error).__name__}: {reason(error)}"
+        yield Finding("arithmetic", value, *_broken(error))
+        return
+    given = np.repeat([np.nan, np.inf, 1e-320], 16)
+    nan, infinite, larger, half = (found.reshape(3, 16) for found in f(given))
+    lost = [
+        text
+        for text, kept in (
+            ("isnan() does not see a NaN", nan[0]),
+            ("isinf() does not see an Inf", infinite[1]),
+            ("maximum() loses a NaN", np.isnan(larger[0])),
+            ("subnormal numbers become 0", half[2].view("int64") != 0),
+        )
+        if not kept.all()
+    ]
+    flags = kernel.changes_arithmetic()
+    if not (flags or lost):
+        yield Finding("arithmetic", "compiled code keeps NaN, Inf and subnormal numbers")
+        return
+    cause = f"gcc__cxxflags has {' '.join(flags)}" if flags else "compiled code is not IEEE 754"
+    advice = (
+        f"Remove {' '.join(flags) or 'what changes it'} from the flags of the compiler. With them, "
+        "an operation may lose a NaN where no check sees it."
+    )
+    yield Finding("arithmetic", f"{cause}: {', '.join(lost) or 'no loss found'}", WARNING, advice)
 
 
 def _guard():
@@ -355,6 +398,7 @@ CHECKS = (
     _platform,
     _compiler,
     _kernel,
+    _arithmetic,
     _guard,
     _backend,
     _jax,

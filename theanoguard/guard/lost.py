@@ -10,6 +10,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard.guard.c.build import changes_arithmetic
 from theanoguard.operations import (
     Kind,
     holds_nonfinite,
@@ -23,6 +24,9 @@ POSITION = 49.05
 
 ASKING = (ps.IsNan, ps.IsInf)
 """Whoever uses these has thought of the NaN."""
+
+COMPARING = {ps.ScalarMaximum: (0, 1), ps.ScalarMinimum: (0, 1), ps.Clip: (0, 1, 2), ps.Sign: (0,)}
+"""Operands whose NaN is lost as well where the compiler assumes none (``-ffast-math``)."""
 
 
 class ShowLost(GraphRewriter):
@@ -74,7 +78,10 @@ def _losing(node):
         return []
     if not any(map(holds_nonfinite, node.outputs)):
         return node.inputs
-    operands = [node.inputs[i] for i in scalar_facts(node.op).hides]
+    hidden = set(scalar_facts(node.op).hides)
+    if changes_arithmetic():
+        hidden |= set(COMPARING.get(type(node.op), ()))
+    operands = [node.inputs[i] for i in sorted(hidden)]
     if isinstance(node.op, ps.Pow) and any(isinstance(v, Constant) for v in operands):
         return []  # only NaN ** 0 and 1 ** NaN are numbers, and these are not compiled
     return operands

@@ -41,7 +41,8 @@ class GuardSummary:
         Expected time of the checks in a call, computed from the figures above and the speed of this
         machine, without the fixed cost of a call.
     signs : str or None
-        On Numba: how the compiled function detects bad values.
+        How the compiled function detects bad values: on Numba, and on C if flags of the compiler
+        change the arithmetic.
     in_flight, held : int or None
         On JAX: calls whose flags have not been read, and the bytes kept for them.
     """

@@ -5,6 +5,7 @@ import importlib.machinery
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import sysconfig
 import tempfile
@@ -21,6 +22,21 @@ logger = logging.getLogger("theanoguard")
 MODULE = "theanoguard_kernel"
 # Each file uses only what those before it define.
 FILES = ("kernel.h", "flags.c", "scan.c", "undo.c", "blocks.c", "nodes.c", "kernel.c")
+
+# Flags by which compiled code may lose a NaN or an Inf, take a subnormal number for 0, or raise
+# other exception flags of the processor than the operations that are written there.
+CHANGING_ARITHMETIC = re.compile(
+    r"-(Ofast|fast|ffast-math|funsafe-math-optimizations|ffinite-math-only|fno-honor-\w+"
+    r"|fno-signed-zeros|fno-trapping-math|fassociative-math|freciprocal-math|fapprox-func"
+    r"|ffp-model=(fast|aggressive)|fp-model=fast.*|fdenormal-fp-math.*|mdaz-ftz"
+    r"|fsingle-precision-constant|fcx-.*)"
+)
+
+
+def changes_arithmetic():
+    """Return the compiler flags of the user's by which code need not keep to IEEE 754."""
+    flags = config.gcc__cxxflags.split() if config.cxx else []
+    return [flag for flag in flags if CHANGING_ARITHMETIC.fullmatch(flag)]
 
 
 def source():
@@ -42,7 +58,9 @@ def location():
 
 
 def _compiler_arguments():
-    return [*c_compiler().compile_args(), "-O3"]
+    # What the kernel finds must not depend on the user's flags.
+    given = c_compiler().compile_args()
+    return [*(flag for flag in given if not CHANGING_ARITHMETIC.fullmatch(flag)), "-O3"]
 
 
 def build(library):
@@ -66,6 +84,30 @@ def import_library(library):
     return module
 
 
+def finds_bad_values(module):
+    """Whether a kernel finds a NaN and an Inf, and takes a subnormal number for a good one."""
+    guard = module.Guard(
+        nan=True,
+        inf=True,
+        big=True,
+        ints=False,
+        limit=1e10,
+        is_bad=None,
+        save=None,
+        verdict=None,
+        enter=None,
+    )
+    for dtype in ("float16", "float32", "float64", "complex64", "complex128"):
+        subnormal = np.finfo(dtype).smallest_subnormal
+        for value, is_bad in ((np.nan, True), (-np.inf, True), (subnormal, False)):
+            for size in (1, 150):
+                for array in (np.ones(size, dtype), np.ones((size, 2), dtype)[:, 0]):
+                    array[size // 2] = value
+                    if guard.scan(array) != is_bad:
+                        return False
+    return True
+
+
 @lru_cache(maxsize=1)
 def load():
     """Return the compiled kernel as a module, building it the first time.
@@ -73,8 +115,8 @@ def load():
     Returns
     -------
     module or None
-        None when PyTensor has no C compiler (``config.cxx`` is empty); the checks then
-        run in NumPy.  Said once through the ``theanoguard`` logger.
+        None when PyTensor has no C compiler (``config.cxx`` is empty), or one whose code does not
+        find a NaN; the checks then run in NumPy.  Said once through the ``theanoguard`` logger.
 
     Raises
     ------
@@ -92,4 +134,23 @@ def load():
         with compile_lock():
             if not library.exists():  # another process may have been faster
                 build(library)
-    return import_library(library)
+    module = import_library(library)
+    if not finds_bad_values(module):
+        logger.warning(
+            "theanoguard: the checks that %s has compiled do not find a NaN or an Inf, so they run "
+            "in NumPy, which is slower. See `theanoguard doctor`.",
+            config.cxx,
+        )
+        return None
+    if flags := changes_arithmetic():
+        logger.warning("theanoguard: %s", told(flags))
+    return module
+
+
+def told(flags):
+    """Return what the user should know of flags that change the arithmetic."""
+    return (
+        f"gcc__cxxflags has {' '.join(flags)}. A compiled operation may lose a NaN or an Inf, and "
+        "no check or audit sees that. The guard reads every value between operations instead of "
+        "the processor's exception flags."
+    )

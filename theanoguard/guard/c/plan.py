@@ -124,6 +124,8 @@ class CPlan(GraphPlan):
         The nodes that run as C code.
     flags_work : bool
         Whether the exception flags can be relied upon.
+    exact : bool
+        Whether the compiled code keeps to IEEE 754.  If not, no operation is sure to carry a NaN.
 
     Attributes
     ----------
@@ -137,13 +139,23 @@ class CPlan(GraphPlan):
     node_plan = Treatment
 
     def __init__(
-        self, fgraph, order, policy, is_inner=False, updated=(), inner=(), in_c=(), flags_work=True
+        self,
+        fgraph,
+        order,
+        policy,
+        is_inner=False,
+        updated=(),
+        inner=(),
+        in_c=(),
+        flags_work=True,
+        exact=True,
     ):
         super().__init__(fgraph, order, policy, is_inner, updated)
         self.inner = dict(inner)
         self.inputs = [] if is_inner else list(filter(self.may_be_bad, fgraph.inputs))
         self.in_c = set(in_c)
-        self.flags_work = flags_work
+        self.flags_work = flags_work and exact
+        self.exact = exact
         self.noisy = set()
         self.loud = set()
         self.lossy = set()
@@ -334,7 +346,9 @@ class CPlan(GraphPlan):
     def _carries(self, node, operand):
         """As :func:`theanoguard.operations.carries`, as long as no output is empty."""
         # (The kernel asks for a verdict on every bad output of a careful node.)
-        if self._may_be_skipped(node) or self.nodes[node].careful or node in self._writers:
+        if not self.exact or self._may_be_skipped(node):
+            return {}
+        if self.nodes[node].careful or node in self._writers:
             return {}
         found = carries(node, operand)
         if found and isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):

@@ -83,6 +83,7 @@ class CRuntime(Reporter):
         self._machines = linker.bodies
         self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
         self.module = build.load() or numpy_kernel
+        self.changed_by = build.changes_arithmetic()  # compiler flags
         self.is_lazy = any(is_lazy(node.op) for node in nodes)
         self.plan = CPlan(
             self.fgraph,
@@ -93,6 +94,7 @@ class CRuntime(Reporter):
             inner={node: [body.plan] for node, body in self.bodies.items()},
             in_c={n for n, t in zip(nodes, thunks, strict=True) if hasattr(t, "cthunk")},
             flags_work=bool(self.module.flags_work),
+            exact=not self.changed_by,
         )
         self.told = None  # the note for an error of another kind that is passing through
         self.looking = True
@@ -312,6 +314,10 @@ class CRuntime(Reporter):
     def plans(self):
         """Return the plans of all graphs of the function."""
         return list(self.plan.plans())
+
+    def signs(self):
+        """Return how the function detects bad values, where that is unusual."""
+        return build.told(self.changed_by) if self.changed_by else None
 
     def counters(self):
         """Return what the kernels have counted, of all graphs of the function together."""
