@@ -74,6 +74,20 @@ def to_balls(value: Any) -> np.ndarray:
     return array_of([arb(v) for v in array.ravel().tolist()], array.shape)
 
 
+def to_value(value: Any) -> Any:
+    """Return a value with balls for real numbers; anything else is left as it is."""
+    array = np.asarray(value) if isinstance(value, np.ndarray | np.generic | float) else None
+    return value if array is None or array.dtype.kind != "f" else to_balls(array)
+
+
+def to_floats(value: Any, dtype: Any = None) -> Any:
+    """Return a value with the nearest floats for balls."""
+    if not isinstance(value, np.ndarray) or value.dtype != object:
+        return value
+    floats = np.array([nearest_float(b) for b in value.ravel().tolist()]).reshape(value.shape)
+    return floats if dtype is None else floats.astype(dtype)
+
+
 def nearest_float(ball: arb) -> float:
     """Return the float64 nearest to the midpoint: Inf where it is too large, NaN for no number."""
     return float(ball.mid()) if not ball.is_nan() and kind_of(ball) != "unknown" else float("nan")

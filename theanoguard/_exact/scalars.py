@@ -206,6 +206,8 @@ def _arctan2(y: arb, x: arb) -> arb:
 def _beta_inc(a: arb, b: arb, x: arb) -> arb:
     if x.is_zero() or x == 1:
         return x
+    if x > 0.5:  # the series is slow near 1
+        return 1 - (1 - x).beta_lower(b, a, regularized=1)
     return x.beta_lower(a, b, regularized=1)
 
 

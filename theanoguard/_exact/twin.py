@@ -27,8 +27,9 @@ from theanoguard._exact.balls import (
     filled,
     is_close_enough,
     is_discrete,
-    nearest_float,
     to_balls,
+    to_floats,
+    to_value,
 )
 from theanoguard._exact.moving import as_array
 from theanoguard._exact.result import Exact, Note
@@ -84,6 +85,11 @@ class Context:
 def is_real(variable: Variable) -> bool:
     """Whether the values of a variable are real numbers."""
     return str(getattr(variable.type, "dtype", "")).startswith("float")
+
+
+def is_complex(variable: Variable) -> bool:
+    """Whether the values of a variable are complex numbers, which have no balls here."""
+    return str(getattr(variable.type, "dtype", "")).startswith("complex")
 
 
 class Twin(Replay):
@@ -163,12 +169,19 @@ class Twin(Replay):
         values = self.values(node.inputs)
         if not any(map(is_real, (*node.inputs, *node.outputs))):
             return self._of_integers(node, values)
+        if any(map(is_complex, (*node.inputs, *node.outputs))):
+            return self.floats(node, values)
         outputs = self._scalar(node, values) if is_scalar(node) else None
         if outputs is None:
             outputs = exact_value(node.op, node, self, values)
         if outputs is None:
             return self.floats(node, values)
         return [self._decided(v, out) for v, out in zip(node.outputs, outputs, strict=True)]
+
+    def of_node(self, node: Any, values: Sequence[Any]) -> list[Any]:
+        """Return the exact values of the outputs of another node, such as that of one matrix."""
+        given = dict(zip(node.inputs, values, strict=True))
+        return Twin(None, given, self.context, (self, node, None)).values(node.outputs)
 
     def _scalar(self, node: Any, values: list[Any]) -> list[Any] | None:
         """Return the results of an elementwise operation."""
@@ -237,20 +250,6 @@ class Twin(Replay):
 
 
 _KERNELS = Kernels("py")
-
-
-def to_value(value: Any) -> Any:
-    """Return a value with balls for real numbers; anything else is left as it is."""
-    array = np.asarray(value) if isinstance(value, np.ndarray | np.generic | float) else None
-    return value if array is None or array.dtype.kind != "f" else to_balls(array)
-
-
-def to_floats(value: Any, dtype: Any = None) -> Any:
-    """Return a value with the nearest floats for balls."""
-    if not isinstance(value, np.ndarray) or value.dtype != object:
-        return value
-    floats = np.array([nearest_float(b) for b in value.ravel().tolist()]).reshape(value.shape)
-    return floats if dtype is None else floats.astype(dtype)
 
 
 def is_scalar(node: Any) -> bool:

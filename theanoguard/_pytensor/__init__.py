@@ -167,6 +167,11 @@ def scalar_classes(names):
     return {n: getattr(m, n) for n in names for m in modules if hasattr(m, n)}
 
 
+def core_node(node):
+    """Return the node that a ``Blockwise`` node runs for each entry of its batch."""
+    return node.op._create_dummy_core_node(node.inputs)
+
+
 def failed_node(vm, error):
     """Return the node at which a virtual machine raised `error`, None if it was at none.
 
