@@ -241,7 +241,7 @@ class Replay:
                 node = current.owner
                 if node is None:
                     raise KeyError(f"no value was given for the input {current}")
-                missing = [v for v in needed_now(node.op, node, self) if not self.knows(v)]
+                missing = [v for v in self.needed(node) if not self.knows(v)]
                 if missing:
                     pending.extend(missing)
                     continue
@@ -290,6 +290,10 @@ class Replay:
             values = self.run_whole(node)
         yield self, node, values
         return values
+
+    def needed(self, node):
+        """Return the inputs of `node` that must be known before it can be computed."""
+        return needed_now(node.op, node, self)
 
     def run_whole(self, node):
         """Return the outputs of `node`, run in one piece.  Its needed inputs are known."""

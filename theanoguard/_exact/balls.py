@@ -54,9 +54,19 @@ def filled(ball: arb, shape: tuple[int, ...]) -> np.ndarray:
     return np.full(shape, ball, object)
 
 
+def is_floats(value: Any) -> bool:
+    """Whether a value is an array of floats, which are exact as they are."""
+    return getattr(getattr(value, "dtype", None), "kind", None) == "f"
+
+
+def is_balls(value: Any) -> bool:
+    """Whether a value is an array of balls."""
+    return getattr(getattr(value, "dtype", None), "kind", None) == "O"
+
+
 def is_discrete(value: Any) -> bool:
     """Whether a value is an array of integers or booleans."""
-    return getattr(getattr(value, "dtype", None), "kind", "f") in "iub"
+    return getattr(getattr(value, "dtype", None), "kind", "none") in "iub"
 
 
 def to_balls(value: Any) -> np.ndarray:
@@ -72,12 +82,6 @@ def to_balls(value: Any) -> np.ndarray:
     if array.dtype == object:
         return array
     return array_of([arb(v) for v in array.ravel().tolist()], array.shape)
-
-
-def to_value(value: Any) -> Any:
-    """Return a value with balls for real numbers; anything else is left as it is."""
-    array = np.asarray(value) if isinstance(value, np.ndarray | np.generic | float) else None
-    return value if array is None or array.dtype.kind != "f" else to_balls(array)
 
 
 def to_floats(value: Any, dtype: Any = None) -> Any:

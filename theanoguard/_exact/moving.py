@@ -24,47 +24,45 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CpuContiguous, FillDiagonal, FillDiagonalOffset, Repeat
+from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.sort import SortOp
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.subtensor import Subtensor
 
+from theanoguard._evaluate.replay import copy_value
 from theanoguard._exact.balls import (
     UNKNOWN,
     ZERO,
     array_of,
     filled,
+    is_balls,
     midpoint_key,
     to_balls,
 )
 from theanoguard._exact.rules import along_axis, exact_value
-from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops, sort_axis
+from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, sort_axis
+from theanoguard.operations.moving import taking
 from theanoguard.ops.asserts import Assert
 from theanoguard.ops.print import Print
 
+_FIRST = (
+    *(SpecifyShape, CheckAndRaise, TypeCastingOp, DeepCopyOp, CpuContiguous, Assert, Print),
+    *(ScalarFromTensor, TensorFromScalar, GradClip, GradScale),
+)
+_VIEWS = (DimShuffle, Reshape, JoinDims, SplitDims, Shape, Shape_i, Subtensor)
+_MOVES = (
+    *(Alloc, AllocDiag, Choose, ExtractDiag, FillDiagonal, FillDiagonalOffset, Join, MakeVector),
+    *(PermuteRowElements, Repeat, Split, BlockDiagonal, *advanced_subtensor_ops),
+)
+MOVING = (*_FIRST, *_VIEWS, *_MOVES)
+"""Operations that take floats as they are, which need not become balls."""
 
-@exact_value.register(SpecifyShape)
-@exact_value.register(CheckAndRaise)
-@exact_value.register(TypeCastingOp)
-@exact_value.register(DeepCopyOp)
-@exact_value.register(ScalarFromTensor)
-@exact_value.register(TensorFromScalar)
-@exact_value.register(CpuContiguous)
-@exact_value.register(GradClip)
-@exact_value.register(GradScale)
-@exact_value.register(Assert)
-@exact_value.register(Print)
+
 def _first(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
     return [values[0]]
 
 
-@exact_value.register(DimShuffle)
-@exact_value.register(Reshape)
-@exact_value.register(JoinDims)
-@exact_value.register(SplitDims)
-@exact_value.register(Shape)
-@exact_value.register(Shape_i)
-@exact_value.register(Subtensor)
 def _viewed(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
     cells: list[list[Any]] = [[None]]
     op.perform(node, values, cells)
@@ -73,27 +71,18 @@ def _viewed(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 def as_array(value: Any) -> np.ndarray:
     """Return a single ball as an array of no dimension."""
-    return value if isinstance(value, np.ndarray) else array_of([value], ())
+    return array_of([value], ()) if isinstance(value, arb) else np.asarray(value)
 
 
-@exact_value.register(Alloc)
-@exact_value.register(AllocDiag)
-@exact_value.register(Choose)
-@exact_value.register(ExtractDiag)
-@exact_value.register(FillDiagonal)
-@exact_value.register(FillDiagonalOffset)
-@exact_value.register(Join)
-@exact_value.register(MakeVector)
-@exact_value.register(PermuteRowElements)
-@exact_value.register(Repeat)
-@exact_value.register(Split)
 def by_positions(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
     """Run an operation that moves elements on their positions; 0 is a zero that it adds."""
     pool: list[arb] = [ZERO]
     inputs = []
+    if not any(is_balls(v) for v in values):
+        return twin.kernels.run(node, [copy_value(v) for v in values])
     for variable, value in zip(node.inputs, values, strict=True):
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            dtype = variable.type.dtype
+        if getattr(value, "dtype", np.dtype(int)).kind in "Of":
+            value, dtype = to_balls(value), variable.type.dtype
             if len(pool) + value.size > 1 << (np.finfo(dtype).nmant + 1):
                 return None
             places = np.arange(len(pool), len(pool) + value.size).reshape(value.shape)
@@ -102,7 +91,10 @@ def by_positions(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] 
         else:
             inputs.append(value)
     outputs = twin.kernels.run(node, inputs)
-    return [_taken(pool, out) for out in outputs]
+    return [
+        _taken(pool, out) if str(variable.type.dtype).startswith("float") else out
+        for variable, out in zip(node.outputs, outputs, strict=True)
+    ]
 
 
 def _taken(pool: list[arb], places: Any) -> np.ndarray:
@@ -110,8 +102,9 @@ def _taken(pool: list[arb], places: Any) -> np.ndarray:
     return array_of([pool[int(i)] for i in places.ravel().tolist()], places.shape)
 
 
-for _op in advanced_subtensor_ops:
-    exact_value.register(_op, by_positions)
+for _ops, _rule in ((_FIRST, _first), (_VIEWS, _viewed), (_MOVES, by_positions)):
+    for _op in _ops:
+        exact_value.register(_op, _rule)
 
 
 @exact_value.register
@@ -143,28 +136,17 @@ def _(op: SortOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 # What is written into an array
 
 
-@exact_value.register
-def _(op: IncSubtensor, node: Any, twin: Any, values: list[Any]) -> list[Any]:
-    return _written(Subtensor(op.idx_list), op, values)
-
-
-def _advanced_written(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
-    # An op without a list of indices has one index vector, along the first axis.
-    return _written(advanced_subtensor_ops[0](getattr(op, "idx_list", (0,))), op, values)
-
-
-for _op in advanced_increment_ops:
-    exact_value.register(_op, _advanced_written)
-
-
-def _written(reader: Any, op: Any, values: list[Any]) -> list[Any]:
+def _written(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
     x, y, *where = values
-    x, y = to_balls(x), to_balls(y)
     cell: list[Any] = [None]
-    reader.perform(None, [np.arange(x.size).reshape(x.shape), *where], [cell])
+    taking(op).perform(None, [np.arange(x.size).reshape(x.shape), *where], [cell])
     places = np.asarray(cell[0])
     flat = x.ravel().tolist()
-    added = np.broadcast_to(y, places.shape).ravel().tolist()
+    added = np.broadcast_to(to_balls(y), places.shape).ravel().tolist()
     for place, ball in zip(places.ravel().tolist(), added, strict=True):
         flat[place] = ball if op.set_instead_of_inc else flat[place] + ball
     return [array_of(flat, x.shape)]
+
+
+for _op in increment_ops:
+    exact_value.register(_op, _written)

@@ -5,7 +5,11 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
 from flint import arb
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._exact.balls import array_of
 
@@ -60,3 +64,28 @@ def along_axis(
     lines = moved.reshape(-1, moved.shape[-1]).tolist()
     flat = [element for line in lines for element in function(line)]
     return np.moveaxis(array_of(flat, moved.shape), -1, axis)
+
+
+def is_real(variable: Variable) -> bool:
+    """Whether the values of a variable are real numbers."""
+    return str(getattr(variable.type, "dtype", "")).startswith("float")
+
+
+def is_complex(variable: Variable) -> bool:
+    """Whether the values of a variable are complex numbers, which have no balls here."""
+    return str(getattr(variable.type, "dtype", "")).startswith("complex")
+
+
+def is_scalar(node: Any) -> bool:
+    """Whether a node computes one element from one element of each operand."""
+    return isinstance(node.op, Elemwise | ScalarOp)
+
+
+def is_comparison(node: Any) -> bool:
+    """Whether a node decides something by comparing real numbers."""
+    return is_scalar(node) and any(map(is_real, node.inputs))
+
+
+def is_fill(node: Any) -> bool:
+    """Whether a node reads the shape of its first operand only."""
+    return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second)

@@ -544,12 +544,9 @@ def _composite(op: Any, arrays: list[np.ndarray], spend: Callable) -> list[Appli
 
 
 def constant_value(constant: Any) -> Any:
-    """Return the data of a constant, balls if they are floats."""
+    """Return the data of a constant; numbers as an array."""
     data = constant.data
-    if isinstance(data, np.ndarray | np.generic | float | int) and not isinstance(data, bool):
-        array = np.asarray(data)
-        return to_balls(array) if array.dtype.kind == "f" else array
-    return data
+    return np.asarray(data) if isinstance(data, np.generic | float | int) else data
 
 
 def _integers(op: Any, arrays: list[np.ndarray], dtypes: list[str]) -> list[Applied]:

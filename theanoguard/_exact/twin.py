@@ -1,39 +1,53 @@
 """The exact value of a graph: every operation in ball arithmetic, on object arrays.
 
 A :class:`Twin` goes through the graph as a :class:`~theanoguard._evaluate.replay.Replay` does, so
-that loops and other inner graphs are evaluated step by step.  Real numbers are balls.  Integers and
-booleans are NumPy arrays; where the values of a call are known, they are those of the call.
+that loops and other inner graphs are evaluated step by step.  Real numbers are balls, or floats
+that stand for themselves.  Integers and booleans are NumPy arrays; where the values of a call are
+known, they are those of the call.
 """
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any
 
 import numpy as np
-import pytensor.scalar as ps
 from flint import ctx
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.extra_ops import CumOp
 
-from theanoguard._evaluate.replay import Kernels, Replay, copy_value
+from theanoguard._evaluate.replay import Replay, copy_value
 from theanoguard._exact.balls import (
     UNKNOWN,
     filled,
     is_close_enough,
     is_discrete,
+    is_floats,
     to_balls,
     to_floats,
-    to_value,
 )
-from theanoguard._exact.moving import as_array
+from theanoguard._exact.boxes import (
+    KERNELS,
+    SLICED,
+    Box,
+    box_of,
+    boxes_of,
+    floats_inside,
+    in_box,
+    operand_boxes,
+)
+from theanoguard._exact.integers import is_arithmetic, wrapping_of
+from theanoguard._exact.moving import MOVING, as_array
 from theanoguard._exact.result import Exact, Note
-from theanoguard._exact.rules import exact_value
+from theanoguard._exact.rules import (
+    exact_value,
+    is_comparison,
+    is_complex,
+    is_fill,
+    is_real,
+    is_scalar,
+)
 from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
 from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
@@ -74,7 +88,6 @@ class Context:
     """What the twins of a graph and of its inner graphs share."""
 
     budget: Budget
-    live: Callable[[Variable], Any] | None = None
     notes: dict[tuple[str, Any], Note] = field(default_factory=dict)
 
     def note(self, kind: str, variable: Any, text: str) -> None:
@@ -82,14 +95,9 @@ class Context:
         self.notes.setdefault((kind, variable), Note(kind, variable, text))
 
 
-def is_real(variable: Variable) -> bool:
-    """Whether the values of a variable are real numbers."""
-    return str(getattr(variable.type, "dtype", "")).startswith("float")
-
-
-def is_complex(variable: Variable) -> bool:
-    """Whether the values of a variable are complex numbers, which have no balls here."""
-    return str(getattr(variable.type, "dtype", "")).startswith("complex")
+def nothing_known(variable: Variable) -> None:
+    """The floating-point values outside of a call."""
+    return None
 
 
 class Twin(Replay):
@@ -99,10 +107,14 @@ class Twin(Replay):
     ----------
     fgraph : FunctionGraph or None
     inputs : mapping of Variable to value
-        As :func:`to_balls` makes them.
+        Balls, or floats that stand for themselves.
     context : Context
     place : tuple, optional
         As for :class:`~theanoguard._evaluate.replay.Replay`.
+    live : callable, optional
+        Values of variables in the call; None for one that is not known.
+    boxes : mapping of Variable to box, optional
+        The variables of which only a part is needed.
     """
 
     def __init__(
@@ -111,20 +123,45 @@ class Twin(Replay):
         inputs: Mapping[Variable, Any],
         context: Context,
         place: Any = None,
+        live: Callable[[Variable], Any] | None = None,
+        boxes: Mapping[Variable, Box] | None = None,
     ) -> None:
-        super().__init__(fgraph, inputs, kernels=_KERNELS, place=place)
+        super().__init__(fgraph, inputs, kernels=KERNELS, place=place)
         self.context = context
+        self.live_value = live or nothing_known
+        self.boxes = boxes or {}
+        self._floats: dict[Any, Any] = {}
+
+    # Inner graphs
 
     def child(
         self, fgraph: Any, inputs: Sequence[Any], node: Any, step: int | None = None
     ) -> "Twin":
         """Return the twin of an inner graph."""
         given = dict(zip(fgraph.inputs, inputs, strict=True))
-        return Twin(fgraph, given, self.context, (self, node, step))
+        live = self._floats_inside(node, step)
+        boxes = None
+        if live is not None and isinstance(node.op, OpFromGraph):
+            wanted = [self.boxes.get(v) for v in node.outputs]
+            boxes = boxes_of(fgraph.outputs, wanted, live, given)
+        return Twin(fgraph, given, self.context, (self, node, step), live, boxes)
+
+    def _floats_inside(self, node: Any, step: int | None) -> Callable[[Variable], Any] | None:
+        """Return what gives the floating-point values in the inner graph of a node."""
+        if self.live_value is nothing_known:
+            return None
+        if node not in self._floats:
+            known = [v.data if isinstance(v, Constant) else self.live_value(v) for v in node.inputs]
+            self._floats[node] = floats_inside(node, known)
+        found = self._floats[node]
+        return None if found is None else found.at(step).value
 
     def inner(self, node: Any, fgraph: Any = None) -> Any:
         """Return the inner graph of a node as it was built, not as it was compiled."""
         own = node.op.fgraph if isinstance(node.op, Scan | OpFromGraph) else None
+        for variable in node.inputs:
+            if self.knows(variable):
+                self.as_balls(variable)  # a loop writes balls into its buffers
         return super().inner(node, fgraph or own)
 
     def empty(self, shape: Sequence[int], variable: Variable) -> np.ndarray:
@@ -133,57 +170,97 @@ class Twin(Replay):
             return filled(UNKNOWN, tuple(shape))
         return np.empty(shape, variable.type.dtype)
 
-    def __getitem__(self, variable: Variable) -> Any:
-        value = super().__getitem__(variable)
-        return self._constant(variable) if isinstance(variable, Constant) else value
+    # Values
 
-    def _constant(self, variable: Constant) -> Any:
-        if variable not in self._given:
+    def __getitem__(self, variable: Variable) -> Any:
+        if isinstance(variable, Constant) and variable not in self._given:
             self._given[variable] = constant_value(variable)
-        return self._given[variable]
+        return self._given[variable] if variable in self._given else super().__getitem__(variable)
 
     def knows(self, variable: Variable) -> bool:
-        """Whether a value is known: also an integer of the call."""
+        """Whether a value is known: also that of a shared variable, and an integer of the call."""
         if super().knows(variable):
             return True
         node = variable.owner
         if node is None:
-            value = getattr(variable, "get_value", None)
-            if value is None:
+            if not hasattr(variable, "get_value"):
                 return False
-            self._given[variable] = to_value(value(borrow=True))
-            return True
-        if is_real(variable) or is_comparison(node):
-            return False
-        value = self.live_value(variable)
-        if not is_discrete(value):
-            return False
-        self._given[variable] = np.asarray(value)
+            value = as_given(variable.get_value(borrow=True))
+        else:
+            value = None if is_real(variable) or is_comparison(node) else self.live_value(variable)
+            if not is_discrete(value):
+                return False
+        self._given[variable] = np.asarray(value) if is_discrete(value) else value
         return True
+
+    def as_balls(self, variable: Variable) -> Any:
+        """Return a value with balls for real numbers, and keep it so."""
+        value = self[variable]
+        if is_floats(value):
+            value = to_balls(value)
+            (self._given if variable in self._given else self._computed)[variable] = value
+        return value
+
+    def needed(self, node: Any) -> Sequence[Variable]:
+        """Return the inputs that must be known: of a fill, not the operand that gives the shape."""
+        if is_fill(node) and self._filled_shape(node) is not None:
+            return node.inputs[1:]
+        needed: Sequence[Variable] = super().needed(node)
+        return needed
+
+    def _filled_shape(self, node: Any) -> tuple[int, ...] | None:
+        """Return the shape of a fill, if it is known without its operands."""
+        [variable] = node.outputs
+        live = self.live_value(variable)
+        shape = variable.type.shape if live is None else np.shape(live)
+        return None if None in shape else shape
+
+    # Operations
 
     def run_whole(self, node: Any) -> list[Any]:
         """Return the exact values of a node's outputs."""
         if isinstance(node.op, IfElse):
             return super().run_whole(node)
         self.context.budget.spend(NODE_WORK)
+        if is_fill(node) and not self.knows(node.inputs[0]):
+            filling = as_array(self[node.inputs[1]])
+            return [np.broadcast_to(filling, self._filled_shape(node) or ())]
         values = self.values(node.inputs)
-        if not any(map(is_real, (*node.inputs, *node.outputs))):
+        variables = (*node.inputs, *node.outputs)
+        if not any(map(is_real, variables)):
             return self._of_integers(node, values)
-        if any(map(is_complex, (*node.inputs, *node.outputs))):
+        if any(map(is_complex, variables)):
             return self.floats(node, values)
-        outputs = self._scalar(node, values) if is_scalar(node) else None
+        box = self.boxes.get(node.outputs[0]) if isinstance(node.op, SLICED) else None
+        if box is not None:
+            return [self._in_box(node, values, box)]
+        if not isinstance(node.op, MOVING):
+            values = [self.as_balls(v) for v in node.inputs]
+        outputs = self._of_elements(node, values) if is_scalar(node) else None
         if outputs is None:
             outputs = exact_value(node.op, node, self, values)
         if outputs is None:
             return self.floats(node, values)
         return [self._decided(v, out) for v, out in zip(node.outputs, outputs, strict=True)]
 
-    def of_node(self, node: Any, values: Sequence[Any]) -> list[Any]:
-        """Return the exact values of the outputs of another node, such as that of one matrix."""
-        given = dict(zip(node.inputs, values, strict=True))
-        return Twin(None, given, self.context, (self, node, None)).values(node.outputs)
+    def _in_box(self, node: Any, values: list[Any], box: Box) -> Any:
+        """Return the elements of an output in a box; the others are unknown."""
+        [variable] = node.outputs
+        live = np.asarray(self.live_value(variable))
+        operands = operand_boxes(node.op, node, values, 0, box) or {}
+        part = [in_box(np.asarray(v), operands[i]) for i, v in enumerate(values)]
+        [found] = self.of_node(node, part, {variable: in_box(live, box)}.get)
+        real = is_real(variable)
+        whole = filled(UNKNOWN, live.shape) if real else np.zeros(live.shape, live.dtype)
+        whole[np.ix_(*box)] = found
+        return whole
 
-    def _scalar(self, node: Any, values: list[Any]) -> list[Any] | None:
+    def of_node(self, node: Any, values: Sequence[Any], live: Any = None) -> list[Any]:
+        """Return the exact values of a node's outputs for other operands, such as one matrix."""
+        given = dict(zip(node.inputs, values, strict=True))
+        return Twin(None, given, self.context, (self, node, None), live).values(node.outputs)
+
+    def _of_elements(self, node: Any, values: list[Any]) -> list[Any] | None:
         """Return the results of an elementwise operation."""
         op = getattr(node.op, "scalar_op", node.op)
         dtypes = [v.type.dtype for v in node.outputs]
@@ -213,7 +290,7 @@ class Twin(Replay):
     def _of_integers(self, node: Any, values: list[Any]) -> list[Any]:
         outputs = self.kernels.run(node, [copy_value(v) for v in values])
         if is_arithmetic(node):
-            wrapped = wrapping_of(node, values, outputs)
+            wrapped = wrapping_of(node, values)
             if wrapped is not None:
                 self.context.note("wrapped", node.outputs[0], wrapped)
         return outputs
@@ -241,75 +318,12 @@ class Twin(Replay):
         for variable in node.outputs:
             if is_real(variable):
                 self.context.note("live", variable, "has no exact value here")
-        return [to_value(v) for v in live]
-
-    def live_value(self, variable: Variable) -> Any:
-        """Return the value of a variable in the call, None if it is not known."""
-        live = self.context.live
-        return None if live is None or self.place is not None else live(variable)
+        return [as_given(v) for v in live]
 
 
-_KERNELS = Kernels("py")
-
-
-def is_scalar(node: Any) -> bool:
-    """Whether a node computes one element from one element of each operand."""
-    return isinstance(node.op, Elemwise | ScalarOp)
-
-
-def is_comparison(node: Any) -> bool:
-    """Whether a node decides something by comparing real numbers."""
-    return is_scalar(node) and any(map(is_real, node.inputs))
-
-
-def is_arithmetic(node: Any) -> bool:
-    """Whether a node computes integers that may wrap around."""
-    op = node.op
-    kind = type(getattr(op, "scalar_op", op))
-    grows = kind in (ps.Add, ps.Mul, ps.Sub, ps.Pow, ps.Sqr) or isinstance(op, CumOp)
-    dtype = getattr(node.outputs[0].type, "dtype", "")
-    return grows and str(dtype).startswith(("int", "uint"))
-
-
-def wrapping_of(node: Any, values: list[Any], outputs: list[Any]) -> str | None:
-    """Return what to say of integers that have wrapped around, None if none has.
-
-    The operation is run again on floats, and on Python's integers if those do not agree.
-    """
-    dtype = np.dtype(node.outputs[0].type.dtype)
-    limit = float(np.iinfo(dtype).max) * 0.99
-    with np.errstate(all="ignore"):
-        rough = _again(node.op, [np.asarray(v, np.float64) for v in values])
-    if np.all(np.abs(rough) < limit) and (dtype.kind == "i" or np.all(rough >= 0)):
-        return None
-    exact = np.asarray(_again(node.op, [np.asarray(v).astype(object) for v in values]))
-    info = np.iinfo(dtype)
-    beyond = [n for n in exact.ravel().tolist() if not info.min <= n <= info.max]
-    if not beyond:
-        return None
-    bits = max(int(n).bit_length() for n in beyond)
-    return f"needs {bits} bits and has wrapped around in {dtype}"
-
-
-def _again(op: Any, values: list[np.ndarray]) -> Any:
-    """Run an arithmetic operation on arrays of another dtype."""
-    scalar_op = getattr(op, "scalar_op", op)
-    if isinstance(op, CumOp):
-        return (np.cumsum if op.mode == "add" else np.cumprod)(values[0], axis=op.axis)
-    function = _ARITHMETIC[type(scalar_op)]
-    if isinstance(op, CAReduce):
-        axes = tuple(range(values[0].ndim)) if op.axis is None else tuple(op.axis)
-        return function.reduce(values[0], axis=axes)
-    return values[0] * values[0] if isinstance(scalar_op, ps.Sqr) else reduce(function, values)
-
-
-_ARITHMETIC = {
-    ps.Add: np.add,
-    ps.Mul: np.multiply,
-    ps.Sub: np.subtract,
-    ps.Pow: np.power,
-    ps.Sqr: np.square,
-}
+def as_given(value: Any) -> Any:
+    """Return a number as an array; anything else is left as it is."""
+    return np.asarray(value) if isinstance(value, np.generic | float | int) else value
 
 
 def evaluate(
@@ -347,17 +361,20 @@ def evaluate(
     asked = list(elements) if elements is not None else [None] * len(variables)
     budget = Budget(work, time.perf_counter() + seconds)
     outputs = unlabelled(list(variables))
+    boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
+    start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
     for bits in PRECISIONS:
         budget.factor = (bits / PRECISIONS[0]) ** 1.3
-        context = Context(budget, lookup)
+        context = Context(budget)
         try:
             with ctx.workprec(bits):
-                twin = Twin(None, {v: to_value(x) for v, x in given.items()}, context)
+                twin = Twin(None, start, context, None, lookup, boxes)
                 for i, (variable, index) in enumerate(zip(outputs, asked, strict=True)):
                     if not _is_settled(best[i]):
                         value = as_array(twin.value(variable))
                         value = value if index is None else as_array(value[index])
+                        value = to_balls(value) if is_floats(value) else value
                         best[i] = Exact(value, tuple(context.notes.values()))
         except OutOfLimits:
             note = Note("limit", None, f"more than {bits // 3.32:.0f} digits are beyond the limit")
