@@ -213,12 +213,14 @@ def test_malformed_arguments_are_refused():
     with pytest.raises(TypeError):
         guard.set_mode(None, 0, [], [])
     with pytest.raises(ValueError, match="Capsule"):
-        guard.add_node(0, 3, print, [], [], [])
-    with pytest.raises(ValueError, match="partly"):
-        guard.add_node(0, None, print, [[1]], [], [])
+        guard.add_node(0, 3, print, [], [])
+    with pytest.raises(TypeError, match="root, input"):
+        guard.add_node(0, None, print, [[1]], [])
     with pytest.raises(TypeError, match="cell"):
-        guard.add_node(0, None, print, [3], [False], [])
-    node = guard.add_node(0, None, print, [], [], [])
+        guard.add_node(0, None, print, [([1], [1], 3, None, False, False)], [])
+    with pytest.raises(ValueError, match="second buffer"):
+        guard.set_updated([[1]], [])
+    node = guard.add_node(0, None, print, [], [])
     with pytest.raises(ValueError, match="mode"):
         guard.set_mode(node, -1, [], [])
     with pytest.raises(TypeError, match="Guard"):

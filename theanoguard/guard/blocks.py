@@ -47,7 +47,7 @@ def may_be_large(variable):
 
 def runs_in_blocks(node):
     """Whether rows can be computed on their own: all operands have one shape, or one element."""
-    return isinstance(node.op, Elemwise) and not node.op.destroy_map and _have_one_shape(node)
+    return isinstance(node.op, Elemwise) and _have_one_shape(node)
 
 
 def reduces(node):

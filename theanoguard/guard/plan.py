@@ -223,7 +223,16 @@ def is_discrete(variable):
 
 def overwritten(node):
     """Return the variables in whose memory a node writes, each as often as it does."""
-    return [_root(node.inputs[i]) for sources in node.op.destroy_map.values() for i in sources]
+    return [root for root, _, _ in overwrites(node)]
+
+
+def overwrites(node):
+    """Return where a node writes: the variable that has the memory, the operand, and the output."""
+    return [
+        (_root(node.inputs[i]), i, output)
+        for output, sources in node.op.destroy_map.items()
+        for i in sources
+    ]
 
 
 def _root(variable):

@@ -11,23 +11,33 @@ typedef struct {
   int types[MAX_CUT];  /* type numbers of the outputs */
   int scanned[MAX_CUT];
   int entering[MAX_CUT]; /* which input of the graph an operand is that nobody reads before; or -1 */
+  int of[MAX_CUT];           /* of an output: the operand that it overwrites, or -1 */
+  PyObject *spares[MAX_CUT]; /* where the second buffer of that operand is, which is written instead */
+  int overwritten[MAX_CUT];  /* of an operand that is overwritten all the same */
 } Blocks;
 
 static void free_blocks(Blocks *b) {
-  for (int i = 0; b != NULL && i < b->n; i++) Py_XDECREF(b->cells[i]);
+  for (int i = 0; b != NULL && i < b->n; i++) {
+    Py_XDECREF(b->cells[i]);
+    Py_XDECREF(b->spares[i]);
+  }
   free(b);
 }
 
 /* What is known when all blocks have run. */
 typedef struct {
   int cut;     /* whether it could be done at all */
-  int failed;  /* what the node returned */
+  int failed;  /* what the node returned; or 1: it can neither go on nor start again */
   int bad_in, bad_out;
   unsigned long long scans, bytes;
 } BlocksResult;
 
-static inline PyObject *cell_value(PyObject *cell) {
-  return PyList_GET_SIZE(cell) > 0 ? PyList_GET_ITEM(cell, 0) : NULL;
+static void scan_block(const Blocks *b, int i, PyArrayObject *view, const Limits *limits,
+                       BlocksResult *result) {
+  const int bad = is_bad_array(limits, view);
+  if (bad < 0) PyErr_Clear(); /* (no memory to put integers in a row) */
+  if (bad && i < b->n_in) result->bad_in = 1;
+  else if (bad) result->bad_out = 1;
 }
 
 static int is_plain(PyObject *value) {
@@ -36,8 +46,17 @@ static int is_plain(PyObject *value) {
          PyArray_ISBEHAVED_RO((PyArrayObject *)value);
 }
 
-/* The array that the node would give: the one that is in the storage, or a new one. */
-static PyArrayObject *output_array(PyObject *old, PyArrayObject *like, int type) {
+/* The array that the node would give: an operand or its second buffer, or the one that is in the
+ * storage, or a new one. */
+static PyArrayObject *output_array(const Blocks *b, int i, PyArrayObject **whole) {
+  PyObject *old = cell_value(b->cells[i]);
+  PyArrayObject *like = whole[b->of[i] < 0 ? 0 : b->of[i]];
+  const int type = b->types[i];
+  if (b->of[i] >= 0) {
+    if (b->spares[i] != NULL) like = spare_for(like, b->spares[i], b->cells[i]);
+    Py_XINCREF(like);
+    return like;
+  }
   if (is_plain(old)) {
     PyArrayObject *a = (PyArrayObject *)old;
     if (PyArray_TYPE(a) == type && PyArray_SAMESHAPE(a, like) && PyArray_ISWRITEABLE(a) &&
@@ -77,6 +96,7 @@ static BlocksResult run_in_blocks(const Blocks *b, int (*run)(void *), void *con
     if (!is_plain(value) || PyArray_NDIM((PyArrayObject *)value) == 0) return result;
     PyArrayObject *a = (PyArrayObject *)value, *first = i ? whole[0] : a;
     if (PyArray_NDIM(a) != PyArray_NDIM(first) || !PyArray_SAMESHAPE(a, first)) return result;
+    if (b->overwritten[i] && !PyArray_ISWRITEABLE(a)) return result;
     if (PyArray_ITEMSIZE(a) > itemsize) itemsize = PyArray_ITEMSIZE(a);
     whole[i] = a; /* (borrowed until it is known that it can be done) */
   }
@@ -89,11 +109,13 @@ static BlocksResult run_in_blocks(const Blocks *b, int (*run)(void *), void *con
   for (int i = 0; i < b->n_in; i++) Py_INCREF(whole[i]);
   int ready = 1;
   for (int i = b->n_in; i < b->n && ready; i++) {
-    whole[i] = output_array(cell_value(b->cells[i]), whole[0], b->types[i]);
+    whole[i] = output_array(b, i, whole);
     ready = whole[i] != NULL;
   }
   for (int i = 0; i < b->n && ready; i++) {
-    view[i] = rows_of(whole[i], rows);
+    const int in_place = i >= b->n_in && b->of[i] >= 0 && b->spares[i] == NULL;
+    if (!in_place) view[i] = rows_of(whole[i], rows);
+    else view[i] = (PyArrayObject *)Py_NewRef((PyObject *)view[b->of[i]]);
     ready = view[i] != NULL;
   }
   if (!ready) { /* no memory: the node itself will say so */
@@ -116,21 +138,23 @@ static BlocksResult run_in_blocks(const Blocks *b, int (*run)(void *), void *con
       PyArrayObject_fields *fields = (PyArrayObject_fields *)view[i];
       fields->data = PyArray_BYTES(whole[i]) + start * PyArray_STRIDE(whole[i], 0);
       if (n - start < rows) fields->dimensions[0] = n - start;
+      if (b->overwritten[i] && b->scanned[i]) scan_block(b, i, view[i], limits, &result);
     }
     result.failed = run(context);
     for (int i = 0; i < b->n && result.cut && !result.failed; i++) {
       if (cell_value(b->cells[i]) != (PyObject *)view[i]) {
         result.cut = 0; /* it puts another array there: it has to run as always */
-      } else if (b->scanned[i]) {
-        const int bad = is_bad_array(limits, view[i]);
-        if (bad < 0) PyErr_Clear(); /* (no memory to put integers in a row) */
-        if (bad && i < b->n_in) result.bad_in = 1;
-        else if (bad) result.bad_out = 1;
-        if (start == 0) {
-          result.scans++;
-          result.bytes += (unsigned long long)PyArray_NBYTES(whole[i]);
-        }
+        for (int k = 0; k < b->n_in; k++)
+          if (b->overwritten[k]) result.failed = 1;
+      } else if (b->scanned[i] && !b->overwritten[i]) {
+        scan_block(b, i, view[i], limits, &result);
       }
+    }
+  }
+  for (int i = 0; i < b->n; i++) {
+    if (b->scanned[i]) {
+      result.scans++;
+      result.bytes += (unsigned long long)PyArray_NBYTES(whole[i]);
     }
   }
   for (int i = 0; i < b->n; i++) {

@@ -9,17 +9,25 @@ static void free_cells(PyObject **cells, int n) {
   free(cells);
 }
 
+static void free_saves(Save *saves, int n) {
+  for (int i = 0; saves != NULL && i < n; i++) {
+    Py_XDECREF(saves[i].root);
+    Py_XDECREF(saves[i].input);
+    Py_XDECREF(saves[i].output);
+    Py_XDECREF(saves[i].spare);
+    Py_XDECREF(saves[i].rows);
+  }
+  free(saves);
+}
+
 static void node_free(PyObject *capsule) {
   Node *n = (Node *)PyCapsule_GetContext(capsule);
   if (n == NULL) return;
   Py_XDECREF(n->error);
   Py_XDECREF(n->thunk);
   free_cells(n->checks, n->n_checks);
-  free_cells(n->saves, n->n_saves);
-  free_cells(n->buffers, n->n_saves);
+  free_saves(n->saves, n->n_saves);
   free_cells(n->overwritten, n->n_overwritten);
-  free_cells(n->rows, n->n_saves);
-  free(n->partly);
   free_blocks(n->blocks);
   release_chunk(n->chunk);
 }
@@ -91,24 +99,33 @@ static void forget_call(Guard *g) {
   for (int i = 0; i < g->n_updated; i++) Py_CLEAR(g->before[i]);
 }
 
-/* set_updated(list of cells): what the virtual machine puts new values into when it ends */
-static PyObject *guard_set_updated(PyObject *self, PyObject *seq) {
+/* set_updated(cells, spares): what the virtual machine puts new values into when it ends, and where the
+ * second buffer of each is kept */
+static PyObject *guard_set_updated(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
-  PyObject **cells;
-  int n;
-  if (read_cells(seq, &cells, &n)) return NULL;
+  PyObject *seq, *others, **cells, **spares;
+  int n, n_spares;
+  if (!PyArg_ParseTuple(args, "OO", &seq, &others) || read_cells(seq, &cells, &n)) return NULL;
+  if (read_cells(others, &spares, &n_spares)) {
+    free_cells(cells, n);
+    return NULL;
+  }
+  PyObject **before = n == n_spares ? (PyObject **)calloc(n + 1, sizeof(PyObject *)) : NULL;
+  if (before == NULL) {
+    free_cells(cells, n);
+    free_cells(spares, n_spares);
+    if (n == n_spares) return PyErr_NoMemory();
+    PyErr_SetString(PyExc_ValueError, "each storage needs another one for its second buffer");
+    return NULL;
+  }
   forget_call(g);
   free_cells(g->updated, g->n_updated);
+  free_cells(g->spares, g->n_updated);
   free(g->before);
   g->updated = cells;
+  g->spares = spares;
   g->n_updated = n;
-  g->before = (PyObject **)calloc(n + 1, sizeof(PyObject *));
-  if (g->before == NULL) {
-    free_cells(g->updated, g->n_updated);
-    g->updated = NULL;
-    g->n_updated = 0;
-    return PyErr_NoMemory();
-  }
+  g->before = before;
   Py_RETURN_NONE;
 }
 
@@ -155,14 +172,62 @@ static Node *node_of(PyObject *capsule) {
   return (Node *)PyCapsule_GetContext(capsule);
 }
 
-/* add_node(index, cthunk, thunk, saves, partly, overwritten) -> capsule
- * `partly`: for each of `saves`, whether only a part of it is overwritten; for rows, their storage. */
+static int modes_of_saves(const Node *n) {
+  int mode = n->n_saves ? SAVE | BESIDE : 0;
+  for (int i = 0; i < n->n_saves; i++)
+    if (!n->saves[i].beside) mode = SAVE;
+  return mode;
+}
+
+/* A reference to a storage cell of an argument, or NULL for None; -1 with a Python exception. */
+static int read_cell(PyObject *item, PyObject **out) {
+  if (item == Py_None) return 0;
+  if (!PyList_Check(item)) {
+    PyErr_SetString(PyExc_TypeError, "a storage cell must be a list");
+    return -1;
+  }
+  *out = Py_NewRef(item);
+  return 0;
+}
+
+/* Read what a node overwrites, a list of (root, input, output, spare, beside, partly); `partly` may be
+ * the storage of the rows that are overwritten. */
+static int read_saves(PyObject *list, Node *n) {
+  if (!PyList_Check(list)) {
+    PyErr_SetString(PyExc_TypeError, "what a node overwrites must be a list");
+    return -1;
+  }
+  n->saves = (Save *)calloc(PyList_GET_SIZE(list) + 1, sizeof(Save));
+  if (n->saves == NULL) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (; n->n_saves < PyList_GET_SIZE(list); n->n_saves++) {
+    Save *s = &n->saves[n->n_saves];
+    PyObject *item = PyList_GET_ITEM(list, n->n_saves), *root, *input, *output, *spare, *partly;
+    if (!PyTuple_Check(item) ||
+        !PyArg_ParseTuple(item, "O!O!OOpO", &PyList_Type, &root, &PyList_Type, &input, &output,
+                          &spare, &s->beside, &partly)) {
+      if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_TypeError, "not (root, input, output, spare, beside, partly)");
+      return -1;
+    }
+    s->partly = PyList_Check(partly) ? 1 : PyObject_IsTrue(partly);
+    if (s->partly < 0 || read_cell(output, &s->output) || read_cell(spare, &s->spare) ||
+        (PyList_Check(partly) && read_cell(partly, &s->rows)))
+      return -1;
+    s->root = Py_NewRef(root);
+    s->input = Py_NewRef(input);
+  }
+  return 0;
+}
+
+/* add_node(index, cthunk, thunk, saves, overwritten) -> capsule */
 static PyObject *guard_add_node(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
-  PyObject *cthunk, *thunk, *saves, *partly, *overwritten;
+  PyObject *cthunk, *thunk, *saves, *overwritten;
   int index;
-  if (!PyArg_ParseTuple(args, "iOOOOO", &index, &cthunk, &thunk, &saves, &partly, &overwritten))
-    return NULL;
+  if (!PyArg_ParseTuple(args, "iOOOO", &index, &cthunk, &thunk, &saves, &overwritten)) return NULL;
   Node *n = new_node(g);
   PyObject *capsule = n == NULL ? NULL : PyCapsule_New((void *)guarded_run, NULL, node_free);
   if (capsule == NULL || PyCapsule_SetContext(capsule, n)) {
@@ -185,33 +250,10 @@ static PyObject *guard_add_node(PyObject *self, PyObject *args) {
     n->error = Py_BuildValue("[OOO]", Py_None, Py_None, Py_None);
     if (n->error == NULL) goto fail;
   }
-  if (read_cells(saves, &n->saves, &n->n_saves)) goto fail;
+  if (read_saves(saves, n)) goto fail;
   if (read_cells(overwritten, &n->overwritten, &n->n_overwritten)) goto fail;
-  n->buffers = (PyObject **)calloc(n->n_saves + 1, sizeof(PyObject *));
-  n->partly = (int *)calloc(n->n_saves + 1, sizeof(int));
-  n->rows = (PyObject **)calloc(n->n_saves + 1, sizeof(PyObject *));
-  if (n->buffers == NULL || n->partly == NULL || n->rows == NULL) {
-    PyErr_NoMemory();
-    goto fail;
-  }
-  if (PySequence_Size(partly) != n->n_saves) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "`partly` must be as long as `saves`");
-    goto fail;
-  }
-  for (int i = 0; i < n->n_saves; i++) {
-    PyObject *item = PySequence_GetItem(partly, i);
-    if (item == NULL) goto fail;
-    if (PyList_Check(item)) {
-      n->partly[i] = 1;
-      n->rows[i] = item;
-    } else {
-      n->partly[i] = PyObject_IsTrue(item);
-      Py_DECREF(item);
-      if (n->partly[i] < 0) goto fail;
-    }
-  }
-  if (n->n_saves) n->mode |= SAVE;
-  g->memory += (3 * n->n_saves + n->n_overwritten) * sizeof(PyObject *);
+  n->mode |= modes_of_saves(n);
+  g->memory += n->n_saves * sizeof(Save) + n->n_overwritten * sizeof(PyObject *);
   return capsule;
 fail:
   Py_DECREF(capsule);
@@ -241,13 +283,13 @@ static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
   n->checks = cells;
   n->n_checks = n_cells;
   n->n_scans = n_scans;
-  n->mode = (mode & ~(SAVE | PYTHON | IN_BLOCKS)) | (n->n_saves ? SAVE : 0) | (n->run ? 0 : PYTHON);
+  n->mode = (mode & ~(SAVE | BESIDE | PYTHON | IN_BLOCKS)) | modes_of_saves(n) | (n->run ? 0 : PYTHON);
   Py_RETURN_NONE;
 }
 
 /* set_blocks(capsule, operands, outputs): run the node in blocks.  `operands`: for each that is cut,
  * its storage and whether the node scans it, since it enters and nobody has read it before;
- * `outputs`: storage and type number. */
+ * `outputs`: storage, type number, and which operand it overwrites, or -1. */
 static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
   Guard *g = (Guard *)self;
   PyObject *capsule, *operands, *outputs;
@@ -256,8 +298,7 @@ static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
   Node *n = node_of(capsule);
   if (n == NULL) return NULL;
   const Py_ssize_t n_in = PyList_GET_SIZE(operands), n_out = PyList_GET_SIZE(outputs);
-  if (n->guard != g || n->run == NULL || n->n_saves || n_in < 1 || n_out < 1 ||
-      n_in + n_out > MAX_CUT) {
+  if (n->guard != g || n->run == NULL || n_in < 1 || n_out < 1 || n_in + n_out > MAX_CUT) {
     PyErr_SetString(PyExc_ValueError, "a node that cannot run in blocks");
     return NULL;
   }
@@ -266,14 +307,16 @@ static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
   for (Py_ssize_t i = 0; i < n_in + n_out; i++) {
     PyObject *pair = i < n_in ? PyList_GET_ITEM(operands, i) : PyList_GET_ITEM(outputs, i - n_in);
     PyObject *cell;
-    int number; /* whether it is scanned, or the type */
-    if (!PyTuple_Check(pair) || !PyArg_ParseTuple(pair, "O!i", &PyList_Type, &cell, &number)) {
-      if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "set_blocks takes lists of pairs");
+    int number, of = -1; /* number: whether it is scanned, or the type */
+    if (!PyTuple_Check(pair) ||
+        !PyArg_ParseTuple(pair, "O!i|i", &PyList_Type, &cell, &number, &of)) {
+      if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "set_blocks takes lists of tuples");
       free_blocks(b);
       return NULL;
     }
     b->types[i] = number;
     b->entering[i] = -1;
+    b->of[i] = i < n_in || of >= n_in ? -1 : of;
     Py_INCREF(cell);
     b->cells[b->n++] = cell;
     for (int k = 0; k < n->n_scans && i >= n_in; k++) b->scanned[i] |= n->checks[k] == cell;
@@ -286,6 +329,12 @@ static PyObject *guard_set_blocks(PyObject *self, PyObject *args) {
     }
   }
   b->n_in = (int)n_in;
+  for (int i = b->n_in; i < b->n; i++) {
+    if (b->of[i] < 0) continue;
+    for (int k = 0; k < n->n_saves; k++)
+      if (n->saves[k].output == b->cells[i]) b->spares[i] = Py_XNewRef(n->saves[k].spare);
+    b->overwritten[b->of[i]] |= b->spares[i] == NULL;
+  }
   free_blocks(n->blocks);
   n->blocks = b;
   n->mode |= IN_BLOCKS;
@@ -301,16 +350,33 @@ static PyObject *guard_fired(PyObject *self, PyObject *capsule) {
   return r;
 }
 
-static int is_known(Input *c, PyObject *value) {
-  if (!c->trusted || c->array == NULL || ++c->age >= RESCAN) return 0;
+static int is_referent(PyObject *reference, PyObject *value) {
 #if PY_VERSION_HEX >= 0x030D0000
   PyObject *array;
-  if (PyWeakref_GetRef(c->array, &array) < 0) PyErr_Clear();
-  Py_XDECREF(array); /* the storage holds another reference, if it is the same */
+  if (PyWeakref_GetRef(reference, &array) < 0) PyErr_Clear();
+  Py_XDECREF(array); /* another one is held, if it is the same */
   return array == value;
 #else
-  return PyWeakref_GetObject(c->array) == value;
+  return PyWeakref_GetObject(reference) == value;
 #endif
+}
+
+static int is_known(Input *c, PyObject *value) {
+  if (!c->trusted || c->array == NULL || ++c->age >= RESCAN) return 0;
+  return is_referent(c->array, value);
+}
+
+/* What a trusted input held was good, and so is what the call has made of it. */
+static int trust_again(Guard *g, PyObject *cell, PyObject *before) {
+  PyObject *now = cell_value(cell);
+  for (int i = 0; i < g->n_inputs; i++) {
+    Input *c = &g->inputs[i];
+    if (c->cell != cell || c->array == NULL || now == NULL) continue;
+    const int known = is_referent(c->array, before);
+    if (known) Py_SETREF(c->array, PyWeakref_NewRef(now, NULL));
+    if (known && c->array == NULL) return -1;
+  }
+  return 0;
 }
 
 /* begin() -> whether something that enters is bad */
@@ -320,11 +386,8 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   g->undo.copied = 0;
   g->state->suspect = 0;
   g->state->raised = 0;
+  for (int i = 0; i < g->n_updated; i++) g->before[i] = Py_XNewRef(cell_value(g->updated[i]));
   if (!g->state->looking) Py_RETURN_FALSE;
-  for (int i = 0; i < g->n_updated; i++) {
-    g->before[i] = cell_value(g->updated[i]);
-    Py_XINCREF(g->before[i]);
-  }
   for (int i = 0; i < g->n_inputs; i++) {
     Input *c = &g->inputs[i];
     PyObject *value = cell_value(c->cell);
@@ -363,7 +426,15 @@ static PyObject *guard_end(PyObject *self, PyObject *unused) {
 
 /* commit(): what was overwritten shall stay */
 static PyObject *guard_commit(PyObject *self, PyObject *unused) {
-  forget_call((Guard *)self);
+  Guard *g = (Guard *)self;
+  int failed = 0;
+  for (int i = 0; i < g->n_updated && !g->undo.undone; i++) {
+    if (g->before[i] == NULL) continue;
+    failed |= trust_again(g, g->updated[i], g->before[i]);
+    failed |= take_turns(g->updated[i], g->spares[i], g->before[i]);
+  }
+  forget_call(g);
+  if (failed) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -442,6 +513,7 @@ static void guard_dealloc(PyObject *self) {
   forget_call(g);
   undo_free(&g->undo);
   free_cells(g->updated, g->n_updated);
+  free_cells(g->spares, g->n_updated);
   free(g->before);
   free_inputs(g);
   release_chunk(g->chunk);
@@ -487,7 +559,7 @@ static PyMethodDef guard_methods[] = {
     {"begin", guard_begin, METH_NOARGS, "Start a call; says whether something bad enters."},
     {"end", guard_end, METH_NOARGS, "What is suspicious: 1 for flags, 2 for scans."},
     {"suspect", guard_suspect, METH_NOARGS, "The call is to be looked at."},
-    {"set_updated", guard_set_updated, METH_O, "What the virtual machine replaces."},
+    {"set_updated", guard_set_updated, METH_VARARGS, "What the virtual machine replaces."},
     {"undo", guard_undo, METH_NOARGS, "Put back what the call has overwritten."},
     {"redo", guard_redo, METH_NOARGS, "Take that back."},
     {"undone", guard_undone, METH_NOARGS, "Whether it was put back."},

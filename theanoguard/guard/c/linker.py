@@ -3,12 +3,15 @@
 import copy
 import threading
 
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.link.vm import VM
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import OpFromGraph, Scan, VMLinker, link_inner
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
+from theanoguard.guard.plan import overwrites
 from theanoguard.guard.rewriting import WatchedMode
 
 
@@ -132,7 +135,7 @@ class GuardLinker(VMLinker):
 
     def __getstate__(self):
         """Leave out what belongs to one linking; it is made again."""
-        made = ("parents", "bodies", "parent")
+        made = ("parents", "bodies", "beside", "parent")
         return {**{k: v for k, v in vars(self).items() if k not in made}, "parent": None}
 
     def accept(self, fgraph, no_recycling=None, profile=None):
@@ -152,6 +155,10 @@ class GuardLinker(VMLinker):
                 if op is not None:
                     ops[node] = op
         ops |= guarded_optimizers(self.schedule(fgraph), self.policy, self.like_this)
+        self.beside = {
+            n: op for n in self.schedule(fgraph) if (op := self.op_beside(n)) is not None
+        }
+        ops |= self.beside
         originals = {node: node.op for node in ops}
         try:
             # The thunk of a node is made by its op.  The graph is this function's own.
@@ -168,6 +175,23 @@ class GuardLinker(VMLinker):
         Arguments with ``mutable=True`` are among them: a second run begins with what they held.
         """
         return () if self.parent is not None else set(self.fgraph.inputs)
+
+    def op_beside(self, node):
+        """Return an operation that writes into second buffers what a node would overwrite.
+
+        Its code computes the same.  None where only the node's own code can run.
+        """
+        if self.parent is not None or type(node.op) is not Elemwise:
+            return None
+        updated = {v for v in self.updated_vars if isinstance(v, SharedVariable)}
+        roots = {(o, i) for root, i, o in overwrites(node) if root in updated}
+        direct = {(o, i) for o, i in roots if node.inputs[i] in updated}
+        if not roots or roots != direct:
+            return None
+        pattern = {o: i for o, i in node.op.inplace_pattern.items() if (o, i) not in direct}
+        op = Elemwise(node.op.scalar_op, pattern, openmp=node.op.openmp)
+        op.destroy_map = node.op.destroy_map  # the order of the nodes is made from it
+        return op
 
     def like_this(self, linker):
         """Return a linker for a function of its own, with the same policy and recorder."""

@@ -17,7 +17,8 @@ enum {
   PART = 128,  /* of what it overwrites, scan these elements when it has run */
   PART_BEFORE = 256, /* ... and before it runs */
   IN_BLOCKS = 512,   /* run it on blocks of rows, and scan these */
-  N_MODES = 1024
+  BESIDE = 1024,     /* of SAVE: its code leaves all of that as it is */
+  N_MODES = 2048
 };
 
 enum { BAD = 1, EMPTY = 2 }; /* what a node has been suspected of */
@@ -52,6 +53,7 @@ typedef struct {
   Input *inputs;
   int n_updated;
   PyObject **updated; /* storage of the inputs that the virtual machine replaces when it ends */
+  PyObject **spares;  /* where their second buffers are kept */
   PyObject **before;  /* what was in it when the call began */
   UndoLog undo;
   struct Chunk *chunk;               /* which the next node is taken from */
@@ -59,6 +61,18 @@ typedef struct {
   unsigned long long memory;         /* bytes allocated here */
   PyObject *is_bad, *save, *verdict, *enter; /* callables */
 } Guard;
+
+/* An input of the graph that a node overwrites. */
+typedef struct {
+  PyObject *root;   /* its storage */
+  PyObject *input;  /* storage of the node's operand: the same, or of a view of it or a result in it */
+  PyObject *output; /* storage of the node's output */
+  PyObject *spare;  /* where its second buffer is kept, or NULL for none */
+  int beside;       /* whether the node's code writes beside it, and overwrites nothing */
+  int partly;       /* whether Python saves it, since it is overwritten in part */
+  PyObject *rows;   /* storage of the numbers of the rows that are overwritten, or NULL */
+  PyObject *held;   /* what `input` holds otherwise, while the node works in the second buffer */
+} Save;
 
 typedef struct Node {
   PyObject *error; /* must be first: the virtual machine reads the exception here */
@@ -71,10 +85,7 @@ typedef struct Node {
   int index, fired;  /* fired: BAD, EMPTY */
   PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   int n_saves, n_overwritten;
-  PyObject **saves;       /* storage of what the node overwrites and a failed call must put back */
-  PyObject **buffers;     /* where the copies of these are kept */
-  int *partly;            /* whether Python saves it, since it is overwritten in part */
-  PyObject **rows;        /* storage of the numbers of the rows that are overwritten, or NULL */
+  Save *saves;            /* what a failed call must leave as it was */
   PyObject **overwritten; /* storage of the inputs that it overwrites, whatever they are */
   Blocks *blocks;         /* how it runs in blocks, or NULL */
   struct Chunk *chunk;    /* where it lies */
@@ -159,18 +170,51 @@ static int run_unguarded(Node *n) {
   return 0;
 }
 
+/* Have the node work in the second buffer of what it is about to overwrite. */
+static int turn_aside(Guard *g, Save *s, PyArrayObject *a) {
+  PyArrayObject *spare = spare_for(a, s->spare, s->output);
+  if (spare == NULL) return -1;
+  if (s->beside) {
+    Py_INCREF(spare);
+    return PyList_SetItem(s->output, 0, (PyObject *)spare);
+  }
+  if (same_layout(a, spare)) memcpy(PyArray_DATA(spare), PyArray_DATA(a), PyArray_NBYTES(a));
+  else if (PyArray_CopyInto(spare, a)) return -1;
+  g->undo.copied += (unsigned long long)PyArray_NBYTES(a);
+  Py_INCREF(a);
+  s->held = (PyObject *)a;
+  Py_INCREF(spare);
+  return PyList_SetItem(s->input, 0, (PyObject *)spare);
+}
+
+/* The node has run: its operands are what they were. */
+static void turn_back(Node *n) {
+  for (int i = 0; i < n->n_saves; i++) {
+    if (n->saves[i].held == NULL) continue;
+    PyList_SetItem(n->saves[i].input, 0, n->saves[i].held);
+    n->saves[i].held = NULL;
+  }
+}
+
 /* Save what the node is about to overwrite.  Of what is no array, or overwritten in part only, Python
  * knows how: `save(index, i)` returns an object whose `swap` undoes it, or (array, index). */
 static int save_all(Node *n) {
   Guard *g = n->guard;
   for (int i = 0; i < n->n_saves; i++) {
-    PyObject *value = cell_value(n->saves[i]);
+    Save *s = &n->saves[i];
+    PyObject *value = cell_value(s->root), *operand = cell_value(s->input);
     if (value == NULL) continue;
-    PyObject *rows = n->rows[i] == NULL ? NULL : cell_value(n->rows[i]);
+    const int whole = PyArray_Check(value) && !s->partly;
+    PyObject *rows = s->rows == NULL ? NULL : cell_value(s->rows);
     if (rows != NULL && PyArray_Check(rows) && PyArray_Check(value)) {
       if (undo_save_rows(&g->undo, (PyArrayObject *)value, (PyArrayObject *)rows)) return -1;
-    } else if (PyArray_Check(value) && !n->partly[i]) {
-      if (undo_save(&g->undo, (PyArrayObject *)value, &n->buffers[i])) return -1;
+    } else if (whole && s->spare != NULL && operand == value && PyArray_CheckExact(value)) {
+      if (turn_aside(g, s, (PyArrayObject *)value)) return -1;
+    } else if (whole && operand != NULL && PyArray_Check(operand) &&
+               !may_overlap((PyArrayObject *)value, (PyArrayObject *)operand)) {
+      continue; /* (it is in the second buffer already) */
+    } else if (whole) {
+      if (undo_save(&g->undo, (PyArrayObject *)value)) return -1;
     } else if (!undo_holds(&g->undo, value)) {
       if (undo_save_part(&g->undo, PyObject_CallFunction(g->save, "ii", n->index, i))) return -1;
     }
@@ -274,6 +318,10 @@ static int run_cut(Node *n) {
   const Blocks *b = n->blocks;
   const BlocksResult r = run_in_blocks(b, n->run, n->context, &g->limits);
   int found = 0;
+  if (r.failed > 0) {
+    PyErr_SetString(PyExc_RuntimeError, "a node did not work in place, as its `destroy_map` says");
+    return pending_error(n);
+  }
   for (int i = 0; i < b->n_in && !r.failed; i++) {
     if (b->entering[i] < 0 || b->entering[i] >= g->n_inputs) continue;
     Input *c = &g->inputs[b->entering[i]];
@@ -325,18 +373,20 @@ static int run_watched(Node *n) {
   const int mode = n->mode, saved = g->undo.n;
   PyObject *before = NULL;
   if ((mode & COUNT) && begin_step(g)) return pending_error(n);
-  if (!state->looking) return run_unguarded(n);
+  if (!state->looking) return (mode & BESIDE) && save_all(n) ? pending_error(n) : run_unguarded(n);
   if (mode & IN_BLOCKS) {
     const int done = run_cut(n);
     if (done <= 0) return done;
   }
   if (mode & (BRACKET | SAVE | PYTHON)) state->raised |= read_flags();
-  if ((mode & SAVE) && save_all(n)) return pending_error(n);
-  if ((mode & PART_BEFORE) && check_part(n, saved, 0)) return pending_error(n);
-  if ((mode & CAREFUL) && n->n_overwritten && (before = copies_of_overwritten(n)) == NULL)
+  if (((mode & SAVE) && save_all(n)) || ((mode & PART_BEFORE) && check_part(n, saved, 0)) ||
+      ((mode & CAREFUL) && n->n_overwritten && (before = copies_of_overwritten(n)) == NULL)) {
+    turn_back(n);
     return pending_error(n);
+  }
   if (mode & (BRACKET | SAVE)) clear_flags(); /* (what copied may have raised some) */
   int failed = run_unguarded(n);
+  if (mode & SAVE) turn_back(n);
   if (mode & KEEP) state->raised |= read_flags();
   else if (mode & (BRACKET | PYTHON)) clear_flags();
   else if (mode & CAREFUL) state->raised |= read_flags(); /* (the verdict clears them) */

@@ -64,7 +64,7 @@ class Guard:
     def suspect(self):
         self._state["suspect"] = True
 
-    def set_updated(self, cells):
+    def set_updated(self, cells, spares):
         self._updated = list(cells)
 
     def undone(self):
@@ -97,8 +97,8 @@ class Guard:
     def scan(self, value):
         return self._is_bad(value)
 
-    def add_node(self, index, cthunk, thunk, saves, partly, overwritten):
-        return Node(self, index, thunk, saves, partly, overwritten)
+    def add_node(self, index, cthunk, thunk, saves, overwritten):
+        return Node(self, index, thunk, saves, overwritten)
 
     def set_mode(self, node, mode, scans, sizes):
         node.mode, node.scans, node.sizes = mode, list(scans), list(sizes)
@@ -131,11 +131,11 @@ class Guard:
 class Node:
     """A wrapped node."""
 
-    def __init__(self, guard, index, thunk, saves, partly, overwritten):
+    def __init__(self, guard, index, thunk, saves, overwritten):
         self.guard = guard
         self.index = index
         self.thunk = thunk
-        self.saves = list(zip(saves, partly, strict=True))
+        self.saves = [(root, partly) for root, _input, _output, _spare, partly in saves]
         self.overwritten = overwritten
         self.mode = 0
         self.scans, self.sizes = [], []

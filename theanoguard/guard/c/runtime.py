@@ -26,9 +26,10 @@ from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.c.thunks import BodyThunk, LazyThunk, LiveThunk, Thunk
 from theanoguard.guard.optimizers import raised_inside
 from theanoguard.guard.partly import written
-from theanoguard.guard.plan import REASONS
+from theanoguard.guard.plan import REASONS, overwrites
 from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, WatchedKernels
+from theanoguard.guard.spares import spare_of
 from theanoguard.guard.verdict import made_bad
 
 logger = logging.getLogger("theanoguard")
@@ -81,6 +82,7 @@ class CRuntime(Reporter):
             self.storage_map.update(zip(node.inputs, thunk.inputs, strict=True))
             self.storage_map.update(zip(node.outputs, thunk.outputs, strict=True))
         self._machines = linker.bodies
+        self._beside = linker.beside
         self.bodies = {node: vm.guard for node, vm in linker.bodies.items()}
         self.module = build.load() or numpy_kernel
         self.changed_by = build.changes_arithmetic()  # compiler flags
@@ -105,6 +107,7 @@ class CRuntime(Reporter):
         self.looked = False  # before the call has ended
         self.early = None  # the error that was found then
         self.reported = set()  # in this call
+        self.spares = {}  # the second buffers of shared variables that the function updates
         me = weakref.ref(self)  # the kernel must not keep the function alive
         self.kernel = self.module.Guard(
             nan=policy.nan,
@@ -128,7 +131,12 @@ class CRuntime(Reporter):
         computed = [v for node in nodes for v in node.outputs] if linker.allow_gc else []
         self.collected = [self.storage_map[v] for v in computed]
         if not is_inner:
-            self.kernel.set_updated([storage_map[v] for v in linker.updated_vars])
+            updated = linker.updated_vars
+            shared = (v for v in updated if isinstance(v, SharedVariable))
+            self.spares = {v: spare_of(storage_map[v]) for v in shared}
+            self.kernel.set_updated(
+                [storage_map[v] for v in updated], [self.spares.get(v, [None]) for v in updated]
+            )
         self.wrapped = {}
         thunks[:] = [self.wrap(n, t) for n, t in zip(nodes, thunks, strict=True)]
         self.follow_plan()
@@ -161,12 +169,31 @@ class CRuntime(Reporter):
             self.index[node],
             getattr(thunk, "cthunk", None),
             thunk,
-            [cells[root] for root in plan.destroys],
-            [self.partly(node, root) for root in plan.destroys],
+            [self.save_of(node, *place) for place in overwrites(node) if place[0] in plan.destroys],
             [cells[node.inputs[i]] for i in sorted(overwritten)],
         )
         self.wrapped[node] = capsule
         return Thunk(capsule, self.module.call, self.kernel, thunk)
+
+    def save_of(self, node, root, i, output):
+        """Return how the kernel keeps an input of the graph that a node overwrites.
+
+        Parameters
+        ----------
+        node, root, i, output
+            As :func:`~theanoguard.guard.plan.overwrites` has it.
+
+        Returns
+        -------
+        tuple
+            The storage of the input, of the operand and of the output; where the second buffer is
+            kept, or None; whether the node has code that overwrites nothing of that; whether a part
+            is overwritten, or the storage of the rows that are.
+        """
+        cells = [self.storage_map[v] for v in (root, node.inputs[i], node.outputs[output])]
+        spare = self.spares.get(root) if node.inputs[i] is root else None
+        is_beside = spare is not None and node in self._beside
+        return *cells, spare, is_beside, self.partly(node, root)
 
     def partly(self, node, root):
         """Return whether a node overwrites a part of `root` alone; for rows, their storage."""
@@ -211,13 +238,18 @@ class CRuntime(Reporter):
                 continue
             cut = [v for v in dict.fromkeys(node.inputs) if not all(v.type.broadcastable)]
             entering = {v for v in cut if readers.get(v) is node}
+            treatment = plan.nodes[node]
             if 0 < len(cut) <= module.MAX_CUT - len(node.outputs) and (
-                plan.nodes[node].checks or entering
+                treatment.checks or treatment.destroys or entering
             ):
+                into = {o: cut.index(node.inputs[i]) for o, [i] in node.op.destroy_map.items()}
                 self.kernel.set_blocks(
                     capsule,
                     [(cells[v], v in entering) for v in cut],
-                    [(cells[v], np.dtype(v.type.dtype).num) for v in node.outputs],
+                    [
+                        (cells[v], np.dtype(v.type.dtype).num, into.get(o, -1))
+                        for o, v in enumerate(node.outputs)
+                    ],
                 )
 
     def runs_in_blocks(self, node):
@@ -226,6 +258,7 @@ class CRuntime(Reporter):
         return (
             self.module.flags_work
             and runs_in_blocks(node)
+            and (not treatment.destroys or node in self._beside)
             and not (treatment.careful or treatment.bracketed or treatment.sizes)
             and not getattr(node.op, "openmp", False)
         )

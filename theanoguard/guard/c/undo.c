@@ -1,4 +1,10 @@
-/* What a call is about to overwrite is copied first, and put back when the call fails. */
+/* What a call is about to overwrite stays as it is, or can be put back, until the call has ended.
+ *
+ * A node that overwrites a whole array works in a second buffer, into which the array is copied first.
+ * When the call has ended the buffer is the new value, and the array that it replaces is the buffer of
+ * the next call.  Elements of an array, and what is no array, are copied and put back when the call
+ * fails.
+ */
 
 typedef struct {
   PyObject *value; /* the array that is overwritten, or what undoes (an object with `swap`) */
@@ -65,21 +71,79 @@ static int same_layout(PyArrayObject *a, PyArrayObject *b) {
           (PyArray_IS_F_CONTIGUOUS(a) && PyArray_IS_F_CONTIGUOUS(b)));
 }
 
-/* Copy an array into the log.  `buffer` keeps the memory from one call to the next. */
-static int undo_save(UndoLog *log, PyArrayObject *a, PyObject **buffer) {
+/* Copy an array into the log. */
+static int undo_save(UndoLog *log, PyArrayObject *a) {
   if (undo_holds(log, (PyObject *)a)) return 0;
-  if (*buffer != NULL && Py_REFCNT(*buffer) == 1 && !PyDataType_REFCHK(PyArray_DESCR(a)) &&
-      same_layout(a, (PyArrayObject *)*buffer)) {
-    memcpy(PyArray_DATA((PyArrayObject *)*buffer), PyArray_DATA(a), PyArray_NBYTES(a));
-  } else {
-    PyObject *copy = PyArray_NewCopy(a, NPY_KEEPORDER);
-    if (copy == NULL) return -1;
-    Py_XSETREF(*buffer, copy);
-  }
+  PyObject *copy = PyArray_NewCopy(a, NPY_KEEPORDER);
+  if (copy == NULL) return -1;
   log->copied += (unsigned long long)PyArray_NBYTES(a);
   Py_INCREF(a);
-  Py_INCREF(*buffer);
-  return undo_push(log, (PyObject *)a, NULL, *buffer);
+  return undo_push(log, (PyObject *)a, NULL, copy);
+}
+
+static inline PyObject *cell_value(PyObject *cell) {
+  return PyList_GET_SIZE(cell) > 0 ? PyList_GET_ITEM(cell, 0) : NULL;
+}
+
+/* Whether `n` references to an array are all that leads to its memory, which is its own. */
+static int is_ours(PyObject *value, int n) {
+  PyArrayObject *a = (PyArrayObject *)value;
+  return PyArray_CheckExact(value) && Py_REFCNT(value) == n && PyArray_BASE(a) == NULL &&
+         PyArray_CHKFLAGS(a, NPY_ARRAY_OWNDATA) && PyArray_ISBEHAVED(a) &&
+         !PyDataType_REFCHK(PyArray_DESCR(a)) && ((PyArrayObject_fields *)a)->weakreflist == NULL;
+}
+
+/* The second buffer of an array, with memory of its own and the array's layout; borrowed from `spare`,
+ * a storage that keeps it from one call to the next.  `output`: where the last call may have left it. */
+static PyArrayObject *spare_for(PyArrayObject *a, PyObject *spare, PyObject *output) {
+  PyObject *kept = cell_value(spare);
+  const int n = output != NULL && cell_value(output) == kept ? 2 : 1;
+  if (kept == NULL || !is_ours(kept, n) || !same_layout(a, (PyArrayObject *)kept)) {
+    kept = PyArray_NewLikeArray(a, NPY_KEEPORDER, NULL, 0);
+    if (kept == NULL || PyList_SetItem(spare, 0, kept)) return NULL;
+  }
+  return (PyArrayObject *)kept;
+}
+
+/* Whether memory of one array may belong to the other. */
+static int may_overlap(PyArrayObject *a, PyArrayObject *b) {
+  const char *low[2], *high[2];
+  PyArrayObject *both[2] = {a, b};
+  for (int k = 0; k < 2; k++) {
+    low[k] = high[k] = PyArray_BYTES(both[k]);
+    for (int d = 0; d < PyArray_NDIM(both[k]); d++) {
+      const npy_intp reach = (PyArray_DIM(both[k], d) - 1) * PyArray_STRIDE(both[k], d);
+      if (reach > 0) high[k] += reach;
+      else low[k] += reach;
+    }
+    high[k] += PyArray_ITEMSIZE(both[k]);
+  }
+  return low[0] < high[1] && low[1] < high[0];
+}
+
+/* The call has ended, and `cell` holds a second buffer as its new value.  The array from before becomes
+ * the buffer of the next call if nothing else leads to it.  Where something does, it gets the new
+ * contents, as it would without a guard.  `before`: the only reference of the guard's. */
+static int take_turns(PyObject *cell, PyObject *spare, PyObject *before) {
+  PyObject *now = cell_value(cell);
+  if (now == NULL || before == NULL || now == before || now != cell_value(spare)) return 0;
+  PyArrayObject *old = (PyArrayObject *)before;
+  if (is_ours(before, 1) && same_layout((PyArrayObject *)now, old)) {
+    Py_INCREF(before);
+    return PyList_SetItem(spare, 0, before);
+  }
+  if (Py_REFCNT(before) == 1 && PyArray_CheckExact(before) && PyArray_BASE(old) != NULL &&
+      PyBytes_CheckExact(PyArray_BASE(old))) {
+    Py_INCREF(Py_None); /* (unpickled) */
+    return PyList_SetItem(spare, 0, Py_None);
+  }
+  if (!PyArray_ISWRITEABLE(old) || PyArray_CopyInto(old, (PyArrayObject *)now)) {
+    PyErr_Clear();
+    Py_INCREF(Py_None);
+    return PyList_SetItem(spare, 0, Py_None);
+  }
+  Py_INCREF(before);
+  return PyList_SetItem(cell, 0, before);
 }
 
 /* The elements at `index`, copied; arrays of indices have made a copy already.  An array as the index

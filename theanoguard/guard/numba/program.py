@@ -203,7 +203,9 @@ class Writer:
         return {
             variable: node
             for variable, node in first_readers(points, self.plan.order).items()
-            if (runs_in_blocks(node) or reduces(node)) and node not in self._bracketed
+            if (runs_in_blocks(node) or reduces(node))
+            and not node.op.destroy_map
+            and node not in self._bracketed
         }
 
     def _reads_part(self, touch):

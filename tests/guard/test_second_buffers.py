@@ -1,0 +1,216 @@
+"""Arrays are updated in two buffers, used in turn; nobody else's array is ever one of them."""
+
+import gc
+import pickle
+import weakref
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from guarding import ALL, backend, plain_mode
+
+from theanoguard import GuardError, GuardMode
+
+pytestmark = pytest.mark.skipif(backend() not in ("c", "numba"), reason="is about C and Numba")
+SHAPE = (130, 131)
+KINDS = {"guard": lambda: GuardMode(**ALL, optimizer="fast_run"), "plain": plain_mode}
+
+
+def start(seed=0):
+    return np.random.default_rng(seed).normal(size=SHAPE)
+
+
+def step_of(mode):
+    """A step of two coupled updates, of which the function also gives a result."""
+    w, v = pytensor.shared(start(), name="w"), pytensor.shared(start(1), name="v")
+    x = pt.dscalar("x")
+    new = 0.9 * v + 0.1 * pt.log(x) * w
+    updates = {v: new, w: w - 0.1 * new / (pt.sqrt(abs(new)) + 1)}
+    return pytensor.function([x], pt.tanh(w).sum() + pt.log(x), updates=updates, mode=mode), w, v
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return {name: step_of(mode()) for name, mode in KINDS.items()}
+
+
+@pytest.fixture
+def guarded(compiled):
+    """The guarded step, which begins with arrays of the variables' own."""
+    fn, w, v = compiled["guard"]
+    w.set_value(start())
+    v.set_value(start(1))
+    return fn, w, v
+
+
+def arrays_of(*variables):
+    return {id(v.container.storage[0]) for v in variables}
+
+
+def test_two_arrays_are_used_in_turn(guarded):
+    fn, w, v = guarded
+    fn(2.0)
+    seen = []
+    for _ in range(6):
+        fn(2.0)
+        seen.append((w.container.storage[0].ctypes.data, v.container.storage[0].ctypes.data))
+    assert seen[0] != seen[1]
+    assert seen[0::2] == seen[:1] * 3
+    assert seen[1::2] == seen[1:2] * 3
+
+
+def test_a_failed_call_keeps_the_array(guarded):
+    fn, w, v = guarded
+    for _ in range(3):
+        fn(2.0)
+        before = arrays_of(w, v), w.get_value(), v.get_value()
+        for bad in (0.0, -1.0, np.inf):
+            with pytest.raises(GuardError):
+                fn(bad)
+            assert arrays_of(w, v) == before[0]
+            np.testing.assert_array_equal(w.get_value(), before[1])
+            np.testing.assert_array_equal(v.get_value(), before[2])
+
+
+HOLDERS = {
+    "the array": lambda w: w.get_value(borrow=True),
+    "a view": lambda w: w.get_value(borrow=True)[1:],
+    "a view of a view": lambda w: w.get_value(borrow=True).T[::2][1],
+    "a memoryview": lambda w: memoryview(w.get_value(borrow=True)),
+    "the buffer of NumPy": lambda w: np.asarray(memoryview(w.get_value(borrow=True))),
+    "ctypes": lambda w: w.get_value(borrow=True).ctypes,
+    "a weak reference": lambda w: weakref.ref(w.get_value(borrow=True)),
+    "an iterator": lambda w: np.nditer(w.get_value(borrow=True)),
+    "a frame": lambda w: (lambda a: (yield a))(w.get_value(borrow=True)),
+    "another variable": lambda w: pytensor.shared(w.get_value(borrow=True), borrow=True),
+}
+
+
+def contents(holder):
+    """What a holder sees."""
+    if isinstance(holder, weakref.ref):
+        holder = holder()
+    if holder is None:
+        return None
+    if hasattr(holder, "get_value"):
+        holder = holder.get_value(borrow=True)
+    if hasattr(holder, "gi_frame"):
+        holder = holder.gi_frame.f_locals["a"]
+    if isinstance(holder, np.nditer):
+        holder = holder.operands[0]
+    if hasattr(holder, "_arr"):
+        holder = holder._arr
+    return np.array(holder)
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_an_array_that_somebody_holds_is_never_scratch(name, guarded):
+    """The holder sees a value that the variable has had, and then the present one or still that."""
+    fn, w, _ = guarded
+    fn(2.0)
+    for n in range(4):
+        holder = HOLDERS[name](w)
+        gone, old = contents(holder), w.get_value()
+        with pytest.raises(GuardError):
+            fn(-1.0)
+        np.testing.assert_array_equal(contents(holder), gone)
+        np.testing.assert_array_equal(w.get_value(), old)
+        for _ in range(3):
+            fn(1.5 + n)
+            seen = contents(holder)
+            if seen is not None and not np.array_equal(seen, gone):
+                present = HOLDERS[name](w)
+                np.testing.assert_array_equal(seen, contents(present))
+            with pytest.raises(GuardError):
+                fn(-1.0)
+            if seen is not None:
+                np.testing.assert_array_equal(contents(holder), seen)
+    del holder
+    gc.collect()
+
+
+@pytest.mark.parametrize(
+    "how", ["borrowed", "flat", "fortran", "strided", "read-only", "unpickled"]
+)
+def test_any_array_of_the_users_gives_the_same(how, compiled):
+    """Whatever is in the variable: results, values and, on C, what the user's own array holds."""
+
+    def given():
+        flat = np.random.default_rng(3).normal(size=2 * SHAPE[0] * SHAPE[1])
+        w, v = flat.reshape(2, *SHAPE)
+        if how == "fortran":
+            w = np.asfortranarray(w)
+        elif how == "strided":
+            w = np.repeat(w, 2, axis=1)[:, ::2]
+        elif how == "read-only":
+            w = w.copy()
+            w.flags.writeable = False
+        elif how == "unpickled":
+            w, v = pickle.loads(pickle.dumps((w.copy(), v.copy())))
+        elif how == "borrowed":
+            w, v = w.copy(), v.copy()
+        return w, v
+
+    (guarded, *ours), (plain, *theirs) = compiled["guard"], compiled["plain"]
+    mine, yours = given(), given()
+    for variables, arrays in ((ours, mine), (theirs, yours)):
+        for variable, array in zip(variables, arrays, strict=True):
+            variable.set_value(array, borrow=True)
+    for n in range(4):
+        assert guarded(2.0 + n).tobytes() == plain(2.0 + n).tobytes()
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.get_value().tobytes() == b.get_value().tobytes()
+            if backend() == "c":
+                assert a.get_value(borrow=True).strides == b.get_value(borrow=True).strides
+        if backend() == "c" and how != "read-only":
+            for a, b in zip(mine, yours, strict=True):
+                np.testing.assert_array_equal(a, b)
+        with pytest.raises(GuardError):
+            guarded(-1.0)
+
+
+def test_functions_share_the_second_buffer():
+    values = start(), start(1)
+    w, v = (pytensor.shared(value) for value in values)
+    x = pt.dscalar("x")
+    fns = [
+        pytensor.function(
+            [x], [], updates={w: w * 0.5 + pt.log(x), v: v - w}, mode=KINDS["guard"]()
+        ),
+        pytensor.function([x], [], updates={w: w - 0.1 * v * x}, mode=KINDS["guard"]()),
+    ]
+    expected = list(values)
+    places = set()
+    for i in range(12):
+        fns[i % 2](2.0)
+        a, b = expected
+        expected = [a * 0.5 + np.log(2.0), b - a] if i % 2 == 0 else [a - 0.1 * b * 2.0, b]
+        np.testing.assert_allclose(w.get_value(), expected[0], rtol=1e-12)
+        np.testing.assert_allclose(v.get_value(), expected[1], rtol=1e-12)
+        if i > 2:
+            places.add(w.container.storage[0].ctypes.data)
+    assert len(places) == 2
+
+
+def test_a_new_value_of_another_shape_goes_on(compiled):
+    (fn, w, v), (plain, pw, pv) = compiled["guard"], compiled["plain"]
+    for shape in (SHAPE, (3, 400), (1, 1), (0, 5), SHAPE):
+        for a, b in ((w, v), (pw, pv)):
+            a.set_value(np.full(shape, 0.5))
+            b.set_value(np.full(shape, -0.5))
+        for _ in range(3):
+            assert fn(3.0).tobytes() == plain(3.0).tobytes()
+            assert w.get_value().tobytes() == pw.get_value().tobytes()
+            assert w.get_value(borrow=True).shape == shape
+
+
+def test_the_second_buffer_goes_with_the_last_function():
+    fn, *_ = step_of(KINDS["guard"]())
+    for _ in range(3):
+        fn(2.0)
+    spares = [weakref.ref(s) for s in fn.vm.guard.spares.values()]
+    assert all(s()[0] is not None for s in spares)
+    del fn
+    gc.collect()
+    assert not any(s() for s in spares)
