@@ -369,9 +369,13 @@ def _(op: IfElse, node, replay):
 
 def branch_taken(node, replay):
     """Return the variables of the branch that an ``IfElse`` node takes."""
+    return branch_for(node, replay.value(node.inputs[0]))
+
+
+def branch_for(node, condition):
+    """Return the variables of the branch that an ``IfElse`` node takes under a condition."""
     n = node.op.n_outs
-    taken = bool(np.all(replay.value(node.inputs[0])))
-    return node.inputs[1 : 1 + n] if taken else node.inputs[1 + n :]
+    return node.inputs[1 : 1 + n] if np.all(condition) else node.inputs[1 + n :]
 
 
 @singledispatch

@@ -1,16 +1,13 @@
 """The possible elements of values, decided when the graph is compiled.
 
-Says which variables may hold uninitialised memory or nothing at all, and which nodes only choose
-among their operands.
+Says which variables may hold uninitialised memory or nothing at all.
 """
 
-import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.tensor.basic import AllocEmpty
-from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._pytensor import IfElse, increment_ops
-from theanoguard.operations import holds_nonfinite, makes, may_lose, scalar_facts
+from theanoguard.operations import holds_nonfinite, makes, may_lose
 
 
 def unwritten(order):
@@ -26,18 +23,6 @@ def unwritten(order):
         ):
             found.update(v for v in node.outputs if holds_nonfinite(v))
     return found
-
-
-def only_selects(node):
-    """Whether the node chooses among its operands or compares them.
-
-    ``switch(mask, x, -inf)`` is right as long as the -inf is not chosen, and PyTensor's own
-    rewrites put NaN there.  The output shows whether it was chosen.
-    """
-    if not isinstance(node.op, Elemwise):
-        return False
-    discrete = all(getattr(v.type, "dtype", "") in ps.discrete_dtypes for v in node.outputs)
-    return scalar_facts(node.op.scalar_op).selects is not None or discrete
 
 
 def may_show_nothing(order, sources, carries):

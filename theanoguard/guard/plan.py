@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 import pytensor.scalar as ps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
 
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import is_numeric
 from theanoguard._values import arrays_in
-from theanoguard.guard.elements import only_selects, unwritten
+from theanoguard.guard.elements import unwritten
 from theanoguard.guard.partly import read_in_part
+from theanoguard.operations import only_chooses
 
 # Why C and Numba do not read an output.
 REASONS = {
@@ -194,6 +196,14 @@ class GraphPlan:
         mapping = getattr(self.fgraph, "update_mapping", None) or {}
         return {self.fgraph.inputs[i]: output for output, i in mapping.items()}
 
+    def _leaves_open(self, node):
+        """Whether a node only chooses, or checks what only such nodes read."""
+        clients = self.fgraph.clients[node.outputs[0]]
+        return only_chooses(node) or (
+            isinstance(node.op, CheckAndRaise)
+            and all(only_chooses(client) for client, _ in clients)
+        )
+
     def _bad_literals(self):
         """Return the constants that are errors whatever is passed in.
 
@@ -202,7 +212,7 @@ class GraphPlan:
         policy = self.policy
         if not policy.inputs:
             return []
-        read = {v for node in self.order if not only_selects(node) for v in node.inputs}
+        read = {v for node in self.order if not self._leaves_open(node) for v in node.inputs}
         constants = dict.fromkeys(v for node in self.order for v in node.inputs)
         return [
             v

@@ -9,11 +9,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import numpy as np
+from pytensor.compile.ops import deep_copy_op
 from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
-from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
+from theanoguard._evaluate.replay import Kernels, NotRun, Replay, branch_taken, has_effects
 from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
@@ -231,6 +232,8 @@ class SecondRun:
             if self.policy.is_bad(value):
                 self.found.noisy.add(variable)
         if inner or isinstance(node.op, IfElse):
+            if not inner:
+                self._judge_choice(replay, node, outputs)
             self._carry_on(replay, node, outputs)
             return
         inputs = [replay[v] for v in node.inputs]
@@ -255,6 +258,16 @@ class SecondRun:
                 self._observe(replay, variable, value, masks, "node", index)
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
+
+    def _judge_choice(self, replay, node, outputs):
+        """Judge an ``IfElse``: it makes bad a constant that it chooses, as ``switch`` does."""
+        chosen = branch_taken(node, replay)
+        for index, (variable, value) in enumerate(zip(chosen, outputs, strict=True)):
+            output = node.outputs[index]
+            if isinstance(variable, Constant) and self._is_watched(replay, output):
+                [made] = made_bad(deep_copy_op.make_node(variable), [value], [value], self.policy)
+                if made is not None:
+                    self._observe(replay, output, value, made, "node", index)
 
     def _look_at_part(self, replay, touch):
         """Judge what a node reads of an input that counts in part."""

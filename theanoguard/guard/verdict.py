@@ -29,7 +29,7 @@ from pytensor.tensor.variable import TensorConstant
 from theanoguard._evaluate.scalars import ScalarStep, steps_of
 from theanoguard._values import arrays_in
 from theanoguard.guard.graph.checks import has_elements
-from theanoguard.operations import reached, scalar_facts
+from theanoguard.operations import is_literal, reached, scalar_facts
 from theanoguard.operations.regions import NUMPY, unmarked
 
 
@@ -149,8 +149,8 @@ def _on_arrays(node, inputs, outputs, silent=(), reported=()):
 
 
 def _made(node, inputs, index, value, policy, silent, reported):
-    if isinstance(node.op, AllocEmpty):
-        return None  # uninitialised memory
+    if isinstance(node.op, AllocEmpty) or is_literal(node.outputs[index]):
+        return None  # uninitialised memory, or a list of what may be chosen
     arrays = list(arrays_in(value))
     plain = isinstance(value, np.ndarray) and len(arrays) == 1
     masks = []
@@ -173,8 +173,7 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
     strict = kind == "nan" or policy.anywhere
     given = [
         None
-        if variable in silent
-        or (strict and isinstance(variable, Constant) and variable not in reported)
+        if variable in silent or (strict and is_literal(variable) and variable not in reported)
         else [_excuses(kind, array, policy) for array in arrays_in(value)]
         for variable, value in zip(node.inputs, inputs, strict=True)
     ]

@@ -15,6 +15,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
+from pytensor.typed_list import MakeList
 
 from theanoguard._values import arrays_in
 from theanoguard.operations.regions import ANYTHING, Dependence
@@ -43,14 +44,24 @@ def holds_nonfinite(variable: Variable) -> bool:
 
 
 def constant_kinds(variable: Variable) -> Kind:
-    """Return the kinds of bad elements in a constant; none for any other variable."""
-    if not isinstance(variable, Constant) or not holds_nonfinite(variable):
-        return Kind.NONE
+    """Return the kinds of bad elements in a constant, or in those of a list; else none."""
     found = Kind.NONE
+    if variable.owner is not None and isinstance(variable.owner.op, MakeList):
+        return chosen_kinds(variable.owner.inputs, Kind.BOTH)
+    if not isinstance(variable, Constant) or not holds_nonfinite(variable):
+        return found
     for data in arrays_in(variable.data):
         found |= Kind.NAN if np.isnan(data).any() else Kind.NONE
         found |= Kind.INF if np.isinf(data).any() else Kind.NONE
     return found
+
+
+def is_literal(variable: Variable) -> bool:
+    """Whether a variable is a constant, or a list that has one."""
+    node = variable.owner
+    if node is not None and isinstance(node.op, MakeList):
+        return any(map(is_literal, node.inputs))
+    return isinstance(variable, Constant)
 
 
 def chosen_kinds(variables: Sequence[Variable], literals: Kind) -> Kind:
@@ -146,6 +157,9 @@ class Operation:
         ``keeps_size(node)`` returns whether no output exceeds the largest operand.
     never_empty : bool
         Whether no output is empty where an operand that it carries is not.
+    chooses : bool
+        Whether it may leave out elements of its operands, so that a NaN among them is right as
+        long as it is not chosen.
     """
 
     depends: Dependence = ANYTHING
@@ -156,6 +170,7 @@ class Operation:
     bound: float = math.nan
     keeps_size: Callable[[Apply], bool] = lambda node: False
     never_empty: bool = False
+    chooses: bool = False
 
 
 NOTHING_KNOWN = Scalar()

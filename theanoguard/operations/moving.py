@@ -9,6 +9,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
+    Choose,
     ExtractDiag,
     Eye,
     Join,
@@ -21,8 +22,11 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.typed_list import MakeList
 
 from theanoguard._pytensor import (
+    IfElse,
+    LazyIfElse,
     advanced_subtensor_ops,
     increment_ops,
     split_join,
@@ -76,8 +80,30 @@ register(
     carries=all_of(0),
     never_empty=True,
 )
+register(Subtensor, *advanced_subtensor_ops, LazyIfElse, MakeList, chooses=True)
 register(Alloc, depends=Elementwise(1), moves=first_operand, carries=all_of(0))
 register(AllocEmpty, Eye, moves=first_operand)
+
+
+class Chosen(Dependence):
+    """Each element is the same one of one of the choices, if these are stacked in an array."""
+
+    def regions(self, node, inputs, output, index):
+        which, choices = inputs
+        if not isinstance(choices, np.ndarray):
+            return super().regions(node, inputs, output, index)
+        positions = np.arange(choices.size).reshape(choices.shape)
+        chosen = NUMPY.run(node, [which, positions], output)
+        return [Region(1, unravel(chosen[index], choices.shape))]
+
+    def reached(self, arrays, node, inputs, masks, output, shape):
+        if masks[1] is None:
+            return super().reached(arrays, node, inputs, masks, output, shape)
+        return arrays.run(node, [inputs[0], masks[1]], output)
+
+
+register(Choose, depends=Chosen(), moves=lambda node: node.inputs[1:], chooses=True)
+register(IfElse, moves=lambda node: node.inputs[1:], chooses=True)
 
 
 # ---------------------------------------------------------------- joining

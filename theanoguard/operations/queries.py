@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import discrete_dtypes
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard.operations.elementwise import (
@@ -21,6 +22,7 @@ from theanoguard.operations.facts import (
     facts_of,
     holds_nonfinite,
     is_float,
+    scalar_facts,
 )
 from theanoguard.operations.regions import NUMPY, Arrays, Index, Region
 
@@ -68,6 +70,26 @@ def moved(node: Apply) -> list[Variable] | None:
     ([x], None)
     """
     return facts_of(node.op).moves(node)
+
+
+def only_chooses(node: Apply) -> bool:
+    """Whether a node chooses among its operands or compares them.
+
+    ``switch(mask, x, nan)`` is right as long as the NaN is not chosen, and PyTensor's own rewrites
+    put it there.  The output shows whether it was chosen.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x = pt.dvector("x")
+    >>> only_chooses(x[0].owner), only_chooses(pt.exp(x).owner)
+    (True, False)
+    """
+    if not isinstance(node.op, Elemwise):
+        return facts_of(node.op).chooses
+    return scalar_facts(node.op.scalar_op).selects is not None or all(
+        getattr(v.type, "dtype", "") in discrete_dtypes for v in node.outputs
+    )
 
 
 def makes(node: Apply, literals: Kind = Kind.BOTH) -> Kind:

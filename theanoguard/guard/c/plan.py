@@ -43,7 +43,16 @@ from theanoguard._pytensor import (
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing
 from theanoguard.guard.plan import GraphPlan, NodePlan
-from theanoguard.operations import Kind, carries, is_float, keeps_size, makes, may_lose, signals
+from theanoguard.operations import (
+    Kind,
+    carries,
+    constant_kinds,
+    is_float,
+    keeps_size,
+    makes,
+    may_lose,
+    signals,
+)
 
 # Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
 PLAIN_CODE = (
@@ -316,6 +325,10 @@ class CPlan(GraphPlan):
         if self.is_exempt(variable):
             return False
         return variable.owner is not None or self.is_inner or self.policy.inputs
+
+    def is_bad_literal(self, variable):
+        """Whether a variable is a constant that a node makes bad by choosing it."""
+        return bool(constant_kinds(variable) & self._literals & self._kinds)
 
     def _is_trusted(self, variable):
         return self.policy.trusted and isinstance(variable, SharedVariable)

@@ -4,13 +4,14 @@ import copy
 import logging
 import weakref
 from collections import Counter
+from functools import partial
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 
 import theanoguard.explain as explaining
-from theanoguard._evaluate.replay import copy_value, has_effects
+from theanoguard._evaluate.replay import branch_for, copy_value, has_effects
 from theanoguard._event import Frame
 from theanoguard._pytensor import (
     Scan,
@@ -152,7 +153,7 @@ class CRuntime(Reporter):
     def wrap(self, node, thunk):
         """Return the thunk that the virtual machine runs instead."""
         if thunk.lazy:
-            return LazyThunk(thunk, self.kernel)
+            return LazyThunk(thunk, self.kernel, partial(self.look_at_choice, node))
         if node in self.bodies:
             thunk = BodyThunk(thunk, self._machines[node])
         elif has_effects(node.op):
@@ -303,6 +304,12 @@ class CRuntime(Reporter):
             masks is not None and plan.is_watched(v)
             for v, masks in zip(node.outputs, made, strict=True)
         )
+
+    def look_at_choice(self, node):
+        """An ``IfElse`` has run: look at the call if the branch is a bad constant."""
+        chosen = branch_for(node, self.storage_map[node.inputs[0]][0])
+        if any(map(self.plan.is_bad_literal, chosen)):
+            self.kernel.suspect()
 
     def enter_late(self):
         """An input that a node has read in blocks is bad: end the call if it may not go on."""

@@ -52,19 +52,31 @@ class LiveThunk:
 
 
 class LazyThunk:
-    """The thunk of a lazy node, which is Python: the exception flags are read before it runs."""
+    """The thunk of a lazy node, which is Python: the exception flags are read before it runs.
+
+    Parameters
+    ----------
+    thunk : callable
+    kernel : Guard
+    after : callable
+        Called when its outputs have been computed.
+    """
 
     lazy = True
 
-    def __init__(self, thunk, kernel):
+    def __init__(self, thunk, kernel, after):
         self._thunk = thunk
         self._read_flags = kernel.end
+        self._after = after
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
     def __call__(self):
         self._read_flags()
-        return self._thunk()
+        required = self._thunk()
+        if not required:
+            self._after()
+        return required
 
 
 class BodyThunk:

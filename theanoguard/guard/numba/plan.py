@@ -24,7 +24,7 @@ from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba import signs
 from theanoguard.guard.plan import REASONS as SHARED_REASONS
 from theanoguard.guard.plan import GraphPlan
-from theanoguard.operations import Kind, holds_nonfinite, keeps_size, may_lose
+from theanoguard.operations import Kind, constant_kinds, holds_nonfinite, keeps_size, may_lose
 
 REASONS = {
     **SHARED_REASONS,
@@ -108,7 +108,9 @@ class NumbaPlan(GraphPlan):
 
     def _plan_inside(self, node, fgraph, inner_graphs):
         given = zip(fgraph.inputs, sources_of(node, fgraph), strict=True)
-        silent = [v for v, source in given if source in self.silent]
+        literals = Kind.BOTH if self.policy.anywhere else Kind.NAN
+        chosen = {v for v in node.inputs if constant_kinds(v) & literals} - {*self.bad_constants}
+        silent = [v for v, source in given if source in self.silent | chosen]
         return NumbaPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
     def read_whole(self, noisy):
