@@ -1,5 +1,6 @@
 """The linter: every rule, the bounds it stands on, the gallery, and the command."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -473,6 +474,28 @@ KNOWN = {
 }
 
 
+ON_VECTORS = [
+    lambda v, w: pt.inc_subtensor(v[:1], w[:1]),
+    lambda v, w: pt.set_subtensor(v[1:], w[1:]),
+    lambda v, w: pt.inc_subtensor(v[[0, 0]], w[:2]),
+    lambda v, w: pt.set_subtensor(v[[2, 0]], w[:2]),
+    lambda v, w: pt.concatenate([v[:1], w[1:]]),
+    lambda v, w: pt.stack([v[0], w.sum(), v.max()]),
+    lambda v, w: pt.alloc(v[0], 3) + w,
+    pt.dot,
+]
+
+
+def between_vectors(operation):
+    """Return a binary operation that adds where an operand is no vector of floats."""
+
+    def applied(v, w):
+        fits = all(x.type.ndim == 1 and x.type.dtype == "float64" for x in (v, w))
+        return operation(v, w) if fits else v + w
+
+    return applied
+
+
 @st.composite
 def expressions(draw):
     """An expression of the known inputs, of any of the operations that have bounds."""
@@ -504,6 +527,7 @@ def expressions(draw):
         lambda v, w: v / (pt.sqr(w) + 1),
     ]
     binary += [lambda v, w: pt.switch(~(v > 1), w, v), lambda v, w: v / w]
+    binary += map(between_vectors, ON_VECTORS)
     values = list(KNOWN)
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
@@ -517,6 +541,16 @@ def expressions(draw):
 @given(expressions(), st.integers(0, 2**32 - 1))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_bounds_hold(expression, seed):
+    assert_bounds_hold(expression, seed)
+
+
+@pytest.mark.parametrize("operation", ON_VECTORS)
+def test_bounds_hold_for_parts_of_arrays(operation):
+    for seed, (one, other) in enumerate(itertools.product(KNOWN, KNOWN)):
+        assert_bounds_hold(operation(one, other), seed)
+
+
+def assert_bounds_hold(expression, seed):
     rng = np.random.default_rng(seed)
     values = {
         v: rng.choice([*ends, 0.0 if ends[0] * ends[1] <= 0 else ends[0], rng.uniform(*ends)], 3)

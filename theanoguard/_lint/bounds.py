@@ -193,38 +193,3 @@ def of_array(values):
     if not values.size:
         return Bounds()
     return Bounds(float(values.min()), float(values.max()), bool((values == 0).any()))
-
-
-def _square_root(a):
-    return Bounds(max(a.lo, 0.0), max(a.hi, 0.0), a.zero or a.lo < 0).map(
-        np.sqrt, a.zero or a.lo < 0
-    )
-
-
-def _logarithm(function, pole):
-    def bounds(a):
-        lo = max(a.lo, pole)
-        return Bounds(lo, max(a.hi, lo)).map(function)
-
-    return bounds
-
-
-ARITHMETIC = {
-    "ADD": Bounds.__add__,
-    "SUB": Bounds.__sub__,
-    "MUL": Bounds.__mul__,
-    "DIV": Bounds.__truediv__,
-    "NEG": Bounds.__neg__,
-    "ABS": Bounds.__abs__,
-    "SQR": Bounds.square,
-    "SQRT": _square_root,
-    "EXP": lambda a: a.map(np.exp),
-    "EXPM1": lambda a: a.map(np.expm1, a.zero),
-    "LOG": _logarithm(np.log, 0.0),
-    "LOG1P": _logarithm(np.log1p, -1.0),
-    "MAX": Bounds.maximum,
-    "MIN": Bounds.minimum,
-    "UNION": Bounds.union,
-    "SOFTPLUS": lambda a: a.map(lambda v: np.logaddexp(0.0, v)),
-}
-"""The opcodes of :mod:`theanoguard._lint.intervals`, on bounds."""

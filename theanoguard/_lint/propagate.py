@@ -1,14 +1,11 @@
 """Bounds of every value of a graph, from those of its inputs.
 
-One table of rules, by Op.  What the guard's own interval rules know
-(:mod:`theanoguard._lint.intervals`) is taken from there; here stand the operations that choose,
-cut out and join elements, and loops.
-
-Two things are taken for granted: arrays are not empty, and no input is infinite.
+One table of rules, by Op.  The arithmetic is that of Moore, *Interval Analysis* (1966).  It is
+taken for granted that arrays are not empty, and that no input is infinite.
 """
 
 from collections.abc import Mapping
-from functools import singledispatch
+from functools import reduce, singledispatch
 
 import numpy as np
 import pytensor.scalar as ps
@@ -19,44 +16,32 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
     AllocEmpty,
     ARange,
-    ExtractDiag,
     Eye,
-    Split,
 )
+from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.extra_ops import CumOp, Repeat
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.special import LogSoftmax
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.subtensor import IncSubtensor
 from scipy import special
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
-from theanoguard._lint.bounds import ARITHMETIC, INF, NOTHING, Bounds, of_array, unite
-from theanoguard._lint.intervals import (
-    COPIES,
-    FOLDED,
-    UNARY,
-    NoProgram,
-    Program,
-    registers_of,
-)
+from theanoguard._lint.bounds import INF, NOTHING, Bounds, of_array, unite
 from theanoguard._pytensor import (
     IfElse,
     OpFromGraph,
     Scan,
-    advanced_subtensor_ops,
+    increment_ops,
     is_numeric,
 )
-from theanoguard.operations.facts import SCALARS
+from theanoguard.operations import moved, scalar_facts
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import SquaredNorms
-
-CHOICES = (Subtensor, *advanced_subtensor_ops, Repeat, SortOp, Split, ExtractDiag)
-"""Operations that give elements of their first operand."""
 
 
 def is_softmax(op):
@@ -133,29 +118,6 @@ def of_dtype(dtype):
 # ---------------------------------------------------------------- the rules
 
 
-class StaticProgram(Program):
-    """The interval program of a node, run on bounds while it is written."""
-
-    def __init__(self, node, bounds):
-        self.node = node
-        self.registers = [bounds[v] for v in node.inputs]
-
-    def emit(self, opcode, a=-1, b=-1, c=-1, k=0.0, k2=0.0):
-        """Run one instruction; return the register of its result."""
-        if opcode in ("CONST", "RANGE"):
-            result = Bounds(k, k2)
-        elif opcode == "MULDIM":
-            result = self.registers[a].times(_length(self.node.inputs[b], c))
-        elif opcode == "MULSIZE":
-            result = self.registers[a].times(Bounds(1))
-        elif opcode in UNARY.values():
-            result = ARITHMETIC[opcode](self.registers[a])
-        else:
-            result = ARITHMETIC[opcode](self.registers[a], self.registers[b])
-        self.registers.append(result)
-        return len(self.registers) - 1
-
-
 def _length(variable, axis):
     """The bounds of the number of entries along an axis."""
     length = variable.type.shape[axis]
@@ -167,18 +129,17 @@ def bounds_of(op, node, bounds):
     """Return the bounds of the outputs of a node, whose operands' bounds are in a mapping."""
     if is_softmax(op):
         return [Bounds(0.0, 1.0)]
-    program = StaticProgram(node, bounds)
-    try:
-        return [program.registers[r] for r in registers_of(op, node, program)]
-    except NoProgram:
-        return [of_root(v) for v in node.outputs]
+    data = moved(node)
+    if data is not None:
+        return [unite(bounds[v] for v in data)] * len(node.outputs)
+    return [of_root(v) for v in node.outputs]
 
 
 def _first_operand(op, node, bounds):
     return [bounds[node.inputs[0]]] * len(node.outputs)
 
 
-for _class in (*VIEWS, *CHOICES):
+for _class in VIEWS:
     bounds_of.register(_class, _first_operand)
 
 
@@ -243,18 +204,52 @@ def _(op, node, bounds):
     return [branches[i].union(branches[n + i]) for i in range(n)]
 
 
-@bounds_of.register(Dot)
+def _written(op, node, bounds):
+    """The bounds of ``x[idx] = y`` and ``x[idx] += y``, where an element may be hit repeatedly."""
+    x, y = (bounds[v] for v in node.inputs[:2])
+    if not op.set_instead_of_inc:
+        y = x + (y if isinstance(op, IncSubtensor) else y.times(Bounds(1)))
+    return [x.union(y)]
+
+
+for _class in increment_ops:
+    bounds_of.register(_class, _written)
+
+
 @bounds_of.register(Blockwise)
 def _(op, node, bounds):
-    core = op.core_op if isinstance(op, Blockwise) else op
-    if not isinstance(core, Dot):
-        return [of_root(v) for v in node.outputs]
-    left, right = node.inputs
+    is_product = isinstance(op.core_op, Dot)
+    return [_product(node, bounds)] if is_product else [of_root(v) for v in node.outputs]
+
+
+@bounds_of.register(Dot)
+@bounds_of.register(Dot22)
+@bounds_of.register(BatchedDot)
+def _(op, node, bounds):
+    return [_product(node, bounds)]
+
+
+def _product(node, bounds, position=0):
+    """Return the bounds of the product of two operands of a node, the first at `position`."""
+    left, right = node.inputs[position : position + 2]
     if viewed(left) is viewed(right) and _is_scalar(node.outputs[0]):
         terms = bounds[left].square()  # the product of a vector with itself
     else:
         terms = bounds[left] * bounds[right]
-    return [terms.times(_length(left, -1))]
+    return terms.times(_length(left, -1))
+
+
+@bounds_of.register(Dot22Scalar)
+def _(op, node, bounds):
+    return [bounds[node.inputs[2]] * _product(node, bounds)]
+
+
+@bounds_of.register(Gemm)
+@bounds_of.register(Gemv)
+def _(op, node, bounds):
+    z, alpha, _x, _y, beta = node.inputs
+    added = bounds[alpha] * _product(node, bounds, 2)
+    return [added if constant_number(beta) == 0 else bounds[beta] * bounds[z] + added]
 
 
 def _is_scalar(variable):
@@ -297,7 +292,43 @@ def _(op, node, bounds):
 
 # ---------------------------------------------------------------- element by element
 
-# functions that never decrease, beyond those that have opcodes
+
+def _square_root(a):
+    return Bounds(max(a.lo, 0.0), max(a.hi, 0.0), a.zero or a.lo < 0).map(
+        np.sqrt, a.zero or a.lo < 0
+    )
+
+
+def _logarithm(function, pole):
+    def bounds(a):
+        lo = max(a.lo, pole)
+        return Bounds(lo, max(a.hi, lo)).map(function)
+
+    return bounds
+
+
+ARITHMETIC = {
+    ps.Add: Bounds.__add__,
+    ps.Sub: Bounds.__sub__,
+    ps.Mul: Bounds.__mul__,
+    ps.TrueDiv: Bounds.__truediv__,
+    ps.Neg: Bounds.__neg__,
+    ps.Abs: Bounds.__abs__,
+    ps.Sqr: Bounds.square,
+    ps.Sqrt: _square_root,
+    ps.Exp: lambda a: a.map(np.exp),
+    ps.Expm1: lambda a: a.map(np.expm1, a.zero),
+    ps.Log: _logarithm(np.log, 0.0),
+    ps.Log1p: _logarithm(np.log1p, -1.0),
+    ps.ScalarMaximum: Bounds.maximum,
+    ps.ScalarMinimum: Bounds.minimum,
+    ps.Identity: lambda a: a,
+    ps.Second: lambda a, b: b,
+    psm.Softplus: lambda a: a.map(lambda v: np.logaddexp(0.0, v)),
+}
+"""Operations on bounds; those of two operands are applied from the left."""
+
+# functions that never decrease, beyond these
 MONOTONE = {
     psm.Sigmoid: special.expit,
     ps.Tanh: np.tanh,
@@ -327,18 +358,11 @@ def _(op, node, bounds):
         return [SPECIAL[kind](node, operands, bounds)]
     if len(node.outputs) > 1 or getattr(node.outputs[0].type, "dtype", "bool") == "bool":
         return [of_root(v) for v in node.outputs]
-    if kind in COPIES:
-        return [operands[COPIES[kind]]]
-    if kind in UNARY:
-        return [ARITHMETIC[UNARY[kind]](operands[0])]
+    if kind in ARITHMETIC:
+        return [reduce(ARITHMETIC[kind], operands) if operands[1:] else ARITHMETIC[kind](*operands)]
     if kind in MONOTONE:
         return [operands[0].map(MONOTONE[kind], kind not in ODD or operands[0].zero)]
-    if kind in FOLDED:
-        result, *rest = operands
-        for other in rest:
-            result = ARITHMETIC[FOLDED[kind]](result, other)
-        return [result]
-    if (known := SCALARS.get(kind)) and known.range:
+    if (known := scalar_facts(op)).range:
         return [Bounds(*known.range)]
     return [of_root(v) for v in node.outputs]
 
