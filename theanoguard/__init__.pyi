@@ -18,6 +18,7 @@ from .monitor import (
     step_in_terminal,
     step_through,
 )
+from .operations import register_operation
 from .ops import Assert, Print
 from .shim import install_theano, uninstall_theano
 from .stable import stabilize
@@ -65,6 +66,7 @@ __all__ = [
     "pydotprint",
     "pymc",
     "read_log",
+    "register_operation",
     "records",
     "shim",
     "stabilize",

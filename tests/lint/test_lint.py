@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from made_up import log_odds
 from models import GALLERY, load, marked_line
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
@@ -237,6 +238,7 @@ CASES = {
         pt.arctanh(pt.tanh(X)),
         pt.arccosh(X),
     ],
+    "out-of-domain": [log_odds(X), log_odds(pt.clip(X, 0, 1))],
     "masked-gradient": [
         pt.switch(POSITIVE, pt.log(X), 0),
         pt.switch(POSITIVE, pt.sqrt(X) * 2 + 1, 0),

@@ -8,10 +8,12 @@ import numpy as np
 import pytensor.scalar as ps
 from flint import arb
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._exact.balls import array_of
+from theanoguard.operations import facts_of, scalar_facts
 
 
 @singledispatch
@@ -33,7 +35,13 @@ def exact_value(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] |
     list or None
         None if the operation has no exact value here.
     """
-    return None
+    scalar_op = getattr(op, "scalar_op", op)
+    formula = facts_of(op).formula or scalar_facts(scalar_op).formula
+    if formula is None:
+        return None
+    operands = [v.type() for v in node.inputs]
+    graph = FunctionGraph(operands, [formula(scalar_op, *operands)], clone=False)
+    return [twin.child(graph, values, node).value(graph.outputs[0])]
 
 
 def lines_along(

@@ -39,7 +39,7 @@ from theanoguard._pytensor import (
     increment_ops,
     is_numeric,
 )
-from theanoguard.operations import moved, scalar_facts
+from theanoguard.operations import facts_of, moved, scalar_facts
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import SquaredNorms
 
@@ -129,10 +129,19 @@ def bounds_of(op, node, bounds):
     """Return the bounds of the outputs of a node, whose operands' bounds are in a mapping."""
     if is_softmax(op):
         return [Bounds(0.0, 1.0)]
+    if (formula := facts_of(op).formula) is not None:
+        return _of_formula(formula, op, node, bounds)
     data = moved(node)
     if data is not None:
         return [unite(bounds[v] for v in data)] * len(node.outputs)
     return [of_root(v) for v in node.outputs]
+
+
+def _of_formula(formula, op, node, bounds):
+    """The bounds of an operation that is stated by a formula of other operations."""
+    operands = [v.type() for v in node.inputs]
+    known = {operand: bounds[v] for operand, v in zip(operands, node.inputs, strict=True)}
+    return [GraphBounds(known)[formula(op, *operands)]]
 
 
 def _first_operand(op, node, bounds):
@@ -362,6 +371,8 @@ def _(op, node, bounds):
         return [reduce(ARITHMETIC[kind], operands) if operands[1:] else ARITHMETIC[kind](*operands)]
     if kind in MONOTONE:
         return [operands[0].map(MONOTONE[kind], kind not in ODD or operands[0].zero)]
+    if (formula := scalar_facts(op).formula) is not None:
+        return _of_formula(formula, op, node, bounds)
     if (known := scalar_facts(op)).range:
         return [Bounds(*known.range)]
     return [of_root(v) for v in node.outputs]

@@ -22,6 +22,8 @@ from theanoguard._lint.propagate import implied, is_softmax
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard.explain.advice.hints import advice
 from theanoguard.explain.facts.naming import INDEXING, op_name
+from theanoguard.operations import facts_of, scalar_facts
+from theanoguard.operations.facts import SCALARS, Domain
 from theanoguard.training.ops import FirstBad, SquaredNorms
 
 HUGE_SUM = 2**20
@@ -69,45 +71,42 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Domain:
-    """The condition that an operand must meet.
+class Risk:
+    """What is said of an operand that may leave the domain of an operation.
 
     Parameters
     ----------
     rule : str
         Name of the rule that reports it.
-    needs : str or callable
-        In words, or from the node to words.
-    holds : callable
-        From the operand's bounds and the node to whether the value is sound.
-    smooth : callable or None
-        From the same to whether the gradient is finite, too; None where that is the same.
     hint : callable
-        From the same to the key of a hint.
+        From the operand's bounds and the node to the key of a hint; None where there is none.
+    domain : Domain
+        Where the value is sound.
     edge : str
-        Where the value is sound, and the gradient is not.
-    operand : int
+        Where the value is sound, and the gradient is not: the ends of the domain, if given.
     """
 
     rule: str
-    needs: str | Callable
-    holds: Callable
     hint: Callable
-    smooth: Callable | None = None
-    edge: str = "0"
-    operand: int = 0
+    domain: Domain
+    edge: str = ""
 
+    @property
+    def operand(self):
+        """The operand that may leave the domain."""
+        return self.domain.operand
 
-def _positive(b, node):
-    return b.positive
+    def needs(self, node):
+        """What the operand must do, in words."""
+        return self.domain.words
 
+    def holds(self, b, node):
+        """Whether the value is sound for all numbers within bounds."""
+        return self.domain.holds(b.lo, b.hi, b.zero)
 
-def _not_negative(b, node):
-    return b.lo >= 0
-
-
-def _no_zero(b, node):
-    return not b.zero
+    def is_smooth(self, b, node):
+        """Whether the gradient is sound, too."""
+        return not self.edge or self.domain.inside.holds(b.lo, b.hi, b.zero)
 
 
 def _exponent(node):
@@ -121,15 +120,41 @@ def _is_whole(node):
     return float(exponent).is_integer()
 
 
-def _power_holds(b, node):
-    exponent = _exponent(node)
-    sound = _is_whole(node) or b.lo >= 0
-    return sound and not (exponent is not None and exponent < 0 and b.zero)
+class _OfPower(Risk):
+    """A power has a domain that depends on its exponent."""
+
+    def needs(self, node):
+        return "be positive for this exponent"
+
+    def holds(self, b, node):
+        exponent = _exponent(node)
+        sound = _is_whole(node) or b.lo >= 0
+        return sound and not (exponent is not None and exponent < 0 and b.zero)
+
+    def is_smooth(self, b, node):
+        exponent = _exponent(node)
+        return exponent is None or _is_whole(node) or exponent > 1 or not b.zero
 
 
-def _power_smooth(b, node):
-    exponent = _exponent(node)
-    return exponent is None or _is_whole(node) or exponent > 1 or not b.zero
+def _power_hint(b, node):
+    return "pow-at-zero" if b.lo >= 0 or _is_whole(node) else "pow-negative-base"
+
+
+@dataclass(frozen=True)
+class _OfExponential(Risk):
+    """An exponential function overflows, on both sides if it is even."""
+
+    logarithm: Callable = np.log
+    even: bool = False
+
+    def _limit(self, node):
+        return float(self.logarithm(np.finfo(node.outputs[0].type.dtype).max))
+
+    def needs(self, node):
+        return f"stay below {self._limit(node):.1f}, where {op_name(node.op)} overflows"
+
+    def holds(self, b, node):
+        return (abs(b) if self.even else b).hi <= self._limit(node)
 
 
 def _log_hint(b, node):
@@ -152,74 +177,34 @@ def _root_hint(b, node):
     return "norm-gradient-at-zero"
 
 
-_LOG = Domain("log-of-zero", "be positive", _positive, _log_hint)
-_DIVISOR = Domain("division-by-zero", "not be 0", _no_zero, _always("division-by-zero"), operand=1)
-_ARC = Domain(
-    "arc-out-of-range",
-    "lie between -1 and 1",
-    lambda b, node: b.lo >= -1 and b.hi <= 1,
-    _always("arc-out-of-range"),
-    lambda b, node: b.lo > -1 and b.hi < 1,
-    edge="-1 and 1",
-)
+def _leaving(rule, hint, *classes, edge=""):
+    return {
+        cls: Risk(rule, hint if callable(hint) else _always(hint), SCALARS[cls].domain, edge)
+        for cls in classes
+    }
 
 
 def _exponential(logarithm, even=False):
-    """The domain of an exponential function, or of one that grows on both sides."""
-
-    def limit(node):
-        return float(logarithm(np.finfo(node.outputs[0].type.dtype).max))
-
-    return Domain(
-        "exp-overflow",
-        lambda node: f"stay below {limit(node):.1f}, where {op_name(node.op)} overflows",
-        lambda b, node: (abs(b) if even else b).hi <= limit(node),
-        _always("exp-overflow"),
-    )
+    return _OfExponential("exp-overflow", _always("exp-overflow"), Domain(), "", logarithm, even)
 
 
-DOMAINS = {
-    ps.Log: _LOG,
-    ps.Log2: _LOG,
-    ps.Log10: _LOG,
-    ps.Log1p: Domain(
-        "log-of-zero", "exceed -1", lambda b, node: b.lo > -1, _always("log1p-minus-one")
-    ),
-    ps.TrueDiv: _DIVISOR,
-    ps.IntDiv: _DIVISOR,
-    ps.Mod: _DIVISOR,
-    ps.Reciprocal: Domain("division-by-zero", "not be 0", _no_zero, _always("division-by-zero")),
-    ps.Sqrt: Domain("sqrt-at-zero", "not be negative", _not_negative, _root_hint, _positive),
-    ps.Pow: Domain(
-        "power-at-zero",
-        "be positive for this exponent",
-        _power_holds,
-        lambda b, node: "pow-at-zero" if b.lo >= 0 or _is_whole(node) else "pow-negative-base",
-        _power_smooth,
-    ),
+RISKS = {
+    **_leaving("log-of-zero", _log_hint, ps.Log, ps.Log2, ps.Log10),
+    **_leaving("log-of-zero", "log1p-minus-one", ps.Log1p),
+    **_leaving("division-by-zero", "division-by-zero", ps.TrueDiv, ps.IntDiv, ps.Mod),
+    **_leaving("division-by-zero", "division-by-zero", ps.Reciprocal),
+    **_leaving("sqrt-at-zero", _root_hint, ps.Sqrt, edge="0"),
+    ps.Pow: _OfPower("power-at-zero", _power_hint, Domain(), "0"),
     ps.Exp: _exponential(np.log),
     ps.Exp2: _exponential(np.log2),
     ps.Expm1: _exponential(np.log),
     ps.Sinh: _exponential(np.arcsinh, even=True),
     ps.Cosh: _exponential(np.arccosh, even=True),
-    ps.ArcSin: _ARC,
-    ps.ArcCos: _ARC,
-    ps.ArcTanh: Domain(
-        "arc-out-of-range",
-        "lie inside -1 to 1",
-        lambda b, node: b.lo > -1 and b.hi < 1,
-        _always("arctanh-out-of-range"),
-    ),
-    ps.ArcCosh: Domain(
-        "arc-out-of-range",
-        "be at least 1",
-        lambda b, node: b.lo >= 1,
-        _always("arccosh-out-of-range"),
-        lambda b, node: b.lo > 1,
-        edge="1",
-    ),
+    **_leaving("arc-out-of-range", "arc-out-of-range", ps.ArcSin, ps.ArcCos, edge="-1 and 1"),
+    **_leaving("arc-out-of-range", "arctanh-out-of-range", ps.ArcTanh),
+    **_leaving("arc-out-of-range", "arccosh-out-of-range", ps.ArcCosh, edge="1"),
 }
-"""By the scalar operation; the first operand unless said otherwise."""
+"""By the scalar operation."""
 
 
 # By the name of the operation.
@@ -230,42 +215,54 @@ STABLE = {
 }
 
 
-def _risk(node, view):
-    """The domain that an operand of a node leaves; whether only the gradient suffers; or None."""
-    domain = DOMAINS.get(scalar_class(node.outputs[0]))
-    if domain is None:
+def _risk_of(node):
+    """What may be wrong with an operand of a node; None for an operation without a domain."""
+    kind = scalar_class(node.outputs[0])
+    if kind in RISKS:
+        return RISKS[kind]
+    stated = (facts_of(node.op) if kind is None else scalar_facts(node.op.scalar_op)).domain
+    if stated is None:
         return None
-    operand = node.inputs[domain.operand]
+    return Risk("out-of-domain", _always(None), stated)
+
+
+def _risk(node, view):
+    """The risk of an operand of a node; whether only the gradient suffers; or None."""
+    risk = _risk_of(node)
+    if risk is None:
+        return None
+    operand = node.inputs[risk.operand]
     if isinstance(operand, Constant) and np.isnan(np.asarray(operand.data, "float64")).any():
         return None  # (what is wrong is the constant)
     found = view.bounds[operand]
-    if not domain.holds(found, node):
-        return domain, False
-    if domain.smooth and not domain.smooth(found, node) and view.is_differentiated(node):
-        return domain, True
+    if not risk.holds(found, node):
+        return risk, False
+    if not risk.is_smooth(found, node) and view.is_differentiated(node):
+        return risk, True
     return None
 
 
 def _out_of_domain(rule):
-    """The check of one of the rules that :data:`DOMAINS` names."""
+    """The check of one of the rules that :data:`RISKS` names."""
 
     def check(node, view):
-        risk = _risk(node, view)
-        if risk is None or risk[0].rule != rule:
+        at_risk = _risk(node, view)
+        if at_risk is None or at_risk[0].rule != rule:
             return
-        domain, only_gradient = risk
+        risk, only_gradient = at_risk
         if node in view.hidden and (view.is_differentiated(node) or _is_never_seen(node, view)):
             return  # (`masked-gradient` speaks of the gradient)
         if _softmax_of(node) is not None:
             return  # `log-of-softmax` does
-        operand = node.inputs[domain.operand]
+        operand = node.inputs[risk.operand]
         found = view.bounds[operand]
-        name, op = view.argument(node, domain.operand), op_name(node.op)
-        needs = domain.needs(node) if callable(domain.needs) else domain.needs
-        why = f"{name} must {needs}, and {found.phrase}"
+        name, op = view.argument(node, risk.operand), op_name(node.op)
+        why = f"{name} must {risk.needs(node)}, and {found.phrase}"
         if only_gradient:
-            why = f"{name} may be {domain.edge}, where the gradient of {op} is not finite"
-        text = advice(domain.hint(found, node), op) + STABLE.get(op, "")
+            why = f"{name} may be {risk.edge}, where the gradient of {op} is not finite"
+        key = risk.hint(found, node)
+        text = advice(key, op) if key else f"Keep {name} within the domain of {op}."
+        text += STABLE.get(op, "")
         yield Found(node.outputs[0], why, text)
 
     return check
@@ -274,20 +271,20 @@ def _out_of_domain(rule):
 def _is_never_seen(node, view):
     """Whether the condition of the switch that hides a node keeps its operand in the domain."""
     switch, position = view.hidden[node]
-    domain = DOMAINS[scalar_class(node.outputs[0])]
-    operand = node.inputs[domain.operand]
+    risk = _risk_of(node)
+    operand = node.inputs[risk.operand]
     told = implied(switch.inputs[0], position == 1, operand, view.bounds)
-    return domain.holds(view.bounds[operand].intersect(told), node)
+    return risk.holds(view.bounds[operand].intersect(told), node)
 
 
 def _masked_gradient(node, view):
     """A function that a switch hides where it is bad: its gradient is bad all the same."""
-    risk = _risk(node, view)
-    if risk is None or node not in view.hidden or not view.is_differentiated(node):
+    at_risk = _risk(node, view)
+    if at_risk is None or node not in view.hidden or not view.is_differentiated(node):
         return
-    domain, _ = risk
+    risk, _ = at_risk
     switch, _ = view.hidden[node]
-    name = view.argument(node, domain.operand)
+    name = view.argument(node, risk.operand)
     yield Found(
         switch.outputs[0],
         f"switch hides {view.name(node.outputs[0])} where {name} is bad, but the gradient"
@@ -602,6 +599,11 @@ RULES = {
             "arc-out-of-range",
             "an inverse sine, cosine, ... whose argument can leave the domain",
             _each_node(_out_of_domain("arc-out-of-range")),
+        ),
+        Rule(
+            "out-of-domain",
+            "an operation that you registered, whose argument can leave the domain",
+            _each_node(_out_of_domain("out-of-domain")),
         ),
         Rule(
             "masked-gradient",

@@ -18,6 +18,7 @@ from theanoguard.operations.elementwise import (
 from theanoguard.operations.facts import (
     Kind,
     constant_kinds,
+    facts_of,
     holds_nonfinite,
     is_float,
     is_literal,
@@ -38,6 +39,7 @@ from theanoguard.operations.queries import (
     signals,
 )
 from theanoguard.operations.regions import Region, extreme_element, first_element, locate
+from theanoguard.operations.registering import register_operation
 
 __all__ = [
     "Kind",
@@ -46,6 +48,7 @@ __all__ = [
     "carries",
     "constant_kinds",
     "extreme_element",
+    "facts_of",
     "first_element",
     "holds_nonfinite",
     "is_float",
@@ -60,6 +63,7 @@ __all__ = [
     "only_chooses",
     "reached",
     "regions",
+    "register_operation",
     "scalar_carries",
     "scalar_facts",
     "scalar_keeps_size",

@@ -14,6 +14,7 @@ from theanoguard._values import arrays_in
 from theanoguard.operations.facts import (
     COMPLEX,
     SCALARS,
+    Domain,
     Kind,
     Scalar,
     chosen_kinds,
@@ -38,6 +39,9 @@ NONE, NAN, INF, BOTH = Kind.NONE, Kind.NAN, Kind.INF, Kind.BOTH
 # Measured on all combinations of special values, alone and in vectors; ``tests/fuzz`` repeats it.
 # Most special functions raise no flag, since they return NaN and Inf as literals.
 FLAG = ("c", "numba")
+
+POSITIVE = Domain(above=0.0)
+DIVISOR = Domain(nonzero=True, operand=1)
 
 
 def _selecting(first: int, stop: int, **facts: Any) -> Scalar:
@@ -83,20 +87,20 @@ SCALARS |= {
     ps.Sub: _computing(BOTH),
     ps.Mul: _computing(BOTH),
     ps.Sqr: _growing(BOTH),
-    ps.TrueDiv: _computing(BOTH, NAN),  # x / inf is 0
-    ps.Reciprocal: _growing(NAN),
-    ps.IntDiv: _computing(),
-    ps.Mod: _computing(),
+    ps.TrueDiv: _computing(BOTH, NAN, domain=DIVISOR),  # x / inf is 0
+    ps.Reciprocal: _growing(NAN, domain=Domain(nonzero=True)),
+    ps.IntDiv: _computing(domain=DIVISOR),
+    ps.Mod: _computing(domain=DIVISOR),
     ps.Pow: _computing(hides=(0, 1)),
-    ps.Sqrt: _computing(BOTH),
+    ps.Sqrt: _computing(BOTH, domain=Domain(at_least=0.0)),
     # exponential functions and logarithms
     ps.Exp: _growing(NAN),  # exp(-inf) is 0
     ps.Exp2: _growing(NAN),
     ps.Expm1: _growing(NAN),
-    ps.Log: _computing(BOTH, bound=800.0),
-    ps.Log2: _computing(BOTH, bound=1100.0),
-    ps.Log10: _computing(BOTH, bound=400.0),
-    ps.Log1p: _computing(BOTH, bound=800.0),
+    ps.Log: _computing(BOTH, bound=800.0, domain=POSITIVE),
+    ps.Log2: _computing(BOTH, bound=1100.0, domain=POSITIVE),
+    ps.Log10: _computing(BOTH, bound=400.0, domain=POSITIVE),
+    ps.Log1p: _computing(BOTH, bound=800.0, domain=Domain(above=-1.0)),
     psm.Softplus: _growing(NAN),  # softplus(-inf) is 0
     psm.Sigmoid: _keeping(NAN, range=(0.0, 1.0)),
     psm.Log1mexp: _computing(),
@@ -104,16 +108,19 @@ SCALARS |= {
     ps.Sin: Scalar(carries=(BOTH,), makes=NONE, signals=FLAG, range=(-1.0, 1.0)),
     ps.Cos: Scalar(carries=(BOTH,), makes=NONE, signals=FLAG, range=(-1.0, 1.0)),
     ps.Tan: _computing(BOTH),
-    ps.ArcSin: _computing(BOTH, bound=2.0),
-    ps.ArcCos: _computing(BOTH, bound=4.0),
+    ps.ArcSin: _computing(BOTH, bound=2.0, domain=Domain(at_least=-1.0, at_most=1.0)),
+    ps.ArcCos: _computing(BOTH, bound=4.0, domain=Domain(at_least=-1.0, at_most=1.0)),
     ps.ArcTan: _keeping(NAN, range=(-1.6, 1.6)),
     ps.ArcTan2: _computing(bound=4.0),
     ps.Sinh: _growing(BOTH),
     ps.Cosh: _growing(BOTH),
     ps.Tanh: _keeping(NAN, range=(-1.0, 1.0)),
     ps.ArcSinh: _keeping(BOTH),
-    ps.ArcCosh: _computing(BOTH),
-    ps.ArcTanh: _computing(BOTH),
+    ps.ArcCosh: _computing(BOTH, domain=Domain(at_least=1.0)),
+    ps.ArcTanh: _computing(BOTH, domain=Domain(above=-1.0, below=1.0)),
+    # compare
+    ps.IsNan: Scalar(name="isnan"),
+    ps.IsInf: Scalar(name="isinf"),
     # special functions
     psm.Erf: _keeping(NAN, range=(-1.0, 1.0)),
     psm.Erfc: _keeping(NAN, range=(0.0, 2.0)),

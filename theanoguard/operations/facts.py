@@ -6,7 +6,7 @@ nothing of its operands, raises no exception flag, and every element depends on 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Flag
 from functools import cache
 from typing import Any
@@ -90,6 +90,68 @@ def is_nonzero(variable: Variable) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Domain:
+    """The numbers for which an operation has a value.
+
+    Parameters
+    ----------
+    above, below : float
+        Ends that do not belong to it.
+    at_least, at_most : float
+        Ends that do.
+    nonzero : bool
+        Whether 0 does not belong to it.
+    operand : int
+        The operand that has to lie in it.
+
+    Examples
+    --------
+    >>> [domain.words for domain in (Domain(above=0), Domain(at_least=-1, at_most=1))]
+    ['be positive', 'lie between -1 and 1']
+    >>> Domain(above=0).holds(0.0, 2.0, zero=False), Domain(above=0).holds(-1.0, 2.0, zero=True)
+    (True, False)
+    """
+
+    above: float = -math.inf
+    below: float = math.inf
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    nonzero: bool = False
+    operand: int = 0
+
+    def holds(self, lo: float, hi: float, zero: bool) -> bool:
+        """Whether all numbers from `lo` to `hi` belong to it; `zero` says whether 0 is one."""
+        if self.nonzero and zero:
+            return False
+        over = lo > self.above or self.above == -math.inf or (lo == self.above == 0 and not zero)
+        under = hi < self.below or self.below == math.inf or (hi == self.below == 0 and not zero)
+        return over and under and lo >= self.at_least and hi <= self.at_most
+
+    @property
+    def inside(self) -> "Domain":
+        """The domain without its ends."""
+        return replace(
+            self, above=max(self.above, self.at_least), below=min(self.below, self.at_most)
+        )
+
+    @property
+    def words(self) -> str:
+        """What an operand must do, as the end of a sentence."""
+        lower, upper = max(self.above, self.at_least), min(self.below, self.at_most)
+        is_open = self.above == lower
+        if self.nonzero:
+            return "not be 0"
+        if lower == -math.inf:
+            return f"be {'below' if self.below == upper else 'at most'} {upper:g}"
+        if upper < math.inf:
+            words = "lie inside {:g} to {:g}" if is_open else "lie between {:g} and {:g}"
+            return words.format(lower, upper)
+        if lower == 0:
+            return "be positive" if is_open else "not be negative"
+        return f"{'exceed' if is_open else 'be at least'} {lower:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scalar:
     """What is known of a scalar operation, which ``Elemwise`` applies to each element.
 
@@ -113,6 +175,12 @@ class Scalar:
         `range` where there is one.
     hides : tuple of int
         Operands whose NaN may not show in a floating-point result.
+    domain : Domain or None
+        Where it has a value.
+    name : str or None
+        As a user writes it; None for the name that PyTensor gives it.
+    formula : callable or None
+        ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     """
 
     carries: tuple[Kind, ...] = ()
@@ -123,6 +191,9 @@ class Scalar:
     range: tuple[float, float] | None = None
     bound: float | None = None
     hides: tuple[int, ...] = ()
+    domain: Domain | None = None
+    name: str | None = None
+    formula: Callable[..., Variable] | None = None
 
     def __post_init__(self) -> None:
         if self.range is not None and self.bound is None:
@@ -160,6 +231,12 @@ class Operation:
     chooses : bool
         Whether it may leave out elements of its operands, so that a NaN among them is right as
         long as it is not chosen.
+    domain : Domain or None
+        Where it has a value.
+    name : str or None
+        As a user writes it; None for the name of its class.
+    formula : callable or None
+        ``formula(op, *operands)`` returns the same value in other operations of PyTensor.
     """
 
     depends: Dependence = ANYTHING
@@ -171,6 +248,9 @@ class Operation:
     keeps_size: Callable[[Apply], bool] = lambda node: False
     never_empty: bool = False
     chooses: bool = False
+    domain: Domain | None = None
+    name: str | None = None
+    formula: Callable[..., Variable] | None = None
 
 
 NOTHING_KNOWN = Scalar()
@@ -199,6 +279,13 @@ def facts_of(op: Op) -> Operation:
     """Return what is known of an operation; each fact from its nearest base class."""
     cls: Any = type(op)
     return _known(cls)
+
+
+def stated_name(class_name: str) -> str | None:
+    """Return the name that a user writes for a class of operations, where it has been stated."""
+    scalars = ((cls, known.name) for cls, known in SCALARS.items())
+    others = ((cls, known.get("name")) for cls, known in STATED.items())
+    return next((name for cls, name in (*scalars, *others) if cls.__name__ == class_name), None)
 
 
 def scalar_facts(op: ScalarOp) -> Scalar:

@@ -9,6 +9,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
+    ARange,
     Choose,
     ExtractDiag,
     Eye,
@@ -82,7 +83,9 @@ register(
 )
 register(Subtensor, *advanced_subtensor_ops, LazyIfElse, MakeList, chooses=True)
 register(Alloc, depends=Elementwise(1), moves=first_operand, carries=all_of(0))
+register(Subtensor, *advanced_subtensor_ops, name="getitem")
 register(AllocEmpty, Eye, moves=first_operand)
+register(ARange, name="arange")
 
 
 class Chosen(Dependence):
@@ -202,3 +205,4 @@ def _kept(node: Apply, operand: int) -> Kind:
 
 register(*increment_ops, depends=Written(), moves=_what_is_set, carries=_kept, never_empty=True)
 register(IncSubtensor, signals=lambda node, on_c: True)
+register(*increment_ops, name="inc_subtensor")

@@ -146,6 +146,8 @@ def _of_the_core(node: Apply, operand: int) -> Kind:
 
 
 register(Dot, blas.Dot22, blas.BatchedDot, depends=Product(), carries=all_of(0, 1))
+register(blas.Dot22, blas.Dot22Scalar, blas.Gemm, blas.Gemv, name="dot")
+register(blas.BatchedDot, name="batched_dot")
 # x, y, alpha
 register(blas.Dot22Scalar, depends=Product(alpha=2), carries=_carrying({0: 2, 1: 2}))
 # z, alpha, x, y, beta
@@ -155,5 +157,5 @@ register(
     carries=_carrying({0: 4, 2: 1, 3: 1}),
 )
 # A, alpha, x, y
-register(*ger_ops, depends=OuterProduct(), carries=_kept_beside_product)
+register(*ger_ops, depends=OuterProduct(), carries=_kept_beside_product, name="outer")
 register(Blockwise, depends=Stack(), carries=_of_the_core)

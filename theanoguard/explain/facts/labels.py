@@ -15,7 +15,6 @@ from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._provenance import inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
 from theanoguard.explain.facts.naming import (
-    ALIASES,
     INDEXING,
     apply_text,
     element_text,
@@ -26,6 +25,7 @@ from theanoguard.explain.facts.naming import (
     op_name,
 )
 from theanoguard.explain.records import user_line
+from theanoguard.operations.facts import stated_name
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 """Operations that only move elements."""
@@ -258,6 +258,10 @@ def user_op(provenance, node):
     return op_name(node.op) if not name or name in MOVES else name
 
 
+OP_NAMES = {"Matmul": "dot", "MatrixTranspose": "transpose"}
+"""User's names for texts of operations that are not the name of a class."""
+
+
 def user_op_name(text):
     """Return the short name of an operation from PyTensor's text for it.
 
@@ -274,4 +278,5 @@ def user_op_name(text):
     head, _, inside = text.partition("{")
     if head in ("Blockwise", "Elemwise"):
         return user_op_name(re.match(r"\w*", inside)[0])
-    return ALIASES.get(head, head[:1].lower() + head[1:])
+    stated = OP_NAMES.get(head) or stated_name(head) or stated_name(head.removeprefix("C"))
+    return stated or (head.lower() if head.isupper() else head[:1].lower() + head[1:])

@@ -22,6 +22,7 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     increment_ops,
 )
+from theanoguard.operations import facts_of, scalar_facts
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
 
@@ -44,35 +45,6 @@ SHOWN = {
 }  # fmt: skip
 """Names in messages for operations whose PyTensor name a user does not know."""
 
-ALIASES = {
-    "Dot22": "dot",
-    "Dot22Scalar": "dot",
-    "Gemm": "dot",
-    "Gemv": "dot",
-    "CGemv": "dot",
-    "Matmul": "dot",
-    "Ger": "outer",
-    "CGer": "outer",
-    "BatchedDot": "batched_dot",
-    "Subtensor": "getitem",
-    "AdvancedSubtensor": "getitem",
-    "AdvancedSubtensor1": "getitem",
-    "ARange": "arange",
-    "IncSubtensor": "inc_subtensor",
-    "AdvancedIncSubtensor": "inc_subtensor",
-    "AdvancedIncSubtensor1": "inc_subtensor",
-    "MatrixTranspose": "transpose",
-    "EQ": "eq",
-    "NEQ": "neq",
-    "LT": "lt",
-    "LE": "le",
-    "GT": "gt",
-    "GE": "ge",
-    "IsNan": "isnan",
-    "IsInf": "isinf",
-}
-"""The user's name for operations that PyTensor names differently."""
-
 REDUCTIONS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 
 
@@ -90,6 +62,9 @@ def op_name(op):
         op = op.scalar_op
     if isinstance(op, Blockwise):
         op = op.core_op
+    stated = (scalar_facts(op) if isinstance(op, ScalarOp) else facts_of(op)).name
+    if stated is not None:
+        return stated
     if type(op) is CAReduce:
         root = op.scalar_op
         if isinstance(root, Composite):  # a fused reduction
@@ -103,7 +78,7 @@ def op_name(op):
         return own.lower()
     if name.lower() in INFIX:  # comparisons: GE, LT
         return name.lower()
-    return ALIASES.get(name, name[0].lower() + name[1:])
+    return name[0].lower() + name[1:]
 
 
 def shown_op(name):
