@@ -211,7 +211,7 @@ def test_malformed_arguments_are_refused():
     with pytest.raises(TypeError):
         guard.set_inputs("nothing")
     with pytest.raises(TypeError):
-        guard.set_mode(None, 0, [], [])
+        guard.set_mode(None, 0, [], [], [])
     with pytest.raises(ValueError, match="Capsule"):
         guard.add_node(0, 3, print, [], [])
     with pytest.raises(TypeError, match="root, input"):
@@ -222,7 +222,9 @@ def test_malformed_arguments_are_refused():
         guard.set_updated([[1]], [])
     node = guard.add_node(0, None, print, [], [])
     with pytest.raises(ValueError, match="mode"):
-        guard.set_mode(node, -1, [], [])
+        guard.set_mode(node, -1, [], [], [])
+    with pytest.raises(TypeError, match="pair"):
+        guard.set_mode(node, 0, [], [], [1])
     with pytest.raises(TypeError, match="Guard"):
         guard.join(None)
 

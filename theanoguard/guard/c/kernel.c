@@ -26,6 +26,8 @@ static void node_free(PyObject *capsule) {
   Py_XDECREF(n->error);
   Py_XDECREF(n->thunk);
   free_cells(n->checks, n->n_checks);
+  free_cells(n->thin, n->n_thin);
+  free(n->thin_axes);
   free_saves(n->saves, n->n_saves);
   free_cells(n->overwritten, n->n_overwritten);
   free_blocks(n->blocks);
@@ -261,12 +263,34 @@ fail:
   return NULL;
 }
 
-/* set_mode(capsule, mode, scans, sizes): how a node is treated from now on */
+/* Read a list of (storage cell, number); -1 with a Python exception, and nothing kept. */
+static int read_numbered(PyObject *list, PyObject ***cells, int **numbers, int *n) {
+  const Py_ssize_t size = PyList_GET_SIZE(list);
+  *n = 0;
+  *cells = (PyObject **)calloc(size + 1, sizeof(PyObject *));
+  *numbers = (int *)calloc(size + 1, sizeof(int));
+  if (*cells == NULL || *numbers == NULL) PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < size && !PyErr_Occurred(); i++) {
+    PyObject *pair = PyList_GET_ITEM(list, i), *cell;
+    if (!PyTuple_Check(pair)) {
+      PyErr_SetString(PyExc_TypeError, "not a pair of a storage cell and a number");
+    } else if (PyArg_ParseTuple(pair, "O!i", &PyList_Type, &cell, &(*numbers)[i])) {
+      Py_INCREF(cell);
+      (*cells)[(*n)++] = cell;
+    }
+  }
+  if (!PyErr_Occurred()) return 0;
+  free_cells(*cells, *n);
+  free(*numbers);
+  return -1;
+}
+
+/* set_mode(capsule, mode, scans, sizes, thin): how a node is treated from now on */
 static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
-  PyObject *capsule, *scans, *sizes, **cells;
-  int mode, n_cells;
-  if (!PyArg_ParseTuple(args, "OiO!O!", &capsule, &mode, &PyList_Type, &scans, &PyList_Type,
-                        &sizes))
+  PyObject *capsule, *scans, *sizes, *thin, **cells, **thin_cells;
+  int mode, n_cells, n_thin, *axes;
+  if (!PyArg_ParseTuple(args, "OiO!O!O!", &capsule, &mode, &PyList_Type, &scans, &PyList_Type,
+                        &sizes, &PyList_Type, &thin))
     return NULL;
   Node *n = node_of(capsule);
   if (n == NULL) return NULL;
@@ -279,10 +303,19 @@ static PyObject *guard_set_mode(PyObject *self, PyObject *args) {
   const int failed = both == NULL || read_cells(both, &cells, &n_cells);
   Py_XDECREF(both);
   if (failed) return NULL;
+  if (read_numbered(thin, &thin_cells, &axes, &n_thin)) {
+    free_cells(cells, n_cells);
+    return NULL;
+  }
   free_cells(n->checks, n->n_checks);
+  free_cells(n->thin, n->n_thin);
+  free(n->thin_axes);
   n->checks = cells;
   n->n_checks = n_cells;
   n->n_scans = n_scans;
+  n->thin = thin_cells;
+  n->thin_axes = axes;
+  n->n_thin = n_thin;
   n->mode = (mode & ~(SAVE | BESIDE | PYTHON | IN_BLOCKS)) | modes_of_saves(n) | (n->run ? 0 : PYTHON);
   Py_RETURN_NONE;
 }

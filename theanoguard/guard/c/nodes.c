@@ -82,6 +82,9 @@ typedef struct Node {
   int mode, n_checks, n_scans;
   PyObject **checks; /* storage of the outputs that are scanned, then of those that show nothing if
                         they are empty */
+  int n_thin;        /* operands of a product ... */
+  PyObject **thin;   /* (their storage) */
+  int *thin_axes;    /* ... and their axes that show nothing if they have length 1 */
   int index, fired;  /* fired: BAD, EMPTY */
   PyObject *thunk; /* what `run` belongs to, or what to call when there is no `run` */
   int n_saves, n_overwritten;
@@ -259,11 +262,19 @@ static PyObject *copies_of_overwritten(Node *n) {
   return list;
 }
 
-/* Where no element reads an operand, a bad one in it shows nowhere further down. */
-static int has_empty_output(Node *n) {
+/* Where no element reads an operand, a bad one in it shows nowhere further down; nor where a product
+ * leaves out what it multiplies by zero. */
+static int may_hide(Node *n) {
   for (int i = n->n_scans; i < n->n_checks; i++) {
     PyObject *value = cell_value(n->checks[i]);
     if (value != NULL && PyArray_Check(value) && PyArray_SIZE((PyArrayObject *)value) == 0) return 1;
+  }
+  for (int i = 0; i < n->n_thin; i++) {
+    PyObject *value = cell_value(n->thin[i]);
+    const int axis = n->thin_axes[i];
+    if (value != NULL && PyArray_Check(value) && axis < PyArray_NDIM((PyArrayObject *)value) &&
+        PyArray_DIM((PyArrayObject *)value, axis) == 1)
+      return 1;
   }
   return 0;
 }
@@ -391,7 +402,7 @@ static int run_watched(Node *n) {
   else if (mode & (BRACKET | PYTHON)) clear_flags();
   else if (mode & CAREFUL) state->raised |= read_flags(); /* (the verdict clears them) */
   if (!failed && (mode & PART) && check_part(n, saved, 1)) failed = pending_error(n);
-  if (!failed && n->n_checks) {
+  if (!failed && (n->n_checks || n->n_thin)) {
     int bad = check_outputs(n);
     if (bad > 0 && (mode & CAREFUL)) {
       PyObject *r = PyObject_CallFunction(g->verdict, "iO", n->index, before ? before : Py_None);
@@ -403,7 +414,7 @@ static int run_watched(Node *n) {
       Py_DECREF(r);
       clear_flags();
     }
-    const int found = (bad > 0 ? BAD : 0) | (has_empty_output(n) ? EMPTY : 0);
+    const int found = (bad > 0 ? BAD : 0) | (may_hide(n) ? EMPTY : 0);
     if (found) {
       n->fired |= found;
       state->suspect = 1;

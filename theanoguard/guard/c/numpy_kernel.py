@@ -100,8 +100,8 @@ class Guard:
     def add_node(self, index, cthunk, thunk, saves, overwritten):
         return Node(self, index, thunk, saves, overwritten)
 
-    def set_mode(self, node, mode, scans, sizes):
-        node.mode, node.scans, node.sizes = mode, list(scans), list(sizes)
+    def set_mode(self, node, mode, scans, sizes, thin):
+        node.mode, node.scans, node.sizes, node.thin = mode, list(scans), list(sizes), list(thin)
 
     def set_blocks(self, node, cells, outputs):
         """Do nothing: scans in NumPy gain nothing from blocks."""
@@ -138,7 +138,7 @@ class Node:
         self.saves = [(root, partly) for root, _input, _output, _spare, partly in saves]
         self.overwritten = overwritten
         self.mode = 0
-        self.scans, self.sizes = [], []
+        self.scans, self.sizes, self.thin = [], [], []
         self.fired = 0
 
     def run(self):
@@ -176,7 +176,9 @@ class Node:
             not self.mode & CAREFUL or guard._verdict(self.index, before)
         ):
             found = BAD
-        if any(isinstance(cell[0], np.ndarray) and not cell[0].size for cell in self.sizes):
+        if any(isinstance(cell[0], np.ndarray) and not cell[0].size for cell in self.sizes) or any(
+            cell[0].shape[axis] == 1 for cell, axis in self.thin
+        ):
             found |= EMPTY
         if found:
             self.fired |= found

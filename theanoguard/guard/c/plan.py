@@ -14,40 +14,33 @@ bracketed, and variables that held a deliberate Inf are not used as signs any mo
 
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cache
 
-import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.tensor import blas
 from pytensor.tensor.basic import (
     AllocEmpty,
     MakeVector,
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
-from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import (
     IfElse,
-    ger_ops,
     is_lazy,
 )
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing
 from theanoguard.guard.plan import GraphPlan, NodePlan
+from theanoguard.guard.products import axes_of, first_places, is_product, loses_where_thin
 from theanoguard.operations import (
     Kind,
     carries,
     constant_kinds,
-    is_float,
     keeps_size,
     makes,
     may_lose,
@@ -74,16 +67,6 @@ PLAIN_CODE = (
     DeepCopyOp,
 )
 
-PRODUCTS = (
-    Dot,
-    blas.Dot22,
-    blas.Dot22Scalar,
-    blas.BatchedDot,
-    blas.Gemm,
-    blas.Gemv,
-    *ger_ops,
-)
-
 
 def casts_in_numpy(op):
     """Whether the C code has NumPy cast its result, which clears the flags of earlier nodes.
@@ -103,6 +86,8 @@ class Treatment(NodePlan):
         As for :class:`~theanoguard.guard.plan.NodePlan`.
     sizes : list of int
         Outputs that must not be empty: no element of them would show a bad operand.
+    thin : list of tuple of int
+        Operands and their axes that must not have length 1: the product might lose a bad operand.
     bracketed : bool
         Whether the exception flags that the node raises mean nothing.
     careful : bool
@@ -114,10 +99,16 @@ class Treatment(NodePlan):
     """
 
     sizes: list = field(default_factory=list)
+    thin: list = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
     part: bool = False
     big_before: bool = False
+
+    @property
+    def watches(self):
+        """Whether anything of the node is looked at."""
+        return bool(self.checks or self.sizes or self.thin)
 
 
 class CPlan(GraphPlan):
@@ -292,6 +283,9 @@ class CPlan(GraphPlan):
         for variable in may_show_nothing(self.order, set(sources) - points, self._carries):
             node = variable.owner
             self.nodes[node].sizes.append(node.outputs.index(variable))
+        for node in self.order if sources else ():
+            if is_product(node) and any(self._carries(node, i) for i in axes_of(node)):
+                self.nodes[node].thin = first_places(node, loses_where_thin(node))
         for variable in sources:
             if variable not in points and variable.owner is not None:
                 self.dropped[variable] = "carried"
@@ -364,8 +358,10 @@ class CPlan(GraphPlan):
         if self.nodes[node].careful or node in self._writers:
             return {}
         found = carries(node, operand)
-        if found and isinstance(node.op, (*PRODUCTS, Blockwise)) and not multiplies_zeros(node):
-            return {}
+        if found and is_product(node):
+            thin = loses_where_thin(node)
+            if thin is None or (thin and node in self.lossy):
+                return {}
         return {
             o: kind
             for o, kind in found.items()
@@ -384,66 +380,3 @@ class CPlan(GraphPlan):
             infinite=() if self.policy.anywhere else expected_infinities(self.order),
         )
         return set(found)
-
-
-# ---------------------------------------------------------------- products
-
-PROBED = (5, 70)
-"""Lengths with which a product is tried: libraries have code of their own for small matrices."""
-
-
-def multiplies_zeros(node):
-    """Whether a product shows a NaN and an Inf also where they meet zeros, tried out."""
-    dtypes = tuple(getattr(v.type, "dtype", "") for v in node.inputs)
-    shapes = tuple(getattr(v.type, "shape", ()) for v in node.inputs)
-    constants = tuple(
-        None if not isinstance(v, Constant) else float(np.asarray(v.data).flat[0])
-        for v in node.inputs
-        if getattr(v.type, "ndim", 1) == 0
-    )
-    return _try_product(type(node.op), dtypes, shapes, constants, _Unhashed(node))
-
-
-class _Unhashed:
-    """A node that does not count for the cache: the arguments before it say all of it."""
-
-    def __init__(self, node):
-        self.node = node
-
-    def __eq__(self, other):
-        return isinstance(other, _Unhashed)
-
-    def __hash__(self):
-        return 0
-
-
-@cache
-def _try_product(op_class, dtypes, shapes, constants, holder):
-    node = holder.node
-    matrices = [i for i, v in enumerate(node.inputs) if v.type.ndim > 0]
-    accumulates = isinstance(node.op, (blas.Gemm, blas.Gemv, *ger_ops))
-    factors = [i for i in matrices if is_float(node.inputs[i])]
-    factors = [i for i in factors if i != 0] if accumulates else factors
-    kernels = Kernels()
-    for length in PROBED:
-        for bad in factors:
-            for value in (np.nan, np.inf):
-                inputs = []
-                for i, v in enumerate(node.inputs):
-                    shape = [n or length for n in v.type.shape]
-                    one = i not in matrices
-                    x = np.full(shape, 1.0 if one else 0.0, v.type.dtype)
-                    if isinstance(v, Constant):
-                        x = np.array(v.data)
-                    elif i == bad and x.size:
-                        x[(-1,) * x.ndim] = value
-                    inputs.append(x)
-                if any(isinstance(node.inputs[i], Constant) for i in (bad,)):
-                    continue
-                try:
-                    [output] = kernels.run(node, inputs)
-                except (ValueError, TypeError):  # lengths that do not fit together
-                    return False
-                if np.isfinite(output).all():
-                    return False
-    return True

@@ -209,7 +209,7 @@ class CRuntime(Reporter):
         first = self.parent is not None and not self.is_lazy
         for node, capsule in self.wrapped.items():
             treatment = plan.nodes[node]
-            mode = module.WATCH if treatment.checks or treatment.sizes else 0
+            mode = module.WATCH if treatment.watches else 0
             mode |= module.BRACKET if treatment.bracketed else 0
             mode |= module.CAREFUL if treatment.careful else 0
             mode |= module.COUNT if first else 0  # (the first node counts the steps)
@@ -222,7 +222,8 @@ class CRuntime(Reporter):
                 [cells[node.outputs[i]] for i in where]
                 for where in (treatment.checks, treatment.sizes)
             )
-            self.kernel.set_mode(capsule, mode, scans, sizes)
+            thin = [(cells[node.inputs[i]], axis) for i, axis in treatment.thin]
+            self.kernel.set_mode(capsule, mode, scans, sizes, thin)
         trusted = plan.policy.trusted
         self.kernel.set_inputs(
             [(cells[v], trusted and isinstance(v, SharedVariable)) for v in plan.scanned]
@@ -482,7 +483,7 @@ class CRuntime(Reporter):
         for runtime in self.runtimes():
             plan = runtime.plan.without_audit()
             reasons |= plan.dropped
-            if any(node in fired and (t.checks or t.sizes) for node, t in plan.nodes.items()):
+            if any(node in fired and t.watches for node, t in plan.nodes.items()):
                 return None
             if runtime is self and any(self.policy.is_bad(inputs[v]) for v in plan.scanned):
                 return None

@@ -18,6 +18,8 @@ from numba.extending import intrinsic
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import numba_njit
 
+from theanoguard.guard.products import losing_shapes
+
 X86 = platform.machine() in ("x86_64", "AMD64")
 SUPPORTED = X86 or platform.machine() == "aarch64"
 
@@ -186,30 +188,25 @@ def are_reliable():
 @lru_cache(maxsize=1)
 def products_carry():
     """Whether matrix products multiply 0 by NaN and Inf, instead of leaving zeros out."""
-    blas = scipy.linalg.blas
     for dtype, prefix in (("float64", "d"), ("float32", "s")):
-        dot, gemv, gemm = (getattr(blas, prefix + name) for name in ("dot", "gemv", "gemm"))
-        for n in (1, 3, 8, 33, 130):
-            for bad in (np.nan, np.inf, -np.inf):
-                matrix, zeros = np.zeros((n, n), dtype, "F"), np.zeros(n, dtype)
-                matrix[n // 2, n // 3] = bad
-                row, empty = np.zeros(n, dtype), np.zeros((n, n), dtype, "F")
-                row[n // 2] = bad
-                products = [
-                    dot(row, zeros),
-                    dot(zeros, row),
-                    *(gemv(1.0, matrix, zeros, trans=t) for t in (0, 1)),
-                    *(gemv(1.0, empty, row, trans=t) for t in (0, 1)),
-                    *(
-                        gemm(1.0, a, b, trans_a=s, trans_b=t)
-                        for a, b in (
-                            (matrix, 0 * zeros[:, None] + zeros),
-                            (zeros[None] * zeros[:, None], matrix),
-                        )
-                        for s in (0, 1)
-                        for t in (0, 1)
-                    ),
-                ]
-                if any(np.isfinite(product).all() for product in products):
-                    return False
+        dot, gemv, gemm = (
+            getattr(scipy.linalg.blas, prefix + name) for name in ("dot", "gemv", "gemm")
+        )
+        tries = [
+            ({0: "k", 1: "k"}, lambda a, dot=dot: dot(a[0], a[1])),
+            *(
+                ({0: axes, 1: "k"}, lambda a, t=t, gemv=gemv: gemv(1.0, a[0], a[1], trans=t))
+                for t, axes in enumerate(("mk", "km"))
+            ),
+            *(
+                (
+                    {0: first, 1: second},
+                    lambda a, s=s, t=t, gemm=gemm: gemm(1.0, a[0], a[1], trans_a=s, trans_b=t),
+                )
+                for s, first in enumerate(("mk", "km"))
+                for t, second in enumerate(("kn", "nk"))
+            ),
+        ]
+        if any(losing_shapes(axes, {}, run, dtype) for axes, run in tries):
+            return False
     return True
