@@ -200,6 +200,9 @@ class GuardMode(WatchedMode):
         computed a second time, and ``when="later"`` has no effect.
     check_integers : bool
         Whether big integers are errors.
+    check_indices : bool
+        Only for Numba, whose code does not check vectors of indices.  An index outside of its array
+        raises an ``IndexError``, as it does on C, before anything is read or written there.
     max_events : int
         Number of events that the mode, and each function, keep.
     log : str, path-like, EventLog or None
@@ -263,6 +266,7 @@ class GuardMode(WatchedMode):
         judge: str | Callable[[list], bool] = "node",
         audit: bool = False,
         check_integers: bool = False,
+        check_indices: bool = True,
         max_events: int = 100,
         log: EventLog | str | PathLike[str] | None = None,
         tell_fate: bool = False,
@@ -278,6 +282,7 @@ class GuardMode(WatchedMode):
             big_is_error,
             big=big_threshold,
             integers=check_integers,
+            indices=check_indices,
             inputs=check_inputs,
             action=action,
             exempt=exempt,
@@ -327,6 +332,7 @@ class GuardMode(WatchedMode):
             "every": policy.every,
             "when": policy.when,
             "check_integers": policy.integers,
+            "check_indices": policy.indices,
             "action": _name_of(policy.action),
             "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
             "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,

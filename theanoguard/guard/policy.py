@@ -79,6 +79,8 @@ class Policy:
         Magnitudes above it are big.
     integers : bool
         Whether big integers are bad as well.
+    indices : bool
+        Whether Numba's code checks that indices are inside of their arrays.
     inputs : bool
         Whether inputs, shared variables and constants are checked where they enter.
     trusted : bool
@@ -114,6 +116,7 @@ class Policy:
     anywhere: bool = False
     limit: float = 1e10
     integers: bool = False
+    indices: bool = True
     inputs: bool = True
     trusted: bool = False
     judge: str | Callable = "node"
@@ -268,6 +271,7 @@ def make_policy(
     *,
     big,
     integers,
+    indices,
     inputs,
     action,
     exempt,
@@ -307,6 +311,7 @@ def make_policy(
         anywhere=anywhere or inf_is_error == "any",
         limit=limit,
         integers=bool(integers),
+        indices=bool(indices),
         inputs=bool(inputs),
         trusted=inputs == "trusted",
         judge=judge,

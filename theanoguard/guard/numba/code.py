@@ -41,6 +41,7 @@ from theanoguard.guard.numba.ops import (
     WatchEmpty,
     WatchRows,
     WatchTrue,
+    Within,
 )
 
 # Part of the key of Numba's cache on disk, so that a change of these files compiles the checks
@@ -460,6 +461,33 @@ def numba_funcify_watch_true(op, **kwargs):
         return 0
 
     return watch_true
+
+
+@register_funcify_default_op_cache_key(Within)
+def numba_funcify_within(op, node, **kwargs):
+    axis = op.axis
+
+    # Negative if the index is below -n or above n - 1: LLVM has no faster vector code for it.
+    excess_of = numba_njit(lambda i, n: (np.int64(i) + n) | (n - 1 - np.int64(i)))
+    ndim = node.inputs[1].type.ndim
+    if ndim == 0:
+        worst = numba_njit(lambda index, n: excess_of(index[()], n))
+    else:
+
+        @numba_njit
+        def worst(index, n):
+            found = 0
+            for i in index if ndim == 1 else index.flat:  # (no early exit, so that it vectorises)
+                found |= excess_of(i, n)
+            return found
+
+    @numba_njit
+    def within(array, index):
+        if worst(index, array.shape[axis]) < 0:
+            raise IndexError("an index is out of bounds")
+        return 0
+
+    return within
 
 
 @register_funcify_default_op_cache_key(WatchEmpty)

@@ -19,6 +19,7 @@ from pytensor.printing import Print
 from theanoguard._evaluate.replay import Kernels, NotRun, alone, has_effects
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import NumbaLinker
+from theanoguard.guard import bounds
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba.made import made_big
@@ -55,6 +56,7 @@ class NumbaKernels(Kernels):
     def __init__(self, plan):
         super().__init__()
         self._stepped_into = {node for inner in plan.plans() for node in inner.inner}
+        self._checks_indices = plan.policy.indices
         self._code, _ = numba_code()
         self._signals = np.zeros(N_SIGNALS, np.int64)
         self.raised = 0
@@ -69,6 +71,8 @@ class NumbaKernels(Kernels):
             return [np.array(True)]
         if has_effects(node.op) and self._code.runs_in_python(node.op):
             raise NotRun  # its outputs would have been kept
+        if self._checks_indices:
+            bounds.check(node, inputs)
         self._signals[FLAGS] = 0
         values = super().run(node, inputs)
         self.raised = int(self._signals[FLAGS])

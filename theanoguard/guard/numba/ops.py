@@ -96,6 +96,23 @@ class WatchEmpty(CompiledOp):
         return Apply(self, [value, signals], [ps.int64()])
 
 
+class Within(CompiledOp):
+    """Raises an ``IndexError`` if an index is outside of an axis of an array.
+
+    Parameters
+    ----------
+    axis : int
+    """
+
+    __props__ = ("axis",)
+
+    def __init__(self, axis):
+        self.axis = axis
+
+    def make_node(self, array, index):
+        return Apply(self, [array, index], [ps.int64()])
+
+
 class Bracketed(CompiledOp):
     """An operation whose flags do not count; those raised before it are kept.
 

@@ -4,10 +4,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.basic import as_tensor
 from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._pytensor import FusedElemwise, Scan, with_inner_graphs, with_tests
+from theanoguard.guard import bounds
 from theanoguard.guard.blocks import first_readers, may_be_large, reduces, runs_in_blocks
 from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.graph.checks import CheckedGraph
@@ -26,6 +29,7 @@ from theanoguard.guard.numba.ops import (
     WatchEmpty,
     WatchRows,
     WatchTrue,
+    Within,
 )
 from theanoguard.guard.numba.plan import Sign
 from theanoguard.operations import Kind
@@ -115,6 +119,7 @@ class Writer:
         fgraph = self.plan.fgraph
         self._signals = SIGNALS("signals")
         self._order = []
+        self._within = set()  # indices that are known to be inside, and of which length
         self._new = {variable: variable for variable in fgraph.inputs}
         # Integers that may have been computed from a NaN: as an index they could point anywhere.
         self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
@@ -259,6 +264,24 @@ class Writer:
             if variable in self.plan.sizes:
                 self._append(WatchEmpty().make_node(self._new[variable], self._signals))
 
+    def _mind_indices(self, node):
+        """Check that what the node indexes is there, unless Numba or the graph makes sure."""
+        may_be_thrown_away = not self.plan.certain.issuperset(node.outputs)
+        if may_be_thrown_away or not self._policy.indices:
+            return
+        for lookup in bounds.lookups(node):
+            array, index = node.inputs[lookup.array], lookup.index
+            known = index, bounds.length_of(array, lookup.axis)
+            if lookup.is_basic or known in self._within or bounds.is_inside(node, lookup):
+                continue
+            self._within.add(known)
+            self.n_read += 1
+            self.signals = True
+            if isinstance(index, Constant):
+                index = as_tensor(np.array(bounds.limits(index)))
+            array = self._get(array)
+            self._append(Within(lookup.axis).make_node(array, self._get(index)))
+
     def _read(self, variable):
         watch = self._watches.get(variable)
         if watch is not None:
@@ -279,6 +302,7 @@ class Writer:
         if self._raises and not self._harmless[node]:
             self.signals = True
             self._append(Stop().make_node(self._signals))
+        self._mind_indices(node)
         inputs = [self._get(v) for v in node.inputs]
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
         self._ask(node)

@@ -1,0 +1,198 @@
+"""Which axes of which arrays a node indexes, and whether an index can be outside.
+
+PyTensor's code for Numba reads and writes at vectors of indices without looking at the array's
+length: an index outside gives foreign memory, or ends the process.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.type import TensorType
+
+from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, inner_graph
+
+INDEXING = (Subtensor, *advanced_subtensor_ops)
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """An axis of an array that a node indexes with integers.
+
+    Parameters
+    ----------
+    array : int
+        Which input of the node.
+    axis : int
+    index : Variable
+        A number or an array: an input of the node, or a constant of its inner graph.
+    is_basic : bool
+        Whether the index is a number, which Numba's code checks by itself.
+    """
+
+    array: int
+    axis: int
+    index: Variable
+    is_basic: bool = False
+
+
+def lookups(node: Apply) -> list[Lookup]:
+    """Return what a node indexes with integers, in an operation fused into it as well.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, i = pt.dmatrix("x"), pt.lvector("i")
+    >>> lookups(x[:, i].owner)
+    [Lookup(array=0, axis=1, index=i, is_basic=False)]
+    """
+    if isinstance(node.op, OpFromGraph):
+        graph = inner_graph(node.op)
+        outside = dict(zip(graph.inputs, node.inputs, strict=True))
+        return [
+            replace(found, array=list(graph.inputs).index(array), index=outside.get(index, index))
+            for inner in graph.apply_nodes
+            for found in lookups(inner)
+            if (array := inner.inputs[found.array]) in outside
+            and ((index := found.index) in outside or isinstance(index, Constant))
+        ]
+    if isinstance(node.op, INDEXING):
+        return list(_of_entries(node, node.inputs[1:]))
+    return list(_of_entries(node, node.inputs[2:])) if isinstance(node.op, increment_ops) else []
+
+
+def _of_entries(node: Apply, variables: Sequence[Variable]) -> Iterator[Lookup]:
+    axis = 0
+    for entry in indices_from_subtensor(variables, node.op.idx_list):
+        dtype = getattr(getattr(entry, "type", None), "dtype", None)
+        if dtype in ps.discrete_dtypes and dtype != "bool":
+            yield Lookup(0, axis, entry, isinstance(node.op, Subtensor | IncSubtensor))
+        if dtype == "bool":
+            axis += entry.type.ndim
+        elif dtype is not None or isinstance(entry, slice):  # else a new axis
+            axis += 1
+
+
+def is_inside(node: Apply, lookup: Lookup) -> bool:
+    """Whether no value of the index can be outside of the array.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> x, i = pt.tensor("x", shape=(3,)), pt.lvector("i")
+    >>> [is_inside(v.owner, *lookups(v.owner)) for v in (x[[0, -3]], x[i % 3], x[i])]
+    [True, True, False]
+    """
+    array = node.inputs[lookup.array]
+    length = array.type.shape[lookup.axis] if isinstance(array.type, TensorType) else None
+    if _is_every_place(lookup.index, array, lookup.axis):
+        return True
+    known = limits(lookup.index)
+    return known is not None and length is not None and -length <= known[0] and known[1] < length
+
+
+def length_of(array: Variable, axis: int) -> int | tuple[Variable, int]:
+    """Return the length of an axis, or the variable and its axis from which the array has it.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, i = pt.dvector("x"), pt.lvector("i")
+    >>> length_of(pt.inc_subtensor(x[i], 1.0), 0)
+    (x, 0)
+    """
+    while (node := array.owner) is not None:
+        if isinstance(node.op, increment_ops):
+            array = node.inputs[0]
+            continue
+        if not isinstance(node.op, Alloc):
+            break
+        length = _behind_views(node.inputs[1 + axis])
+        if length.owner is None or not isinstance(length.owner.op, Shape_i):
+            break
+        [array], axis = length.owner.inputs, length.owner.op.i
+    known = array.type.shape[axis] if isinstance(array.type, TensorType) else None
+    return (array, axis) if known is None else known
+
+
+def _is_every_place(index: Variable, array: Variable, axis: int) -> bool:
+    """Whether an index is ``arange(array.shape[axis])``."""
+    node = _behind_views(index).owner
+    if node is None or not isinstance(node.op, ARange):
+        return False
+    start, stop, step = map(_behind_views, node.inputs)
+    begins = limits(start)
+    if stop.owner is None or not isinstance(stop.owner.op, Shape_i):
+        return False
+    return (
+        length_of(stop.owner.inputs[0], stop.owner.op.i) == length_of(array, axis)
+        and begins is not None
+        and begins[0] >= 0
+        and (limits(step) or (0,))[0] > 0
+    )
+
+
+def limits(variable: Variable) -> tuple[int, int] | None:
+    """Return the smallest and largest element that an array of integers can have, if known."""
+    variable = _behind_views(variable)
+    if isinstance(variable, Constant):
+        data = np.asarray(variable.data)
+        return (int(data.min()), int(data.max())) if data.size else (0, -1)
+    node = variable.owner
+    if node is None:
+        return None
+    if isinstance(node.op, ARange):
+        start, stop, step = map(limits, node.inputs)
+        if start is None or stop is None or step is None or step[0] <= 0:
+            return None
+        return start[0], max(start[0], stop[1] - 1)
+    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Mod):
+        by = limits(node.inputs[1])
+        return (0, by[1] - 1) if by is not None and by[0] > 0 else None
+    return None
+
+
+def _behind_views(variable: Variable) -> Variable:
+    """Return the variable whose elements a variable has, behind casts to longer integers."""
+    while (node := variable.owner) is not None:
+        is_cast = isinstance(getattr(node.op, "scalar_op", node.op), ps.Cast)
+        is_view = isinstance(node.op, DimShuffle | ScalarFromTensor | TensorFromScalar)
+        if not is_view and not (
+            is_cast and np.can_cast(node.inputs[0].type.dtype, variable.type.dtype)
+        ):
+            break
+        variable = node.inputs[0]
+    return variable
+
+
+def check(node: Apply, values: Sequence[Any]) -> None:
+    """Raise NumPy's error if a node indexes outside of an array.
+
+    Parameters
+    ----------
+    node : Apply
+    values : list
+        Of its inputs.
+
+    Raises
+    ------
+    IndexError
+    """
+    for lookup in lookups(node):
+        index, length = lookup.index, np.shape(values[lookup.array])[lookup.axis]
+        known = index.data if isinstance(index, Constant) else values[node.inputs.index(index)]
+        found = np.asarray(known)
+        outside = (found < -length) | (found >= length)
+        if outside.any():
+            raise IndexError(
+                f"index {int(found[outside].flat[0])} is out of bounds for axis {lookup.axis} "
+                f"with size {length}"
+            )
