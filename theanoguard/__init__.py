@@ -6,10 +6,18 @@ that the command line and the pytest plugin start without PyTensor.
 
 import lazy_loader
 
-from theanoguard import _hooks
+from theanoguard import _hooks, _releases
 
 __version__ = "0.1.0.dev0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    try:
+        return _load(name)
+    except ImportError as error:
+        raise _releases.explained(error) from error
+
 
 _hooks.start()

@@ -10,6 +10,9 @@ import importlib.abc
 import importlib.util
 import os
 import sys
+import warnings
+
+from theanoguard._releases import UnsupportedPyTensor
 
 # By the package: a module of it that is loaded when it can be hooked, and what does that.
 HOOKED = {
@@ -19,7 +22,10 @@ HOOKED = {
 
 
 def _install(name):
-    importlib.import_module(HOOKED[name][1]).install()
+    try:
+        importlib.import_module(HOOKED[name][1]).install()
+    except UnsupportedPyTensor as error:  # the package that is being imported works without
+        warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
 
 class _Loader(importlib.abc.Loader):

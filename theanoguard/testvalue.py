@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomGeneratorType
@@ -35,6 +34,7 @@ from theanoguard._context import setting
 from theanoguard._errors import TheanoguardError
 from theanoguard._provenance import is_user_file, source_line
 from theanoguard._pytensor import (
+    Function,
     captured_inputs,
     construction_hooks,
     is_constructor_file,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytensor
-from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -26,7 +25,7 @@ from theanoguard._compare.problem import (
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._provenance import lookup, track_provenance, tracker_of
-from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
+from theanoguard._pytensor import FUSING, IN_PLACE, Function, config, predefined_modes
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 

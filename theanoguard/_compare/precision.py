@@ -8,7 +8,6 @@ from typing import Any
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
@@ -20,6 +19,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 from theanoguard._graph import scan_of
+from theanoguard._pytensor import config
 
 FAMILIES = (("float16", "float32", "float64"), ("complex64", "complex128"))
 COMPLEX = {"float16": "complex64", "float32": "complex64", "float64": "complex128"}

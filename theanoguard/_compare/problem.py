@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytensor
-from pytensor.compile.executor import Function
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
@@ -24,7 +23,7 @@ from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
 from theanoguard._provenance.tracker import ProvenanceTracker
-from theanoguard._pytensor import captured_inputs, on_copies
+from theanoguard._pytensor import Function, captured_inputs, on_copies
 from theanoguard._values import is_sparse
 from theanoguard.testvalue import arguments_of
 

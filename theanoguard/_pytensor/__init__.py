@@ -1,46 +1,31 @@
 """The only package that knows the differences between releases of PyTensor.
 
-Everything that differs between the supported releases (3.0 to 3.3), or that is an
-internal which may move, is reached through here.
+Everything that differs between the supported releases (3.0 to 3.3), or that PyTensor does not
+document, is reached through here.  :mod:`theanoguard._releases` says what happens without a name.
 """
 
 import importlib
 import os
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import wraps
+from typing import Any
 
 import pytensor
-from pytensor.compile.aliasing import Supervisor
+from pytensor import config
 from pytensor.compile.builders import OpFromGraph
-from pytensor.compile.compilelock import lock_ctx as compile_lock
-from pytensor.compile.maker import FunctionMaker
-from pytensor.compile.mode import (
-    Mode,
-    fast_run_linkers_to_mode,
-    get_mode,
-    predefined_linkers,
-    predefined_modes,
-)
-from pytensor.configdefaults import config
-from pytensor.configparser import config_files_from_pytensorrc
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph import utils as graph_utils
-from pytensor.graph.basic import Apply, NominalVariable, Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.features import Feature
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.traversal import toposort
 from pytensor.graph.type import Type
-from pytensor.link.basic import JITLinker
+from pytensor.graph.utils import InconsistencyError
 from pytensor.link.c import cmodule
-from pytensor.link.c.cmodule import GCC_compiler, try_blas_flag
-from pytensor.link.c.cmodule import get_lib_extension as library_extension
-from pytensor.link.jax.linker import JAXLinker
-from pytensor.link.numba.linker import NumbaLinker
-from pytensor.link.pytorch.linker import PytorchLinker
-from pytensor.link.utils import raise_with_op
-from pytensor.link.vm import VMLinker
 from pytensor.scalar import basic as scalar_basic
 from pytensor.scalar import math as scalar_math
 from pytensor.scalar.basic import Composite, ScalarType
@@ -79,25 +64,76 @@ from theanoguard._pytensor.moved import (
     LazyIfElse,
     ifelse,
 )
+from theanoguard._releases import probed, required, warn_if_untested
+
+warn_if_untested()
+
+with required():
+    from pytensor.compile.executor import Function
+    from pytensor.compile.maker import FunctionMaker
+    from pytensor.compile.mode import (
+        fast_run_linkers_to_mode,
+        predefined_linkers,
+        predefined_modes,
+    )
+    from pytensor.graph.basic import NominalVariable
+    from pytensor.graph.fg import Output
+    from pytensor.link.basic import Container, JITLinker, PerformLinker
+    from pytensor.link.c.type import generic
+    from pytensor.link.utils import get_destroy_dependencies, map_storage, raise_with_op
+    from pytensor.link.vm import VM, VMLinker
+
+
+class NoLinker:
+    """Stands in for the linker of a backend that the installed PyTensor does not have."""
+
+
+JAXLinker: Any = probed("pytensor.link.jax.linker.JAXLinker", "backend='jax'") or NoLinker
+NumbaLinker: Any = probed("pytensor.link.numba.linker.NumbaLinker", "backend='numba'") or NoLinker
+PytorchLinker: Any = (
+    probed("pytensor.link.pytorch.linker.PytorchLinker", "backend='pytorch'") or NoLinker
+)
+_gcc_compiler = probed("pytensor.link.c.cmodule.GCC_compiler", "the checks in C (NumPy does them)")
+compile_lock = (
+    probed("pytensor.compile.compilelock.lock_ctx", "waiting while others build the kernel")
+    or nullcontext  # (the file is put in its place at once)
+)
+_try_blas_flag = probed("pytensor.link.c.cmodule.try_blas_flag", "the doctor's test of the BLAS")
+_configuration_files = probed(
+    "pytensor.configparser.config_files_from_pytensorrc", "the doctor's list of configuration files"
+)
+_collect_new_shareds = probed(
+    "pytensor.scan.basic.collect_new_shareds", "test values inside the step of a scan"
+)
+vectorize_node = probed("pytensor.graph.replace._vectorize_node", "Assert under vectorize")
+"""The dispatcher that vectorizes a node, or None."""
 
 __all__ = [
+    "VM",
     "CheckedBody",
     "CheckedIfElse",
+    "Container",
     "FinalizedOpFromGraph",
+    "Function",
     "FusedElemwise",
     "IfElse",
     "JAXLinker",
     "JITLinker",
     "LazyIfElse",
     "Mode",
+    "NoLinker",
     "NumbaLinker",
     "OpFromGraph",
+    "Output",
+    "PerformLinker",
     "PytorchLinker",
     "Scan",
     "VMLinker",
     "Variable",
     "compile_lock",
     "config",
+    "generic",
+    "get_destroy_dependencies",
     "get_mode",
     "has_inner_function",
     "ifelse",
@@ -106,9 +142,9 @@ __all__ = [
     "inner_graphs_for_numba",
     "inner_graphs_for_pytorch",
     "is_optimizer",
-    "library_extension",
     "link_inner",
     "link_optimizer",
+    "map_storage",
     "on_copies",
     "predefined_linkers",
     "predefined_modes",
@@ -116,6 +152,7 @@ __all__ = [
     "raise_with_op",
     "single_thunk",
     "thawed_graph",
+    "vectorize_node",
     "with_flag",
     "with_inner_graphs",
     "with_tests",
@@ -207,13 +244,18 @@ def forget_module_cache():
 
 
 def c_compiler():
-    """Return PyTensor's wrapper of the C++ compiler."""
-    return GCC_compiler
+    """Return PyTensor's wrapper of the C++ compiler; None if there is none."""
+    return _gcc_compiler if config.cxx else None
+
+
+def library_extension():
+    """Return the suffix of a compiled module."""
+    return "pyd" if sys.platform == "win32" else "so"
 
 
 def blas_links(flags):
-    """Whether a program that calls the BLAS compiles, links and runs with these flags."""
-    return bool(try_blas_flag(flags.split()))
+    """Whether a program that calls the BLAS compiles, links and runs; None if that is not known."""
+    return None if _try_blas_flag is None else bool(_try_blas_flag(flags.split()))
 
 
 # The file of PyTensor's own `sys.excepthook`, which calls Python's.
@@ -222,7 +264,7 @@ excepthook_file = importlib.import_module("pytensor.utils").__file__
 
 def configuration_files():
     """Return the configuration files that PyTensor looks for, whether they exist or not."""
-    return config_files_from_pytensorrc()
+    return [] if _configuration_files is None else _configuration_files()
 
 
 def default_impl():
@@ -400,16 +442,16 @@ def construction_hooks(applied, made, suspended, before_scan_step):
 
         return watched
 
-    return apply_patches(
-        [
-            Patch(Op, "__call__", watch_apply),
-            Patch(RandomVariable, "__call__", watch_apply),  # does not call Op's
-            Patch(Type, "__call__", watch_made),
-            Patch(GraphRewriter, "rewrite", keep_quiet),
-            Patch(FunctionMaker, "__init__", keep_quiet),
-            Patch(scan_basic, "collect_new_shareds", watch_step),
-        ]
-    )
+    patches = [
+        Patch(Op, "__call__", watch_apply),
+        Patch(RandomVariable, "__call__", watch_apply),  # does not call Op's
+        Patch(Type, "__call__", watch_made),
+        Patch(GraphRewriter, "rewrite", keep_quiet),
+        Patch(FunctionMaker, "__init__", keep_quiet),
+    ]
+    if _collect_new_shareds is not None:
+        patches.append(Patch(scan_basic, "collect_new_shareds", watch_step))
+    return apply_patches(patches)
 
 
 def scan_placeholders(frame):
@@ -596,11 +638,21 @@ def protect(fgraph, variables):
         Before it is rewritten.
     variables : iterable of Variable
     """
-    known = getattr(fgraph, "_supervisor", None)
-    if known is None:
-        fgraph.attach_feature(Supervisor(list(variables)))
-    else:
-        known.protected = list(dict.fromkeys([*known.protected, *variables]))
+    fgraph.attach_feature(_Protected(list(variables)))
+
+
+class _Protected(Feature):
+    """Refuses rewrites that overwrite one of some variables."""
+
+    def __init__(self, variables):
+        self.variables = variables
+
+    def clone(self):
+        return type(self)(self.variables)
+
+    def on_validate(self, fgraph):
+        if hasattr(fgraph, "has_destroyers") and fgraph.has_destroyers(self.variables):
+            raise InconsistencyError("an input that the guard keeps would be overwritten")
 
 
 def input_shapes(args):

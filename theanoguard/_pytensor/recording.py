@@ -37,6 +37,7 @@ from pytensor.scalar import basic as scalar
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor.files import is_own_file
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
+from theanoguard._releases import has
 
 MAX_CALLERS = 3
 """How many of the user's frames a trace holds at least, if there are as many."""
@@ -430,19 +431,25 @@ def hide_callers(codes, files):
     _recorder.kept.clear()
 
 
-#: What is replaced.
-HOOKS = [
-    Patch(utils, "simple_extract_stack", lambda original: _recorder.extract),
-    Patch(graph_replace, "_vectorize_node", _recording_vectorize),
-    Patch(Apply, "clone_with_new_inputs", _recording_clone),
-    Patch(EquilibriumGraphRewriter, "apply", _recording_lowering),
+_COLUMNS = "columns and expressions in reports"
+_IN_LOOPS = "lines and names inside loops"
+#: What is replaced, and what a report does not have without it.
+_REPLACED = [
+    (utils, "simple_extract_stack", lambda original: _recorder.extract, _COLUMNS),
+    (graph_replace, "_vectorize_node", _recording_vectorize, "lines of vectorized operations"),
+    (Apply, "clone_with_new_inputs", _recording_clone, "lines of operations built again"),
+    (EquilibriumGraphRewriter, "apply", _recording_lowering, "lines of labelled arrays"),
 ]
-if hasattr(fg.FrozenFunctionGraph, "_freeze"):  # (3.0 freezes the graphs of Composite alone)
-    HOOKS += [
-        Patch(fg.FrozenFunctionGraph, "_freeze", _recording_freeze),
-        Patch(fg.FrozenFunctionGraph, "bind", _recording_bind),
-        Patch(fg.FrozenFunctionGraph, "unfreeze", _recording_unfreeze),
+_frozen = getattr(fg, "FrozenFunctionGraph", None)
+if _frozen is None or hasattr(_frozen, "_freeze"):  # (3.0 freezes the graphs of Composite alone)
+    _REPLACED += [
+        (_frozen, "_freeze", _recording_freeze, _IN_LOOPS),
+        (_frozen, "bind", _recording_bind, _IN_LOOPS),
+        (_frozen, "unfreeze", _recording_unfreeze, _IN_LOOPS),
     ]
+HOOKS = [
+    Patch(owner, name, wrap) for owner, name, wrap, lost in _REPLACED if has(owner, name, lost)
+]
 
 _installed: list[Callable[[], None]] = []
 

@@ -29,6 +29,7 @@ from pytensor.compile.mode import Mode
 from theanoguard._environment import compiler_version, versions
 from theanoguard._provenance.places import printable, text_width
 from theanoguard._pytensor import blas_links, config, configuration_files
+from theanoguard._releases import MISSING, TESTED, is_untested
 from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
@@ -161,10 +162,17 @@ def reason(error):
 def _versions():
     for name, version in versions().items():
         status, advice = OK, ""
-        if name == "pytensor" and version and not version.startswith("3."):
-            status, advice = WARNING, "theanoguard is tested with PyTensor 3."
+        if name == "pytensor" and is_untested():
+            first, last = TESTED
+            status, advice = WARNING, f"theanoguard is tested with PyTensor {first} to {last}."
         missing = "run from a checkout, not installed" if name == "theanoguard" else "not installed"
         yield Finding(name, version or missing, status, advice)
+
+
+def _features():
+    """Name what is off because the installed PyTensor does not have a name."""
+    for missing in MISSING:
+        yield Finding("feature", str(missing), WARNING, "Install a tested release of PyTensor.")
 
 
 def _platform():
@@ -313,8 +321,8 @@ def _blas():
     if not flags:
         value = "none to link to: the C backend multiplies matrices through NumPy"
         yield Finding("BLAS", value, WARNING, BLAS_ADVICE)
-    elif blas_links(flags):
-        yield Finding("BLAS", f"{flags} (links and runs)")
+    elif (links := blas_links(flags)) is not False:
+        yield Finding("BLAS", f"{flags} ({'links and runs' if links else 'not tested'})")
     else:
         value = f"{flags} does not link or run: functions with products of matrices fail"
         advice = f"Set blas__ldflags to a BLAS that is installed, or to nothing. {BLAS_ADVICE}"
@@ -395,6 +403,7 @@ def _content(path):
 
 CHECKS = (
     _versions,
+    _features,
     _platform,
     _compiler,
     _kernel,

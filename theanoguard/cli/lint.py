@@ -8,15 +8,21 @@ from contextlib import redirect_stdout
 from functools import wraps
 
 from pytensor.graph.traversal import toposort
-from pytensor.link.basic import Container, PerformLinker
-from pytensor.link.utils import map_storage
 
 from theanoguard._json import to_plain
 from theanoguard._lint import RULES, lint_values
 from theanoguard._lint.view import is_backward
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file, track_provenance
-from theanoguard._pytensor import FunctionMaker, Mode, Variable, is_numeric
+from theanoguard._pytensor import (
+    Container,
+    FunctionMaker,
+    Mode,
+    PerformLinker,
+    Variable,
+    is_numeric,
+    map_storage,
+)
 from theanoguard.cli import run as programs
 from theanoguard.shim.install import install_theano
 

@@ -12,6 +12,7 @@ from theanoguard._event import GuardEvent
 from theanoguard._pytensor import (
     JAXLinker,
     JITLinker,
+    NoLinker,
     NumbaLinker,
     PytorchLinker,
     VMLinker,
@@ -19,6 +20,7 @@ from theanoguard._pytensor import (
     get_mode,
     predefined_linkers,
 )
+from theanoguard._releases import MISSING
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
 from theanoguard.guard.policy import Policy, make_policy
@@ -130,6 +132,9 @@ def _linker(backend: str, linker: Any) -> Any:
         allowed += ", 'auto'"
         raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
     known = BACKENDS[backend]
+    if known.cls is NoLinker:
+        [why] = [str(missing) for missing in MISSING if missing.feature == f"backend={backend!r}"]
+        raise ValueError(f"GuardMode cannot guard the backend {backend!r}.\n{why}.")
     if linker is None or (isinstance(linker, str) and linker == "auto"):
         linker = known.linkers[0]
     found = predefined_linkers.get(linker) if isinstance(linker, str) else linker

@@ -14,13 +14,13 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph, Output
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, inner_graph
+from theanoguard._pytensor import Output, advanced_subtensor_ops, increment_ops, inner_graph
 from theanoguard.operations import taking
 
 CHOOSING = (Subtensor, *advanced_subtensor_ops)

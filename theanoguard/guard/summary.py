@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._releases import MISSING
 from theanoguard.guard.c import build as kernel
 
 
@@ -45,6 +46,8 @@ class GuardSummary:
         change the arithmetic.
     in_flight, held : int or None
         On JAX: calls whose flags have not been read, and the bytes kept for them.
+    off : tuple of str
+        What is off because the installed PyTensor does not have a name.
     """
 
     backend: str
@@ -62,6 +65,7 @@ class GuardSummary:
     signs: str | None = None
     in_flight: int | None = None
     held: int | None = None
+    off: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [
@@ -83,6 +87,7 @@ class GuardSummary:
             lines.append(self.signs)
         if self.in_flight is not None and self.held is not None:
             lines.append(f"{self.in_flight} calls in flight, {_size(self.held)} kept for them")
+        lines += self.off
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -137,6 +142,7 @@ def summarize(guard: Any, backend: str) -> GuardSummary:
         signs=guard.signs() if hasattr(guard, "signs") else None,
         in_flight=in_flight,
         held=held,
+        off=tuple(map(str, MISSING)),
         **(measured if counts and looked_at else {}),
     )
 

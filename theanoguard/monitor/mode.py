@@ -18,13 +18,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.link.vm import VM
 from pytensor.printing import debugprint
 
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
-from theanoguard._pytensor import Mode, Scan, VMLinker, config, has_inner_function, link_inner
+from theanoguard._pytensor import VM, Mode, Scan, VMLinker, config, has_inner_function, link_inner
 
 
 class Callback:

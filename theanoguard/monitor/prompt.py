@@ -11,10 +11,10 @@ from functools import wraps
 from typing import Any, ClassVar
 
 import numpy as np
-from pytensor.compile.executor import Function
 from pytensor.graph.basic import Apply
 
 from theanoguard._provenance.places import encodable, fitted, text_width
+from theanoguard._pytensor import Function
 from theanoguard.monitor.operands import counted, operands, source_around
 from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics

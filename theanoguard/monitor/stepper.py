@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pytensor.compile.executor import Function
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
-from pytensor.link.utils import get_destroy_dependencies
 
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines, text_width
 from theanoguard._pytensor import (
+    Function,
     captured_inputs,
     finished_call,
+    get_destroy_dependencies,
     raise_with_op,
     scalar_ops_of,
     single_thunk,

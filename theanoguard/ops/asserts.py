@@ -22,10 +22,8 @@ from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
-from pytensor.graph.replace import _vectorize_node
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.link.c.op import COp
-from pytensor.link.c.type import generic
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
@@ -34,7 +32,7 @@ from pytensor.tensor.type import DenseTensorType
 from theanoguard._provenance import source_place
 from theanoguard._provenance.designating import Designations
 from theanoguard._provenance.places import source_lines
-from theanoguard._pytensor import input_shapes, join_rewrite
+from theanoguard._pytensor import generic, input_shapes, join_rewrite, vectorize_node
 
 __all__ = [
     "Assert",
@@ -434,7 +432,6 @@ class Assert(COp):
         )
 
 
-@_vectorize_node.register(Assert)
 def vectorize_assert(op: Assert, node: Apply, batch_x: Variable, *batch_rest: Variable) -> Apply:
     """Check the conditions of all members of the batch at once."""
     n = len(op.conditions)
@@ -450,6 +447,10 @@ def vectorize_assert(op: Assert, node: Apply, batch_x: Variable, *batch_rest: Va
         new.outputs[0], *(pt.shape_padright(c, core_ndim) for c in batched)
     )
     return out.owner
+
+
+if vectorize_node is not None:
+    vectorize_node.register(Assert, vectorize_assert)
 
 
 def _as_condition(i: int, condition: Any) -> Variable:

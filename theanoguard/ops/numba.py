@@ -10,9 +10,8 @@ from typing import Any
 import numba
 import numpy as np
 from pytensor.graph.basic import Apply
-from pytensor.link.numba.dispatch import numba_funcify
-from pytensor.link.numba.dispatch.basic import numba_njit
 
+from theanoguard._pytensor.numba import numba_funcify, numba_njit
 from theanoguard.ops.asserts import Assert
 from theanoguard.ops.print import After, Print, PrintBeside
 

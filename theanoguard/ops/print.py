@@ -22,12 +22,12 @@ import pytensor.printing
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FunctionGraph, Output
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.type import DenseTensorType
 
-from theanoguard._pytensor import IfElse, input_shapes
+from theanoguard._pytensor import IfElse, Output, input_shapes
 from theanoguard._pytensor.on_demand import LoadModule
 
 

@@ -15,10 +15,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.c.op import COp
-from pytensor.link.c.type import generic
 
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
+from theanoguard._pytensor import generic
 from theanoguard.training.ops import scale_each, squared_norms
 
 logger = logging.getLogger("theanoguard")

@@ -17,9 +17,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.utils import InconsistencyError
 from pytensor.link.c.op import COp
-from pytensor.link.c.type import generic
 from pytensor.tensor.blas import Gemm
 
+from theanoguard._pytensor import generic
 from theanoguard.training.ops import FLOATS, FirstBad, Keep, Largest
 
 #: For the rounding in sums of products.

@@ -9,10 +9,10 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
-from pytensor.link.c.type import generic
 from pytensor.tensor.type import TensorType
 
 from theanoguard._errors import TheanoguardError
+from theanoguard._pytensor import generic
 from theanoguard.training.ops import FLOATS, FirstBad, keep
 
 ON_BAD = ("skip", "raise", "backoff")

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pytensor
 from pytensor import config
-from pytensor.compile.executor import Function
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Variable
@@ -28,7 +27,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor import Function, input_shapes
 from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import EventLog, open_log

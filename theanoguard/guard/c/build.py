@@ -123,7 +123,7 @@ def load():
     pytensor.link.c.exceptions.CompileError
         When there is a compiler and it rejects the kernel.
     """
-    if not config.cxx:
+    if c_compiler() is None:
         logger.warning(
             "theanoguard: PyTensor has no C compiler (config.cxx is empty); the checks run in "
             "NumPy, which is slower. Install g++ or clang++, or see `theanoguard doctor`."

@@ -4,11 +4,10 @@ import copy
 import threading
 
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.link.vm import VM
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import OpFromGraph, Scan, VMLinker, link_inner
+from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
 from theanoguard.guard.plan import overwrites

@@ -11,11 +11,8 @@ import traceback
 from dataclasses import replace
 from functools import cached_property
 
-from pytensor.link.basic import Container
-from pytensor.link.utils import map_storage
-
 import theanoguard.explain as explaining
-from theanoguard._pytensor import raise_with_op
+from theanoguard._pytensor import Container, map_storage, raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside

@@ -10,8 +10,6 @@ import numpy as np
 from jax import lax
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.link.jax.dispatch import jax_funcify
-from pytensor.link.jax.dispatch.shape import JAXShapeTuple
 from pytensor.tensor.random.op import RandomVariable
 
 from theanoguard._evaluate.replay import Kernels, compute
@@ -20,6 +18,7 @@ from theanoguard._pytensor import (
     CheckedIfElse,
     inner_graphs_for_jax,
 )
+from theanoguard._pytensor.jax import JAXShapeTuple, jax_funcify
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 from theanoguard.guard.jax.runtime import as_numpy

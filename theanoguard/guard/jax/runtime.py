@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.link.basic import Container
 from pytensor.tensor.type import TensorType
 
+from theanoguard._pytensor import Container
 from theanoguard.guard.graph.runtime import FlaggedRuntime
 
 logger = logging.getLogger("theanoguard")

@@ -11,8 +11,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from pytensor.graph.basic import Apply
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import (
+from pytensor.scalar.basic import ScalarType
+
+from theanoguard._pytensor import CheckedBody, config, inner_graphs_for_numba, is_sparse
+from theanoguard._pytensor.numba import (
+    compile_numba_function_src,
     numba_funcify,
     numba_funcify_and_cache_key,
     numba_funcify_default_op_cache_key,
@@ -21,9 +24,6 @@ from pytensor.link.numba.dispatch.basic import (
     register_funcify_and_cache_key,
     register_funcify_default_op_cache_key,
 )
-from pytensor.scalar.basic import ScalarType
-
-from theanoguard._pytensor import CheckedBody, config, inner_graphs_for_numba, is_sparse
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.numba.flags import call_apart, clear_flags, read_flags
 from theanoguard.guard.numba.ops import (

@@ -15,9 +15,8 @@ from llvmlite import ir
 from llvmlite.ir.instructions import CallInstr
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import numba_njit
 
+from theanoguard._pytensor.numba import compile_numba_function_src, numba_njit
 from theanoguard.guard.products import losing_shapes
 
 X86 = platform.machine() in ("x86_64", "AMD64")

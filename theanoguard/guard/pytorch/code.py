@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
-from pytensor.link.pytorch.dispatch import pytorch_funcify, pytorch_typify
 
 from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import CheckedBody, inner_graphs_for_pytorch
+from theanoguard._pytensor.pytorch import pytorch_funcify, pytorch_typify
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Watched
 from theanoguard.guard.verdict import suspected

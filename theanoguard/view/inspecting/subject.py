@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from pytensor.compile.executor import Function
 from pytensor.graph.basic import Variable
 
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
+from theanoguard._pytensor import Function
 from theanoguard.guard import GuardError, events_of
 from theanoguard.guard.errors import report_text
 from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model

@@ -2,11 +2,11 @@
 
 import sys
 
-from pytensor.compile.executor import Function
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._event import GuardEvent
+from theanoguard._pytensor import Function
 from theanoguard.guard import GuardError
 from theanoguard.training import Watch
 from theanoguard.view.inspecting import inspect_graph

@@ -1,0 +1,164 @@
+"""Which releases of PyTensor theanoguard works with, and what it does without one of their names.
+
+Names that PyTensor does not document may move in any release.  Only ``theanoguard._pytensor``
+imports them.  A name that everything depends on is imported inside :func:`required`.  A name that
+one feature depends on is taken by :func:`probed`: without it, only that feature is off.
+"""
+
+import importlib
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+TESTED = ("3.0", "3.3")
+"""The first and the last release of PyTensor that the tests have passed on."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A name that the installed PyTensor does not have, and what that means.
+
+    Parameters
+    ----------
+    name : str
+    feature : str
+        What does not work, such as ``"test values"``.
+    """
+
+    name: str
+    feature: str
+
+    def __str__(self) -> str:
+        return f"{self.feature}: off, because PyTensor {_version('pytensor')} has no {self.name}"
+
+
+MISSING: list[Missing] = []
+"""The features that are off."""
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _remedy() -> str:
+    first, last = TESTED
+    major, minor = _release(last)
+    return (
+        f'Install a release that it is tested with, `pip install "pytensor>={first},'
+        f'<{major}.{minor + 1}"`, or a newer theanoguard.'
+    )
+
+
+def is_untested() -> bool:
+    """Whether the installed PyTensor is newer than every tested release."""
+    return _release(_version("pytensor")) > _release(TESTED[1])
+
+
+def _both() -> str:
+    return (
+        f"theanoguard {_version('theanoguard')} is tested with PyTensor {TESTED[0]} to {TESTED[1]},"
+        f" and PyTensor {_version('pytensor')} is installed"
+    )
+
+
+def warn_if_untested() -> None:
+    """Warn of a PyTensor that is newer than every tested release."""
+    if is_untested():
+        warnings.warn(f"{_both()}.\n{_remedy()}", RuntimeWarning, stacklevel=2)
+
+
+def explained(error: ImportError, what: str = "") -> ImportError:
+    """Return an error that names both versions, for one that PyTensor's names have caused.
+
+    Parameters
+    ----------
+    error : ImportError
+    what : str
+        What does not work without the name; by default all of theanoguard.
+
+    Returns
+    -------
+    ImportError
+        `error` itself, if another package has caused it.
+    """
+    module = error.name or ""
+    if module.partition(".")[0] != "pytensor" or isinstance(error, UnsupportedPyTensor):
+        return error
+    # (Python 3.11 names what is missing only in the text.)
+    own = re.match(r"cannot import name '(\w+)'", str(error))
+    name = f"{module}.{own[1]}" if own else module
+    but = f"{what} does not work" if what else "it does not work"
+    return UnsupportedPyTensor(f"{_both()}: {but}, because {name} is missing.\n{_remedy()}")
+
+
+class UnsupportedPyTensor(ImportError):
+    """The installed PyTensor does not have a name that theanoguard needs."""
+
+
+@contextmanager
+def required(what: str = "") -> Iterator[None]:
+    """Import names of PyTensor inside the block.
+
+    Raises
+    ------
+    UnsupportedPyTensor
+        If a name is missing.  It names both versions, and says what to do.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise explained(error, what) from error
+
+
+def has(owner: Any, name: str, feature: str) -> bool:
+    """Whether a class or a module of PyTensor has a name; if not, that is noted for the user."""
+    if hasattr(owner, name):
+        return True
+    own = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "pytensor")
+    _note(Missing(f"{own}.{name}", feature))
+    return False
+
+
+def _note(missing: Missing) -> None:
+    if missing not in MISSING:
+        MISSING.append(missing)
+
+
+def probed(name: str, feature: str) -> Any:
+    """Return what PyTensor has under a name; if it has nothing there, note that and return None.
+
+    Parameters
+    ----------
+    name : str
+        Such as ``"pytensor.link.c.cmodule.try_blas_flag"``.
+    feature : str
+        What is off without it.
+
+    Examples
+    --------
+    >>> from theanoguard._releases import MISSING, probed
+    >>> probed("pytensor.graph.basic.Apply", "everything").__name__
+    'Apply'
+    """
+    parts = name.split(".")
+    for n in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:n]))
+            for part in parts[n:]:
+                found = getattr(found, part)
+            return found
+        except (ImportError, AttributeError):
+            continue
+    _note(Missing(name, feature))
+    return None
