@@ -250,11 +250,13 @@ class Replay:
                 self._computed.update(zip(node.outputs, values, strict=True))
 
     def __getitem__(self, variable):
-        if isinstance(variable, Constant):
-            return variable.data
         if variable in self._given:
             return self._given[variable]
-        return self._computed[variable]
+        if variable in self._computed:
+            return self._computed[variable]
+        if isinstance(variable, Constant):
+            return variable.data
+        raise KeyError(variable)
 
     def take_outputs(self, values):
         """Take the outputs of an inner graph from the node that has run it in one piece.
@@ -335,7 +337,7 @@ class Replay:
     def knows(self, variable):
         """Return whether the value of a variable is available without computation."""
         return (
-            isinstance(variable, Constant) or variable in self._computed or variable in self._given
+            variable in self._computed or variable in self._given or isinstance(variable, Constant)
         )
 
     def _make_room(self, values, pending):

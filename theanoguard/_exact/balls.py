@@ -23,6 +23,9 @@ ONE = arb(1)
 TINY = arb(2) ** -1100
 """Below every float64: a smaller error is not worth more digits."""
 
+ENOUGH_BITS = 64
+"""The digits of a number that anybody needs."""
+
 MAX_FLOAT = float(np.finfo(np.float64).max)
 MIN_FLOAT = 5e-324
 
@@ -116,7 +119,7 @@ def bounded_error(ball: arb) -> float:
     return float(np.nextafter(distance, np.inf)) if distance else 0.0
 
 
-def is_close_enough(ball: arb, bits: int = 64) -> bool:
+def is_close_enough(ball: arb, bits: int = ENOUGH_BITS) -> bool:
     """Whether a ball has as many digits as anybody needs, or is no number for certain."""
     if not ball.is_finite():
         return kind_of(ball) != "unknown"

@@ -74,14 +74,21 @@ def along_axis(
     return np.moveaxis(array_of(flat, moved.shape), -1, axis)
 
 
+def kind_of_type(kind: Any) -> str:
+    """Return whether the values of a Type are "real", "complex" or "other" ones."""
+    dtype = getattr(kind, "dtype", "")
+    return _KINDS.get(dtype, "other")
+
+
+_KINDS = {
+    **dict.fromkeys(("float16", "float32", "float64"), "real"),
+    **dict.fromkeys(("complex64", "complex128"), "complex"),
+}
+
+
 def is_real(variable: Variable) -> bool:
     """Whether the values of a variable are real numbers."""
-    return str(getattr(variable.type, "dtype", "")).startswith("float")
-
-
-def is_complex(variable: Variable) -> bool:
-    """Whether the values of a variable are complex numbers, which have no balls here."""
-    return str(getattr(variable.type, "dtype", "")).startswith("complex")
+    return kind_of_type(variable.type) == "real"
 
 
 def is_scalar(node: Any) -> bool:

@@ -501,6 +501,14 @@ def apply_scalar(
 
 def over_arrays(rule: Rule, op: Any, arrays: list[np.ndarray], spend: Callable) -> np.ndarray:
     """Return the exact values of a scalar operation that has a rule, elementwise."""
+    shape = arrays[0].shape
+    if not shape and all(not a.shape for a in arrays):
+        spend(rule.weight)
+        operands: tuple[arb, ...] = tuple(a.item() for a in arrays)
+        single = rule.of_balls(*operands)
+        if not (single.is_finite() and all(x.is_finite() for x in operands)):
+            single = of_elements(rule, op, operands)
+        return array_of([single], ())
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
     size = int(np.prod(shape))
     lists: list[Any] = []

@@ -9,16 +9,20 @@ known, they are those of the call.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 from flint import ctx
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate.replay import Replay, copy_value
 from theanoguard._exact.balls import (
+    ENOUGH_BITS,
     UNKNOWN,
     filled,
     is_close_enough,
@@ -43,17 +47,19 @@ from theanoguard._exact.result import Exact, Note
 from theanoguard._exact.rules import (
     exact_value,
     is_comparison,
-    is_complex,
     is_fill,
     is_real,
-    is_scalar,
+    kind_of_type,
 )
 from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
 from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
 
-PRECISIONS = (192, 768, 3072, 12288, 49152, 196608)
-"""Bits of the midpoints: more of them are tried while digits are missing."""
+BITS = 192
+"""Of the midpoints at first."""
+
+MAX_BITS = 200_000
+"""More bits are tried while digits are missing, up to this limit."""
 
 WORK = 3_000_000
 """Multiplications of 192 bits, which are about 0.1 microseconds each."""
@@ -93,6 +99,13 @@ class Context:
     def note(self, kind: str, variable: Any, text: str) -> None:
         """Add a note, once for each variable."""
         self.notes.setdefault((kind, variable), Note(kind, variable, text))
+
+
+@cache
+def _way_of(op_class: Any) -> str:
+    """Return how operations of a class are evaluated."""
+    ways = {"branch": IfElse, "moving": MOVING, "scalar": (Elemwise, ScalarOp)}
+    return next((way for way, classes in ways.items() if issubclass(op_class, classes)), "rule")
 
 
 def nothing_known(variable: Variable) -> None:
@@ -172,22 +185,22 @@ class Twin(Replay):
 
     # Values
 
-    def __getitem__(self, variable: Variable) -> Any:
-        if isinstance(variable, Constant) and variable not in self._given:
-            self._given[variable] = constant_value(variable)
-        return self._given[variable] if variable in self._given else super().__getitem__(variable)
-
     def knows(self, variable: Variable) -> bool:
         """Whether a value is known: also that of a shared variable, and an integer of the call."""
-        if super().knows(variable):
+        if variable in self._computed or variable in self._given:
             return True
         node = variable.owner
         if node is None:
-            if not hasattr(variable, "get_value"):
+            if isinstance(variable, Constant):
+                value = constant_value(variable)
+            elif hasattr(variable, "get_value"):
+                value = as_given(variable.get_value(borrow=True))
+            else:
                 return False
-            value = as_given(variable.get_value(borrow=True))
         else:
-            value = None if is_real(variable) or is_comparison(node) else self.live_value(variable)
+            if self.live_value is nothing_known or is_real(variable) or is_comparison(node):
+                return False
+            value = self.live_value(variable)
             if not is_discrete(value):
                 return False
         self._given[variable] = np.asarray(value) if is_discrete(value) else value
@@ -219,24 +232,25 @@ class Twin(Replay):
 
     def run_whole(self, node: Any) -> list[Any]:
         """Return the exact values of a node's outputs."""
-        if isinstance(node.op, IfElse):
+        way = _way_of(node.op.__class__)
+        if way == "branch":
             return super().run_whole(node)
         self.context.budget.spend(NODE_WORK)
         if is_fill(node) and not self.knows(node.inputs[0]):
             filling = as_array(self[node.inputs[1]])
             return [np.broadcast_to(filling, self._filled_shape(node) or ())]
-        values = self.values(node.inputs)
-        variables = (*node.inputs, *node.outputs)
-        if not any(map(is_real, variables)):
+        values = [self[v] for v in node.inputs]
+        kinds = {kind_of_type(v.type) for v in (*node.inputs, *node.outputs)}
+        if "real" not in kinds:
             return self._of_integers(node, values)
-        if any(map(is_complex, variables)):
+        if "complex" in kinds:
             return self.floats(node, values)
-        box = self.boxes.get(node.outputs[0]) if isinstance(node.op, SLICED) else None
-        if box is not None:
+        box = self.boxes.get(node.outputs[0]) if self.boxes else None
+        if box is not None and isinstance(node.op, SLICED):
             return [self._in_box(node, values, box)]
-        if not isinstance(node.op, MOVING):
+        if way != "moving":
             values = [self.as_balls(v) for v in node.inputs]
-        outputs = self._of_elements(node, values) if is_scalar(node) else None
+        outputs = self._of_elements(node, values) if way == "scalar" else None
         if outputs is None:
             outputs = exact_value(node.op, node, self, values)
         if outputs is None:
@@ -264,8 +278,6 @@ class Twin(Replay):
         """Return the results of an elementwise operation."""
         op = getattr(node.op, "scalar_op", node.op)
         dtypes = [v.type.dtype for v in node.outputs]
-        if not all(isinstance(v, np.ndarray) for v in values):
-            values = [np.asarray(v) for v in values]
         found = apply_scalar(op, values, dtypes, self.context.budget.spend)
         if found is None:
             return None
@@ -364,8 +376,9 @@ def evaluate(
     boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
     start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
-    for bits in PRECISIONS:
-        budget.factor = (bits / PRECISIONS[0]) ** 1.3
+    bits = BITS
+    while bits <= MAX_BITS:
+        budget.factor = (bits / BITS) ** 1.3
         context = Context(budget)
         try:
             with ctx.workprec(bits):
@@ -383,8 +396,10 @@ def evaluate(
                 for v, index, found in zip(outputs, asked, best, strict=True)
             ]
             break
-        if all(map(_is_settled, best)):
+        missing = [_bits_missing(found, bits) for found in best if not _is_settled(found)]
+        if not missing:
             break
+        bits += max(missing)
     return [found for found in best if found is not None]
 
 
@@ -392,6 +407,15 @@ def _is_settled(found: Exact | None) -> bool:
     if found is None or found.value.dtype != object:
         return found is not None
     return all(map(is_close_enough, found.value.ravel().tolist()))
+
+
+def _bits_missing(found: Exact | None, bits: int) -> int:
+    """Return how many more bits to try: those that were lost, or three times as many."""
+    balls = found.value.ravel().tolist() if found is not None else []
+    open_ones = [x for x in balls if not is_close_enough(x)]
+    if any(not x.is_finite() or x.contains(0) for x in open_ones):
+        return 3 * bits
+    return max(bits // 2, *(ENOUGH_BITS + 64 - x.rel_accuracy_bits() for x in open_ones))
 
 
 def _unknown_like(variable: Variable, index: Any, live: Any) -> np.ndarray:
