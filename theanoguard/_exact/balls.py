@@ -59,17 +59,17 @@ def filled(ball: arb, shape: tuple[int, ...]) -> np.ndarray:
 
 def is_floats(value: Any) -> bool:
     """Whether a value is an array of floats, which are exact as they are."""
-    return getattr(getattr(value, "dtype", None), "kind", None) == "f"
+    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
 
 
 def is_balls(value: Any) -> bool:
     """Whether a value is an array of balls."""
-    return getattr(getattr(value, "dtype", None), "kind", None) == "O"
+    return isinstance(value, np.ndarray) and value.dtype.kind == "O"
 
 
 def is_discrete(value: Any) -> bool:
     """Whether a value is an array of integers or booleans."""
-    return getattr(getattr(value, "dtype", None), "kind", "none") in "iub"
+    return isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "iub"
 
 
 def to_balls(value: Any) -> np.ndarray:

@@ -12,7 +12,6 @@ from pytensor.tensor.basic import (
     AllocDiag,
     AllocEmpty,
     ARange,
-    Choose,
     ExtractDiag,
     Eye,
     Join,
@@ -37,10 +36,11 @@ from theanoguard._exact.balls import (
     array_of,
     filled,
     is_balls,
+    is_floats,
     midpoint_key,
     to_balls,
 )
-from theanoguard._exact.rules import along_axis, exact_value
+from theanoguard._exact.rules import along_axis, exact_value, is_real
 from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, sort_axis
 from theanoguard.operations.moving import taking
 from theanoguard.ops.asserts import Assert
@@ -52,7 +52,7 @@ _FIRST = (
 )
 _VIEWS = (DimShuffle, Reshape, JoinDims, SplitDims, Shape, Shape_i, Subtensor)
 _MOVES = (
-    *(Alloc, AllocDiag, Choose, ExtractDiag, FillDiagonal, FillDiagonalOffset, Join, MakeVector),
+    *(Alloc, AllocDiag, ExtractDiag, FillDiagonal, FillDiagonalOffset, Join, MakeVector),
     *(PermuteRowElements, Repeat, Split, BlockDiagonal, *advanced_subtensor_ops),
 )
 MOVING = (*_FIRST, *_VIEWS, *_MOVES)
@@ -75,29 +75,36 @@ def as_array(value: Any) -> np.ndarray:
 
 
 def by_positions(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
-    """Run an operation that moves elements on their positions; 0 is a zero that it adds."""
-    pool: list[arb] = [ZERO]
-    inputs = []
+    """Run an operation that moves elements on their positions."""
     if not any(is_balls(v) for v in values):
         return twin.kernels.run(node, [copy_value(v) for v in values])
-    for variable, value in zip(node.inputs, values, strict=True):
-        if getattr(value, "dtype", np.dtype(int)).kind in "Of":
-            value, dtype = to_balls(value), variable.type.dtype
-            if len(pool) + value.size > 1 << (np.finfo(dtype).nmant + 1):
-                return None
-            places = np.arange(len(pool), len(pool) + value.size).reshape(value.shape)
-            pool += value.ravel().tolist()
-            inputs.append(places.astype(dtype))
-        else:
-            inputs.append(value)
-    outputs = twin.kernels.run(node, inputs)
+    pool: list[arb] = [ZERO]
+    inputs = [
+        placed(pool, to_balls(value), variable.type.dtype)
+        if is_balls(value) or is_floats(value)
+        else value
+        for variable, value in zip(node.inputs, values, strict=True)
+    ]
     return [
-        _taken(pool, out) if str(variable.type.dtype).startswith("float") else out
-        for variable, out in zip(node.outputs, outputs, strict=True)
+        gathered(pool, out) if is_real(variable) else out
+        for variable, out in zip(node.outputs, twin.kernels.run(node, inputs), strict=True)
     ]
 
 
-def _taken(pool: list[arb], places: Any) -> np.ndarray:
+def placed(pool: list[arb], balls: np.ndarray, dtype: str) -> np.ndarray:
+    """Add balls to a pool, and return their positions there as floats; a zero has position 0."""
+    places = []
+    for ball in balls.ravel().tolist():
+        places.append(0 if ball.is_zero() else len(pool))
+        if places[-1]:
+            pool.append(ball)
+    if len(pool) > 1 << (np.finfo(dtype).nmant + 1):
+        raise OverflowError(f"{dtype} cannot number {len(pool)} elements")
+    return np.array(places, dtype).reshape(balls.shape)
+
+
+def gathered(pool: list[arb], places: Any) -> np.ndarray:
+    """Return the balls at positions in a pool."""
     places = np.asarray(places)
     return array_of([pool[int(i)] for i in places.ravel().tolist()], places.shape)
 

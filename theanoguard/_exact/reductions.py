@@ -10,7 +10,7 @@ import pytensor.scalar as ps
 from flint import arb
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Argmax
+from pytensor.tensor.math import Argmax, MulWithoutZeros
 from pytensor.tensor.sort import ArgSortOp
 
 from theanoguard._exact.balls import NONE, ONE, ZERO, maximum, midpoint_key, minimum
@@ -29,6 +29,8 @@ _FOLDS = {
 @exact_value.register
 def _(op: CAReduce, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
     kind = type(op.scalar_op)
+    skips_zeros = kind is MulWithoutZeros
+    kind = ps.Mul if skips_zeros else kind
     rule = SUMMING.get(kind) or RULES.get(kind)
     if rule is None:
         return None
@@ -37,6 +39,8 @@ def _(op: CAReduce, node: Any, twin: Any, values: list[Any]) -> list[Any] | None
     twin.context.budget.spend(array.size * rule.weight)
 
     def fold(line: list[arb]) -> arb:
+        if skips_zeros:
+            line = [x for x in line if not x.is_zero()] or [ZERO]
         quick = _FOLDS.get(kind)
         total = quick(line) if quick else reduce(rule.of_balls, line)
         if total.is_finite() and all(map(arb.is_finite, line)):

@@ -35,7 +35,8 @@ class Note:
         if self.variable is None:
             return self.text
         node = self.variable.owner
-        return f"{self.variable.name or (node.op if node else 'input')} {self.text}"
+        op = getattr(node.op, "scalar_op", node.op) if node else "input"
+        return f"{self.variable.name or str(op).partition('{')[0].lower()} {self.text}"
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 from flint import acb, arb, ctx
-from pytensor.scalar.basic import ScalarInnerGraphOp
 
 from theanoguard._exact.balls import (
     INFINITY,
@@ -481,7 +480,7 @@ def apply_scalar(
         None if there is no rule.
     """
     kind = type(op)
-    if isinstance(op, ScalarInnerGraphOp) and kind.__name__ == "Composite":
+    if isinstance(op, ps.Composite):
         return _composite(op, arrays, spend)
     whole = all(map(is_discrete, arrays))
     discrete = np.dtype(dtypes[0]).kind in "iub"
@@ -595,9 +594,9 @@ def _decided(
         whole = result.unique_fmpz() if result.is_finite() else None
         left_open += whole is None
         numbers.append(int(whole or 0))
-    wrapped = np.array(numbers, object).reshape(shape)
     bits = 8 * np.dtype(dtype).itemsize
-    return [Applied((wrapped % (1 << bits)).astype(f"uint{bits}").astype(dtype), left_open)]
+    wrapped = np.array([n % (1 << bits) for n in numbers], f"uint{bits}").reshape(shape)
+    return [Applied(wrapped.astype(dtype), left_open)]
 
 
 def _compare(

@@ -20,11 +20,12 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
 
-from theanoguard._evaluate.replay import Replay, copy_value
+from theanoguard._evaluate.replay import Replay, copy_value, has_effects
 from theanoguard._exact.balls import (
     ENOUGH_BITS,
     UNKNOWN,
     filled,
+    is_balls,
     is_close_enough,
     is_discrete,
     is_floats,
@@ -43,15 +44,18 @@ from theanoguard._exact.boxes import (
 )
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._exact.moving import MOVING, as_array
+from theanoguard._exact.numbers import in_numpy, of_element
 from theanoguard._exact.result import Exact, Note
 from theanoguard._exact.rules import (
     exact_value,
     is_comparison,
     is_fill,
     is_real,
+    is_scalar,
     kind_of_type,
 )
 from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
+from theanoguard._exact.sparse import dense, of_sparse
 from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
 
@@ -253,9 +257,26 @@ class Twin(Replay):
         outputs = self._of_elements(node, values) if way == "scalar" else None
         if outputs is None:
             outputs = exact_value(node.op, node, self, values)
+        if outputs is None and "sparse" in type(node.op).__module__:
+            outputs = of_sparse(node, values, self.kernels, self.context.budget.spend)
+        if outputs is None:
+            outputs = self._in_numpy(node, values)
         if outputs is None:
             return self.floats(node, values)
         return [self._decided(v, out) for v, out in zip(node.outputs, outputs, strict=True)]
+
+    def _in_numpy(self, node: Any, values: list[Any]) -> list[Any] | None:
+        """Return what the operation computes from exact numbers, if it has no effects."""
+        plain = all(isinstance(v, np.ndarray) for v in values) and not is_scalar(node)
+        if not plain or has_effects(node.op):
+            return None
+        self.context.budget.spend(10 * sum(v.size for v in values))
+        found = in_numpy(node, values)
+        if found is None or any(
+            is_real(v) and not is_balls(out) for v, out in zip(node.outputs, found, strict=True)
+        ):
+            return None
+        return found
 
     def _in_box(self, node: Any, values: list[Any], box: Box) -> Any:
         """Return the elements of an output in a box; the others are unknown."""
@@ -280,7 +301,9 @@ class Twin(Replay):
         dtypes = [v.type.dtype for v in node.outputs]
         found = apply_scalar(op, values, dtypes, self.context.budget.spend)
         if found is None:
-            return None
+            own = len(dtypes) == 1 and is_real(node.outputs[0]) and not has_effects(op)
+            python = of_element(op, values) if own else None
+            return None if python is None else [python]
         for variable, applied in zip(node.outputs, found, strict=True):
             if applied.open:
                 self.context.note("decision", variable, "lies within rounding of its threshold")
@@ -318,10 +341,23 @@ class Twin(Replay):
             self.context.note("decision", variable, "is another decision in exact arithmetic")
         return np.asarray(live)
 
+    def _floats_of_elements(self, node: Any, values: list[Any]) -> list[Any]:
+        """Return the results of an elementwise operation on the nearest floats."""
+        op = getattr(node.op, "scalar_op", node.op)
+        near = np.broadcast_arrays(*map(to_floats, values))
+        rows = [op.impl(*row) for row in zip(*(a.ravel() for a in near), strict=True)]
+        columns = list(zip(*rows, strict=True)) if len(node.outputs) > 1 else [rows]
+        return [
+            np.array(column, variable.type.dtype).reshape(near[0].shape)
+            for column, variable in zip(columns, node.outputs, strict=True)
+        ]
+
     def floats(self, node: Any, values: list[Any]) -> list[Any]:
         """Return what the call computed, or what the operation computes from the nearest floats."""
         live = [self.live_value(v) for v in node.outputs]
-        if any(v is None for v in live):
+        if any(v is None for v in live) and is_scalar(node):
+            live = self._floats_of_elements(node, values)
+        elif any(v is None for v in live):
             near = [
                 to_floats(value, getattr(variable.type, "dtype", None))
                 for variable, value in zip(node.inputs, values, strict=True)
@@ -385,7 +421,7 @@ def evaluate(
                 twin = Twin(None, start, context, None, lookup, boxes)
                 for i, (variable, index) in enumerate(zip(outputs, asked, strict=True)):
                     if not _is_settled(best[i]):
-                        value = as_array(twin.value(variable))
+                        value = as_array(dense(twin.value(variable)))
                         value = value if index is None else as_array(value[index])
                         value = to_balls(value) if is_floats(value) else value
                         best[i] = Exact(value, tuple(context.notes.values()))
