@@ -12,6 +12,7 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
+from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 
@@ -235,7 +236,9 @@ def floats_inside(node: Any, inputs: Sequence[Any]) -> Any:
     GraphReplay, ScanReplay or None
         None if they are not known, or if an operation inside has effects.
     """
-    if any(v is None for v in inputs) or any(has_effects(n.op) for n in node.op.fgraph.apply_nodes):
+    if not isinstance(node.op, Scan | OpFromGraph) or any(v is None for v in inputs):
+        return None
+    if any(has_effects(inner.op) for inner in node.op.fgraph.apply_nodes):
         return None
     outside = Replay(None, dict(zip(node.inputs, inputs, strict=True)), KERNELS)
     return outside.inner(node, node.op.fgraph)

@@ -536,9 +536,10 @@ def over_arrays(rule: Rule, op: Any, arrays: list[np.ndarray], spend: Callable) 
 
 
 def _composite(op: Any, arrays: list[np.ndarray], spend: Callable) -> list[Applied] | None:
-    values = dict(zip(op.fgraph.inputs, arrays, strict=True))
+    fgraph = op.fgraph
+    values = dict(zip(fgraph.inputs, arrays, strict=True))
     left_open = 0
-    for node in op.fgraph.toposort():
+    for node in fgraph.toposort():
         operands = [values[v] if v in values else constant_value(v) for v in node.inputs]
         results = apply_scalar(node.op, operands, [v.type.dtype for v in node.outputs], spend)
         if results is None:
@@ -546,7 +547,7 @@ def _composite(op: Any, arrays: list[np.ndarray], spend: Callable) -> list[Appli
         left_open += sum(r.open for r in results)
         values.update(zip(node.outputs, (r.value for r in results), strict=True))
     shape = np.broadcast_shapes(*(a.shape for a in arrays))
-    found = [values[v] if v in values else constant_value(v) for v in op.fgraph.outputs]
+    found = [values[v] if v in values else constant_value(v) for v in fgraph.outputs]
     return [Applied(np.broadcast_to(v, shape), left_open) for v in found]
 
 
