@@ -194,6 +194,7 @@ class PartSnapshot:
         self._cell = cell
         self._array = cell[0]
         self._index = index
+        self._after: np.ndarray | None = None  # what `undo` has replaced
         if isinstance(index, np.ndarray):  # rows: several times as fast as an index
             self._before = self._array.take(index, 0)
         else:
@@ -205,7 +206,20 @@ class PartSnapshot:
         whole[self._index] = self._before
         return whole
 
+    def undo(self) -> None:
+        """Restore the old elements, and keep the present ones; may be repeated."""
+        if self._after is None:
+            self._after = self._array[self._index].copy()
+        self()
+
+    def redo(self) -> None:
+        """Take that back; may be repeated."""
+        self._put(self._after)
+
     def __call__(self) -> None:
         """Restore the old elements in the array."""
-        self._array[self._index] = self._before
+        self._put(self._before)
+
+    def _put(self, elements: np.ndarray | None) -> None:
+        self._array[self._index] = elements
         self._cell[0] = self._array

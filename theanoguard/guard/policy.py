@@ -142,6 +142,11 @@ class Policy:
         """Whether a bad value counts only if it spoils the results of the call."""
         return self.judge != "node"
 
+    @property
+    def calls_back(self) -> bool:
+        """Whether a bad value leads to code of the user's, which may call the function again."""
+        return callable(self.action) or self.action == "pdb"
+
     def is_spoiled(self, results) -> bool:
         """Whether the results of a call are bad, as `judge` decides it."""
         if callable(self.judge):

@@ -325,6 +325,7 @@ class Snapshot:
         read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
         self._read = read
         self._before = read(self.value)
+        self._after = []  # what `undo` has replaced
 
     def old(self):
         """Return a value equal to the old one."""
@@ -335,14 +336,21 @@ class Snapshot:
         return value
 
     def __call__(self):
+        self._put(self._before)
+
+    def _put(self, state):
         if self._set_state is None:
-            self._cell[0] = self._before
+            self._cell[0] = state
         else:
-            self._set_state(self.value, self._before)
+            self._set_state(self.value, state)
             self._cell[0] = self.value
 
-    def swap(self):
-        """Exchange the present value and the old one."""
-        now = self._cell[0] if self._set_state is None else self._read(self.value)
+    def undo(self):
+        """Put the old value back, and keep the present one; may be repeated."""
+        if not self._after:
+            self._after = [self._cell[0] if self._set_state is None else self._read(self.value)]
         self()
-        self._before = now
+
+    def redo(self):
+        """Take that back; may be repeated."""
+        self._put(*self._after)

@@ -1,9 +1,14 @@
-"""Second buffers: a call writes new values beside the old ones, and each array is used in turn.
+"""How a call updates shared variables: beside the old values, and all of them in one step.
 
-If the call fails, the shared variable still holds the old array, and nothing has to be put back.
-All functions that update a variable share its second buffer.
+The new value of an array is written into a second buffer, and each of the two arrays is used in
+turn.  If the call fails, the shared variable still holds the old array, and nothing has to be put
+back.  All functions that update a variable share its second buffer.
 """
 
+from collections import deque
+from collections.abc import Iterable
+from itertools import repeat
+from typing import Any
 from weakref import WeakValueDictionary
 
 
@@ -11,6 +16,25 @@ class Spare(list):
     """A storage cell that holds the second buffer of a shared variable, or None."""
 
     __slots__ = ("__weakref__",)
+
+
+def store(cells: Iterable[list], values: Iterable) -> None:
+    """Put a value into each storage cell, in one step.
+
+    No bytecode runs meanwhile, so that no handler of a signal (Ctrl-C) does, nor another thread.
+
+    Examples
+    --------
+    >>> first, second = [1], [2]
+    >>> store([first, second], [3, 4])
+    >>> first, second
+    ([3], [4])
+    """
+    cells = list(cells)
+    # (The old values go when nothing is left to store: to free an object may run its finalizer.)
+    old: Any = [cell[0] for cell in cells]
+    deque(map(list.__setitem__, cells, repeat(0), list(values)), maxlen=0)
+    del old
 
 
 _SPARES: WeakValueDictionary[int, Spare] = WeakValueDictionary()

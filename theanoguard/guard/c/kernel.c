@@ -471,6 +471,54 @@ static PyObject *guard_commit(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+/* set_aside(): the call waits for a user's action, in which the function may be called */
+static PyObject *guard_set_aside(PyObject *self, PyObject *unused) {
+  Guard *g = (Guard *)self;
+  Aside *a = (Aside *)calloc(1, sizeof(Aside));
+  PyObject **before = (PyObject **)calloc(g->n_updated + 1, sizeof(PyObject *));
+  if (a == NULL || before == NULL) {
+    free(a);
+    free(before);
+    return PyErr_NoMemory();
+  }
+  a->undo = g->undo;
+  a->before = g->before;
+  a->suspect = g->state->suspect;
+  a->raised = g->state->raised;
+  a->outer = g->aside;
+  memset(&g->undo, 0, sizeof g->undo);
+  g->before = before;
+  g->aside = a;
+  Py_RETURN_NONE;
+}
+
+/* Let the call that was set aside last be the one in progress again. */
+static void take_up(Guard *g) {
+  Aside *a = g->aside;
+  forget_call(g);
+  undo_free(&g->undo);
+  free(g->before);
+  g->undo = a->undo;
+  g->before = a->before;
+  g->state->suspect = a->suspect;
+  g->state->raised = a->raised;
+  g->aside = a->outer;
+  free(a);
+}
+
+/* take_up(goes_on): the action has ended; unless the call goes on, it will put back nothing */
+static PyObject *guard_take_up(PyObject *self, PyObject *goes_on) {
+  Guard *g = (Guard *)self;
+  if (g->aside == NULL) {
+    PyErr_SetString(PyExc_RuntimeError, "no call was set aside");
+    return NULL;
+  }
+  take_up(g);
+  if (goes_on != Py_True) forget_call(g);
+  clear_flags();
+  Py_RETURN_NONE;
+}
+
 /* suspect(): the call is to be looked at */
 static PyObject *guard_suspect(PyObject *self, PyObject *unused) {
   ((Guard *)self)->state->suspect = 1;
@@ -543,6 +591,7 @@ static PyObject *guard_join(PyObject *self, PyObject *other) {
 
 static void guard_dealloc(PyObject *self) {
   Guard *g = (Guard *)self;
+  while (g->aside != NULL) take_up(g);
   forget_call(g);
   undo_free(&g->undo);
   free_cells(g->updated, g->n_updated);
@@ -597,6 +646,8 @@ static PyMethodDef guard_methods[] = {
     {"redo", guard_redo, METH_NOARGS, "Take that back."},
     {"undone", guard_undone, METH_NOARGS, "Whether it was put back."},
     {"commit", guard_commit, METH_NOARGS, "Forget what was saved."},
+    {"set_aside", guard_set_aside, METH_NOARGS, "Another call of the function may come."},
+    {"take_up", guard_take_up, METH_O, "Go on with the call that was set aside."},
     {"step", guard_step, METH_NOARGS, "Steps of the loop that have begun."},
     {"set_step", guard_set_step, METH_O, "Set their number."},
     {"look", guard_look, METH_O, "Whether to look at what follows."},

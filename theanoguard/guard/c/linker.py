@@ -53,14 +53,14 @@ class OuterVM(GuardedVM):
                 suspicion = guard.kernel.end()
                 if suspicion:
                     error = guard.look(suspicion)
+            if error is None:
+                guard.kernel.commit()
+                return result
         except BaseException as other:
             guard.failed(self, other)
-        if error is not None:
-            guard.give_up()
-            guard.forget()
-            raise error from None
-        guard.kernel.commit()
-        return result
+        guard.give_up()
+        guard.forget()
+        raise error from None
 
 
 class InnerVM(GuardedVM):

@@ -42,6 +42,15 @@ typedef struct {
 
 enum { RESCAN = 16 };
 
+/* What a call can put back, while another call of the same function runs in it. */
+typedef struct Aside {
+  UndoLog undo;
+  PyObject **before;
+  int suspect;
+  unsigned raised;
+  struct Aside *outer;
+} Aside;
+
 typedef struct {
   PyObject_HEAD
   Limits limits;
@@ -56,6 +65,7 @@ typedef struct {
   PyObject **spares;  /* where their second buffers are kept */
   PyObject **before;  /* what was in it when the call began */
   UndoLog undo;
+  Aside *aside;
   struct Chunk *chunk;               /* which the next node is taken from */
   unsigned long long scans, bytes, blocks; /* counters; blocks: nodes that ran in them */
   unsigned long long memory;         /* bytes allocated here */
@@ -200,7 +210,7 @@ static void turn_back(Node *n) {
 }
 
 /* Save what the node is about to overwrite.  Of what is no array, or overwritten in part only, Python
- * knows how: `save(index, i)` returns an object whose `swap` undoes it, or (array, index). */
+ * knows how: `save(index, i)` returns an object that undoes it, or (array, index). */
 static int save_all(Node *n) {
   Guard *g = n->guard;
   for (int i = 0; i < n->n_saves; i++) {

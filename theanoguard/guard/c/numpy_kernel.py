@@ -29,8 +29,8 @@ class Guard:
     is_bad : callable
         ``is_bad(value)`` under the policy.
     save : callable
-        ``save(index, i)`` returns an object whose ``swap`` undoes what the node overwrites, or an
-        array and which of its elements are overwritten.
+        ``save(index, i)`` returns an object that undoes what the node overwrites, or an array
+        and which of its elements are overwritten.
     verdict : callable
         ``verdict(index, before)`` says whether the node has made something bad.
     **ignored
@@ -44,6 +44,7 @@ class Guard:
         self._inputs = []
         self._undo = []
         self._undone = False
+        self._aside = []
         self._updated = []
         self._before = []
         self._step = 0
@@ -75,13 +76,13 @@ class Guard:
             self._undone = True
             self._swap_updated()
             for entry in reversed(self._undo):
-                _swap(entry)
+                _swap(entry, undo=True)
 
     def redo(self):
         if self._undone:
             self._undone = False
             for entry in self._undo:
-                _swap(entry)
+                _swap(entry, undo=False)
             self._swap_updated()
 
     def _swap_updated(self):
@@ -121,6 +122,15 @@ class Guard:
 
     def end(self):
         return 2 if self._state["suspect"] and self._state["looking"] else 0
+
+    def set_aside(self):
+        self._aside.append((self._undo, self._undone, self._before, self._state["suspect"]))
+        self._undo, self._undone, self._before = [], False, []
+
+    def take_up(self, goes_on):
+        self._undo, self._undone, self._before, self._state["suspect"] = self._aside.pop()
+        if not goes_on:
+            self.commit()
 
     def commit(self):
         self._undo.clear()
@@ -185,11 +195,11 @@ class Node:
             guard._state["suspect"] = True
 
 
-def _swap(entry):
+def _swap(entry, undo):
     """Exchange what is there with what was before."""
     value, index, copied = entry
     if index is None:
-        value.swap()
+        value.undo() if undo else value.redo()
     else:
         entry[2] = value[index].copy()
         value[index] = copied

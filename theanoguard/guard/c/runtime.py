@@ -498,8 +498,28 @@ class CRuntime(Reporter):
         new = {key: found for key, found in new.items() if key not in self.reported}
         self.reported.update(new)
         self.acting = True
-        error = self.handle(list(new.values()), self.inputs_now(), self.live)
+        if self.policy.calls_back:
+            error = self.handle_aside(list(new.values()))
+        else:
+            error = self.handle(list(new.values()), self.inputs_now(), self.live)
         self.acting = False
+        return error
+
+    def handle_aside(self, observations):
+        """Report to a user's action, which may call the function.
+
+        Such a call ends before this one, which stores its updates last.  If the action raises, this
+        call stores none, and what the action has done stays.
+        """
+        kept = self.reported, self.live, self.looked
+        goes_on = False
+        self.kernel.set_aside()
+        try:
+            error = self.handle(observations, self.inputs_now(), self.live)
+            goes_on = True
+        finally:
+            self.kernel.take_up(goes_on)
+        self.reported, self.live, self.looked = kept
         return error
 
     def learn(self, found, suspicion, fired):

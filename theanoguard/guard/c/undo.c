@@ -7,7 +7,7 @@
  */
 
 typedef struct {
-  PyObject *value; /* the array that is overwritten, or what undoes (an object with `swap`) */
+  PyObject *value; /* the array that is overwritten, or an object with `undo` and `redo` */
   PyObject *index; /* which of its elements, or NULL for all */
   PyObject *copy;  /* their old contents, or NULL */
 } Undo;
@@ -177,7 +177,7 @@ static int undo_save_rows(UndoLog *log, PyArrayObject *array, PyArrayObject *row
   return failed;
 }
 
-/* Add what Python says: an array and the index of its elements, or an object with `swap`. */
+/* Add what Python says: an array and the index of its elements, or an object that undoes. */
 static int undo_save_part(UndoLog *log, PyObject *saved) {
   PyObject *array, *index;
   if (saved == NULL) return -1;
@@ -202,12 +202,19 @@ static int swap_bytes(char *a, char *b, npy_intp n) {
   return 0;
 }
 
-static int swap_entry(Undo *u) {
-  if (u->copy == NULL) {
-    PyObject *r = PyObject_CallMethod(u->value, "swap", NULL);
-    Py_XDECREF(r);
-    return r == NULL ? -1 : 0;
-  }
+/* Have an object undo or redo what it stands for.  If Ctrl-C interrupts that, it is done again. */
+static int swap_object(PyObject *object, const char *how) {
+  PyObject *type, *value, *tb, *r = PyObject_CallMethod(object, how, NULL);
+  Py_XDECREF(r);
+  if (r != NULL) return 0;
+  PyErr_Fetch(&type, &value, &tb);
+  Py_XDECREF(PyObject_CallMethod(object, how, NULL));
+  PyErr_Restore(type, value, tb);
+  return -1;
+}
+
+static int swap_entry(Undo *u, int undo) {
+  if (u->copy == NULL) return swap_object(u->value, undo ? "undo" : "redo");
   if (u->index != NULL) {
     PyObject *now = elements_at(u->value, u->index);
     if (now == NULL || PyObject_SetItem(u->value, u->index, u->copy)) {
@@ -228,14 +235,14 @@ static int swap_entry(Undo *u) {
 }
 
 /* Exchange what is there with what was, the last first; or take that back.  No signal handler of
- * Python's runs in between, but in an object's own `swap`.  An entry that fails does not keep the
+ * Python's runs in between, but in an object's own methods.  An entry that fails does not keep the
  * others from being put back; -1 with its exception. */
 static int undo_swap(UndoLog *log, int undo) {
   PyObject *type = NULL, *value = NULL, *tb = NULL;
   if (log->undone == undo) return 0;
   log->undone = undo;
   for (int i = 0; i < log->n; i++) {
-    if (swap_entry(&log->entries[undo ? log->n - 1 - i : i]) == 0) continue;
+    if (swap_entry(&log->entries[undo ? log->n - 1 - i : i], undo) == 0) continue;
     if (type == NULL) PyErr_Fetch(&type, &value, &tb);
     else PyErr_Clear();
   }

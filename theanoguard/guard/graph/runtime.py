@@ -18,6 +18,7 @@ from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
 from theanoguard.guard.rerun import SecondRun
+from theanoguard.guard.spares import store
 
 logger = logging.getLogger("theanoguard")
 
@@ -76,6 +77,7 @@ class JittedRuntime(Reporter):
         destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
         self.overwritten = {v: self.cells[v] for v in destroyed}
         self.snapshots = {}
+        self.stored = [True]  # whether there is nothing to put back: the call has ended well
         self.constants = plan.bad_constants
         self.every = policy.every
         self.kept = plan.kept
@@ -93,6 +95,12 @@ class JittedRuntime(Reporter):
         return {}
 
     # -- a call
+
+    def open(self):
+        """A call begins."""
+        self.calls += 1
+        self.snapshots = {}
+        self.stored[0] = False
 
     def enters_bad(self):
         """Whether a constant is bad, or a shared variable that has been set since the last call."""
@@ -122,8 +130,9 @@ class JittedRuntime(Reporter):
 
     def put_back(self):
         """Give what the call has overwritten the values that it had when the call began."""
-        for snapshot in self.snapshots.values():
-            snapshot()
+        if not self.stored[0]:
+            for snapshot in self.snapshots.values():
+                snapshot()
 
     # -- a second look
 
@@ -210,10 +219,37 @@ class JittedRuntime(Reporter):
             frames = observation.frames
             return position.get(frames[0].node if frames else observation.variable.owner, -1)
 
+        overwritten = self.set_aside() if self.policy.calls_back else None
         self.acting = True
         error = self.handle(sorted(observations, key=place), values, self.live)
         self.acting = False
+        if overwritten is not None:
+            self.take_up(overwritten)
         return error
+
+    def set_aside(self):
+        """Put back what the call has overwritten, for a user's action that may call the function.
+
+        Such a call ends before this one, which stores its updates last.  If the action raises, this
+        call stores none, and what the action has done stays.
+
+        Returns
+        -------
+        dict of Variable to snapshot
+            Of the call.
+        """
+        overwritten = self.snapshots
+        for snapshot in overwritten.values():
+            snapshot.undo()
+        self.snapshots = {}
+        return overwritten
+
+    def take_up(self, overwritten):
+        """Go on with the call that was set aside."""
+        self.snapshots = overwritten
+        self.stored[0] = False
+        for snapshot in overwritten.values():
+            snapshot.redo()
 
     def learn(self, found):
         """Nothing was wrong with a suspicious call: change the program by its :class:`Findings`."""
@@ -237,6 +273,7 @@ class JittedRuntime(Reporter):
         """
         values = self.values_before()
         self.put_back()
+        self.snapshots = {}
         if (interruption := raised_by_signal_handler(error)) is not None:
             raise interruption
         acting, self.acting = self.acting, False
@@ -370,32 +407,39 @@ class JittedVM:
     guard : JittedRuntime
     inputs, outputs : list of list
         Storage cells.
+    updates : dict of int to list
+        The storage of what is updated, by the output that becomes its value.
     raise_other : callable
         ``raise_other(error)`` raises an error of the function.
     """
 
     lazy = False
+    need_update_inputs = False  # ``Function`` would store them one after the other
 
-    def __init__(self, guard, inputs, outputs, raise_other):
+    def __init__(self, guard, inputs, outputs, updates, raise_other):
         self.guard = guard
         self.inputs = inputs
-        self.outputs = outputs
+        self._becoming = list(updates)
+        # What a call that ends well changes: all of it, or nothing if it is interrupted.
+        self._cells = [*outputs, *updates.values(), guard.stored]
         self._raise_other = raise_other
 
     def __call__(self):
-        guard = self.guard
+        guard, error = self.guard, None
         try:
-            guard.calls += 1
+            guard.open()
             results, error = guard.call([cell[0] for cell in self.inputs])
             if guard.policy.audit and error is None:
                 error = guard.audit(results)
+            if error is not None:
+                raise error from None
+            store(self._cells, [*results, *(results[i] for i in self._becoming), True])
         except BaseException as other:
+            if error is other or guard.stored[0]:
+                raise
             guard.failed(other, self._raise_other)
-        if error is not None:
+        finally:
             guard.put_back()
-            raise error from None
-        for cell, value in zip(self.outputs, results, strict=True):
-            cell[0] = value
 
 
 class GuardedLinker:
@@ -463,7 +507,8 @@ class GuardedLinker:
         guard = self.runtime(order, input_storage, storage_map)
         inputs = [storage_map[v] for v in fgraph.inputs]
         outputs = [storage_map[v] for v in fgraph.outputs]
-        vm = JittedVM(guard, inputs, outputs, raise_other)
+        updates = {i: storage_map[v] for v, i in guard.plan.updates().items()}
+        vm = JittedVM(guard, inputs, outputs, updates, raise_other)
         vm.allow_gc = self.allow_gc
         vm.storage_map = storage_map
         return (

@@ -207,9 +207,7 @@ class NumbaRuntime(JittedRuntime):
 
     def take_snapshots(self):
         """Keep what the call is about to overwrite."""
-        self.snapshots.clear()
-        for variable, cell in self.overwritten.items():
-            self.snapshots[variable] = self.snapshot(variable, cell)
+        self.snapshots = {v: self.snapshot(v, cell) for v, cell in self.overwritten.items()}
 
     def snapshot(self, variable, cell):
         """Return what puts back the value of an input that the call overwrites."""
