@@ -2,6 +2,7 @@
 
 A comparison, a condition or a cast to integers turns a NaN into an ordinary number.  Inside a fused
 operation nobody could see that NaN: ``(log(x) > 0).sum()`` would be too small, without an error.
+With ``inf_is_error="any"`` the same holds for an Inf, as in ``tanh(log(x))``.
 """
 
 import pytensor.scalar as ps
@@ -16,6 +17,7 @@ from theanoguard.operations import (
     holds_nonfinite,
     scalar_carries,
     scalar_facts,
+    scalar_makes,
     scalar_makes_nan,
 )
 
@@ -30,7 +32,16 @@ COMPARING = {ps.ScalarMaximum: (0, 1), ps.ScalarMinimum: (0, 1), ps.Clip: (0, 1,
 
 
 class ShowLost(GraphRewriter):
-    """Adds an output to a fused operation for each value in which it may lose a NaN."""
+    """Adds an output to a fused operation for each value in which it may lose a NaN.
+
+    Parameters
+    ----------
+    anywhere : bool
+        Whether an Inf that is lost counts as well.
+    """
+
+    def __init__(self, anywhere=False):
+        self.anywhere = anywhere
 
     def apply(self, fgraph):
         for node in fgraph.toposort():
@@ -38,6 +49,8 @@ class ShowLost(GraphRewriter):
                 continue
             composite = node.op.scalar_op
             lost = lost_values(composite)
+            if self.anywhere:
+                lost = list(dict.fromkeys([*lost, *lost_infinities(composite)]))
             if lost:
                 shown = Composite(list(composite.inputs), [*composite.outputs, *lost])
                 results = Elemwise(shown)(*node.inputs, return_list=True)
@@ -70,6 +83,46 @@ def lost_values(composite):
     fgraph = composite.fgraph
     lost = [v for node in fgraph.toposort() for v in _losing(node) if _may_be_nan(v)]
     return [v for v in dict.fromkeys(lost) if not _shows(fgraph, v)]
+
+
+def lost_infinities(composite):
+    """Return the inner variables of a Composite in which an Inf may be made and not be seen.
+
+    The branches of a ``switch`` are not among them: the branch that is not chosen is no error.
+
+    Examples
+    --------
+    >>> x = ps.float64("x")
+    >>> lost_infinities(ps.Composite([x], [ps.tanh(ps.log(x))]))
+    [log.0]
+    >>> lost_infinities(ps.Composite([x], [ps.log(x) * 2.0]))
+    []
+    """
+    fgraph = composite.fgraph
+    lost, needed = {}, set(fgraph.outputs)
+    for node in reversed(fgraph.toposort()):
+        if needed.isdisjoint(node.outputs):
+            continue
+        if isinstance(node.op, ps.Switch):
+            needed.add(node.inputs[0])
+            continue
+        needed.update(node.inputs)
+        if isinstance(node.op, ASKING):
+            continue
+        for i, operand in enumerate(node.inputs):
+            carried = scalar_carries(node.op, node.inputs, node.outputs, i)
+            if _may_be_infinite(operand) and not any(Kind.INF in k for k in carried.values()):
+                lost[operand] = None
+    return [v for v in lost if v not in fgraph.outputs]
+
+
+def _may_be_infinite(variable):
+    """Whether an Inf may be made in a value of a Composite, by its operation or one before it."""
+    node = variable.owner
+    if node is None or not holds_nonfinite(variable):
+        return False
+    makes = scalar_makes(node.op, node.inputs, node.outputs)
+    return Kind.INF in makes or any(map(_may_be_infinite, node.inputs))
 
 
 def _losing(node):

@@ -317,7 +317,7 @@ class GuardMode(WatchedMode):
         self.policy = policy
         self.recorder = recorder
         guarded = _backend(linker).like(linker, policy, recorder)
-        super().__init__(guarded, optimizer, db)
+        super().__init__(guarded, optimizer, db, anywhere=policy.anywhere)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 

@@ -38,7 +38,7 @@ def guarded_optimizers(order, policy, make_linker):
         return {}
 
     def in_mode(mode):
-        return WatchedMode(mode.linker, mode.provided_optimizer)
+        return WatchedMode(mode.linker, mode.provided_optimizer, anywhere=policy.anywhere)
 
     made = {}
     for node in order:

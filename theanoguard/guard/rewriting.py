@@ -50,12 +50,20 @@ class Watched(GraphRewriter):
 
 
 class WatchedMode(Mode):
-    """A mode whose rewriting is watched, and whose fused operations hide no NaN."""
+    """A mode whose rewriting is watched, and whose fused operations hide no NaN.
 
-    def __init__(self, *args, **kwargs):
+    Parameters
+    ----------
+    *args, **kwargs
+        As for ``Mode``.
+    anywhere : bool
+        Whether they hide no Inf either.
+    """
+
+    def __init__(self, *args, anywhere=False, **kwargs):
         super().__init__(*args, **kwargs)
         if isinstance(self._optimizer, RewriteDatabaseQuery):
-            self._optimizer = self._optimizer.register((ShowLost(), POSITION))
+            self._optimizer = self._optimizer.register((ShowLost(anywhere), POSITION))
 
     @property
     def optimizer(self):

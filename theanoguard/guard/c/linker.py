@@ -209,7 +209,9 @@ class GuardLinker(VMLinker):
             node.op,
             None if self.c_thunks else "py",
             guard,
-            lambda mode: WatchedMode(mode.linker, mode.provided_optimizer),
+            lambda mode: WatchedMode(
+                mode.linker, mode.provided_optimizer, anywhere=self.policy.anywhere
+            ),
         )
         if op is not None:
             self.parents.append(parent)

@@ -43,6 +43,7 @@ from theanoguard.operations import (
     constant_kinds,
     keeps_size,
     makes,
+    makes_nan_of_inf,
     may_lose,
     signals,
 )
@@ -272,7 +273,10 @@ class CPlan(GraphPlan):
             return None, Kind.NONE if policy.big else self._kinds
         if treatment.careful or self._may_be_big(node, i):
             return None, Kind.NONE
-        kinds = makes(node, self._literals) & self._kinds
+        kinds = makes(node, self._literals)
+        if makes_nan_of_inf(node):  # of an Inf that is no error, such as sin(inf)
+            kinds |= Kind.NAN
+        kinds &= self._kinds
         if not kinds:
             return "moved", Kind.NONE
         return ("flag", Kind.NONE) if self._signals(node) else (None, kinds)

@@ -43,10 +43,12 @@ from theanoguard.operations import (
     holds_nonfinite,
     is_float,
     makes,
+    makes_nan_of_inf,
     may_lose,
     scalar_carries,
     scalar_facts,
     scalar_makes,
+    scalar_makes_nan,
     signals,
 )
 
@@ -174,7 +176,8 @@ def unsignalled(node, anywhere, constants=frozenset()):
 def may_make(node, anywhere):
     """Return the kinds of bad values that a node may make, with a flag or without one."""
     made, literals = makes(node), _literals(node, anywhere=True)
-    return made & ~Kind.INF if made == literals and not anywhere else made
+    made = made & ~Kind.INF if made == literals and not anywhere else made
+    return made | Kind.NAN if makes_nan_of_inf(node) else made
 
 
 def from_constants(order):
@@ -218,7 +221,8 @@ def _of_scalar(op, node, anywhere, constants):
         known = False
     if known:
         return _literals(node, anywhere)
-    return scalar_makes(op, node.inputs, node.outputs)
+    of_inf = Kind.NAN if scalar_makes_nan(op, node.outputs) else Kind.NONE
+    return scalar_makes(op, node.inputs, node.outputs) | of_inf
 
 
 def carried(node, operand, products):
