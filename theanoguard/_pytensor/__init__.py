@@ -38,6 +38,7 @@ from pytensor.tensor.type import TensorType
 
 from theanoguard._patching import Patch, applied
 from theanoguard._patching import apply as apply_patches
+from theanoguard._pytensor.files import is_untraced
 from theanoguard._pytensor.inner import (
     CheckedBody,
     CheckedIfElse,
@@ -331,7 +332,7 @@ def is_nominal(variable):
     return isinstance(variable, NominalVariable)
 
 
-# What `add_tag_trace` leaves away at the inner end of a stack trace, and this file.
+# What `add_tag_trace` leaves away at the inner end of a stack trace.
 _UNTRACED = (
     "pytensor/tensor/",
     "pytensor/compile/",
@@ -340,13 +341,11 @@ _UNTRACED = (
     "pytensor/scan/",
     "pytensor/sparse/",
     "pytensor/typed_list/",
-    __file__.replace("\\", "/"),
 )
 
 
 def _is_untraced(file):
-    file = file.replace("\\", "/")
-    return any(part in file for part in _UNTRACED) and "tests" not in file
+    return file == __file__ or is_untraced(file, _UNTRACED)
 
 
 def _retrace(variable):

@@ -7,19 +7,52 @@ from pathlib import Path
 import pytensor
 
 
-def _library_prefixes():
-    """Directories whose frames are never the user's line."""
-    packages = [Path(pytensor.__file__).parent, Path(__file__).parent.parent]
-    prefixes = {str(form) + "/" for p in packages for form in (p, p.resolve())}
-    return tuple(prefix.replace("\\", "/") for prefix in prefixes)
+def _prefixes(package):
+    """How the paths of the files of a package begin."""
+    forms = {str(form) + "/" for form in (package, package.resolve())}
+    return tuple(form.replace("\\", "/") for form in forms)
 
 
-_LIBRARY = _library_prefixes()
+_PYTENSOR = _prefixes(Path(pytensor.__file__).parent)
+# Directories whose frames are never the user's line.
+_LIBRARY = _PYTENSOR + _prefixes(Path(__file__).parent.parent)
 # functools' dispatch and contextlib stand between PyTensor's own frames.
 _STDLIB = tuple({sysconfig.get_path(k).replace("\\", "/") + "/" for k in ("stdlib", "platstdlib")})
 _SITE = ("site-packages/", "dist-packages/")
 # Libraries whose functions stand between PyTensor and the lines of a model, as installed.
 _BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
+
+
+def in_pytensor(file):
+    """Return the path of a file of PyTensor's, from the package's name on; None for others.
+
+    Examples
+    --------
+    >>> in_pytensor(pytensor.__file__), in_pytensor("/home/me/ab_tests/pytensor/tensor/model.py")
+    ('pytensor/__init__.py', None)
+    """
+    file = file.replace("\\", "/")
+    for prefix in _PYTENSOR:
+        if file.startswith(prefix):
+            return f"pytensor/{file[len(prefix) :]}"
+    return None
+
+
+@lru_cache(4096)
+def is_untraced(file, parts):
+    """Whether PyTensor's stack traces are meant to leave out a file at their inner end.
+
+    PyTensor compares parts of paths and leaves out no file with "tests" in its whole path.  For
+    everybody who installs it below such a folder, its own lines would stand in all traces.
+
+    Parameters
+    ----------
+    file : str
+    parts : tuple of str
+        What the paths of these files contain, such as ``"pytensor/tensor/"``.
+    """
+    own = in_pytensor(file)
+    return own is not None and "tests" not in own and any(part in own for part in parts)
 
 
 def is_between(file):

@@ -35,7 +35,7 @@ from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter
 from pytensor.scalar import basic as scalar
 
 from theanoguard._patching import Patch, apply
-from theanoguard._pytensor.files import is_own_file
+from theanoguard._pytensor.files import is_own_file, is_untraced
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
 from theanoguard._releases import has
 
@@ -168,7 +168,7 @@ class _Recorder:
             self.skips, self.skipped = list(skips), {}
         found = self.skipped.get(file)
         if found is None:
-            found = self.skipped[file] = "tests" not in file and any(p in file for p in skips)
+            found = self.skipped[file] = is_untraced(file, tuple(skips))
         return found
 
     def is_users(self, file):
