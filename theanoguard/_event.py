@@ -68,7 +68,9 @@ class GuardEvent:
     size : int
         Number of elements that were checked.  For a sparse matrix, of the stored elements.
     n_nan, n_posinf, n_neginf, n_big : int
-        Number of elements that are NaN, +Inf, -Inf, and finite but above the threshold.
+        Of the elements that the operation made bad, or that came in: the number that are NaN, +Inf,
+        -Inf, and finite but above the threshold.  An element that follows from a bad operand, or
+        that is allowed, does not count.
     first_index : tuple of int
         Index of the first bad element in C order.  For a sparse matrix, row and column.
     first_value : float, complex or int
@@ -130,7 +132,7 @@ class GuardEvent:
 
     @property
     def n_bad(self) -> int:
-        """Number of elements that are NaN, infinite or above the threshold."""
+        """Number of bad elements of this event, of all kinds."""
         return self.n_nan + self.n_posinf + self.n_neginf + self.n_big
 
     def _fields(self) -> tuple[str, ...]:

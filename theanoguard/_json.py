@@ -6,6 +6,7 @@ and in an index ``{"slice": [start, stop, step]}`` and ``{"ellipsis": true}``.
 """
 
 import dataclasses
+import reprlib
 import types
 from collections.abc import Mapping
 from functools import cache
@@ -73,28 +74,44 @@ def from_plain(kind: Any, data: Any) -> Any:
     Raises
     ------
     ValueError
-        If a field is missing or unknown.
+        If a field is missing or unknown, or holds something of another type.
 
     Examples
     --------
     >>> from_plain(tuple[int, ...], [1, 2]), from_plain(Any, {"float": "-inf"})
     ((1, 2), -inf)
     """
-    if data is None:
-        return None
-    if dataclasses.is_dataclass(kind):
-        return _record(kind, data)
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in (Union, types.UnionType):
         [kind] = [k for k in inner if k is not type(None)]
-        return from_plain(kind, data)
+        return None if data is None else from_plain(kind, data)
+    if kind is float and isinstance(data, dict):  # of no JSON number
+        data = from_plain(Any, data)
+    if data is None and dataclasses.is_dataclass(kind):
+        return None  # it stands elsewhere in the file
+    if not isinstance(data, _plain_form(origin)):
+        raise ValueError(f"{reprlib.repr(data)} in the place of {getattr(kind, '__name__', kind)}")
+    if dataclasses.is_dataclass(kind):
+        return _record(kind, data)
     if origin is tuple and inner and inner[-1] is not ...:
         return tuple(from_plain(k, item) for k, item in zip(inner, data, strict=True))
     if origin in (tuple, list):
         return origin(from_plain(inner[0] if inner else Any, item) for item in data)
     if origin is dict:
         return {inner[0](key): from_plain(inner[1], item) for key, item in data.items()}
-    return _SPECIAL[next(iter(data))](*data.values()) if isinstance(data, dict) else data
+    if not isinstance(data, dict):
+        return data
+    [(name, parts)] = data.items()
+    return _SPECIAL[name](parts)
+
+
+def _plain_form(origin: Any) -> Any:
+    """Return the types in JSON of what has a type."""
+    if dataclasses.is_dataclass(origin) or origin is dict:
+        return dict
+    return {float: (int, float), tuple: (list, tuple), list: list}.get(
+        origin, origin if origin in (str, int, bool) else object
+    )
 
 
 _SPECIAL = {

@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 import re
 import subprocess
 import sys
@@ -547,3 +548,55 @@ def test_help_and_version_start_without_pytensor(argument):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("False\n")
+
+
+def hostile(rng, value):
+    """Return a plain value with one part of it replaced by something that no log has."""
+    places = []
+
+    def visit(container, key, part):
+        places.append((container, key))
+        for inner in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(inner[1], dict | list):
+                visit(part, *inner)
+            else:
+                places.append((part, inner[0]))
+
+    whole = [json.loads(json.dumps(value))]
+    visit(whole, 0, whole[0])
+    container, key = rng.choice(places)
+    deep = nested(rng.choice([3, 80]))
+    container[key] = rng.choice(
+        [None, -1, 10**400, "", "x" * 9, [], {}, deep, {"float": "x"}, {"x": deep}, {"numpy": deep}]
+    )
+    return whole[0]
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_report_survives_any_log(log, capsys, seed):
+    rng = random.Random(seed)
+    lines = log.read_text().splitlines()
+    for _ in range(8):
+        at = rng.randrange(len(lines))
+        spoiled = [*lines]
+        spoiled[at] = json.dumps(hostile(rng, json.loads(lines[at])))
+        log.write_text("\n".join(spoiled))
+        for arguments in ([], ["--all"], ["--count"], ["--json"]):
+            status, _, err = report(capsys, log, *arguments)
+            assert status == 0 or (status == 2 and err.strip()), spoiled[at]
+
+
+@pytest.mark.parametrize("depth", [500, 5_000, 200_000])
+def test_report_survives_a_deeply_nested_line(log, capsys, depth):
+    with log.open("a") as file:
+        file.write("[" * depth + "]" * depth + "\n")
+        file.write('{"header":' * depth + "1" + "}" * depth + "\n")
+    status, out, err = report(capsys, log)
+    assert (status == 0 and "damaged" in out) or (status == 2 and "no log of events" in err)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pytensor.raise_op import CheckAndRaise
 
-from theanoguard import GuardMode, NanGuardMode
+from theanoguard import GuardMode, NanGuardMode, events_of
 
 FLOATS = ["float16", "float32", "float64"]
 COMPLEX = ["complex64", "complex128"]
@@ -452,3 +452,19 @@ def test_a_random_value_is_checked():
     fn(1.0)
     event = trip(fn, 1e12)
     assert (event.kind, event.role) == ("big", "node")
+
+
+@pytest.mark.parametrize("big", [True, False])
+def test_an_event_counts_what_its_operation_has_made(big):
+    x = pt.dvector("x")
+    y = pt.cumsum(pt.log(x))  # (what is not fused: a node of its own)
+    mode = GuardMode(action="record", big_is_error=big)
+    fn = pytensor.function([x], pt.arcsin(y), mode=mode)
+    fn(np.array([1.0, 0.0, np.nan]))
+    told = {event.op or event.variable: event for event in events_of(fn)}
+    entered, made, again = told["x"], told["Log"], told["Arcsin"]
+    assert (entered.n_nan, entered.n_bad) == (1, 1)
+    # The NaN of the input is an element of the logarithm, but the input has been reported.
+    assert (made.n_nan, made.n_neginf, made.n_bad, made.first_index) == (0, 1, 1, (1,))
+    # An Inf that has been reported excuses no NaN; a NaN does.
+    assert (again.kind, again.n_nan, again.first_index) == ("nan", 1, (1,))

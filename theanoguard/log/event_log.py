@@ -437,12 +437,12 @@ def _read(path: Path) -> Log:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
-        except ValueError:  # of JSON, or of the encoding
+        except (ValueError, RecursionError):  # of JSON, or of the encoding
             log.damaged += 1
             continue
         try:
             _take(record, log)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(
                 f"{str(path)!r} is no log of events that this version of theanoguard can read.\n"
                 f"Line {number}: {_first_line(error)}"
@@ -466,6 +466,8 @@ def _take(record: Any, log: Log) -> None:
             event = GuardEvent.from_plain(record["event"])
         else:
             event = explanation.event
+        if event is None:
+            raise ValueError("an explanation of no event")
         time, process, header = str(record["time"]), int(record["process"]), str(record["header"])
         names = {what: str(record[what]) for what in ("worker", "task") if what in record}
         log.entries.append(LogEntry(event, time, process, header, explanation, **names))
