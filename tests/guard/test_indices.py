@@ -70,6 +70,41 @@ def test_a_failed_call_leaves_shared_variables():
     assert v.get_value() == 0 and fn([1, 2]) == 5
 
 
+# PyTensor rewrites these to graphs without the index.
+DROPPED = {
+    "set, then read": lambda x, m, k: pt.set_subtensor(x[k], 7.0)[k],
+    "set, then read rows": lambda x, m, k: pt.set_subtensor(x[[k]], x[:1] * 2)[[k]],
+    "set columns, then read": lambda x, m, k: pt.set_subtensor(m[:, [k]], 1.0)[:, [k]],
+    "of one number": lambda x, m, k: pt.full((x.shape[0],), x[0])[k],
+    "of equal rows": lambda x, m, k: pt.alloc(x, 2, x.shape[0])[k],
+    "of one row": lambda x, m, k: m[None][k],
+    "of stacked rows": lambda x, m, k: pt.stack([x, x])[k],
+    "of a batch of one": lambda x, m, k: pt.exp(x[None, :])[k],
+}
+
+
+@pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
+@pytest.mark.parametrize("name", DROPPED)
+def test_no_rewrite_drops_an_index(name):
+    x, m, k = pt.dvector("x"), pt.dmatrix("m"), pt.lscalar("k")
+    out = DROPPED[name](x, m, k)
+    fn = pytensor.function([x, m, k], out, mode=GuardMode(), on_unused_input="ignore")
+    plain = pytensor.function([x, m, k], out, mode="FAST_COMPILE", on_unused_input="ignore")
+    np.testing.assert_array_equal(fn(X, M, 0), plain(X, M, 0))
+    for outside in (100, -100):
+        with pytest.raises(IndexError):
+            fn(X, M, outside)
+
+
+@pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
+def test_the_last_element_of_nothing():
+    x, k = pt.dvector("x"), pt.lscalar("k")
+    fn = pytensor.function([x, k], pt.exp(x[:k][-1]), mode=GuardMode())
+    assert fn(X, 2) == np.exp(2.0)
+    with pytest.raises(IndexError):
+        fn(X, 0)
+
+
 @pytest.fixture
 def on_numba():
     if backend() != "numba":

@@ -1,7 +1,8 @@
 """Which axes of which arrays a node indexes, and whether an index can be outside.
 
 PyTensor's code for Numba reads and writes at vectors of indices without looking at the array's
-length: an index outside gives foreign memory, or ends the process.
+length: an index outside gives foreign memory, or ends the process.  On every backend, some of
+PyTensor's rewrites (those tagged "shape_unsafe") drop an index as if it were inside.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,13 +13,16 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.features import Feature
+from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.utils import InconsistencyError
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import advanced_subtensor_ops, increment_ops, inner_graph
+from theanoguard._pytensor import Scan, advanced_subtensor_ops, increment_ops, inner_graph
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
 
@@ -196,3 +200,78 @@ def check(node: Apply, values: Sequence[Any]) -> None:
                 f"index {int(found[outside].flat[0])} is out of bounds for axis {lookup.axis} "
                 f"with size {length}"
             )
+
+
+class KeepsIndices(Feature):
+    """Refuses a rewrite that drops an index which may be outside of its array.
+
+    ``set_subtensor(x[i], y)[i]`` would become ``y``, and ``full(n, y)[i]`` as well, whatever i is.
+    """
+
+    def __init__(self) -> None:
+        self._refused = False
+
+    def on_change_input(
+        self, fgraph: Any, node: Apply, i: int, r: Variable, new_r: Variable, reason: Any = None
+    ) -> None:
+        is_undone = isinstance(reason, tuple) and reason[0] == "Revert"
+        if r.owner is not None and not is_undone and isinstance(r.owner.op, INDEXING):
+            self._refused = self._refused or drops_index(r.owner, new_r)
+
+    def on_validate(self, fgraph: Any) -> None:
+        if self._refused:
+            self._refused = False
+            raise InconsistencyError("an index that may be out of bounds would be dropped")
+
+
+def drops_index(node: Apply, new: Variable) -> bool:
+    """Whether a variable that replaces the elements of an indexing node does not use the index.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, y, i = pt.dvector("x"), pt.dscalar("y"), pt.lscalar("i")
+    >>> drops_index(x[i].owner, y), drops_index((x + y)[i].owner, x[i] + y)
+    (True, False)
+    """
+    used: set[Variable] | None = None
+    for lookup in lookups(node):
+        if isinstance(lookup.index, Constant):
+            if _merges_an_end(node, lookup, new):
+                return True
+            continue
+        if is_inside(node, lookup):
+            continue
+        used = _values_of(new) if used is None else used
+        if used.isdisjoint(v for v in graph_inputs([lookup.index]) if not isinstance(v, Constant)):
+            return True
+    return False
+
+
+def _values_of(variable: Variable) -> set[Variable]:
+    """Return the variables whose elements, and not only shapes, a variable is computed from."""
+    found: set[Variable] = set()
+    todo = [variable]
+    while todo:
+        current = todo.pop()
+        if current not in found:
+            found.add(current)
+            if current.owner is not None and not isinstance(current.owner.op, Shape | Shape_i):
+                todo += current.owner.inputs
+    return found
+
+
+def _merges_an_end(node: Apply, lookup: Lookup, new: Variable) -> bool:
+    """Whether ``x[:k][-1]`` would become ``x[k - 1]``, which is there even if k is 0."""
+    inner, outer = node.inputs[lookup.array].owner, new.owner
+    known = limits(lookup.index)
+    if inner is None or outer is None or known is None or known[0] >= 0:
+        return False
+    merged = (
+        isinstance(inner.op, Subtensor)
+        and isinstance(outer.op, Subtensor)
+        and outer.inputs[0] is inner.inputs[0]
+    )
+    # (Of a loop, the last state alone is kept if it is its result's last element.)
+    is_loop = isinstance(getattr(inner.inputs[0].owner, "op", None), Scan)
+    return merged and not is_loop and not all(isinstance(v, Constant) for v in inner.inputs[1:])

@@ -1,4 +1,4 @@
-"""Tracks provenance and exemptions while a graph is rewritten."""
+"""Tracks provenance and exemptions, and keeps indices, while a graph is rewritten."""
 
 from contextvars import ContextVar
 
@@ -8,6 +8,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from theanoguard._context import setting
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
 from theanoguard._pytensor import Mode, NumbaLinker, is_numeric, protect
+from theanoguard.guard.bounds import KeepsIndices
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import overwritten
@@ -18,7 +19,7 @@ _inside = ContextVar("inside", default=False)
 
 
 class Watched(GraphRewriter):
-    """A rewriter that tracks provenance and exemptions while it runs."""
+    """A rewriter that tracks provenance and exemptions, and keeps indices, while it runs."""
 
     def __init__(self, rewriter, keeps_inputs):
         self.rewriter = rewriter
@@ -27,6 +28,7 @@ class Watched(GraphRewriter):
     def add_requirements(self, fgraph):
         attach(fgraph)
         fgraph.attach_feature(Exemptions())
+        fgraph.attach_feature(KeepsIndices())
         # The inputs of a loop's body are the loop's own, which may overwrite its state.
         if self.keeps_inputs and not _inside.get():
             # (to copy the state of a random generator is slow)
