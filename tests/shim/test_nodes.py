@@ -41,15 +41,8 @@ DIFFERENT = {
         T.argmin(m)
         T.extra_ops.bincount(k)
         T.split(v, [1, 2], 2)[1]
-        T.sort(v)
-        T.argsort(v)
-        T.cumsum(v)
         T.roll(v, 1)
         T.grad(T.concatenate([v, v]).sum(), v)
-    """,
-    "PyTensor gives NaNs for a matrix that has no solution, and the shim checks the result": """
-        T.slinalg.cholesky(m)
-        T.slinalg.solve(m, m)
     """,
     "the text of Print has an address, and PyTensor's diagonal is a view": """
         theano.printing.Print('here')(m)

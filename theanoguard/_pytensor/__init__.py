@@ -609,6 +609,15 @@ def _put_back(rewriters, order):
     rewriters.update([*order, *since])
 
 
+def lengths_of(fgraph, variable):
+    """Return the lengths of a tensor, as they are known in a graph that is rewritten."""
+    feature = getattr(fgraph, "shape_feature", None)
+    if hasattr(feature, "shape_tuple"):  # 3.3
+        return list(feature.shape_tuple(variable))
+    known = feature.shape_of.get(variable) if feature is not None else None
+    return list(variable.shape if known is None else known)
+
+
 def renamed(module, *names):
     """Return what a module has under one of these names, the older ones first."""
     return _existing(module, *names)[0]

@@ -58,6 +58,12 @@ def all_subclasses(cls):
     return {sub for direct in cls.__subclasses__() for sub in (direct, *all_subclasses(direct))}
 
 
+def intersection_update(self, others):
+    """Keep the elements that are in `others`: for ``mode.requiring(tag)``."""
+    for element in [element for element in self if element not in others]:
+        self.discard(element)
+
+
 def without_graph(infer_shape):
     """Let ``infer_shape`` be called without the graph, the first argument in PyTensor 3.0."""
 
@@ -74,6 +80,7 @@ PATCHES = [
         for cls in all_subclasses(graph_op.Op)
         if "infer_shape" in vars(cls) and _oldstyle._positional(cls.infer_shape) == 4
     ),
+    Patch(db.OrderedSet, "intersection_update", intersection_update),
     Patch(compile_mode, "fast_run_linkers_to_mode", fast_run_modes()),
     adapting(graph_op.Op),
     adapting(CLinkerObject),

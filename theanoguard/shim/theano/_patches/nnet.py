@@ -10,6 +10,7 @@ from ..tensor.nnet import bn, conv3d2d, nnet, opt, sigm
 from . import Patch, Rewrite
 
 BOTH = ("fast_run", "fast_compile")
+FAST_COMPILE = ("fast_compile", "fast_compile_gpu")
 
 
 def device_rewrites():
@@ -32,28 +33,27 @@ def device_rewrites():
 
 
 # The rewrites by phase of PyTensor's rewriting, with their tags other than the name of the phase.
-# Two of them have the same name as rewrites of PyTensor's own softmax.
+# Two of them have the same name as rewrites of PyTensor's own softmax.  Theano's own tag for these,
+# `fast_compile_gpu`, chooses them in its mode FAST_COMPILE on any device.
 PHASES = {
     "canonicalize": {
         "local_broadcast_of_one_length": ("fast_compile",),
         "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
     },
     "stabilize": {
-        "theano_local_logsoftmax": ("fast_compile",),
-        "theano_local_logsoftmax_grad": ("fast_compile",),
         "crossentropy_to_crossentropy_with_softmax_with_bias": (),
         "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
     },
     "specialize": {
-        "theano_local_logsoftmax": ("fast_compile",),
-        "theano_local_logsoftmax_grad": ("fast_compile",),
-        "local_softmax_with_bias": (),
-        "crossentropy_to_crossentropy_with_softmax_with_bias": (),
-        "local_softmax_grad_to_crossentropy_with_softmax_grad": (),
-        "local_argmax_pushdown": (),
-        "local_advanced_indexing_crossentropy_onehot": (),
-        "local_advanced_indexing_crossentropy_onehot_grad": (),
-        "graph_merge_softmax_with_crossentropy_softmax": (),
+        "theano_local_logsoftmax": ("stabilize", *FAST_COMPILE),
+        "theano_local_logsoftmax_grad": ("stabilize", *FAST_COMPILE),
+        "local_softmax_with_bias": FAST_COMPILE,
+        "crossentropy_to_crossentropy_with_softmax_with_bias": FAST_COMPILE,
+        "local_softmax_grad_to_crossentropy_with_softmax_grad": FAST_COMPILE,
+        "local_argmax_pushdown": FAST_COMPILE,
+        "local_advanced_indexing_crossentropy_onehot": FAST_COMPILE,
+        "local_advanced_indexing_crossentropy_onehot_grad": FAST_COMPILE,
+        "graph_merge_softmax_with_crossentropy_softmax": FAST_COMPILE,
         "local_useless_crossentropy_softmax_1hot_with_bias_dx_alloc": (),
     },
 }
@@ -86,7 +86,7 @@ PATCHES = [
         optdb,
         "crossentropy_to_crossentropy_with_softmax",
         nnet.crossentropy_to_crossentropy_with_softmax,
-        ("fast_run", "xent"),
+        ("fast_run", *FAST_COMPILE, "xent"),
         {"position": 2.01},
     ),
     Rewrite(

@@ -8,9 +8,7 @@ from pytensor.tensor.basic import AllocDiag, ExtractDiag, Join, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg import Cholesky, Solve
 from pytensor.tensor.math import All, Any, Argmax, Dot, Max, Prod, Sum
-from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -95,15 +93,6 @@ def scan_text(op):
     return f"{kind}{{inplace{{{''.join(f'{i},' for i in overwritten)}}},cpu,{op.name}}}"
 
 
-def solve_text(op):
-    """Return the text of a solution, for which Theano has four words."""
-    structure = "symmetric" if op.assume_a == "sym" else "general"
-    return (
-        f"Solve{{A_structure={structure!r}, lower={op.lower}, overwrite_A={op.overwrite_a}, "
-        f"overwrite_b={op.overwrite_b}}}"
-    )
-
-
 def dimshuffle_text(op):
     return f"InplaceDimShuffle{{{','.join(map(str, op.new_order))}}}"
 
@@ -127,12 +116,8 @@ TEXTS = {
     All: lambda op: f"All{along(op)}",
     AllocDiag: lambda op: f"AllocDiag{{offset={op.offset}, axis1={op.axis1}, axis2={op.axis2}}}",
     Any: lambda op: f"Any{along(op)}",
-    ArgSortOp: lambda op: f"ArgSortOp{{{op.kind}, None}}",
     Argmax: extremum_text,
     Blockwise: blockwise_text,
-    Cholesky: lambda op: (
-        f"Cholesky{{lower={op.lower}, destructive={op.overwrite_a}, on_error='raise'}}"
-    ),
     CumOp: lambda op: f"CumOp{{{op.axis}, {op.mode}}}",
     DimShuffle: dimshuffle_text,
     Dot: lambda op: "dot",
@@ -144,8 +129,6 @@ TEXTS = {
     Max: extremum_text,
     Prod: lambda op: f"Prod{{axis={op.axis}, dtype={op.dtype!r}, acc_dtype={op.acc_dtype!r}}}",
     Scan: scan_text,
-    Solve: solve_text,
-    SortOp: lambda op: f"SortOp{{{op.kind}, None}}",
     Split: lambda op: f"Split{{{op.len_splits}}}",
     Subtensor: lambda op: f"Subtensor{{{indices(op)}}}",
     Sum: sum_text,

@@ -8,6 +8,7 @@ from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
 
 from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
+from ..tensor.sort import argsort, sort
 from . import Patch, called_by_pytensor
 
 
@@ -139,6 +140,8 @@ PATCHES = [
     Patch(_tensor_py_operators, "choose", choose),
     Patch(_tensor_py_operators, "get_scalar_constant_value", get_scalar_constant_value),
     Patch(_tensor_py_operators, "trace", trace),
+    Patch(_tensor_py_operators, "sort", sort),
+    Patch(_tensor_py_operators, "argsort", argsort),
     Patch(_tensor_py_operators, "T", property(basic.transpose)),
     Patch(TensorVariable, "__init__", init_variable),
 ]

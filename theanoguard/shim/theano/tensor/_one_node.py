@@ -15,6 +15,7 @@ from pytensor.tensor.basic import Join as PyTensorJoin
 from pytensor.tensor.basic import as_tensor_variable
 from pytensor.tensor.basic import join as pytensor_join
 from pytensor.tensor.basic import split as pytensor_split
+from pytensor.tensor.extra_ops import CumOp as PyTensorCumOp
 from pytensor.tensor.math import dot as pytensor_dot
 from pytensor.tensor.type import TensorType
 
@@ -57,6 +58,13 @@ class OneNode(Op):
         return [tuple(self.in_pytensor(*node.inputs).shape)]
 
 
+def _like(x, gradient):
+    """Return a gradient by `x`: a dimension of length 1 stays broadcastable, integers have none."""
+    if x.dtype.startswith(("float", "complex")):
+        return x.type.filter_variable(gradient.astype(x.dtype))
+    return x.zeros_like(dtype=gradient.dtype)
+
+
 class Dot(OneNode):
     """A product in which an operand is a vector; PyTensor knows products of matrices only."""
 
@@ -82,11 +90,7 @@ class Dot(OneNode):
             gradients = [dot(gz, y.T), pytensor_dot(x.dimshuffle(0, "x"), gz.dimshuffle("x", 0))]
         else:
             gradients = [pytensor_dot(gz.dimshuffle(0, "x"), y.dimshuffle("x", 0)), dot(x.T, gz)]
-        # A dimension of length 1 stays broadcastable.
-        return [
-            v.type.filter_variable(g.astype(v.dtype))
-            for v, g in zip(inputs, gradients, strict=True)
-        ]
+        return [_like(v, g) for v, g in zip(inputs, gradients, strict=True)]
 
     def pushforward(self, inputs, outputs, tangents):
         """Return the tangent by the rule for products."""
@@ -131,12 +135,7 @@ class Join(OneNode):
         parts = parts if isinstance(parts, list | tuple) else [parts]
         return [
             DisconnectedType()(),
-            *(
-                x.type.filter_variable(part.astype(x.dtype))
-                if x.dtype.startswith(("float", "complex"))
-                else x.zeros_like(dtype=gz.dtype)
-                for x, part in zip(tensors, parts, strict=True)
-            ),
+            *(_like(x, part) for x, part in zip(tensors, parts, strict=True)),
         ]
 
     def pushforward(self, inputs, outputs, tangents):
@@ -151,6 +150,42 @@ class Join(OneNode):
                 *(x.zeros_like() if isinstance(t.type, DisconnectedType) else t for x, t in pairs),
             )
         ]
+
+
+class Cumulative(OneNode):
+    """A cumulative sum or product, also of the flattened tensor or along an axis below 0."""
+
+    def __init__(self, axis, mode):
+        self.axis, self.mode = axis, mode
+
+    def __eq__(self, other):
+        return super().__eq__(other) and (self.axis, self.mode) == (other.axis, other.mode)
+
+    def __hash__(self):
+        return hash((type(self), self.axis, self.mode))
+
+    def __str__(self):
+        return f"CumOp{{{self.axis}, {self.mode}}}"
+
+    def in_pytensor(self, x):
+        """Return the sum or product by PyTensor's operation, whose axis is a number from 0 on."""
+        x, axis = (x.ravel(), 0) if self.axis is None else (x, self.axis % x.ndim)
+        return PyTensorCumOp(axis, self.mode)(x)
+
+    def perform(self, node, inputs, outputs):
+        """Compute in NumPy."""
+        compute = {"add": np.cumsum, "mul": np.cumprod}[self.mode]
+        outputs[0][0] = np.asarray(compute(*inputs, self.axis), dtype=node.outputs[0].dtype)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Return the gradient, which is summed from the end on."""
+        ((x,), (found,), (gz,)) = (inputs, outputs, cotangents)
+        axis = 0 if self.axis is None else self.axis % x.ndim
+        backwards = (slice(None),) * axis + (slice(None, None, -1),)
+        if self.mode == "mul":
+            gz = gz * found
+        gradient = Cumulative(axis, "add")(gz[backwards])[backwards].reshape(x.shape)
+        return [gradient / x if self.mode == "mul" else gradient]
 
 
 def dot(x, y):
@@ -173,7 +208,7 @@ def join(axis, *tensors):
     return Join()(as_tensor_variable(joined.owner.op.axis), *joined.owner.inputs)
 
 
-@node_rewriter([Dot, Join])
+@node_rewriter([Cumulative, Dot, Join])
 def local_in_pytensor(fgraph, node):
     """Put PyTensor's nodes in the place of Theano's."""
     meaning = node.op.in_pytensor(*node.inputs)

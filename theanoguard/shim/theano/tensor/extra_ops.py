@@ -2,10 +2,14 @@
 
 from functools import partial
 
-from pytensor.tensor.extra_ops import cumprod, cumsum, diff, repeat
+from pytensor.tensor.extra_ops import CumOp as PyTensorCumOp
+from pytensor.tensor.extra_ops import Unique as PyTensorUnique
+from pytensor.tensor.extra_ops import diff, repeat
 from pytensor.tensor.extra_ops import squeeze as pt_squeeze
 from pytensor.tensor.extra_ops import unravel_index as pt_unravel_index
 
+from .._standin import StandIn
+from ._one_node import Cumulative
 from .basic import as_tensor_variable, get_vector_length, stack
 from .elemwise import DimShuffle
 
@@ -35,18 +39,69 @@ def unravel_index(indices, dims, order="C", ndim=None):
     return tuple(found) if isinstance(found, list | tuple) else (found,)
 
 
+class CumOp(metaclass=StandIn):
+    """``CumOp(axis, mode)(x)`` is a cumulative sum or product; the mode is "add" or "mul"."""
+
+    stands_for = (PyTensorCumOp, Cumulative)
+
+    def __init__(self, axis=None, mode="add"):
+        if mode not in ("add", "mul"):
+            raise ValueError(f'{type(self).__name__}: Unknown mode "{mode}"')
+        self.axis, self.mode = axis, mode
+
+    def __call__(self, x):
+        """Return the sum or the product."""
+        x = as_tensor_variable(x)
+        if not (self.axis is None or -x.ndim <= self.axis < x.ndim):
+            raise ValueError(f"axis(={self.axis}) out of bounds")
+        return Cumulative(self.axis, self.mode)(x)
+
+
+def cumsum(x, axis=None):
+    """Return the cumulative sum of the elements along `axis`, or of the flattened tensor."""
+    return CumOp(axis, "add")(x)
+
+
+def cumprod(x, axis=None):
+    """Return the cumulative product of the elements along `axis`, or of the flattened tensor."""
+    return CumOp(axis, "mul")(x)
+
+
 class CumsumOp:
     """``CumsumOp(axis)(x)`` is a cumulative sum."""
 
     def __new__(cls, axis=None):
-        return partial(cumsum, axis=axis)
+        return CumOp(axis, "add")
 
 
 class CumprodOp:
     """``CumprodOp(axis)(x)`` is a cumulative product."""
 
     def __new__(cls, axis=None):
-        return partial(cumprod, axis=axis)
+        return CumOp(axis, "mul")
+
+
+class Unique(metaclass=StandIn):
+    """``Unique(...)(x)`` are the different elements of `x`, and where they are and how many."""
+
+    stands_for = PyTensorUnique
+
+    def __init__(self, return_index=False, return_inverse=False, return_counts=False, axis=None):
+        self.return_index = return_index
+        self.return_inverse = return_inverse
+        self.return_counts = return_counts
+        self.axis = axis
+
+    def __call__(self, x, return_list=False):
+        """Return the elements, and a list if there is more than one result."""
+        x = as_tensor_variable(x)
+        axis = self.axis
+        if axis is not None:
+            if not -x.ndim <= axis < x.ndim:
+                raise RuntimeError(f"Unique axis `{axis}` is outside of input ndim = {x.ndim}.")
+            axis %= x.ndim
+        op = PyTensorUnique(self.return_index, self.return_inverse, self.return_counts, axis)
+        return op(x, return_list=return_list)
 
 
 class DiffOp:

@@ -1,14 +1,23 @@
 """Theano's ``theano.tensor.nlinalg``."""
 
+import warnings
 from functools import reduce
 
+import numpy as np
 import pytensor.tensor.linalg as pt_linalg
+from numpy.exceptions import ComplexWarning
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import upcast
 from pytensor.tensor.basic import AllocDiag as PyTensorAllocDiag
 from pytensor.tensor.basic import alloc_diag as pt_alloc_diag
-from pytensor.tensor.linalg import Eigh as PyTensorEigh
 from pytensor.tensor.linalg import MatrixPinv as PyTensorMatrixPinv
 from pytensor.tensor.linalg import lstsq as pt_lstsq
 from pytensor.tensor.linalg import pinv
+from pytensor.tensor.type import matrix, vector
+
+from theanoguard._pytensor import input_shapes
 
 from .._standin import StandIn
 from .basic import abs_, as_tensor_variable, diagonal, dot, max, min, sum
@@ -61,23 +70,100 @@ class MatrixPinv(metaclass=StandIn):
         return pinv(x)
 
 
-class Eigh(metaclass=StandIn):
+class Eig(Op):
+    """Eigenvalues and right eigenvectors of a matrix, in its dtype: of real ones the real parts."""
+
+    _numop = staticmethod(np.linalg.eig)
+    __props__ = ()
+
+    def make_node(self, x):
+        x = as_tensor_variable(x)
+        assert x.ndim == 2
+        return Apply(self, [x], [vector(dtype=x.dtype), matrix(dtype=x.dtype)])
+
+    def perform(self, node, inputs, outputs):
+        (x,) = inputs
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ComplexWarning)
+            for output, found in zip(outputs, self._numop(x), strict=True):
+                output[0] = found.astype(x.dtype)
+
+    def infer_shape(self, *args):
+        n = input_shapes(args)[0][0]
+        return [(n,), (n, n)]
+
+
+eig = Eig()
+
+
+class Eigh(Eig):
     """``Eigh(UPLO)(x)`` gives eigenvalues and eigenvectors of a symmetric matrix."""
 
-    stands_for = PyTensorEigh
+    _numop = staticmethod(np.linalg.eigh)
+    __props__ = ("UPLO",)
 
     def __init__(self, UPLO="L"):
         assert UPLO in ("L", "U")
         self.UPLO = UPLO
 
-    def __call__(self, x):
-        """Return the eigenvalues and the eigenvectors."""
-        return eigh(x, self.UPLO)
+    def make_node(self, x):
+        x = as_tensor_variable(x)
+        assert x.ndim == 2
+        values, vectors = self._numop(np.eye(1, dtype=x.dtype))
+        return Apply(self, [x], [vector(dtype=values.dtype.name), matrix(dtype=vectors.dtype.name)])
+
+    def perform(self, node, inputs, outputs):
+        (outputs[0][0], outputs[1][0]) = self._numop(inputs[0], self.UPLO)
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Return the gradient, as perturbation theory has it."""
+        return [EighGrad(self.UPLO)(*inputs, *outputs, *_zero_disconnected(outputs, cotangents))]
+
+
+def _zero_disconnected(outputs, grads):
+    """Return gradients of which those that are disconnected are zeros."""
+    return [
+        output.zeros_like() if isinstance(gradient.type, DisconnectedType) else gradient
+        for output, gradient in zip(outputs, grads, strict=True)
+    ]
+
+
+class EighGrad(Op):
+    """``EighGrad(UPLO)(x, w, v, gw, gv)`` is the gradient of `Eigh`."""
+
+    __props__ = ("UPLO",)
+
+    def __init__(self, UPLO="L"):
+        assert UPLO in ("L", "U")
+        self.UPLO = UPLO
+
+    def make_node(self, x, w, v, gw, gv):
+        given = [as_tensor_variable(variable) for variable in (x, w, v, gw, gv)]
+        assert [variable.ndim for variable in given] == [2, 1, 2, 1, 2]
+        return Apply(self, given, [matrix(dtype=upcast(*(variable.dtype for variable in given)))])
+
+    def perform(self, node, inputs, outputs):
+        _, w, v, gw, gv = inputs
+        gaps = w[None, :] - w[:, None]
+        np.fill_diagonal(gaps, np.inf)
+        inner = (v.T @ gv) / gaps
+        np.fill_diagonal(inner, gw)
+        gradient = one_triangle(v @ inner @ v.T, self.UPLO == "L")
+        outputs[0][0] = np.asarray(gradient, dtype=node.outputs[0].dtype)
+
+    def infer_shape(self, *args):
+        return input_shapes(args)[:1]
+
+
+def one_triangle(gradient, lower):
+    """Return the gradient of a function that reads one triangle of a symmetric matrix."""
+    read, other = (np.tril, np.triu) if lower else (np.triu, np.tril)
+    return read(gradient) + other(gradient, 1 if lower else -1).T
 
 
 def eigh(a, UPLO="L"):
     """Return eigenvalues and eigenvectors of a symmetric matrix; `UPLO` is the triangle read."""
-    return pt_linalg.eigh(a, lower=UPLO == "L")
+    return Eigh(UPLO)(a)
 
 
 def svd(a, full_matrices=1, compute_uv=1):

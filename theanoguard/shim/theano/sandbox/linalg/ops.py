@@ -1,6 +1,29 @@
 """What ``theano.sandbox.linalg`` has beyond ``theano.tensor``."""
 
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.tensor.basic import as_tensor_variable, trace
+from pytensor.tensor.math import Dot
+
+from ...tensor.nlinalg import MatrixInverse
+from ...tensor.slinalg import solve, solve_symmetric
+
+
+@node_rewriter(None)
+def inv_as_solve(fgraph, node):
+    """Write a product with an inverse as the solution of a system; no mode includes this."""
+    if not isinstance(node.op, Dot):
+        return None
+    left, right = node.inputs
+    if left.owner and isinstance(left.owner.op, MatrixInverse):
+        new = solve(left.owner.inputs[0], right)
+    elif right.owner and isinstance(right.owner.op, MatrixInverse):
+        (x,) = right.owner.inputs
+        is_symmetric = getattr(x.tag, "symmetric", None) is True
+        new = solve_symmetric(x, left.T).T if is_symmetric else solve(x.T, left.T).T
+    else:
+        return None
+    copy_stack_trace(node.outputs[0], new)
+    return [new]
 
 
 def psd(v):

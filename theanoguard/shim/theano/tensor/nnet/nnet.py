@@ -998,7 +998,8 @@ def softmax_simplifier(numerators, denominators):
             total = denominator.owner.inputs[0]
             if not _is_apply(total, Sum) or total.owner.op.axis != (1,):
                 continue
-            if total.owner.inputs[0] is numerator:
+            (summed,) = total.owner.inputs
+            if _is_apply(summed, exp) and summed.owner.inputs == numerator.owner.inputs:
                 new = softmax_op(numerator.owner.inputs[0])
                 copy_stack_trace(numerator, new)
                 numerators.remove(numerator)
