@@ -58,6 +58,8 @@ ON_DEMAND = {
     "theanoguard.guard.jax.code": {"jax"},
     "theanoguard.guard.pytorch.code": {"torch"},
     "theanoguard.monitor.screen": {"rich", "textual"},
+    "theanoguard.shim.nose_fixtures": {"pytest"},
+    "theanoguard.shim.pytest_plugin": {"pytest"},
     "theanoguard.training.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},

@@ -172,3 +172,92 @@ def test_advice_on_a_module_that_cannot_be_collected(run_pytest):
     suite = "import numpy as np\n\nnp.zeros((2, 2))[[slice(1), slice(1)]]\n"
     _, output = run_pytest(suite, "-p", "theanoguard.shim.pytest_plugin")
     assert "tuple(...)" in output
+
+
+NOSE_SUITE = """
+import unittest
+import pytest
+
+calls = []
+
+def note(text):
+    return lambda *owner: calls.append(text)
+
+{module}
+
+def with_setup(setup=None, teardown=None):  # as in nose.tools
+    def decorate(function):
+        function.setup, function.teardown = setup, teardown
+        return function
+    return decorate
+
+def test_module():
+    assert calls == ["module"]
+
+@with_setup(note("function"), note("end of function"))
+def test_function():
+    assert calls == ["module", "function"]
+
+def test_end_of_function():
+    assert calls == ["module", "function", "end of function"]
+
+class TestPlain:
+    {of_class} = classmethod(note("class"))
+
+    def {of_method}(self):
+        self.x = 1
+
+    def {end_of_method}(self):
+        calls.append("end of method")
+
+    def test_method(self):
+        assert calls[3:] == ["class"] and self.x == 1
+
+    def test_end_of_method(self):
+        assert calls[4:] == ["end of method"] and self.x == 1
+
+class TestOfUnittest(unittest.TestCase):
+    def setUp(self):
+        calls.append("once")
+
+    def test_unittest(self):
+        assert calls.count("once") == 1
+
+@pytest.fixture
+def setUp():
+    return "a fixture"
+
+def test_fixture(setUp):
+    assert setUp == "a fixture"
+"""
+NOSE_TESTS = ["module", "function", "end_of_function", "method", "end_of_method", "unittest"]
+
+
+@pytest.mark.parametrize(
+    ("module", "of_class", "of_method", "end_of_method"),
+    [
+        ("setup = note('module')", "setupClass", "setup", "teardown"),
+        ("setUpModule = note('module')", "setUpClass", "setUp", "tearDown"),
+        ("setup_module = setup = note('module')", "setup_class", "setup", "tearDown"),
+        ("setupModule = setUp_ = note('module')", "setup_all", "setup_method", "teardown"),
+    ],
+    ids=["setup", "setUp", "pytest", "all"],
+)
+def test_set_ups_of_nose(run_pytest, module, of_class, of_method, end_of_method):
+    names = {"module": module, "of_class": of_class}
+    names |= {"of_method": of_method, "end_of_method": end_of_method}
+    suite = NOSE_SUITE.format_map(names)
+    outcomes, output = run_pytest(suite, "-p", "theanoguard.shim.pytest_plugin")
+    found = {name.rpartition("::")[2].removeprefix("test_"): how for name, how in outcomes.items()}
+    assert found == dict.fromkeys([*NOSE_TESTS, "fixture"], "PASSED"), output
+
+
+def test_packages_of_nose_are_set_up_once(run_pytest, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("calls = []\ndef setup():\n    calls.append(1)\n")
+    for name in ("one", "two"):
+        text = "from package import calls\ndef test_it():\n    assert calls == [1]\n"
+        (package / f"test_{name}.py").write_text(text)
+    _, output = run_pytest("", "-p", "theanoguard.shim.pytest_plugin", "package")
+    assert "2 passed" in output
