@@ -260,12 +260,17 @@ class SecondRun:
             self._taint(replay, node, inputs, outputs, made)
 
     def _judge_choice(self, replay, node, outputs):
-        """Judge an ``IfElse``: it makes bad a constant that it chooses, as ``switch`` does."""
+        """Judge an ``IfElse``: it makes bad what it chooses if nobody has looked at it.
+
+        That is a constant, as for ``switch``, or an input that is not checked.
+        """
         chosen = branch_taken(node, replay)
         for index, (variable, value) in enumerate(zip(chosen, outputs, strict=True)):
-            output = node.outputs[index]
-            if isinstance(variable, Constant) and self._is_watched(replay, output):
-                [made] = made_bad(deep_copy_op.make_node(variable), [value], [value], self.policy)
+            output, is_constant = node.outputs[index], isinstance(variable, Constant)
+            silent = () if is_constant or self._is_watched(replay, variable) else {variable}
+            if (is_constant or silent) and self._is_watched(replay, output):
+                copy = deep_copy_op.make_node(variable)
+                [made] = made_bad(copy, [value], [value], self.policy, silent)
                 if made is not None:
                     self._observe(replay, output, value, made, "node", index)
 

@@ -4,6 +4,7 @@ An output is not checked only by a named rule of `RULES`, each with its reason; 
 shows for each that it never hides a bad value.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,12 +22,12 @@ from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.plan import GraphPlan, is_discrete
 from theanoguard.operations import (
     Kind,
-    is_unit,
     makes,
     makes_nan_of_inf,
     moved,
-    scalar_facts,
-    widens,
+    scalar_keeps_size,
+    scalar_makes,
+    scalar_makes_nan,
 )
 
 
@@ -100,21 +101,10 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     """
     if not operands_clean:
         return False
+    policy = plan.policy
     if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
-        big_integers = plan.policy.big and plan.policy.integers
+        big_integers = policy.big and policy.integers
         return not big_integers or all(v.type.dtype == "bool" for v in outputs)
-    known = scalar_facts(op)
-    if known.selects is not None:
-        return all(widens(v.type.dtype, outputs[0].type.dtype) for v in inputs[known.selects])
-    if known.range is not None and not known.makes_nan:
-        return not plan.policy.big or known.bound <= plan.policy.limit
-    if isinstance(op, ps.Cast):
-        return widens(inputs[0].type.dtype, outputs[0].type.dtype)
-    if isinstance(op, ps.Mul):
-        large = [v for v in inputs if not is_unit(v)]
-        return _are_finite(plan.policy) and (
-            len(large) <= 1 and all(widens(v.type.dtype, outputs[0].type.dtype) for v in large)
-        )
     if isinstance(op, ps.Composite):
         result = op.fgraph.outputs[index]
         given = {op.fgraph.outputs[i] for i in known} - {result}
@@ -122,7 +112,13 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
             _scalar_is_safe(plan, n.op, _constants_clean(plan, n), n.inputs, n.outputs)
             for n in toposort([result], blockers=given)
         )
-    return False
+    if isinstance(op, ps.Mul):  # by numbers that are at most 1
+        return _are_finite(policy) and scalar_keeps_size(op, inputs, outputs, math.inf)
+    # Of numbers that are clean, some may be infinite.
+    makes_nan = policy.nan and not _are_finite(policy) and scalar_makes_nan(op, outputs)
+    made = scalar_makes(op, inputs, outputs, Kind.NONE) & policy.looked_for
+    is_large = policy.big and not scalar_keeps_size(op, inputs, outputs, policy.limit)
+    return not (makes_nan or made or is_large)
 
 
 def _are_finite(policy):
@@ -176,6 +172,15 @@ RULES = (
         clean=False,
     ),
     Rule(
+        "branch",
+        "the value of the branch that ran was checked when it was made",
+        lambda plan, node, i: (
+            isinstance(node.op, IfElse)
+            and plan.is_clean(node.inputs[1 + i])
+            and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
+        ),
+    ),
+    Rule(
         "view",
         "a view shows only elements that were checked",
         _is_view,
@@ -208,15 +213,6 @@ RULES = (
             node in plan.inner and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
         ),
         clean=False,  # it may have been left out inside, or a loop have stopped early
-    ),
-    Rule(
-        "branch",
-        "the value of the branch that ran was checked when it was made",
-        lambda plan, node, i: (
-            isinstance(node.op, IfElse)
-            and plan.is_clean(node.inputs[1 + i])
-            and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
-        ),
     ),
 )
 
