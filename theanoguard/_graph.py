@@ -1,23 +1,16 @@
 """Questions about single variables and operations of a graph."""
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Constant
-from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import AllocEmpty, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard.operations import moving
 from theanoguard.ops.asserts import Assert
-from theanoguard.ops.print import Print
 
-VIEWS = (
-    *(DimShuffle, Reshape, JoinDims, SplitDims, SpecifyShape, DeepCopyOp, CheckAndRaise),
-    *(TypeCastingOp, TensorFromScalar, ScalarFromTensor, Assert, Print),
-)
+VIEWS = (*moving.VIEWS, Assert)
 """Operations that give their first operand, in another shape or under another name."""
 
 

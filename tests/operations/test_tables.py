@@ -18,12 +18,14 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.ops import deep_copy_op, view_op
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.printing import Print
 from pytensor.raise_op import Assert
 from pytensor.scalar import math as psm
 from pytensor.tensor import basic, blas
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.typed_list.basic import MakeList
 
 from theanoguard import GuardError, GuardMode
@@ -75,7 +77,8 @@ ARRAYS = [
         pt.diagonal(q),
         Repeat(axis=1)(m, [1, 0, 2, 1]),
         pt.arange(r),
-        Assert("fits")(x, pt.ge(x.size, 0)),
+        *(Assert("fits")(x, pt.ge(x.size, 0)), Print("x", global_fn=lambda op, value: None)(x)),
+        *(JoinDims(start_axis=0, n_axes=2)(m), SplitDims(axis=0)(x, [2, 2])),
     ),
     *(number, basic.tensor_from_scalar(number), basic.MakeVector("float64")(s, r)),
     *(pt.concatenate([x, y, z]), pt.concatenate([m, m], axis=1)),

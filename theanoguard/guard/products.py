@@ -12,21 +12,12 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor import blas
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.math import Dot
 
 from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import ger_ops
-from theanoguard.operations import is_float
+from theanoguard.operations import facts_of, is_float
+from theanoguard.operations.products import OuterProduct, Product
 
-PRODUCTS = (
-    Dot,
-    blas.Dot22,
-    blas.Dot22Scalar,
-    blas.BatchedDot,
-    blas.Gemm,
-    blas.Gemv,
-    *ger_ops,
-)
 ACCUMULATING = (blas.Gemm, blas.Gemv, *ger_ops)
 """Products that are added to their first operand; the factors are the third and the fourth."""
 
@@ -40,7 +31,7 @@ PLANTED: tuple[tuple[float, Literal["C", "F"]], ...] = ((np.nan, "C"), (np.inf, 
 def is_product(node: Apply) -> bool:
     """Whether a node multiplies matrices."""
     op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    return isinstance(op, PRODUCTS)
+    return isinstance(facts_of(op).depends, Product | OuterProduct)
 
 
 def axes_of(node: Apply) -> dict[int, str]:

@@ -3,8 +3,9 @@
 from typing import Any
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp, ViewOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.printing import Print
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -21,6 +22,7 @@ from pytensor.tensor.basic import (
 )
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import MakeList
@@ -65,21 +67,26 @@ class Moved(Dependence):
 
 # ---------------------------------------------------------------- views, copies and choices
 
-register(
-    *(CheckAndRaise, DeepCopyOp, ScalarFromTensor, SpecifyShape, TensorFromScalar, TypeCastingOp),
-    depends=Elementwise(1),
+VIEWS = (
+    *(CheckAndRaise, DeepCopyOp, DimShuffle, JoinDims, Print, Reshape, ScalarFromTensor),
+    *(SpecifyShape, SplitDims, TensorFromScalar, TypeCastingOp),
 )
+"""Operations that return their first operand, in another shape or under another name."""
+
+VIEW: dict[str, Any] = {
+    "depends": Elementwise(1),
+    "moves": first_operand,
+    "carries": all_of(0),
+    "never_empty": True,
+}
+"""What is stated of each of them."""
+
+register(*VIEWS, **VIEW)
+register(DimShuffle, JoinDims, Reshape, SplitDims, depends=Moved())
 register(
-    *(DimShuffle, ExtractDiag, Repeat, Reshape, Split, Subtensor, *advanced_subtensor_ops),
+    *(ExtractDiag, Repeat, Split, Subtensor, *advanced_subtensor_ops),
     depends=Moved(),
     moves=first_operand,
-)
-register(
-    *(CheckAndRaise, DeepCopyOp, DimShuffle, Reshape),
-    *(ScalarFromTensor, SpecifyShape, TensorFromScalar, ViewOp),
-    moves=first_operand,
-    carries=all_of(0),
-    never_empty=True,
 )
 register(Subtensor, *advanced_subtensor_ops, LazyIfElse, MakeList, chooses=True)
 register(Alloc, depends=Elementwise(1), moves=first_operand, carries=all_of(0))

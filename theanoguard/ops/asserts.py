@@ -33,6 +33,8 @@ from theanoguard._provenance import source_place
 from theanoguard._provenance.designating import Designations
 from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import generic, input_shapes, join_rewrite, vectorize_node
+from theanoguard.operations.facts import register
+from theanoguard.operations.moving import VIEW
 
 __all__ = [
     "Assert",
@@ -430,6 +432,9 @@ class Assert(COp):
             isinstance(c, Constant) and bool(c.data)
             for c in node.inputs[1 : 1 + len(self.conditions)]
         )
+
+
+register(Assert, **VIEW)
 
 
 def vectorize_assert(op: Assert, node: Apply, batch_x: Variable, *batch_rest: Variable) -> Apply:
