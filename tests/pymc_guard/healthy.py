@@ -301,3 +301,29 @@ def survival():
     scale = pm.math.exp(linear())
     latent = pm.Weibull.dist(pm.HalfNormal("alpha", 2), scale)
     pm.Censored("y", latent, lower=None, upper=4.0, observed=np.minimum(POSITIVE, 4.0))
+
+
+@healthy
+def truncated_regression():
+    """PyMC's own example: the first steps of the tuning go where the likelihood overflows."""
+    rng = np.random.default_rng(123)
+    x = rng.uniform(-10, 10, 100)
+    y = x + rng.normal(0, 2, 100)
+    inside = (y >= -5) & (y <= 5)
+    slope, intercept = pm.Normal("slope", 0, 1), pm.Normal("intercept", 0, 1)
+    latent = pm.Normal.dist(slope * x[inside] + intercept, pm.HalfNormal("sigma", 1))
+    pm.Truncated("y", latent, lower=-5, upper=5, observed=y[inside])
+
+
+@healthy
+def stick_breaking():
+    """A Dirichlet process, cut off: the weights underflow in the first steps."""
+    rng = np.random.default_rng(2)
+    data = np.concatenate([rng.normal(-2, 0.4, 40), rng.normal(1, 0.6, 60)])
+    alpha = pm.Gamma("alpha", 1, 1)
+    parts = pm.Beta("parts", 1, alpha, shape=7)
+    left = pt.concatenate([[1.0], pt.cumprod(1 - parts)])
+    weights = pm.Deterministic("weights", pt.concatenate([parts, [1.0]]) * left)
+    tau, scale = pm.Gamma("tau", 1, 1, shape=8), pm.Uniform("scale", 0, 5, shape=8)
+    means = pm.Normal("means", 0, tau=scale * tau, shape=8)
+    pm.NormalMixture("y", weights, means, tau=scale * tau, observed=data)

@@ -17,7 +17,14 @@ import pytest
 import theanoguard.pymc
 from theanoguard import GuardError, GuardMode, events_of, read_log
 from theanoguard.pymc import SamplingError, Where
-from theanoguard.pymc.modes import minimizing, rejected_below, spoils_this_run
+from theanoguard.pymc.modes import (
+    anything,
+    bad_energy,
+    bad_start_value,
+    minimizing,
+    rejecting,
+    spoils_this_run,
+)
 
 HAS_PYMC = importlib.util.find_spec("pymc") is not None
 needs_pymc = pytest.mark.skipif(not HAS_PYMC, reason="PyMC is not installed (tox -e pymc)")
@@ -578,14 +585,20 @@ def test_a_start_that_pymc_refuses_is_explained():
     assert "\n  at the starting point of PyMC\n" in text
 
 
-def test_a_point_that_is_rejected_for_its_energy_is_no_error():
-    low, far, nan = np.array(-2000.0), np.array(-np.inf), np.array([np.nan])
+def test_a_point_that_is_rejected_is_no_error():
+    low, up, nan = np.array(-2000.0), np.array(np.inf), np.array([np.nan])
     assert spoils_this_run([low, nan])
-    with rejected_below(-1500.0):
+    with rejecting(bad_energy):
         assert not spoils_this_run([low, nan])
-        assert spoils_this_run([np.array(-1000.0), nan])
-        assert spoils_this_run([nan[0], nan])  # a NaN has no energy
-        assert not spoils_this_run([far, nan])
+        assert not spoils_this_run([nan[0], nan])  # a NaN has no energy
+        assert not spoils_this_run([up, nan])
+        assert spoils_this_run([up, np.array([1.0])])  # an energy of -inf is accepted
+    with rejecting(bad_start_value):
+        assert spoils_this_run([low, nan])  # PyMC looks at the log-density alone
+        assert not spoils_this_run([nan[0], nan])
+    with rejecting(anything):
+        assert not spoils_this_run([nan[0]])
+        assert spoils_this_run([nan])  # an array of draws
 
 
 @needs_pymc

@@ -15,7 +15,7 @@ import theanoguard
 import theanoguard.pymc
 from theanoguard import GuardMode, read_log
 from theanoguard.pymc import SamplingError, Where
-from theanoguard.pymc.watch import Watch
+from theanoguard.pymc.watch import Ending, Watch
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e samplers)", allow_module_level=True)
@@ -55,12 +55,12 @@ DRAWS = {
 
 
 def model_of(shift):
-    """With a shift that is small the potential is NaN where the sampler comes by."""
+    """With a shift of 0 the potential is NaN where the sampler comes by."""
     with pm.Model() as model:
         a = pm.Normal("a", 0, 1, initval=0.5)
         s = pm.HalfNormal("s")
-        pm.Potential("pot", pt.log(a + shift))
-        pm.Normal("y", a, s, observed=[1.0, 2.0])
+        pm.Potential("pot", 1e-3 * pt.log(a + shift))
+        pm.Normal("y", a, s, observed=[0.2, 0.4])
     model.line = inspect.currentframe().f_lineno - 2
     return model
 
@@ -68,26 +68,21 @@ def model_of(shift):
 @pytest.mark.parametrize(("sampler", "settings"), SAMPLERS)
 def test_a_bad_log_density_is_found_and_explained(sampler, settings):
     guard = theanoguard.pymc.guarding()
-    with model_of(1.2) as model, guard, pytest.raises(SamplingError) as caught:
+    with model_of(0.0) as model, guard, pytest.raises(SamplingError) as caught:
         pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
     error = caught.value
     text = str(error)
     assert error.event.kind == "nan"
     assert f"  while sampling with {error.where}" in text.splitlines()
     assert f"test_samplers.py:{model.line}" in text
-    if sampler == "pymc":
-        assert error.where.chain in (0, 1)
-        assert error.where.draw < 40
-        assert "log(" in text.splitlines()[0]
-        assert error.__suppress_context__  # PyMC's frames would print the report a second time
-        return
-    assert error.where.sampler == sampler
+    assert error.where.sampler.lower() == sampler
     assert [term.term for term in error.terms.bad] == ["pot"]
     assert text.startswith("1 bad at this point: pot is nan.")
-    assert error.terms.point["a"] < -1.2
+    assert error.terms.point["a"] < 0
     assert "s_log__ = " in text
     assert error.where.chain in (0, 1)
-    assert error.where.draw < 40
+    assert error.where.draw < 30
+    assert not error.where.tuning
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == text
 
@@ -223,7 +218,7 @@ def test_the_draws_on_c_are_the_same_bits():
     ],
 )
 def test_a_mode_guards_other_samplers_too(sampler, mode):
-    with model_of(1.2), pytest.raises(SamplingError, match=r"pot is nan"):
+    with model_of(0.0), pytest.raises(SamplingError, match=r"pot is nan"):
         pm.sample(**DRAWS, nuts_sampler=sampler, compile_kwargs={"mode": mode})
     assert [event.kind for event in mode.recorder.events] == ["nan"]
 
@@ -231,7 +226,7 @@ def test_a_mode_guards_other_samplers_too(sampler, mode):
 @pytest.mark.skipif(bool(needing("nutpie").marks[0].args[0]), reason="nutpie is not installed")
 def test_the_mode_is_not_dropped_where_pymc_chooses_nutpie(tmp_path):
     mode = GuardMode(backend="numba", big_is_error=False, log=tmp_path / "log")
-    with model_of(1.2), pytest.raises(SamplingError) as caught:
+    with model_of(0.0), pytest.raises(SamplingError) as caught:
         pm.sample(**DRAWS, compile_kwargs={"mode": mode})
     assert caught.value.where.sampler == "nutpie"
     assert read_log(tmp_path / "log").events[0].kind == "nan"
@@ -239,7 +234,7 @@ def test_the_mode_is_not_dropped_where_pymc_chooses_nutpie(tmp_path):
 
 @pytest.mark.parametrize(("sampler", "settings"), SAMPLERS[1:4])
 def test_recording_goes_on(sampler, settings):
-    with model_of(1.2), theanoguard.pymc.guarding(action="record") as run:
+    with model_of(0.0), theanoguard.pymc.guarding(action="record") as run:
         trace = pm.sample(**{**DRAWS, **settings}, nuts_sampler=sampler)
     assert trace.posterior.sizes == {"chain": 2, "draw": 30}
     assert run.guarded > 0
@@ -284,23 +279,48 @@ def test_what_the_rest_of_the_log_density_decides():
     with pm.Model() as model:
         a = pm.Normal("a")
         pm.Potential("p", pt.log(a))
-    watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c")
     nan = {"a": np.array(np.nan)}
-    assert watch.judge({"a": np.array(-3.0)}, np.nan, nan) is not None
+
+    def judged(watch, a, logp):
+        where = Where(watch.sampler, 0, at_start=True)
+        return watch.judge(Ending({"a": np.array(a)}, logp, nan, where))
+
+    watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c")
+    assert judged(watch, -3.0, np.nan) is not None
     watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c", starts=[[np.array(0.5)]])
-    assert watch.judge({"a": np.array(-100.0)}, np.nan, nan) is None  # N(-100) has logp -5000
-    assert watch.judge({"a": np.array(100.0)}, -4996.3, nan) is None
+    assert judged(watch, -100.0, np.nan) is None  # N(-100) has logp -5000
+    assert judged(watch, 100.0, -4996.3) is None
     assert watch.n_rejected == 2
-    assert watch.judge({"a": np.array(-3.0)}, np.nan, nan) is not None
+    assert judged(watch, -3.0, np.nan) is not None
     watch = Watch("nutpie", model, theanoguard.pymc.mode(), "c")
-    assert watch.judge({"a": np.array(-1e200)}, np.nan, nan) is None  # the prior is -inf there
+    assert judged(watch, -1e200, np.nan) is None  # the prior is -inf there
+
+
+def test_a_bad_point_is_an_error_where_the_draws_go_on_to_meet_it():
+    with pm.Model() as model:
+        pm.Potential("p", pt.log(pm.Normal("a")))
+
+    def ending(draw, tuning=False):
+        where = Where("PyMC", 0, draw, tuning)
+        return Ending({"a": np.array(-1.0)}, np.nan, {"a": np.array(np.nan)}, where, -1e3)
+
+    sizes = {"n_draws": 200, "n_tune": 200}
+    watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
+    assert [watch.judge(ending(n, True)) for n in range(1, 180)] == [None] * 179
+    assert [watch.judge(ending(n)) for n in (10, 20)] == [None] * 2
+    assert str(watch.judge(ending(30)).where) == "PyMC, chain 0, draw 30"
+    watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
+    stuck = (watch.judge(ending(n, True)) for n in range(200))
+    assert next(n for n, error in enumerate(stuck) if error is not None) == 99
 
 
 def test_a_gradient_that_is_bad_in_the_sampler_alone():
     with pm.Model() as model:
         pm.Normal("a")
     watch = Watch("numpyro", model, theanoguard.pymc.mode(), "c")
-    error = watch.judge({"a": np.array(1.0)}, -1.4, {"a": np.array(np.nan)})
+    slopes = {"a": np.array(np.nan)}
+    where = Where("numpyro", 0, at_start=True)
+    error = watch.judge(Ending({"a": np.array(1.0)}, -1.4, slopes, where))
     lines = str(error).splitlines()
     assert lines[0] == "NaN in the gradient by a"
     assert "PyTensor's log-density and its gradient are finite at this point." in lines
@@ -315,9 +335,9 @@ def test_the_chain_and_the_draw_are_the_ones_that_diverge(sampler, method, monke
         method = "vectorized"
     told, judge = [], Watch.judge
 
-    def noting(self, *point):
-        told.append(point[-1])
-        return judge(self, *point)
+    def noting(self, ending):
+        told.append(ending.where)
+        return judge(self, ending)
 
     monkeypatch.setattr(Watch, "judge", noting)
     with pm.Model(), theanoguard.pymc.guarding(action="record"):
@@ -350,7 +370,7 @@ def test_an_operation_that_jax_cannot_differentiate_is_named(sampler):
 
 @pytest.mark.parametrize("sampler", [needing("nutpie")])
 def test_guarding_the_whole_program_guards_a_sampler(sampler):
-    with model_of(1.2), theanoguard.guarding(), pytest.raises(SamplingError, match="pot is nan"):
+    with model_of(0.0), theanoguard.guarding(), pytest.raises(SamplingError, match="pot is nan"):
         pm.sample(**DRAWS, nuts_sampler=sampler)
 
 
@@ -369,7 +389,9 @@ print(nutpie.sample.__module__, "numba" in sys.modules)
 def test_nothing_stays_patched_but_for_what_looks_for_a_guard():
     result = subprocess.run([sys.executable, "-c", PLAIN], capture_output=True, text=True)
     patched, after = result.stdout.splitlines()
-    assert patched == "['_iter_sample', '_mp_sample', '_sample_external_nuts']", result.stderr
+    assert patched == "['_iter_sample', '_mp_sample', '_sample_external_nuts', '_sample_many']", (
+        result.stderr
+    )
     assert after.startswith("nutpie.sample ")
 
 

@@ -20,6 +20,7 @@ from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
+from theanoguard.pymc.links import advice_for
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
@@ -240,7 +241,8 @@ class _Explaining:
             checks, unknown = self._failed(name)
             if checks:
                 made = None if unknown is None else self._explained(unknown)
-                return term(checks=checks, explanation=made)
+                advice = "" if made else self._link(name, checks[0])
+                return term(checks=checks, explanation=made, advice=advice)
         if by is None and (data := self._outside(name) or self._missing(name)):
             return term(data=data)
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
@@ -308,6 +310,12 @@ class _Explaining:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
         return tuple(dict.fromkeys(checks)), unknown
+
+    def _link(self, name, check):
+        variable = self.model[name]
+        if variable.owner is None:
+            return ""
+        return advice_for(self.model, variable, check, self._evaluate)
 
     def _made(self, name, failing):
         """Return the line of the model that has computed a parameter with one of these values."""

@@ -2,7 +2,7 @@
 
 import importlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -88,20 +88,37 @@ def spoils_sampling(results: list[Any]) -> bool:
     return not all(np.isfinite(array).all() for array in arrays)
 
 
-_floor: ContextVar[float] = ContextVar("theanoguard_pymc_floor", default=-np.inf)
+def _nothing(_results: list[Any]) -> bool:
+    return False
 
 
-def rejected_below(logp: float) -> AbstractContextManager[None]:
-    """Say below which log-density the sampler rejects a point whatever the gradient is there."""
-    return setting(_floor, logp)
+_rejects: ContextVar[Callable[[list[Any]], bool]] = ContextVar(
+    "theanoguard_pymc_rejects", default=_nothing
+)
 
 
-_rejects_start: ContextVar[bool] = ContextVar("theanoguard_pymc_rejects_start", default=False)
+def rejecting(rule: Callable[[list[Any]], bool]) -> AbstractContextManager[None]:
+    """Say which bad results make what runs in the block reject the point, by one of these rules."""
+    return setting(_rejects, rule)
 
 
-def trying_starts() -> AbstractContextManager[None]:
-    """Say that PyMC tries starting points: it draws another one where the log-density is bad."""
-    return setting(_rejects_start, True)
+def bad_energy(results: list[Any]) -> bool:
+    """Reject what ends a trajectory: its energy is NaN or infinite.
+
+    A log-density of +inf alone has the energy -inf, which a Hamiltonian sampler accepts.
+    """
+    logp, *slopes = results
+    return not (np.isposinf(logp) and all(np.isfinite(slope).all() for slope in slopes))
+
+
+def bad_start_value(results: list[Any]) -> bool:
+    """Reject a starting point whose log-density is not finite: PyMC draws another one."""
+    return not np.isfinite(results[0])
+
+
+def anything(_results: list[Any]) -> bool:
+    """Reject every point whose log-density is not finite, as Metropolis and slice samplers do."""
+    return True
 
 
 _minimizes: ContextVar[bool] = ContextVar("theanoguard_pymc_minimizes", default=False)
@@ -113,20 +130,15 @@ def minimizing() -> AbstractContextManager[None]:
 
 
 def spoils_this_run(results: list[Any]) -> bool:
-    """Return whether results spoil sampling, and the sampler that runs would not reject the point.
+    """Return whether results spoil sampling, and what runs here would not reject the point.
 
-    Hamiltonian samplers end a trajectory where the energy has grown by 1000.  PyMC replaces a
-    starting point whose log-density is not finite.
+    Whether rejected points spoil the run is decided by :class:`~theanoguard.pymc.watch.Watch`.
     """
     if _minimizes.get() and not np.ndim(results[0]):
         results = [-np.asarray(results[0]), *results[1:]]
     if not spoils_sampling(results):
         return False
-    if np.ndim(results[0]):
-        return True
-    if not np.isfinite(results[0]):
-        return not _rejects_start.get()
-    return not results[0] < _floor.get()
+    return bool(np.ndim(results[0])) or not _rejects.get()(results)
 
 
 def mode(**settings: Any) -> GuardMode:

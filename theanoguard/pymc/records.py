@@ -40,6 +40,8 @@ class BadTerm:
     data : str or None
         The observed value outside of the distribution's support, and the support, or the initial
         value that is not finite.  `explanation` is then None.
+    advice : str
+        How to keep the parameter of a failed check inside of its domain.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class BadTerm:
     error: str | None = None
     checks: tuple[str, ...] = ()
     data: str | None = None
+    advice: str = ""
 
     @property
     def title(self):
@@ -84,6 +87,8 @@ class BadTerm:
             lines += f"  the parameters must satisfy: {'; '.join(self.checks)}".splitlines()
         if self.data:
             lines += [f"  {line}" for line in self.data.splitlines()]
+        if self.advice:
+            lines.append(f"  {self.advice}")
         return "\n".join(map(printable, lines))
 
     @property

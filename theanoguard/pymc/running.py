@@ -7,8 +7,9 @@ is asked for, by the mode or by a block, is put into them.
 import importlib.util
 import inspect
 import sys
+from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.traversal import ancestors
 
+from theanoguard._context import setting
 from theanoguard._patching import Patch, applied, apply
 from theanoguard._provenance import meaning
 from theanoguard.guard import GuardError, GuardMode, every_function
@@ -23,14 +25,18 @@ from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
 from theanoguard.pymc.modes import (
     BUILDING,
+    anything,
+    bad_energy,
+    bad_start_value,
     minimizing,
     model_lines,
-    rejected_below,
+    rejecting,
     settings_for_pymc,
-    trying_starts,
+    spoils_this_run,
 )
 from theanoguard.pymc.records import SamplingError, Where
-from theanoguard.pymc.watch import bad_start
+from theanoguard.pymc.rejections import warn_of
+from theanoguard.pymc.watch import Ending, Watch, bad_start, guard_of_linker
 
 _asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
 
@@ -111,7 +117,7 @@ def _jittering(original):
         given = signature.bind(*args, **kwargs)
         if (logp_fn := given.arguments.get("logp_fn")) is not None:
             given.arguments["logp_fn"] = _at_start(logp_fn, given.arguments["model"])
-        with trying_starts():
+        with rejecting(bad_start_value):
             return original(*given.args, **given.kwargs)
 
     return _init_jitter
@@ -170,15 +176,97 @@ def _fitting(original):
     return _fit_MAP
 
 
+class RejectedPoint(RuntimeError):
+    """What PyMC's warning about a trajectory holds in ``exec_info``: the point that ended it."""
+
+    def __init__(self, message, point, logp, gradient, floor):
+        super().__init__(message, point, logp, gradient, floor)
+        self.ending = point, logp, gradient, floor
+
+
 def _trajectory(original):
-    """Tell the guard which points the trajectory rejects for their energy alone."""
+    """Let the sampler reject points, and note in its warning the one that ended a trajectory."""
 
     @wraps(original)
     def _hamiltonian_step(self, start, *args, **kwargs):
-        with rejected_below(-(start.energy + self.Emax)):
+        if not self.__dict__.setdefault("_theanoguard", _guard_in(self) is not None):
             return original(self, start, *args, **kwargs)
+        with rejecting(bad_energy):
+            step = original(self, start, *args, **kwargs)
+        info = step.divergence_info
+        state = None if info is None else info.state_div
+        if state is None or np.isfinite([state.model_logp, *state.q_grad]).all():
+            return step
+        floor = -(start.energy + self.Emax)
+        told = RejectedPoint(info.message, state.q, state.model_logp, state.q_grad, floor)
+        return step._replace(divergence_info=info._replace(exec_info=told))
 
     return _hamiltonian_step
+
+
+def _guard_in(step):
+    """Return the guard for PyMC in a Hamiltonian step method, or None."""
+    function = getattr(getattr(step, "_logp_dlogp_func", None), "_pytensor_function", None)
+    # (PyTensor may have put another mode around the guard's linker.)
+    linker = None if function is None else function.maker.linker
+    if getattr(getattr(linker, "policy", None), "judge", None) is not spoils_this_run:
+        return None
+    return guard_of_linker(linker, function.maker.mode.provided_optimizer)
+
+
+def _tuning(original):
+    """Let a sampler without trajectories reject points as long as it is tuned."""
+
+    @wraps(original)
+    def astep(self, *args, **kwargs):
+        with rejecting(anything) if self.tune else nullcontext():
+            return original(self, *args, **kwargs)
+
+    return astep
+
+
+_watch: ContextVar[Watch | None] = ContextVar("theanoguard_pymc_watch", default=None)
+
+
+@contextmanager
+def _watching(step, model, draws, tune, chains):
+    """Judge the points that end trajectories in the block; sum them up at its end."""
+    guards = [_guard_in(method) for method in getattr(step, "methods", [step])]
+    guard = next((guard for guard in guards if guard is not None), None)
+    if guard is None:
+        yield
+        return
+    watch = Watch("PyMC", model, guard, None, draws - tune, tune, chains)
+    with setting(_watch, watch):
+        yield
+    warn_of(watch)
+
+
+def _told(stats, chain, draw, tune):
+    """Judge the points that the warnings of a draw tell; return the error, if there is one."""
+    watch = _watch.get()
+    for one in stats if watch is not None else ():
+        told = getattr(one.get("warning"), "exec_info", None)
+        if not isinstance(told, RejectedPoint):
+            continue
+        joined, logp, gradient, floor = told.ending
+        rmap = importlib.import_module("pymc.blocking").DictToArrayBijection.rmap
+        point = {**watch.model.initial_point(), **rmap(joined)}
+        by_name = rmap(joined._replace(data=gradient))
+        where = _place(chain, draw, tune)
+        error = watch.judge(Ending(point, float(logp), by_name, where, floor))
+        if error is not None:
+            return error
+    return None
+
+
+def _place(chain, draw, tune):
+    tuning = draw < tune
+    return Where("PyMC", chain, draw if tuning else draw - tune, tuning)
+
+
+def _placed(error, where):
+    return SamplingError(error.event, error.explanation, where)
 
 
 def _one_chain(original):
@@ -186,15 +274,31 @@ def _one_chain(original):
 
     @wraps(original)
     def _iter_sample(*args, **kwargs):
-        tune, draw = kwargs.get("tune", 0), 0
+        chain, tune, draw = kwargs.get("chain"), kwargs.get("tune", 0), 0
         try:
             for stats in original(*args, **kwargs):
+                if (ours := _told(stats, chain, draw, tune)) is not None:
+                    raise ours
                 draw += 1
                 yield stats
+        except SamplingError:
+            raise
         except GuardError as error:
-            raise _placed(error, kwargs.get("chain"), draw, tune) from None
+            raise _placed(error, _place(chain, draw, tune)) from None
 
     return _iter_sample
+
+
+def _many(original):
+    @wraps(original)
+    def _sample_many(*args, **kwargs):
+        with _watching(*(kwargs.get(n) for n in WATCHED)):
+            return original(*args, **kwargs)
+
+    return _sample_many
+
+
+WATCHED = ("step", "model", "draws", "tune", "chains")
 
 
 def _chains(original):
@@ -202,7 +306,8 @@ def _chains(original):
 
     @wraps(original)
     def _mp_sample(*args, **kwargs):
-        drawn = {}
+        drawn = Counter()
+        tune = kwargs.get("tune", 0)
 
         def counted(recv):
             receive = recv.__func__
@@ -210,29 +315,28 @@ def _chains(original):
             @staticmethod
             def recv_draw(*args, **kwargs):
                 result = receive(*args, **kwargs)
-                drawn[result[0].chain] = drawn.get(result[0].chain, 0) + 1
+                chain = result[0].chain
+                if (ours := _told(result[-1], chain, drawn[chain], tune)) is not None:
+                    raise ours
+                drawn[chain] += 1
                 return result
 
             return recv_draw
 
         parallel = importlib.import_module("pymc.sampling.parallel")
         try:
-            with applied([Patch(parallel.ProcessAdapter, "recv_draw", counted)]):
+            with (
+                _watching(*(kwargs.get(n) for n in WATCHED)),
+                applied([Patch(parallel.ProcessAdapter, "recv_draw", counted)]),
+            ):
                 return original(*args, **kwargs)
         except parallel.ParallelSamplingError as error:
             if not isinstance(error.__cause__, GuardError):
                 raise
             chain = getattr(error, "_chain", None)
-            draw = drawn.get(chain, 0)
-            raise _placed(error.__cause__, chain, draw, kwargs.get("tune", 0)) from None
+            raise _placed(error.__cause__, _place(chain, drawn[chain], tune)) from None
 
     return _mp_sample
-
-
-def _placed(error, chain, draw, tune):
-    tuning = draw < tune
-    where = Where("PyMC", chain, draw if tuning else draw - tune, tuning)
-    return SamplingError(error.event, error.explanation, where)
 
 
 def _with_lines(original):
@@ -318,6 +422,7 @@ def patches() -> list[Patch]:
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
+    slicer = importlib.import_module("pymc.step_methods.slicer")
     joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
     fitting = []
     if importlib.util.find_spec("pymc.tuning.scipy_interface"):  # not in PyMC 6.0
@@ -335,12 +440,14 @@ def patches() -> list[Patch]:
         Patch(metropolis, "delta_logp", _two_points),
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
+        Patch(mcmc, "_sample_many", _many),
         Patch(mcmc, "_mp_sample", _chains),
         Patch(mcmc, "init_nuts", _starting),
         Patch(mcmc, "_init_jitter", _jittering),
         Patch(model, "check_start_vals", _checked),
         *(Patch(module, "_fit_MAP", _fitting) for module in fitting),
         *(Patch(step, "_hamiltonian_step", _trajectory) for step in (hmc.NUTS, hmc.HamiltonianMC)),
+        *(Patch(step, "astep", _tuning) for step in (metropolis.Metropolis, slicer.Slice)),
     ]
 
 

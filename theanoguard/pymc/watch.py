@@ -1,12 +1,14 @@
-"""Judging the points at which a sampler's own log-density came out bad.
+"""Judging the points at which the trajectories of a sampler have ended: one rule for all samplers.
 
-A sampler that compiles the log-density by itself is not guarded node by node.  Its log-density is
-made to tell the points where it, or its gradient, is NaN or infinite.  The model's guarded
-log-density is then called there, and that decides: a rejection goes on, an error is explained.
+Each sampler tells the points where its log-density, or the gradient, is NaN or infinite.  It
+rejects them by itself.  They are an error only if they go on after the tuning: then the model's
+guarded log-density is called at the point, which explains it.  All others are counted, and
+:mod:`~theanoguard.pymc.rejections` sums them up after the run.
 """
 
 import logging
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,13 +27,50 @@ logger = logging.getLogger("theanoguard")
 MOST_ENERGY = 1000.0
 """By so much the energy may grow in a trajectory of NumPyro and BlackJAX."""
 
+RARE, FEW = 0.01, 2
+"""An error if more of the draws of a chain than this share and number have ended at a bad point."""
+
+STUCK = 100
+"""A chain cannot move if so many of its first trajectories have all ended at a bad point."""
+
+MOST = 1000
+"""So many points are kept of a run, of each kind."""
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A point at which the log-density, or its gradient, has ended a trajectory.
+
+    Parameters
+    ----------
+    point : dict of str to ndarray or None
+        By the names of the value variables.  None if it is not known any more.
+    logp : float
+    gradient : dict of str to ndarray or None
+    where : Where
+    floor : float or None
+        The log-density below which the sampler rejects each point, if the sampler tells it.
+    """
+
+    point: Any
+    logp: float
+    gradient: Any
+    where: Where
+    floor: float | None = None
+
+
+def guard_of_linker(linker: Any, optimizer: Any, like: Any = None) -> GuardMode:
+    """Return a guard that compiles with a linker; `like` has its settings and records."""
+    like = like or linker
+    made = GuardMode.__new__(GuardMode)
+    made._set_up(like.policy, like.recorder, linker, optimizer, None)
+    return made
+
 
 def on_backend(guard: GuardMode, backend: str) -> GuardMode:
     """Return a guard with the same settings and records, for another backend."""
-    made = GuardMode.__new__(GuardMode)
     linker = predefined_linkers[BACKENDS[backend].linkers[0]]
-    made._set_up(guard.policy, guard.recorder, linker, guard.provided_optimizer, None)
-    return made
+    return guard_of_linker(linker, guard.provided_optimizer, guard)
 
 
 def bad_start(
@@ -56,17 +95,21 @@ class Watch:
     model : pymc.Model
     guard : GuardMode
         Whose settings hold, and which keeps the events.
-    backend : str
-        On which a point is judged.
+    backend : str or None
+        On which a point is explained; None for the one of the guard.
+    n_draws, n_tune, n_chains : int
+        Of the run, each chain by itself.
 
     Attributes
     ----------
     error : SamplingError or None
         What ends the run.
     n_rejected : int
-        How many points were told that are no errors.
+        How many points the sampler would reject whatever is bad there.
     not_finite : dict of str to ndarray or None
         The last of these points that is not finite itself.
+    kept : dict of str to list of Ending
+        The points that count: "bad" ones, and those with a log-density of -inf.
     starts : list of list of ndarray
         For each chain the values of the variables where it starts, as far as that is known.
     running_from : sequence of ndarray
@@ -76,54 +119,99 @@ class Watch:
     sampler: str
     model: Any
     guard: GuardMode
-    backend: str
+    backend: str | None = None
+    n_draws: int = 0
+    n_tune: int = 0
+    n_chains: int = 1
     error: SamplingError | None = None
     n_rejected: int = 0
     not_finite: Any = None
+    kept: dict[str, list[Ending]] = field(default_factory=lambda: {"bad": [], "-inf": []})
     starts: list[list[Any]] = field(default_factory=list)
     running_from: Any = ()
+    _ended: dict[str, set[Where]] = field(default_factory=dict, repr=False)
+    _n_bad: Counter[tuple[int | None, bool]] = field(default_factory=Counter, repr=False)
     _function: Any = field(default=None, repr=False)
     _terms: Any = field(default=None, repr=False)
     _floor: float | None = field(default=None, repr=False)
     # (Chains that run in threads come here at the same time.)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def judge(self, point, logp, gradient, where=None):
+    def for_run(self, n_draws, n_tune, n_chains):
+        """Return the guard of another run, with the functions that have been compiled."""
+        made = Watch(self.sampler, self.model, self.guard, self.backend, n_draws, n_tune, n_chains)
+        made._function, made._terms = self._function, self._terms
+        return made
+
+    def judge(self, ending):
         """Decide about a point where the sampler's log-density or its gradient is not finite.
 
         Parameters
         ----------
-        point : dict of str to ndarray
-            By the names of the value variables.
-        logp : float
-        gradient : dict of str to ndarray
-            Of the sampler.
-        where : Where or None
+        ending : Ending
 
         Returns
         -------
         SamplingError or None
             None where sampling can go on.
         """
-        where = where or Where(self.sampler)
         with self._lock:
-            if self.error is None and not all(np.isfinite(v).all() for v in point.values()):
+            if self.error is not None:
+                return self.error
+            if ending.point is None:
+                return self._count("-inf" if np.isneginf(ending.logp) else "bad", ending)
+            if not all(np.isfinite(v).all() for v in ending.point.values()):
                 self.n_rejected += 1  # the sampler's own steps have overflowed
-                self.not_finite = point
+                self.not_finite = ending.point
                 return None
-            if self.error is None and self._is_rejected(point, logp):
+            kind = self._kind(ending)
+            if kind == "energy":
                 self.n_rejected += 1
                 return None
-            return self.error or self._judge(point, logp, gradient, where)
+            return self._count(kind, ending)
 
-    def _is_rejected(self, point, logp):
-        """Return whether the sampler rejects a point for what is not bad there."""
-        if np.isnan(logp) or np.isposinf(logp):
-            # The other terms can be so low that one that is NaN or has overflowed decides nothing.
-            sums = [float(np.sum(term)) for term in self.terms()(point)]
-            logp = sum(value for value in sums if value < np.inf)
-            return np.isneginf(logp) or logp < self.floor()
-        return logp < self.floor()
+    def _count(self, kind, ending):
+        """Keep a point that counts; return the error if it is one."""
+        where = ending.where
+        seen = self._ended.setdefault(kind, set())
+        if where in seen:  # (JAX computes more points of a trajectory that has ended)
+            return None
+        if where.draw is not None:
+            seen.add(where)
+        if ending.point is not None and len(self.kept[kind]) < MOST:
+            self.kept[kind].append(ending)
+        if kind != "bad":
+            return None
+        recorded = self.guard.policy.action != "raise"
+        is_error = recorded or where.at_start or self._persists(where)
+        return self._explain(ending) if is_error and ending.point is not None else None
+
+    def _persists(self, where):
+        """Return whether the chain goes on ending at bad points, or has not moved at all."""
+        if where.draw is None:
+            return False
+        self._n_bad[where.chain, where.tuning] += 1
+        n_bad = self._n_bad[where.chain, where.tuning]
+        if where.tuning:
+            return n_bad >= STUCK and n_bad == where.draw + 1
+        return n_bad > max(FEW, RARE * self.n_draws)
+
+    def n_ended(self, kind, tuning):
+        """Return how many trajectories have ended at points of a kind."""
+        return sum(where.tuning == tuning for where in self._ended.get(kind, ()))
+
+    def _kind(self, ending):
+        """Return "bad" or "-inf", or "energy" where the other terms are so low that none decides.
+
+        Then a term that is NaN or has overflowed changes nothing: the sampler rejects the point.
+        """
+        floor = self.floor() if ending.floor is None else ending.floor
+        if np.isfinite(ending.logp):
+            return "energy" if ending.logp < floor else "bad"
+        sums = np.array([float(np.sum(term)) for term in self.terms()(ending.point)])
+        if np.sum(sums[np.isfinite(sums)]) < floor:
+            return "energy"
+        return "-inf" if np.isneginf(ending.logp) or np.isneginf(sums).any() else "bad"
 
     def terms(self):
         """Return the terms of the model's log-density, without a guard."""
@@ -151,17 +239,17 @@ class Watch:
             self._floor = lowest - MOST_ENERGY - 2 * size if np.isfinite(lowest) else -np.inf
         return self._floor
 
-    def _judge(self, point, logp, gradient, where):
+    def _explain(self, ending):
         try:
-            results = self.function()(point)
+            results = self.function()(ending.point)
         except GuardError as found:
-            return self.end(found.event, found.explanation, point, where)
+            return self.end(found.event, found.explanation, ending)
         if self.guard.policy.action != "raise" and spoils_sampling(results):
             return None  # it is recorded
         if np.isneginf(results[0]):
             self.n_rejected += 1
             return None
-        return self.only_there(point, logp, gradient, where)
+        return self.only_there(ending)
 
     def function(self):
         """Return the model's log-density and its gradient, guarded."""
@@ -169,21 +257,22 @@ class Watch:
             with model_lines(), self.model:
                 self._function = self.model.compile_fn(
                     [self.model.logp(), self.model.dlogp()],
-                    mode=on_backend(self.guard, self.backend),
+                    mode=on_backend(self.guard, self.backend) if self.backend else self.guard,
                     point_fn=True,
                     on_unused_input="ignore",
                 )
         return self._function
 
-    def end(self, event, explanation, point, where):
+    def end(self, event, explanation, ending):
         """Return the error that ends the run."""
-        self.error = SamplingError(event, explanation, where, explain(self.model, point))
+        terms = explain(self.model, ending.point)
+        self.error = SamplingError(event, explanation, ending.where, terms)
         return self.error
 
-    def only_there(self, point, logp, gradient, where):
+    def only_there(self, ending):
         """Report a value that is bad in the sampler's function, and not in PyTensor's."""
-        arrays = [("the log-density", np.asarray(logp))]
-        arrays += [(f"the gradient by {name}", np.asarray(g)) for name, g in gradient.items()]
+        arrays = [("the log-density", np.asarray(ending.logp))]
+        arrays += [(f"the gradient by {n}", np.asarray(g)) for n, g in ending.gradient.items()]
         policy = self.guard.policy
         name, value = next((n, a) for n, a in arrays if not np.isfinite(a).all())
         counts = policy.count(value, [~np.isfinite(value)])
@@ -198,9 +287,10 @@ class Watch:
         )
         self.guard.recorder.add(event)
         if policy.action == "raise":
-            return self.end(event, None, point, where)
+            return self.end(event, None, ending)
         if policy.action == "warn":
-            logger.warning("%s", SamplingError(event, None, where), extra={"event": event})
+            error = SamplingError(event, None, ending.where)
+            logger.warning("%s", error, extra={"event": event})
         elif callable(policy.action):
             policy.action(event)
         return None

@@ -11,7 +11,7 @@ import logging
 import warnings
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
+from functools import cache, wraps
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from theanoguard._context import setting
 from theanoguard._patching import Patch, applied
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
-from theanoguard.pymc.watch import Watch
+from theanoguard.pymc.rejections import warn_of
+from theanoguard.pymc.watch import Ending, Watch
 
 _running: ContextVar[str | None] = ContextVar("theanoguard_pymc_running", default=None)
 
@@ -137,7 +138,7 @@ def telling(logp_fn, sign, report):
         good = jnp.isfinite(value)
         for one in jax.tree.leaves(gradient):
             good &= jnp.isfinite(one).all()
-        return ~good & ~jnp.isneginf(sign * value)
+        return ~good
 
     def call(*values):
         jax.debug.callback(report, *values)
@@ -196,6 +197,7 @@ def _quiet():
             logger.removeFilter(quiet)
 
 
+@cache  # equal patches are applied once
 def patches(pymc_jax, guard_of):
     """Return what guards the runs of PyMC's module for JAX.
 
@@ -207,7 +209,7 @@ def patches(pymc_jax, guard_of):
     """
     watches = []
     unwatched = []
-    tunes = [0]  # the lengths of the tuning in the runs
+    sizes = [(0, 0, 1)]  # of the runs: how many draws, steps of tuning, and chains
 
     def get_jaxified_logp(original):
         @wraps(original)
@@ -216,10 +218,10 @@ def patches(pymc_jax, guard_of):
             if guard is None or unwatched:
                 return logp_fn
             # Only one of them judges: JAX cannot be called from what it calls.
-            watch = Watch(running_sampler() or "JAX", model, guard, "c")
+            watch = Watch(running_sampler() or "JAX", model, guard, "c", *sizes[-1])
             watches.append(watch)
             # (PyMC's argument says the opposite of what it does.)
-            return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch, tunes[-1]))
+            return telling(logp_fn, 1 if negative_logp else -1, _reporter(watch))
 
         return guarded
 
@@ -249,7 +251,7 @@ def patches(pymc_jax, guard_of):
 
             token = _running.set(sampler)
             before = len(watches)
-            tunes.append(tune)
+            sizes.append((given.arguments["draws"], tune, given.arguments["chains"]))
             is_blackjax = sampler == "blackjax"
             places = _blackjax_places(pymc_jax, tune) if is_blackjax else _numpyro_places(watches)
             try:
@@ -267,8 +269,11 @@ def patches(pymc_jax, guard_of):
                 raise stopped.error from None
             finally:
                 _running.reset(token)
+                run = watches[before:]
                 del watches[before:]
-                tunes.pop()
+                sizes.pop()
+            if run:  # (each sees the same points)
+                warn_of(run[-1])
             return result
 
         return guarded
@@ -312,7 +317,7 @@ def _note(model, point):
     return "\n".join([*([text] if text else []), advice])
 
 
-def _reporter(watch, tune):
+def _reporter(watch):
     names = [v.name for v in watch.model.value_vars]
 
     def report(is_bad, *told):
@@ -328,16 +333,16 @@ def _reporter(watch, tune):
                 point,
                 start,
                 int(np.asarray(iteration)[at]),
-                tune,
             )
             by_name = [dict(zip(names, values, strict=True)) for values in (point, slopes)]
-            if watch.judge(by_name[0], np.asarray(logp)[at], by_name[1], where) is not None:
+            ending = Ending(by_name[0], float(np.asarray(logp)[at]), by_name[1], where)
+            if watch.judge(ending) is not None:
                 raise _Stop
 
     return report
 
 
-def _place(watch, chain, point, start, iteration, tune):
+def _place(watch, chain, point, start, iteration):
     """Return where a point is, from what the program has told.
 
     The chain is None where JAX has not batched the chains.  Then it is found by its start.
@@ -354,5 +359,6 @@ def _place(watch, chain, point, start, iteration, tune):
         return Where(watch.sampler, at[0] if len(at) == 1 else chain, at_start=True)
     if iteration < 0:
         return Where(watch.sampler, chain)
-    tuning = iteration < tune
-    return Where(watch.sampler, chain, iteration if tuning else iteration - tune, tuning)
+    tuning = iteration < watch.n_tune
+    draw = iteration if tuning else iteration - watch.n_tune
+    return Where(watch.sampler, chain, draw, tuning)

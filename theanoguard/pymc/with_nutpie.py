@@ -1,35 +1,40 @@
 """The guard in nutpie: its log-density, compiled by Numba or by JAX, tells where it is bad.
 
-nutpie calls a C function in threads of its own.  Where the log-density is NaN, or finite while its
-gradient is not, the function puts the point into a queue and returns an error code of our own,
+nutpie calls a C function in threads of its own.  Where the log-density is NaN or infinite, or
+finite while its gradient is not, the function keeps the point and returns an error code of our own,
 which ends the trajectory; the trace holds the code, and so the chain and the draw.  The thread that
-waits for nutpie judges what is in the queue.
+waits for nutpie judges the points that have a place in the trace.
 """
 
 import ctypes
-import queue
 import re
+import threading
+import time
 import warnings
 import weakref
+from collections import deque
 from contextlib import suppress
-from dataclasses import replace
-from functools import wraps
+from functools import cache, cached_property, wraps
 
 import numba
 import numpy as np
 
 from theanoguard._patching import Patch
 from theanoguard.guard.pausing import unguarded
-from theanoguard.pymc.watch import Watch, bad_start
+from theanoguard.pymc.records import Where
+from theanoguard.pymc.rejections import warn_of
+from theanoguard.pymc.watch import MOST, Ending, Watch, bad_start
 
 FIRST_CODE = 1000
 """Error codes from here on are ours: the number of the point in the queue."""
 
-MOST = 1000
-"""So many points are judged in a run; later ones are only rejected, as nutpie does by itself."""
-
 POLL_S = 0.01
+
+LOOK_S = 0.5
+"""After so many seconds the trace of a run is looked at, and again each time these have doubled."""
+
 DIMS = ("chain", "draw")
+CODE = re.compile(r"error code: (\d+)\b")
 
 _Note = ctypes.CFUNCTYPE(
     ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double
@@ -52,10 +57,17 @@ class Notes:
 
     def __init__(self, watch):
         self.watch = watch
-        self.told = queue.SimpleQueue()
-        self.n_told = 0
         self.layout = ()  # name, slice and shape of each variable in the joined point
         self.callback = _Note(self.note_address)
+        self.lock = threading.Lock()
+        self.begin(watch)
+
+    def begin(self, watch):
+        """Forget the points of the last run."""
+        self.watch = watch
+        self.logps = {}  # by the code
+        # The newest points, for each kind of log-density.
+        self.points = {is_wall: deque(maxlen=MOST) for is_wall in (True, False)}
 
     def note_address(self, n, x, gradient, logp):
         """Take a point from memory; return an error code for nutpie."""
@@ -68,23 +80,37 @@ class Notes:
 
     def note(self, x, logp, gradient):
         """Take a point; return an error code for nutpie."""
-        code = FIRST_CODE + self.n_told
-        self.n_told += 1
-        if self.n_told <= MOST:
-            self.told.put((code, x, logp, gradient))
+        with self.lock:
+            code = FIRST_CODE + len(self.logps)
+            self.logps[code] = logp
+        self.points[bool(np.isneginf(logp))].append((code, x, gradient))
         return code
 
     def split(self, joined):
         """Return the values of the variables in a joined array, by name."""
         return {name: joined[part].reshape(shape) for name, part, shape in self.layout}
 
-    def judge(self):
-        """Judge what has been told until now; return the code of the first error, or None."""
-        while not self.told.empty():
-            code, x, logp, gradient = self.told.get()
-            if self.watch.judge(self.split(x), logp, self.split(gradient)) is not None:
-                return code
+    @property
+    def has_bad(self):
+        """Whether a point was told whose log-density is not -inf."""
+        return bool(self.points[False])
+
+    def judge(self, places):
+        """Judge the points at these places, by their codes; return the first error, or None."""
+        told = {code: more for kind in self.points.values() for code, *more in list(kind)}
+        for code, where in places.items():
+            x, gradient = told.get(code, (None, None))
+            point, slopes = (None if v is None else self.split(v) for v in (x, gradient))
+            ending = Ending(point, self.logps.get(code, np.nan), slopes, where)
+            if (error := self.watch.judge(ending)) is not None:
+                return error
         return None
+
+    def at_start(self):
+        """Return the error that explains a point that nutpie could not start at, or None."""
+        chain = 0 if self.watch.n_chains == 1 else None
+        where = Where("nutpie", chain, at_start=True)
+        return self.judge({code: where for code, *_ in list(self.points[False])})
 
 
 # By what stands for the log-density in a compiled model.
@@ -95,6 +121,7 @@ def _key(compiled):
     return getattr(compiled, "compiled_logp_func", None) or compiled._make_logp_func
 
 
+@cache  # equal patches are applied once
 def patches(compile_pymc, nutpie, guard_of):
     """Return what guards the models that nutpie compiles.
 
@@ -152,10 +179,9 @@ def patches(compile_pymc, nutpie, guard_of):
                 code = call(dim, x_, out_, logp_, user_data_)
                 if code > 1:  # (1 is an exception)
                     logp = numba.carray(logp_, ())[()]
-                    if logp != -np.inf:
-                        x = numba.carray(x_, (n_dim,))
-                        gradient = numba.carray(out_, (n_dim,))
-                        return note(n_dim, x.ctypes, gradient.ctypes, logp)
+                    x = numba.carray(x_, (n_dim,))
+                    gradient = numba.carray(out_, (n_dim,))
+                    return note(n_dim, x.ctypes, gradient.ctypes, logp)
                 return code
 
             return logp_numba, signature
@@ -189,13 +215,31 @@ def _telling(make_logp_fn, notes):
         @wraps(logp_fn)
         def logp(x, **shared):
             value, gradient = logp_fn(x, **shared)
-            if value != -np.inf and not (np.isfinite(value) and np.isfinite(gradient).all()):
+            if not (np.isfinite(value) and np.isfinite(gradient).all()):
                 raise Recoverable(f"error code: {notes.note(np.array(x), value, gradient)}")
             return value, gradient
 
         return logp
 
     return make
+
+
+class Results:
+    """What a run of nutpie returns, whose trace can be taken more than once."""
+
+    def __init__(self, results):
+        self._results = results
+
+    def __getattr__(self, name):
+        return getattr(self._results, name)
+
+    @cached_property
+    def _trace(self):
+        return self._results.get_arrow_trace()
+
+    def get_arrow_trace(self):
+        """Return the batches of the draws and of the statistics."""
+        return self._trace
 
 
 def _sample(original):
@@ -213,17 +257,23 @@ def _sample(original):
                 stacklevel=2,
             )
             return original(compiled_model, *args, **kwargs)
-        notes.n_told = 0
         run = original(compiled_model, *args, **{**kwargs, "blocking": False})
+        settings = run._settings.as_dict()
+        settings = settings.get("settings", settings)  # (the shape depends on nutpie's release)
+        sizes = (settings[f"num_{name}"] for name in ("draws", "tune", "chains"))
+        notes.begin(notes.watch.for_run(*sizes))
         # (The warm-up is needed to find the draw.)
         asked = run._return_raw_trace, run._save_warmup
         run._return_raw_trace = True
         results = failed = None
+        started, looks_at = time.monotonic(), LOOK_S
         try:
             while results is None and failed is None:
                 with suppress(TimeoutError):  # it has not finished
                     results = run.wait(timeout=POLL_S)
-                failed = notes.judge()
+                if results is None and notes.has_bad and time.monotonic() > started + looks_at:
+                    looks_at *= 2
+                    failed = notes.judge(_places(run, run._sampler.inspect()))
             if results is None:
                 results = run.abort()
         except KeyboardInterrupt:
@@ -232,38 +282,49 @@ def _sample(original):
             run.cancel()
             if "initialization points failed" not in str(refused):
                 raise
-            model, told = notes.watch.model, notes.watch.not_finite
-            points = [model.initial_point(), *([told] if told else [])]
-            ours = bad_start(model, points, "nutpie")
+            ours = notes.at_start()
+            if ours is None:
+                model, told = notes.watch.model, notes.watch.not_finite
+                points = [model.initial_point(), *([told] if told else [])]
+                ours = bad_start(model, points, "nutpie")
             if ours is None:
                 raise
             raise ours from refused
         except BaseException:
             run.cancel()
             raise
-        if failed is None:
-            run._return_raw_trace, run._save_warmup = asked
-            return run._extract(results)
-        run._return_raw_trace, run._save_warmup = False, True
-        error = notes.watch.error
-        error.where = replace(error.where, **place_of(failed, run._extract(results)))
-        raise error
+        if failed is None and notes.logps:
+            results = Results(results)
+            failed = notes.judge(_places(run, results))
+        if failed is not None:
+            raise failed
+        warn_of(notes.watch)
+        run._return_raw_trace, run._save_warmup = asked
+        return run._extract(results)
 
     return sample
 
 
-def place_of(code, trace):
-    """Return where in a run an error code was returned, as :class:`Where` has it."""
-    n_draws = 0
+def _places(run, results):
+    """Return where in a run our error codes were returned, by the code, in the order of the draws.
+
+    The run is left as it returns raw results.
+    """
+    kept = run._return_raw_trace, run._save_warmup
+    run._return_raw_trace, run._save_warmup = False, True
+    trace = run._extract(results)
+    run._return_raw_trace, run._save_warmup = kept
+    return places_in(trace)
+
+
+def places_in(trace):
+    """Return where in a trace our error codes stand, as :class:`Where` by the code."""
+    places = {}
     for group, tuning in (("warmup_sample_stats", True), ("sample_stats", False)):
         if group not in getattr(trace, "children", ()):
             continue
-        messages = np.asarray(trace[group]["divergence_message"])
-        n_draws += messages.size
-        for at, message in np.ndenumerate(messages):
-            if re.search(rf"error code: {code}\b", str(message)):
+        for at, message in np.ndenumerate(np.asarray(trace[group]["divergence_message"])):
+            if (code := CODE.search(str(message))) is not None:
                 chain, draw = (int(trace[group][d][i]) for d, i in zip(DIMS, at, strict=True))
-                return {"chain": chain, "draw": draw, "tuning": tuning}
-    if n_draws:
-        return {}
-    return {"at_start": True, "chain": 0 if trace["sample_stats"].sizes["chain"] == 1 else None}
+                places[int(code[1])] = Where("nutpie", chain, draw, tuning)
+    return places

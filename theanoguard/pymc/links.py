@@ -1,0 +1,94 @@
+"""What keeps a parameter of a distribution inside of its domain: a prior, or a link."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+
+from theanoguard.pymc.support import support_of
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The domain of a parameter.
+
+    Parameters
+    ----------
+    condition : str
+        A pattern of how PyMC writes it, with the parameter as its group.
+    holds : callable
+    priors : str
+        Distributions of such numbers.
+    link : str
+        The function whose values lie in it.
+    """
+
+    condition: str
+    holds: Callable[[Any], Any]
+    priors: str
+    link: str
+
+
+DOMAINS = (
+    Domain(r"0 <= (\w+) <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid"),
+    Domain(r"(\w+) > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp"),
+    Domain(r"(\w+) >= 0", lambda v: v >= 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp"),
+)
+
+# By the name of a random variable's operation, what takes the logit of its p.
+WITH_LOGIT = {"bernoulli": "pm.Bernoulli", "binomial": "pm.Binomial"}
+
+
+def advice_for(model: Any, variable: Any, check: str, evaluate: Callable) -> str:
+    """Return how to keep a parameter in the domain that a failed check of PyMC tells.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    variable : Variable
+        The random variable.
+    check : str
+        Such as ``"sigma > 0 (it is -1.0)"``.
+    evaluate : callable
+        From a list of variables to their values at the point, by variable.
+
+    Returns
+    -------
+    str
+        "" if no parameter that the model computes is outside of its domain.
+    """
+    for domain in DOMAINS:
+        for told in re.finditer(domain.condition, check.partition(" (")[0]):
+            if text := _advice(model, variable, told[1], domain, evaluate):
+                return text
+    return ""
+
+
+def _advice(model, variable, name, domain, evaluate):
+    free = set(model.free_RVs)
+    _, parameters = support_of(variable)
+    computed = [v for v in parameters if free & set(ancestors([v]))]
+    values = evaluate(model.replace_rvs_by_values(computed)).values()
+    outside = [
+        v for v, value in zip(computed, values, strict=True) if not np.all(domain.holds(value))
+    ]
+    if len(outside) != 1:  # (of several, it is not known which one PyMC's name is for)
+        return ""
+    random = _written(outside[0])
+    if random in free:
+        return f"Give {random.name} a prior in its domain, such as {domain.priors}."
+    own = WITH_LOGIT.get(getattr(variable.owner.op, "name", None) or "")
+    if own and name == "p":
+        return f"Give the linear predictor as logit_p: {own}('{variable.name}', logit_p=...)."
+    return f"Give {name} a link: {name} = {domain.link}(...)."
+
+
+def _written(variable):
+    """Return the variable that PyMC has shaped to be a parameter."""
+    while isinstance(getattr(variable.owner, "op", None), DimShuffle):
+        variable = variable.owner.inputs[0]
+    return variable
