@@ -1,31 +1,39 @@
-"""What divergences have in common, on traces that are made by hand."""
+"""What divergences have in common, on traces that are made by hand and with real samplers."""
 
 import importlib.util
+import re
 
 import numpy as np
 import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
+from theanoguard.pymc.scales import non_centred, same_density, scales_of
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
+import diverging
 import pymc as pm
 import xarray
+
+has_nutpie = importlib.util.find_spec("nutpie") is not None
+NUTPIE = pytest.param(
+    "nutpie", marks=pytest.mark.skipif(not has_nutpie, reason="nutpie is not installed")
+)
 
 RNG = np.random.default_rng(0)
 
 
-def trace(diverging, warmup=None, **draws):
+def trace(diverged, warmup=None, **draws):
     """A trace of one chain."""
 
-    def group(diverging, draws):
+    def group(diverged, draws):
         dims = {name: ("chain", "draw", "dim")[: np.ndim(v) + 1] for name, v in draws.items()}
         made = {name: (dims[name], np.asarray(v)[None]) for name, v in draws.items()}
-        stats = {"diverging": (("chain", "draw"), np.asarray(diverging)[None])}
+        stats = {"diverging": (("chain", "draw"), np.asarray(diverged)[None])}
         return xarray.Dataset(made), xarray.Dataset(stats)
 
-    groups = dict(zip(("posterior", "sample_stats"), group(diverging, draws), strict=True))
+    groups = dict(zip(("posterior", "sample_stats"), group(diverged, draws), strict=True))
     if warmup is not None:
         made = group(np.ones(len(next(iter(warmup.values()))), bool), warmup)
         groups |= dict(zip(("warmup_posterior", "warmup_sample_stats"), made, strict=True))
@@ -49,15 +57,18 @@ def funnel():
 def test_a_funnel_is_named_with_what_it_scales(funnel):
     tau = np.where(last(60, 4), 0.01, RNG.uniform(2, 6, size=60))
     theta = RNG.normal(size=(60, 3)) * tau[:, None]
-    found = theanoguard.pymc.explain_divergences(trace(last(60, 4), tau=tau, theta=theta), funnel)
+    found = theanoguard.pymc.explain_divergences(
+        trace(last(60, 4), tau=tau, theta=theta), funnel, check=False
+    )
     assert (found.n_draws, found.n_divergent) == (60, 4)
     [group] = found.groups
-    assert group.cause == "edge"
-    assert group.title.startswith("tau_log__ is at its lower edge, -4.6052 (other draws: ")
-    assert "theta: the prior has tau as its scale, a funnel." in group.advice
+    assert group.cause == "funnel"
+    assert group.title.startswith("a funnel: tau, the scale of theta, is 0.01 where trajectories")
+    line = "theta = tau * pm.Normal('theta_raw', 0, 1, shape=...)"
+    assert group.advice == f"Write it non-centred: {line}"
     assert group.draws[0] == ("posterior", 0, 56)
     np.testing.assert_allclose(group.point["tau_log__"], np.log(0.01))
-    assert str(found).startswith("4 of 60 draws diverged.\n\n4: tau_log__ is at")
+    assert str(found).startswith("4 of 60 draws diverged.\n\n4: a funnel: tau")
 
 
 def test_divergences_of_the_tuning_are_told_as_such(funnel):
@@ -89,7 +100,7 @@ def test_bad_points_and_stiff_ones_are_told_apart():
     found = theanoguard.pymc.explain_divergences(trace(last(50, 5), x=draws), model)
     stiff, bad = found.groups
     assert (stiff.cause, len(stiff.draws)) == ("stiff", 4)
-    assert "times as much as usual, mostly along x, 3.0." in stiff.title
+    assert "times as much as usual, mostly along x." in stiff.title
     assert (bad.cause, len(bad.draws)) == ("bad", 1)
     assert [(b.term, b.by) for b in bad.explanation.bad] == [("root", "x")]
     assert "the gradient of root by x is" in str(found)
@@ -105,3 +116,92 @@ def test_what_is_no_trace_of_the_model_is_refused(funnel):
     )
     with pytest.raises(ValueError, match="hold no `diverging`"):
         theanoguard.pymc.explain_divergences(without, funnel)
+
+
+def sampled(model, sampler="pymc", seed=0, draws=300, **more):
+    """A trace of a model, sampled in a block of guarding()."""
+    with model, theanoguard.pymc.guarding():
+        return pm.sample(
+            draws=draws,
+            tune=300,
+            chains=2,
+            cores=1,
+            random_seed=seed,
+            nuts_sampler=sampler,
+            progressbar=False,
+            compute_convergence_checks=False,
+            quiet=True,
+            **more,
+        )
+
+
+@pytest.mark.parametrize("sampler", ["pymc", NUTPIE])
+def test_a_guarded_run_keeps_the_points_where_trajectories_broke(sampler):
+    """The wall is met one step after the last sound point; variables stand in their order."""
+    with pm.Model() as model:
+        pm.Normal("before")
+        a = pm.Normal("a", 0, 1, initval=[1.0, 1.0], shape=2)
+        pm.Normal("after")
+        pm.Potential("wall", pt.switch(pt.all(a > 0), 0.0, -np.inf))
+    with pytest.warns(UserWarning, match="ended where wall is -inf"):
+        drawn = sampled(model, sampler, draws=100)
+    stats = drawn.sample_stats
+    diverged = stats["diverging"].values
+    start, end = (stats[f"divergence_{which}"].values[diverged] for which in ("start", "end"))
+    assert start.shape == (int(diverged.sum()), 4)
+    assert (start[:, 1:3] > 0).all()
+    assert (end[:, 1:3] < 0).any(axis=1).all()
+    assert stats["divergence_end"].dtype == float  # (a file cannot hold PyMC's warnings)
+    assert "warning" not in stats
+    [group] = theanoguard.pymc.explain_divergences(drawn, model).groups
+    assert group.cause == "wall"
+    assert group.title == "a wall: wall is -inf one step further."
+
+
+def test_the_non_centred_form_is_checked_before_it_is_proposed():
+    model = diverging.MODELS["eight_schools"]()
+    group = theanoguard.pymc.explain_divergences(sampled(model), model).groups[0]
+    assert group.cause == "funnel"
+    line, checked = group.advice.splitlines()
+    assert line.endswith("theta = mu + tau * pm.Normal('theta_raw', 0, 1, shape=...)")
+    told = re.search(
+        r"same density up to the Jacobian; (\d+) of 600 draws diverge .* (\d+) of 600", checked
+    )
+    assert int(told[1]) < int(told[2])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("log_tau", "exp(log_tau)"), ("scaled_funnel", "3.0 * tau"), ("neals_funnel", "exp(v / 2)")],
+)
+def test_a_scale_is_told_with_its_exact_expression(name, text):
+    [scale] = scales_of(diverging.MODELS[name]())
+    assert scale.text == text
+
+
+def test_what_is_no_scale_of_a_prior_is_not_taken_for_one():
+    with pm.Model() as model:
+        tau, shape = pm.HalfNormal("tau"), pm.HalfNormal("shape")
+        pm.Normal("of_mean", tau, 1.0)
+        pm.Gamma("of_rate", shape, tau)
+        pm.Normal("y", pm.Normal("a"), tau, observed=1.0)
+    assert scales_of(model) == []
+
+
+@pytest.mark.parametrize("name", ["eight_schools", "eight_schools_t", "log_tau", "neals_funnel"])
+def test_a_non_centred_form_has_the_same_density(name):
+    model = diverging.MODELS[name]()
+    [scale] = scales_of(model)
+    other, changed = non_centred(model, [scale.child.name])
+    assert scale.child.name not in [rv.name for rv in other.free_RVs]
+    assert same_density(model, other, changed)
+
+
+def test_a_form_with_another_density_is_refused():
+    def model_of(factor):
+        with pm.Model() as model:
+            pm.Normal("x", 0, factor * pm.HalfNormal("tau"), shape=3)
+        return model
+
+    other, changed = non_centred(model_of(2.0), ["x"])
+    assert not same_density(model_of(3.0), other, changed)

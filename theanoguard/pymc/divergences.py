@@ -1,32 +1,24 @@
 """Why a sampler's trajectories have diverged: what is special at the points where they did."""
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
 
-from theanoguard._pytensor import Mode, config
 from theanoguard.explain.facts.naming import number_text
-from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.geometry import Comparison, Shape
 from theanoguard.pymc.modes import spoils_sampling
+from theanoguard.pymc.points import Broken, broken_points, compiled, unconstraining
 from theanoguard.pymc.records import ModelExplanation, point_text
+from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
 
-MOST = 200
+MOST, MOST_OTHERS = 200, 1000
 """So many divergences are looked at, and so many other draws to compare with."""
 
-EDGE = 0.05
-"""A variable is at its edge where fewer of the other draws than this lie further out."""
-
-STIFF = 10.0
-"""The log-density is stiff where it bends so many times as much as at the median of the others."""
-
-
-# By the name of a transform, the ends of its domain that lie at finite values.
-SIDES = {"log": ("lower",), "interval": ("lower", "upper"), "logodds": ("lower", "upper")}
+WALL = 1000.0
+"""A term that falls by more than this in one step, which its gradient does not tell, is a wall."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +27,8 @@ class DivergenceGroup:
 
     Parameters
     ----------
-    cause : {"bad", "edge", "stiff", "unknown"}
+    cause : {"bad", "wall", "funnel", "boundary", "modes", "tails", "ridge", "banana", "stiff", \
+"unknown"}
     title : str
         A description of these points, with numbers.
     draws : tuple of (str, int, int)
@@ -94,12 +87,13 @@ class Divergences:
         return "\n\n".join([head, *map(str, self.groups)])
 
 
-def explain_divergences(idata: Any, model: Any) -> Divergences:
-    """Group the divergences of a trace by cause.
+def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Divergences:
+    """Find what makes trajectories diverge, and a remedy.
 
-    A trace stores the end point of each trajectory that diverged.  At these points the function
-    computes the log-density, its gradient and its curvature, and compares the points with the other
-    draws.
+    The points where trajectories broke are compared with the other draws, by ranks and on the
+    unconstrained scale.  A trace that was sampled in a block of :class:`guarding` holds these
+    points.  Of any other trace, the draws that diverged are compared, which are points from before
+    the trajectories broke.
 
     Parameters
     ----------
@@ -108,6 +102,9 @@ def explain_divergences(idata: Any, model: Any) -> Divergences:
         well.
     model : pymc.Model
         The model that was sampled.
+    check : bool
+        Whether a non-centred form is compared with the model and sampled in a short run before it
+        is proposed.
 
     Returns
     -------
@@ -123,44 +120,52 @@ def explain_divergences(idata: Any, model: Any) -> Divergences:
     --------
     .. code-block:: python
 
-        trace = pymc.sample(model=model, nuts_sampler="nutpie")
+        with model, theanoguard.pymc.guarding():
+            trace = pymc.sample()
         print(theanoguard.pymc.explain_divergences(trace, model))
     """
-    unconstrain = _unconstraining(model)
-    divergent: list[Any] = []
-    others: list[Any] = []
+    to_point = unconstraining(model)
+    broken: list[Broken] = []
+    others: list[tuple[int, Any]] = []
     n_draws = n_divergent = 0
     for prefix in ("warmup_", ""):
-        draws, diverging = (
-            _group(idata, f"{prefix}posterior"),
-            _group(idata, f"{prefix}sample_stats"),
-        )
-        if draws is None or diverging is None:
+        draws, stats = (_group(idata, f"{prefix}{name}") for name in ("posterior", "sample_stats"))
+        if draws is None or stats is None:
             continue
-        if "diverging" not in diverging:
+        if "diverging" not in stats:
             raise ValueError(
                 "the sample_stats hold no `diverging`.\n"
                 "Give the trace of NUTS: pymc.sample stores it with every sampler."
             )
-        diverged = np.asarray(diverging["diverging"], bool)
+        missing = [rv.name for rv in model.free_RVs if rv.name not in draws]
+        if missing:
+            raise ValueError(
+                f"the trace holds no {', '.join(missing)}.\n"
+                "Give the trace of this model, sampled without `var_names`."
+            )
+        arrays = {rv.name: np.asarray(draws[rv.name]) for rv in model.free_RVs}
+        diverged = np.asarray(stats["diverging"], bool)
         n_divergent += int(diverged.sum())
         if not prefix:
             n_draws = diverged.size
-        for found, wanted in ((divergent, True), (others, False)):
-            if prefix and not wanted:
-                continue  # (the tuning has draws from everywhere)
+        for wanted, most in ((True, MOST), (False, 0 if prefix else MOST_OTHERS)):
             at = np.argwhere(diverged == wanted)
-            for chain, draw in at[:: max(1, len(at) // MOST)][:MOST]:
-                key = (f"{prefix}posterior", int(chain), int(draw))
-                found.append((key, unconstrain(draws, chain, draw)))
+            # (The tuning has draws from everywhere.)
+            for chain, draw in at[:: max(1, math.ceil(len(at) / most))] if most else ():
+                point = to_point({name: array[chain, draw] for name, array in arrays.items()})
+                if wanted:
+                    key = (f"{prefix}posterior", int(chain), int(draw))
+                    broken.append(Broken(key, point, **broken_points(model, stats, chain, draw)))
+                else:
+                    others.append((int(chain), point))
     if not n_draws:
         raise ValueError(
             "idata has no groups `posterior` and `sample_stats`.\nGive what pymc.sample returned."
         )
-    if not divergent:
+    if not broken:
         return Divergences(n_draws, n_divergent, 0, ())
-    groups = _Grouping(model, others).groups(divergent)
-    return Divergences(n_draws, n_divergent, len(divergent), tuple(groups))
+    grouping = _Grouping(model, others, n_divergent, n_draws, check)
+    return Divergences(n_draws, n_divergent, len(broken), tuple(grouping.groups(broken)))
 
 
 def _group(idata, name):
@@ -170,62 +175,60 @@ def _group(idata, name):
         return None
 
 
-def _compiled(model, inputs, outputs):
-    import pymc
-
-    mode = Mode("cvm" if config.cxx else "vm", "fast_run")
-    with unguarded(), model:
-        return pymc.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
-
-
-def _unconstraining(model) -> Callable:
-    """Return a function from a draw to the values of the value variables."""
-    given = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
-    outputs = []
-    for rv in model.free_RVs:
-        transform = model.rvs_to_transforms[rv]
-        made = given[rv]
-        if transform is not None:
-            parameters = clone_replace(list(rv.owner.inputs), given, rebuild_strict=False)
-            made = transform.forward(made, *parameters)
-        outputs.append(getattr(made, "values", made))
-    function = _compiled(model, list(given.values()), outputs)
-    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-
-    def unconstrain(draws, chain, draw):
-        missing = [rv.name for rv in given if rv.name not in draws]
-        if missing:
-            raise ValueError(
-                f"the trace holds no {', '.join(missing)}.\n"
-                "Give the trace of this model, sampled without `var_names`."
-            )
-        values = [np.asarray(draws[rv.name])[chain, draw].astype(rv.dtype) for rv in given]
-        return dict(zip(names, function(*values), strict=True))
-
-    return unconstrain
-
-
 class _Grouping:
-    def __init__(self, model, others):
+    def __init__(self, model, others, n_divergent, n_draws, check):
         self.model = model
+        self.others = others
+        self.counts = n_divergent, n_draws
+        self.check = check
         self.variables = list(model.value_vars)
-        wrt = list(model.continuous_value_vars)
-        self.wrt = [v.name for v in wrt]
-        self.random = {v.name: model.values_to_rvs[v] for v in self.variables}
-        function = _compiled(
-            model,
-            self.variables,
-            [model.logp(), model.dlogp([model.values_to_rvs[v] for v in wrt])],
-        )
-        self.evaluate = lambda point: function(*(point[v.name] for v in self.variables))
-        self.others = [point for _, point in others]
-        self.spread = (
-            {name: np.stack([np.asarray(p[name], float) for p in self.others]) for name in self.wrt}
-            if self.others
-            else {}
-        )
-        bends = [self.bend(p)[0] for p in self.others[:: max(1, len(self.others) // 20)]]
-        self.usual = float(np.median(bends)) if bends else np.nan
+        self.wrt = [v.name for v in model.continuous_value_vars]
+        self.names = [v.name for v in [*model.basic_RVs, *model.potentials]]
+        terms = [getattr(term, "values", term) for term in model.logp(sum=False)]
+        wrt = [model.values_to_rvs[v] for v in model.continuous_value_vars]
+        function = compiled(model, self.variables, [model.logp(), model.dlogp(wrt), *terms])
+        self._function = lambda point: function(*(point[v.name] for v in self.variables))
+
+    def evaluate(self, point):
+        """Return the log-density and its gradient."""
+        return self._function(point)[:2]
+
+    def terms(self, point):
+        """Return the sum of each term."""
+        return np.array([float(np.sum(term)) for term in self._function(point)[2:]])
+
+    def groups(self, broken):
+        """Return the groups, the largest first."""
+        found: dict[tuple, list[Broken]] = {}
+        for one in broken:
+            found.setdefault(self._alone(one), []).append(one)
+        made = [self._group(*key, members) for key, members in found.items()]
+        return sorted(made, key=lambda group: -len(group.draws))
+
+    def _alone(self, one):
+        """Return what a point shows by itself: its cause, and the number of a term."""
+        if spoils_sampling(self.evaluate(one.proposal)):
+            return "bad", None
+        if one.end is None or one.start is None:
+            return "", None
+        end = {**one.proposal, **one.end}
+        if not all(np.isfinite(value).all() for value in end.values()):
+            return "", None
+        start = {**one.proposal, **one.start}
+        after, before = self.terms(end), self.terms(start)
+        fall = before - after
+        if np.isnan(after).any() or np.isposinf(after).any():
+            return "bad", None
+        at = int(np.argmax(fall))
+        if not fall[at] > WALL:
+            return "", None
+        if np.isneginf(after[at]):
+            sound = np.delete(fall, at)
+            return ("wall", at) if np.max(sound, initial=0.0) < WALL else ("", None)
+        slopes = [np.asarray(self.evaluate(point)[1]) for point in (start, end)]
+        step = np.concatenate([np.ravel(end[n]) - np.ravel(start[n]) for n in self.wrt])
+        expected = max(abs(float(slope @ step)) for slope in slopes)
+        return ("wall", at) if fall[at] > 10 * expected else ("", None)
 
     def bend(self, point):
         """Return how much the log-density bends where it bends most, and along which variable.
@@ -256,93 +259,63 @@ class _Grouping:
         heaviest = max(range(len(weights)), key=lambda i: weights[i].sum())
         return value, self.wrt[heaviest]
 
-    def groups(self, divergent):
-        """Return the groups, the largest first."""
-        found: dict[tuple, list] = {}
-        for key, point in divergent:
-            found.setdefault(self.cause(point), []).append((key, point))
-        ordered = sorted(found.items(), key=lambda item: -len(item[1]))
-        return [getattr(self, f"_{cause}")(of, members) for (cause, of), members in ordered]
+    def _group(self, cause, at, members):
+        """Return the :class:`DivergenceGroup` of trajectories that broke at the same thing."""
+        keys, first = tuple(one.key for one in members), members[0]
+        if cause == "bad":
+            known = first.end is not None and not spoils_sampling(self.evaluate(first.proposal))
+            point = {**first.proposal, **first.end} if known else first.proposal
+            title = "the log-density or its gradient is bad there."
+            found = explain(self.model, point)
+            return DivergenceGroup("bad", title, keys, "It is explained below.", point, found)
+        if cause == "wall":
+            return self._wall(at, keys, first)
+        shape = self._shape(members)
+        return DivergenceGroup(shape.cause, shape.title, keys, shape.advice, first.point)
 
-    def cause(self, point):
-        """Return the kind of what is special at a point, and of which variable."""
-        if spoils_sampling(self.evaluate(point)):
-            return "bad", None
-        bend, along = self.bend(point)
-        if (edge := self.edge(point)) is not None:
-            return "edge", edge
-        if bend >= STIFF * self.usual:
-            return "stiff", along
-        return "unknown", None
-
-    def edge(self, point):
-        """Return the transformed variable that is furthest out among the other draws, if any is.
-
-        Returns
-        -------
-        tuple of str, or None
-            Name of the value variable, and "lower" or "upper".
-        """
-        best, at = EDGE, None
-        for name, draws in self.spread.items():
-            kind = getattr(self.model.rvs_to_transforms[self.random[name]], "name", None)
-            value = np.asarray(point[name])
-            for side, further in (("lower", draws < value), ("upper", draws > value)):
-                outer = float(np.min(np.mean(further, axis=0), initial=1.0))
-                if side in SIDES.get(kind, ()) and outer < best:
-                    best, at = outer, (name, side)
-        return at
-
-    def values(self, name, points):
-        """Return a text with the values of a variable at some points."""
-        values = np.concatenate([np.ravel(p[name]) for p in points])
-        low, high = number_text(float(values.min())), number_text(float(values.max()))
-        return low if low == high else f"{low} to {high}"
-
-    def _edge(self, at, members):
-        name, side = at
-        rv = self.random[name]
-        below = [o for o in self.model.free_RVs if o is not rv and self.scales(rv, o)]
-        title = (
-            f"{name} is at its {side} edge, {self.values(name, [p for _, p in members])} "
-            f"(other draws: {self.values(name, self.others)})."
+    def _wall(self, at, keys, first):
+        point = {**first.proposal, **first.end}
+        name, value = self.names[at], self.terms(point)[at]
+        found = explain(self.model, point)
+        bad = next((term for term in found.bad if term.term == name and term.by is None), None)
+        title = f"a wall: {name} is {number_text(float(f'{value:.4g}'))} one step further."
+        if bad is not None and bad.checks:
+            title = f"a wall: one step further, {name} breaks {bad.checks[0]}."
+        advice = (bad.advice if bad is not None else "") or (
+            "Give its variables priors that end there, such as pm.HalfNormal or pm.Truncated."
         )
-        advice = "Try pm.sample(target_accept=0.95), or a prior that keeps it away from there."
-        if below and side == "lower":
-            names = ", ".join(other.name for other in below)
+        return DivergenceGroup("wall", title, keys, advice, point)
+
+    def _shape(self, members):
+        known = [one for one in members if one.start is not None]
+        points = [{**one.proposal, **one.point} for one in known or members]
+        if self.others:
+            chains, others = zip(*self.others, strict=True)
+            shape = Comparison(self.model, points, list(others), chains, self.bend).shape()
+            if shape is not None:
+                return self._checked(shape)
+        few = "Only " if len(members) < 10 else ""
+        title = f"{few}{len(members)} trajectories broke, at no place that the other draws avoid."
+        title = title if few else title[0].upper() + title[1:]
+        return Shape("unknown", title, "Raise target_accept, and see whether they vanish.")
+
+    def _checked(self, shape):
+        """Return a shape whose remedy has been tried, where that is possible."""
+        if shape.scale is None or not self.check:
+            return shape
+        name = shape.scale.child.name
+        other, changed = non_centred(self.model, [name])
+        if not same_density(self.model, other, changed):
+            advice = f"Give {shape.scale.text} a prior that keeps it away from 0."
+            return Shape(shape.cause, shape.title, advice)
+        n_new, n_run = diverging_in_short_run(other)
+        n_old, n_all = self.counts
+        told = f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
+        if n_new / n_run >= n_old / n_all:
             advice = (
-                f"{names}: the prior has {rv.name} as its scale, a funnel.  Write it without: "
-                f"{below[0].name} = mean + {rv.name} * pm.Normal('{below[0].name}_raw')."
+                f"The non-centred form is no better ({told}): give {shape.scale.text} a prior that "
+                "keeps it away from 0."
             )
-        return self.group("edge", title, members, advice)
-
-    def scales(self, rv, other):
-        """Whether a random variable is among the parameters of the prior of another one."""
-        parameters = other.owner.op.dist_params(other.owner) if other.owner is not None else ()
-        return rv in set(ancestors(parameters, blockers=set(self.model.free_RVs)))
-
-    def _stiff(self, name, members):
-        bend = float(np.median([self.bend(p)[0] for _, p in members]))
-        title = (
-            f"the log-density bends {number_text(round(bend / self.usual, 1))} times as much as "
-            f"usual, mostly along {name}, {self.values(name, [p for _, p in members])}."
-        )
-        advice = "Try pm.sample(target_accept=0.95); scale or reparametrize that variable."
-        return self.group("stiff", title, members, advice)
-
-    def _bad(self, _, members):
-        found = explain(self.model, members[0][1])
-        title = "the log-density or its gradient is bad there."
-        return self.group("bad", title, members, "It is explained below.", found)
-
-    def _unknown(self, _, members):
-        title = "nothing is special where these trajectories have ended."
-        advice = (
-            "Try pm.sample(target_accept=0.95), and guard the run: theanoguard.pymc.guarding()."
-        )
-        return self.group("unknown", title, members, advice)
-
-    def group(self, cause, title, members, advice, explanation=None):
-        """Return the :class:`DivergenceGroup` of some draws and their points."""
-        draws = tuple(key for key, _ in members)
-        return DivergenceGroup(cause, title, draws, advice, members[0][1], explanation)
+            return Shape(shape.cause, shape.title, advice)
+        advice = f"{shape.advice}\n  It has the same density up to the Jacobian; {told}."
+        return Shape(shape.cause, shape.title, advice, shape.scale)

@@ -78,7 +78,7 @@ def _advice(model, variable, name, domain, evaluate):
     ]
     if len(outside) != 1:  # (of several, it is not known which one PyMC's name is for)
         return ""
-    random = _written(outside[0])
+    random = written(outside[0])
     if random in free:
         return f"Give {random.name} a prior in its domain, such as {domain.priors}."
     own = WITH_LOGIT.get(getattr(variable.owner.op, "name", None) or "")
@@ -87,7 +87,7 @@ def _advice(model, variable, name, domain, evaluate):
     return f"Give {name} a link: {name} = {domain.link}(...)."
 
 
-def _written(variable):
+def written(variable):
     """Return the variable that PyMC has shaped to be a parameter."""
     while isinstance(getattr(variable.owner, "op", None), DimShuffle):
         variable = variable.owner.inputs[0]

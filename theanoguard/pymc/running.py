@@ -34,6 +34,7 @@ from theanoguard.pymc.modes import (
     settings_for_pymc,
     spoils_this_run,
 )
+from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
 from theanoguard.pymc.watch import Ending, Watch, bad_start, guard_of_linker
@@ -289,6 +290,40 @@ def _one_chain(original):
     return _iter_sample
 
 
+def _keeping(original):
+    """Keep the points at which trajectories diverged, as numbers that every format can store."""
+
+    @wraps(original)
+    def drop_warning_stat(idata):
+        if guard_of() is not None:
+            for name in ("sample_stats", "warmup_sample_stats"):
+                if name in idata.children and "warning" in idata[name]:
+                    points = _diverged(idata[name]["warning"])
+                    idata[name].dataset = idata[name].to_dataset().assign(points)
+        return original(idata)
+
+    return drop_warning_stat
+
+
+def _diverged(told):
+    """Return the arrays of the points in PyMC's warnings, under nutpie's names for them."""
+    to_vector = importlib.import_module("pymc.blocking").DictToArrayBijection.map
+    made = {}
+    for which, attribute in DIVERGED.items():
+        known = {
+            at[:2]: to_vector(point).data
+            for at, warning in np.ndenumerate(told.values)
+            if (point := getattr(warning, attribute, None)) is not None
+        }
+        if known:
+            size = len(next(iter(known.values())))
+            array = np.full((*told.shape[:2], size), np.nan)
+            for at, vector in known.items():
+                array[at] = vector
+            made[f"divergence_{which}"] = (("chain", "draw", "unconstrained_parameter"), array)
+    return made
+
+
 def _many(original):
     @wraps(original)
     def _sample_many(*args, **kwargs):
@@ -441,6 +476,7 @@ def patches() -> list[Patch]:
         Patch(mcmc, "_sample_external_nuts", _external),
         Patch(mcmc, "_iter_sample", _one_chain),
         Patch(mcmc, "_sample_many", _many),
+        Patch(mcmc, "drop_warning_stat", _keeping),
         Patch(mcmc, "_mp_sample", _chains),
         Patch(mcmc, "init_nuts", _starting),
         Patch(mcmc, "_init_jitter", _jittering),

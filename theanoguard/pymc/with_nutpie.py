@@ -34,6 +34,8 @@ LOOK_S = 0.5
 """After so many seconds the trace of a run is looked at, and again each time these have doubled."""
 
 DIMS = ("chain", "draw")
+GROUPS = {"warmup_sample_stats": True, "sample_stats": False}
+"""The groups of a trace with its statistics, and whether they are of the tuning."""
 CODE = re.compile(r"error code: (\d+)\b")
 
 _Note = ctypes.CFUNCTYPE(
@@ -105,6 +107,19 @@ class Notes:
             if (error := self.watch.judge(ending)) is not None:
                 return error
         return None
+
+    def fill(self, trace, places):
+        """Put the points at these places into a trace: nutpie has none where there is no energy."""
+        told = {code: x for kind in self.points.values() for code, x, _ in kind}
+        for group, tuning in GROUPS.items():
+            stats = trace[group] if group in getattr(trace, "children", ()) else ()
+            if "divergence_end" not in stats:
+                continue
+            ends = stats["divergence_end"].copy()
+            for code, where in places.items():
+                if where.tuning == tuning and code in told:
+                    ends.loc[dict(zip(DIMS, (where.chain, where.draw), strict=True))] = told[code]
+            stats.dataset = stats.to_dataset().assign(divergence_end=ends)
 
     def at_start(self):
         """Return the error that explains a point that nutpie could not start at, or None."""
@@ -257,7 +272,8 @@ def _sample(original):
                 stacklevel=2,
             )
             return original(compiled_model, *args, **kwargs)
-        run = original(compiled_model, *args, **{**kwargs, "blocking": False})
+        asked_for = {"store_divergences": True, **kwargs, "blocking": False}
+        run = original(compiled_model, *args, **asked_for)
         settings = run._settings.as_dict()
         settings = settings.get("settings", settings)  # (the shape depends on nutpie's release)
         sizes = (settings[f"num_{name}"] for name in ("draws", "tune", "chains"))
@@ -293,14 +309,18 @@ def _sample(original):
         except BaseException:
             run.cancel()
             raise
+        places = {}
         if failed is None and notes.logps:
             results = Results(results)
-            failed = notes.judge(_places(run, results))
+            places = _places(run, results)
+            failed = notes.judge(places)
         if failed is not None:
             raise failed
         warn_of(notes.watch)
         run._return_raw_trace, run._save_warmup = asked
-        return run._extract(results)
+        trace = run._extract(results)
+        notes.fill(trace, places)
+        return trace
 
     return sample
 
@@ -320,7 +340,7 @@ def _places(run, results):
 def places_in(trace):
     """Return where in a trace our error codes stand, as :class:`Where` by the code."""
     places = {}
-    for group, tuning in (("warmup_sample_stats", True), ("sample_stats", False)):
+    for group, tuning in GROUPS.items():
         if group not in getattr(trace, "children", ()):
             continue
         for at, message in np.ndenumerate(np.asarray(trace[group]["divergence_message"])):

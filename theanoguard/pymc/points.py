@@ -1,0 +1,104 @@
+"""The draws of a trace as points of a model's value variables, and the points where it diverged."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.graph.replace import clone_replace
+
+from theanoguard._pytensor import Mode, config
+from theanoguard.guard.pausing import unguarded
+
+DIVERGED = {"start": "divergence_point_source", "end": "divergence_point_dest"}
+"""What PyMC's warning holds of a trajectory that diverged: its last sound point, and the next."""
+
+
+def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+    """Return a function without a guard, as PyMC compiles it."""
+    import pymc
+
+    mode = Mode("cvm" if config.cxx else "vm", "fast_run")
+    with unguarded(), model:
+        return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
+
+
+def of_draws(model: Any, outputs: Sequence[Any]) -> Callable:
+    """Return a function from a draw, by names of random variables, to some variables of a model."""
+    given = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    made = clone_replace(list(outputs), given, rebuild_strict=False)
+    function = compiled(model, list(given.values()), made)
+
+    def compute(draw):
+        return function(*(np.asarray(draw[rv.name]).astype(rv.dtype) for rv in given))
+
+    return compute
+
+
+def unconstraining(model: Any) -> Callable:
+    """Return a function from a draw to the values of the value variables."""
+    outputs = []
+    for rv in model.free_RVs:
+        transform = model.rvs_to_transforms[rv]
+        made = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+        outputs.append(getattr(made, "values", made))
+    compute = of_draws(model, outputs)
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    return lambda draw: dict(zip(names, compute(draw), strict=True))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A trajectory that diverged.
+
+    Parameters
+    ----------
+    key : tuple of str, int, int
+        Group of the trace, chain and draw.
+    proposal : dict of str to ndarray
+        The draw: a point of the trajectory from before it broke.
+    start, end : dict of str to ndarray or None
+        The last sound point, and the point of too much energy.  None if the trace has none.
+    """
+
+    key: tuple[str, int, int]
+    proposal: Any
+    start: Any = None
+    end: Any = None
+
+    @property
+    def point(self):
+        """The nearest point known to where it broke."""
+        return self.proposal if self.start is None else self.start
+
+
+def broken_points(model: Any, stats: Any, chain: int, draw: int) -> dict[str, Any]:
+    """Return the points that a trace holds of a trajectory that diverged, as far as it does."""
+    found = {}
+    for which, attribute in DIVERGED.items():
+        name = f"divergence_{which}"
+        if name in stats:
+            found[which] = split(model, np.asarray(stats[name])[chain, draw])
+        elif "warning" in stats:
+            warning = np.asarray(stats["warning"])[chain, draw]
+            warning = warning.item() if isinstance(warning, np.ndarray) else warning
+            found[which] = getattr(warning, attribute, None)
+    return {which: point for which, point in found.items() if point is not None}
+
+
+def joined(model: Any, point: Any) -> Any:
+    """Return the continuous values of a point as one vector."""
+    return np.concatenate([np.ravel(point[v.name]) for v in model.continuous_value_vars])
+
+
+def split(model: Any, vector: Any) -> Any:
+    """Return the values in a vector by the names of the value variables, or None if it has none."""
+    start = model.initial_point()
+    sizes = [np.size(start[v.name]) for v in model.continuous_value_vars]
+    if len(vector) != sum(sizes) or np.isnan(vector).all():
+        return None
+    parts = np.split(np.asarray(vector, float), np.cumsum(sizes)[:-1])
+    return {
+        v.name: part.reshape(np.shape(start[v.name]))
+        for v, part in zip(model.continuous_value_vars, parts, strict=True)
+    }
