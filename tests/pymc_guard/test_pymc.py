@@ -765,10 +765,10 @@ def test_an_explanation_of_a_model_names_nothing_of_what_pymc_compiles(model):
     with pm.Model(), pytest.raises(SamplingError) as caught:
         pm.Normal("y", pt.log(pm.Normal("a", initval=0.5)), 1.0, observed=[0.1, 0.4])
         pm.sample(
-            tune=50, draws=10, random_seed=1, cores=1, nuts_sampler="pymc", progressbar=False,
+            tune=50, draws=60, random_seed=1, cores=1, nuts_sampler="pymc", progressbar=False,
             compile_kwargs={"mode": mode},
         )  # fmt: skip
-    assert "\nForward pass. More: " in str(caught.value)
+    assert "\n    Forward pass. More: " in str(caught.value)
 
 
 @needs_pymc

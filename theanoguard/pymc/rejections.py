@@ -1,5 +1,6 @@
 """The points that a sampler has rejected in a run, grouped by cause and summed up in a warning."""
 
+import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from theanoguard.pymc.watch import Ending, Watch
 
 MOST_SHOWN = 3
 LOOKED_AT = 200
+INSIDE = ("/contextlib.py", "/pymc/", "/nutpie/", "/theanoguard/")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,15 @@ PHASES = (
 def warn_of(watch: Watch) -> None:
     """Warn of what the trajectories of a run have ended at, unless that is rare and vanishes."""
     if text := summary(watch):
-        warnings.warn(text, UserWarning, stacklevel=3)
+        warnings.warn(text, UserWarning, stacklevel=_levels())
+
+
+def _levels():
+    """Return how many frames up from the warning the line is that called PyMC."""
+    frame, levels = sys._getframe(1), 1
+    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in INSIDE):
+        frame, levels = frame.f_back, levels + 1
+    return levels
 
 
 def summary(watch: Watch) -> str:
@@ -74,11 +84,11 @@ def _cause(model, ending):
     first = found.bad[0]
     what = first.title
     if first.checks:
-        what = f"{first.term} breaks {first.checks[0]}"
+        what = f"{first.term} breaks {first.checks[0].partition(chr(10))[0]}"
     elif first.explanation is not None:
         what += f": {first.report.partition(chr(10))[0]}"
     lines = [f"{what}."]
-    if first.source is not None and not (first.checks and "\n" in first.checks[0]):
+    if first.source is not None:
         lines.append(f"  {source_text(first.source)}")
     if first.advice:
         lines.append(f"  {first.advice}")
