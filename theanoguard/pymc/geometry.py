@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
 
-from theanoguard.explain.naming import number_text
+from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.points import compiled, joined
 from theanoguard.pymc.scales import Scale, scales_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 
-from theanoguard.explain.naming import name_of
+from theanoguard.explain.facts.naming import name_of
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.links import written
 from theanoguard.pymc.points import of_draws, unconstraining
