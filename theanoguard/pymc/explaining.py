@@ -178,8 +178,17 @@ class _Explaining:
         self.variables = [*model.basic_RVs, *model.potentials]
         self.names = [v.name for v in self.variables]
         self.of_terms = None
-        self.policy = make_policy(True, True, False, big=1e10, integers=False, inputs=True,
-                                  action="record", exempt=(), fate=False)  # fmt: skip
+        self.policy = make_policy(
+            True,
+            True,
+            False,
+            big=1e10,
+            integers=False,
+            indices=False,
+            inputs=True,
+            action="record",
+            exempt=(),
+        )
         with model_lines():
             terms = model.logp(vars=self.variables, sum=False)
         # The terms of a model with named dimensions are labelled arrays.
