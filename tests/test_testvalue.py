@@ -71,13 +71,16 @@ def test_blocks_nest_and_config_holds_for_the_process():
         with values_on("off"):
             assert not hasattr((x + 1).tag, "test_value")
         assert hasattr((x + 1).tag, "test_value")
+    before = Op.__call__
     config.compute_test_value = "raise"
     try:
-        assert hasattr((x + 1).tag, "test_value")
+        assert hasattr((x + 1).tag, "test_value") and Op.__call__ is not before
         with values_on("off"):
             assert not hasattr((x + 1).tag, "test_value")
+        config.compute_test_value = "warn"  # the same users of PyTensor's patches as before
     finally:
         config.compute_test_value = "off"
+    assert Op.__call__ is before
     assert not hasattr((x + 1).tag, "test_value")
 
 

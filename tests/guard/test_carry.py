@@ -8,7 +8,9 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
-from pytensor.graph.traversal import toposort
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.tensor import blas
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard.guard.carry import expected_infinities, watch_points
@@ -89,6 +91,55 @@ def nodes_of_arrays():
     yield pt.inc_subtensor(x[:2], y[:2]), {x: zeros, y: zeros}
     yield pt.set_subtensor(x[:2], y[:2]), {x: zeros, y: zeros}
     yield pt.inc_subtensor(x[[0, 0, 2]], y), {x: zeros, y: zeros}
+
+
+def products():
+    """Products as PyTensor's rewrites make them, with what each operand shows for certain.
+
+    BLAS reads no matrix where the factor of it is 0, and a factor may be 0.
+    """
+    m, v, s = pt.dmatrix("m"), pt.dvector("v"), pt.dscalar("s")
+    both, none = Kind.BOTH, Kind.NONE
+    yield blas._dot22(m, m.T), [both, both]
+    for factor, shown in ((2.0, both), (0.0, none), (s, none)):
+        factor = pt.as_tensor(np.float64(factor)) if isinstance(factor, float) else factor
+        yield blas._dot22scalar(m, m.T, factor), [shown, shown, none]
+        yield (
+            blas.gemm_no_inplace(m, factor, m, m.T, np.float64(1)),
+            [both, none, shown, shown, none],
+        )
+        yield (
+            blas.gemm_no_inplace(m, np.float64(1), m, m.T, factor),
+            [shown, none, both, both, none],
+        )
+        yield blas.gemv_no_inplace(v, factor, m, v, np.float64(1)), [both, none, shown, shown, none]
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    list(products()),
+    ids=lambda v: str(v.owner.op) if hasattr(v, "owner") else "",
+)
+def test_products_show_the_operands_that_blas_reads(output, expected):
+    node = output.owner
+    found = [carries(node, i).get(0, Kind.NONE) for i in range(len(node.inputs))]
+    assert found == expected
+    # The compiled operation has no less to show than the table says.
+    m, v = np.eye(3), np.ones(3)
+    roots = [r for r in graph_inputs([output]) if not isinstance(r, Constant)]
+    values = {"m": m, "v": v, "s": np.array(0.0)}
+    mode = Mode("cvm" if pytensor.config.cxx else "py", None)
+    operands = [i for i, kind in enumerate(expected) if kind]
+    for i in operands:
+        bad = np.full_like(values[root_of(node.inputs[i]).name], np.nan)
+        inputs = list(node.inputs)
+        inputs[i] = pt.constant(bad)
+        fn = pytensor.function(roots, node.op(*inputs), mode=mode, on_unused_input="ignore")
+        assert np.isnan(fn(*[values[r.name] for r in roots])).any()
+
+
+def root_of(variable):
+    return variable if variable.owner is None else variable.owner.inputs[0]
 
 
 @pytest.mark.parametrize(

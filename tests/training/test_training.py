@@ -335,6 +335,21 @@ def test_backing_off():
     assert updates.skipped == 2
 
 
+def test_backing_off_keeps_the_schedule_of_the_user():
+    w, rate = pytensor.shared(1.0, name="w"), pytensor.shared(0.1, name="rate")
+    x = pt.dscalar("x")
+    updates = guarded_updates(
+        {w: w - rate * pt.log(x), rate: rate * 0.9},
+        action="backoff",
+        learning_rate=rate,
+        factor=0.5,
+    )
+    step = pytensor.function([x], updates=updates, mode="CVM")
+    for value, expected in ((2.0, 0.09), (0.0, 0.045), (2.0, 0.0405)):
+        step(value)
+        np.testing.assert_allclose(rate.get_value(), expected)
+
+
 def test_a_new_value_that_is_too_large_is_named():
     w = pytensor.shared(np.float32([1.0, 2.0]), name="w")
     x = pt.fscalar("x")

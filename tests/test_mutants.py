@@ -1,0 +1,45 @@
+"""The faults that ``tests/mutants.py`` plants: programs still, and other ones."""
+
+import ast
+from pathlib import Path
+
+import pytest
+from mutants import ROOT, in_c, in_python, near
+
+TEXT = '''
+def f(x: int = 1) -> "1":
+    """Not 2."""
+    g(x)
+    return x < 3 and not x == "é" or x + 1
+'''
+
+
+def test_each_fault_is_another_program():
+    found = list(in_python("f.py", TEXT))
+    assert {m.applied(TEXT) for m in found}.isdisjoint({TEXT})
+    for mutant in found:
+        ast.parse(mutant.applied(TEXT))
+    told = [str(m).partition(": ")[2] for m in found]
+    assert (
+        "g(x) -> pass" in told
+        and "x < 3 -> (x <= 3)" in told
+        and "not x == \"é\" -> (x == 'é')" in told
+    )
+    assert not any("Not 2" in text or text.startswith('"1"') for text in told)
+
+
+def test_faults_of_c_code():
+    text = "/* a < b */\nif (a < b && c(d)) return a + 1; // x == y\n#if A == B\n"
+    found = {m.applied(text).splitlines()[1] for m in in_c("f.c", text)}
+    assert found == {
+        "if (a <= b && c(d)) return a + 1; // x == y",
+        "if (a < b || c(d)) return a + 1; // x == y",
+        "if (!(a < b && c(d))) return a + 1; // x == y",
+        "if (a < b && c(d)) return a + 2; // x == y",
+    }
+
+
+@pytest.mark.parametrize("part", ["guard/c/undo.c", "operations/moving.py", "testvalue.py"])
+def test_the_near_tests_exist(part):
+    assert all((ROOT / test).exists() for test in near(part)) and near(part)
+    assert (Path(ROOT) / "theanoguard" / part).exists()
