@@ -869,3 +869,23 @@ def test_an_infinite_loss_is_a_rejection_where_pymc_minimizes():
         assert spoils_this_run([-inf, nan])
         assert spoils_this_run([np.array(3.0), nan])
         assert spoils_this_run([nan[0], nan])
+
+
+@needs_pymc
+@pytest.mark.parametrize("is_data", [True, False])
+def test_an_index_outside_of_a_parameter_is_an_error(is_data):
+    county = np.array([1, 3, 2])  # labels that begin at 1
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 1, shape=3)
+        line = inspect.currentframe().f_lineno + 1
+        pm.Normal("y", a[pm.Data("county", county) if is_data else county], 1, observed=np.ones(3))
+    with theanoguard.pymc.guarding(), model:
+        logp = model.logp_dlogp_function()
+        logp.set_extra_values({})
+        with pytest.raises(
+            IndexError, match="index 3 is out of bounds for axis 0 with size 3"
+        ) as e:
+            logp(pm.blocking.DictToArrayBijection.map(model.initial_point()))
+    # (Of operations that Numba fuses, the report may name the line of the parameter.)
+    lines = [line] if is_data else [line - 2, line]
+    assert any(f"test_pymc.py:{n}" in "".join(e.value.__notes__) for n in lines)
