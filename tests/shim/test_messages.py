@@ -285,3 +285,21 @@ def test_backtraces_of_what_has_a_test_value(shim):
         product = T.dot(x, x)
     ((*_, (file, *_)),) = product.tag.trace
     assert file == __file__
+
+
+@pytest.mark.parametrize("mode", ["FAST_RUN", "FAST_COMPILE"])
+def test_assert_names_operands(mode, shim):
+    T = shim.tensor
+    data, low = T.dmatrix("data"), T.dscalar("low")
+    checked = T.opt.Assert("out of range")(data, T.ge(data.min(), low), T.lt(data.sum(), 9))
+    f = shim.function([data, low], checked * 2, mode=mode)
+    assert any(isinstance(node.op, T.opt.Assert) for node in f.maker.fgraph.toposort())
+    np.testing.assert_array_equal(f([[1.0, 2.0]], 0.5), [[2.0, 4.0]])
+    with pytest.raises(AssertionError) as caught:
+        f([[1.0, 2.0]], 1.5)
+    lines = str(caught.value).splitlines()
+    assert lines[:2] == ["out of range", "required: data.min() >= low"]
+    assert "left side: data.min() = 1.0 (float64)" in lines
+    assert "right side: low = 1.5 (float64)" in lines
+    with pytest.raises(AssertionError, match=r"required: data.sum\(\) < 9"):
+        f([[5.0, 5.0]], 1.5)

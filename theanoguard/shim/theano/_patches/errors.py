@@ -9,6 +9,7 @@ from itertools import product
 
 from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Constant, equal_computations
+from pytensor.graph.rewriting.basic import WalkingGraphRewriter
 from pytensor.raise_op import Assert
 from pytensor.tensor.basic import Alloc, switch
 from pytensor.tensor.math import and_, eq, ge, lt, maximum
@@ -17,7 +18,8 @@ from pytensor.tensor.subtensor import Subtensor, get_canonical_form_slice
 
 from theanoguard._pytensor import lengths_of
 
-from . import Patch
+from ..tensor.opt import local_assert_with_operands
+from . import Patch, Rewrite
 from .withheld import Withheld
 
 PHASES = ("canonicalize", "stabilize", "specialize")
@@ -128,6 +130,13 @@ def changed(name, change, *arguments):
 
 
 PATCHES = [
+    Rewrite(
+        optdb,
+        "theano_assert_with_operands",
+        WalkingGraphRewriter(local_assert_with_operands),
+        ("fast_run", "fast_compile"),
+        {"position": 0.006},
+    ),
     Patch(rewriting, "_merge_scalar_into_slice_unsafe", merge_in_bounds),
     *changed("local_0_dot_x", asserting, of_dot),
     *changed("local_useless_inc_subtensor", asserting, of_writing),

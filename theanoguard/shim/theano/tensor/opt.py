@@ -2,10 +2,13 @@
 
 import pytensor.tensor.rewriting.math as pt_rewrites
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.raise_op import Assert as PyTensorAssert
 from pytensor.tensor.basic import alloc, as_tensor_variable, cast, fill
 from pytensor.tensor.rewriting.basic import local_useless_alloc
 from pytensor.tensor.rewriting.shape import local_useless_expand_dims_in_reshape
+
+from theanoguard.ops.asserts import Assert as AssertWithOperands
 
 from .._rebroadcast import rebroadcast
 from .elemwise import All, Any, CAReduce, Prod, ProdWithoutZeros, Sum
@@ -17,7 +20,14 @@ local_useless_dimshuffle_in_reshape = local_useless_expand_dims_in_reshape
 ALL_REDUCE = [CAReduce, All, Any, Sum, Prod, ProdWithoutZeros]
 
 
-class Assert(PyTensorAssert):
+class _AssertType(type(PyTensorAssert)):
+    """The type of `Assert`, whose instances are also those that replace it in a function."""
+
+    def __instancecheck__(cls, instance):
+        return super().__instancecheck__(instance) or isinstance(instance, AssertWithOperands)
+
+
+class Assert(PyTensorAssert, metaclass=_AssertType):
     """Pass the first input on if all the others are true, else raise `AssertionError`."""
 
     def __init__(self, msg="Theano Assert failed!"):
@@ -46,6 +56,16 @@ class Assert(PyTensorAssert):
 
 
 assert_op = assert_ = Assert()
+
+
+@node_rewriter([Assert])
+def local_assert_with_operands(fgraph, node):
+    """Let the error say which operands made a condition false."""
+    if type(node.op) is not Assert or not any(cond.owner for cond in node.inputs[1:]):
+        return None
+    checked = AssertWithOperands(node.op.msg)(*node.inputs)
+    copy_stack_trace(node.outputs[0], checked)
+    return [checked]
 
 
 def encompasses_broadcastable(b1, b2):
