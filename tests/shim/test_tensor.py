@@ -290,3 +290,32 @@ def test_sum_set_where_an_index_repeats(shim):
     # As Theano 1.0.5 computes them; NumPy keeps the last term.
     assert rows.tolist() == [[0.0, 0.0], [2.0, 4.0]]
     assert columns.tolist() == [[0.0, 2.0], [0.0, 4.0]]
+
+
+def test_an_index_that_is_a_list_of_slices(shim):
+    T = shim.tensor
+    x = T.dmatrix("x")
+    value = np.arange(12.0).reshape(3, 4)
+    f = shim.function([x], [x[[slice(1, 3), slice(None, 2)]], x[[2, 0]]])
+    by_slices, by_numbers = f(value)
+    np.testing.assert_array_equal(by_slices, value[1:3, :2])
+    np.testing.assert_array_equal(by_numbers, value[[2, 0]])
+
+
+@pytest.mark.parametrize("rows", [slice(1, 3), slice(None, None, -1), slice(5, 9), slice(-2, None)])
+@pytest.mark.parametrize("mode", ["FAST_COMPILE", "FAST_RUN"])
+def test_a_slice_as_an_input(mode, rows, shim):
+    T = shim.tensor
+    x, part, column = T.dmatrix("x"), T.slicetype(), T.lscalar("column")
+    value = np.arange(12.0).reshape(3, 4)
+    read = [x[part], x[part, column], x[1:, part]]
+    gradient = T.grad((read[0] ** 2).sum(), x)
+    f = shim.function([x, part, column], [*read, gradient], mode=mode)
+    *found, by_x = f(value, rows, 1)
+    for got, expected in zip(found, (value[rows], value[rows, 1], value[1:, rows]), strict=True):
+        np.testing.assert_array_equal(got, expected)
+    expected = np.zeros_like(value)
+    expected[rows] = 2 * value[rows]
+    np.testing.assert_array_equal(by_x, expected)
+    with pytest.raises(IndexError):
+        f(value, rows, 4)

@@ -20,10 +20,10 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
-from pytensor.tensor.type_other import NoneTypeT
+from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.tensor.variable import _tensor_py_operators
 
-from ..tensor.subtensor import get_idx_list
+from ..tensor.subtensor import get_idx_list, subtensor_by_slices
 from . import Patch, called_by_pytensor
 
 
@@ -127,9 +127,14 @@ def getitem(self, args):
     """Index a tensor as Theano does, which matters if the index adds dimensions.
 
     Theano then drops the dimensions after the last index if they are broadcastable, and raises if
-    they are not.  An ellipsis keeps them.
+    they are not.  An ellipsis keeps them.  A list of slices is an index for each dimension, and a
+    slice may be an input of the graph.
     """
+    if isinstance(args, list) and any(isinstance(entry, slice) for entry in args):
+        args = tuple(args)
     entries = args if isinstance(args, tuple) else (args,)
+    if any(isinstance(getattr(entry, "type", None), SliceType) for entry in entries):
+        return subtensor_by_slices(self, *entries)
     rest = [entry for entry in entries if not is_newaxis(entry)]
     if (
         called_by_pytensor()

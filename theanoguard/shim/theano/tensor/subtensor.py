@@ -1,6 +1,11 @@
 """Theano's ``theano.tensor.subtensor``."""
 
+import numpy as np
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.graph.type import Type
+from pytensor.tensor.basic import as_tensor_variable as as_tensor
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -8,8 +13,14 @@ from pytensor.tensor.subtensor import (
     advanced_set_subtensor,
     advanced_subtensor,
 )
+from pytensor.tensor.type import integer_dtypes, tensor
+from pytensor.tensor.type_other import SliceType, make_slice
 
-from theanoguard._pytensor import advanced_increment_ops, advanced_subtensor_ops
+from theanoguard._pytensor import (
+    advanced_increment_ops,
+    advanced_subtensor_ops,
+    input_shapes,
+)
 
 # 3.3 has one class for every kind of advanced index.
 AdvancedSubtensor1 = advanced_subtensor_ops[-1]
@@ -45,3 +56,66 @@ def get_idx_list(inputs, idx_list, get_count=False):
 
 class AdvancedBooleanIndexingError(TypeError):
     """An index is a mask: Theano's `Subtensor` raises it, PyTensor never does."""
+
+
+def _part(entry):
+    """Return a number or a slice of an index as a variable."""
+    if isinstance(entry, slice):
+        return make_slice(entry)
+    return entry if isinstance(getattr(entry, "type", None), SliceType) else as_tensor(entry)
+
+
+def _places(parts):
+    """Return an index from the values of its parts."""
+    return tuple(part if isinstance(part, slice) else int(part) for part in parts)
+
+
+class SubtensorBySlices(Op):
+    """What is at an index of numbers and slices that are inputs of the graph."""
+
+    __props__ = ()
+
+    def make_node(self, x, *entries):
+        x, parts = as_tensor(x), [_part(entry) for entry in entries]
+        if len(parts) > x.ndim:
+            raise IndexError("too many indices for array")
+        numbers = [part for part in parts if not isinstance(part.type, SliceType)]
+        if any(part.ndim or part.dtype not in integer_dtypes for part in numbers):
+            raise NotImplementedError("Index by slices that are inputs and by numbers only.")
+        return Apply(
+            self, [x, *parts], [tensor(dtype=x.dtype, shape=[None] * (x.ndim - len(numbers)))]
+        )
+
+    def perform(self, node, inputs, outputs):
+        x, *parts = inputs
+        outputs[0][0] = np.array(x[_places(parts)])
+
+    def connection_pattern(self, node):
+        """Tell that only the tensor has a gradient."""
+        return [[True], *[[False]] * (len(node.inputs) - 1)]
+
+    def pullback(self, inputs, outputs, cotangents):
+        """Put the gradient to the places that were read."""
+        x, *parts = inputs
+        placed = IncSubtensorBySlices()(x.zeros_like(), *cotangents, *parts)
+        return [placed, *(DisconnectedType()() for _ in parts)]
+
+
+class IncSubtensorBySlices(Op):
+    """A tensor to which another one is added at an index of numbers and slices."""
+
+    __props__ = ()
+
+    def make_node(self, x, y, *parts):
+        return Apply(self, [x, y, *parts], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        x, y, *parts = inputs
+        outputs[0][0] = np.array(x)
+        outputs[0][0][_places(parts)] += y
+
+    def infer_shape(self, *args):
+        return input_shapes(args)[:1]
+
+
+subtensor_by_slices = SubtensorBySlices()
