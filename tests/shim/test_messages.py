@@ -47,6 +47,19 @@ def error_of(source):
         "import numpy as np; np.int(3)": "--numpy-compat",
         "import numpy as np; np.product([1])": "--numpy-compat",
         "from numpy.core.umath_tests import inner1d": "--numpy-compat",
+        "import numpy as np; np.MachAr()": "--numpy-compat",
+        "import numpy as np; np.maximum_sctype(float)": "--numpy-compat",
+        "from scipy.linalg import pinv2": "--numpy-compat",
+        "import scipy.stats; scipy.stats.itemfreq": "--numpy-compat",
+        "import scipy; scipy.newaxis": "--numpy-compat",
+        "import scipy.sparse as s; s.csr_matrix((2, 2)).A": "--numpy-compat",
+        "import numpy as np; np.fromstring(b'12345678')": "--numpy-compat",
+        "import numpy as np; np.take_along_axis(np.ones(2), [0], 0)": "--numpy-compat",
+        "import numpy as np; np.ones(2).ptp()": "np.ptp(x)",
+        "import numpy as np; np.ones(2).itemset(0, 1)": "x[index]",
+        "import numpy as np; np.ones(2).tostring()": "tobytes",
+        "import numpy as np; np.npv(1, [2])": "numpy-financial",
+        "from scipy.misc import imread": "imageio",
         "import imp": "--python-compat",
         "from collections import Mapping": "--python-compat",
         "import inspect; inspect.getargspec": "--python-compat",
@@ -177,13 +190,25 @@ def test_old_names_of_numpy():
         assert issubclass(np.VisibleDeprecationWarning, UserWarning)
         assert set(np.random.random_integers(2, size=50).tolist()) == {1, 2}
         np.testing.dec.skipif(False)(lambda: None)()
+        assert np.MachAr().eps == np.finfo(float).eps
+        assert np.alen([1, 2]) == 2
+        assert np.issubsctype(np.array([1]), np.integer)
+        assert np.maximum_sctype(np.float32) is np.longdouble
+        assert (np.nbytes[np.int32], np.sctype2char(np.float64)) == (4, "d")
+        np.testing.assert_array_equal(np.fromstring(np.array([1.5, 2.5]).tobytes()), [1.5, 2.5])
+        np.testing.assert_array_equal(np.fromstring("1 2", sep=" "), [1.0, 2.0])
+        assert np.take_along_axis([[3, 4]], [[1]], axis=1).tolist() == [[4]]
+        assert np.linalg.linalg.det(np.eye(2)) == 1
     finally:
         undo()
 
 
 def test_old_names_of_scipy():
     import scipy.integrate
+    import scipy.linalg
     import scipy.signal
+    import scipy.sparse
+    import scipy.stats
 
     undo = numpy_compat.install()
     try:
@@ -194,6 +219,13 @@ def test_old_names_of_scipy():
         assert scipy.integrate.simps(np.ones(3), np.arange(3)) == 2
         assert scipy.sqrt(4.0) == 2
         assert scipy.__version__[0].isdigit()
+        assert (scipy.pi, scipy.newaxis, scipy.inf) == (np.pi, None, np.inf)
+        assert scipy.linalg.kron(np.eye(2), [[2.0]])[1, 1] == 2
+        assert scipy.linalg.pinv2(np.eye(2) * 2)[0, 0] == pytest.approx(0.5)
+        assert scipy.stats.itemfreq([3, 1, 3]).tolist() == [[1, 1], [3, 2]]
+        assert scipy.stats.binom_test(5, 10) == pytest.approx(1)
+        assert scipy.stats.binom_test([0, 10]) == pytest.approx(2 / 2**10)
+        assert scipy.sparse.csr_matrix([[1.0, 0.0]]).A.tolist() == [[1.0, 0.0]]
     finally:
         undo()
     assert not hasattr(scipy.signal, "gaussian")

@@ -20,7 +20,7 @@ PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its o
 NUMPY_NAMES = "|".join(re.escape(name) for name in numpy_compat.NAMES)
 SCIPY_NAMES = "|".join(
     rf"cannot import name '({alternatives})' from '{path}'|"
-    rf"module '{path}' has no attribute '({alternatives})'"
+    rf"[Mm]odule '{path}' has no attribute '({alternatives})'"
     for path, names in numpy_compat.IN_SCIPY.items()
     for alternatives in ["|".join(map(re.escape, names))]
 )
@@ -102,6 +102,43 @@ RULES = [
         (TypeError, ValueError),
         r"only 0-dimensional arrays can be converted|setting an array element with a sequence\.$",
         "NumPy takes no array of one element for a number since 2.5: write x[0] or x.item().",
+    ),
+    *(
+        Rule((AttributeError,), rf"'numpy\.ndarray' object has no attribute '{old}'|`{old}`", text)
+        for old, text in {
+            "tostring": "Write x.tobytes(), as NumPy has no x.tostring() since 2.3.",
+            "ptp": "Write np.ptp(x), as NumPy has no x.ptp() since 2.0.",
+            "itemset": "Write x[index] = value, as NumPy has no x.itemset() since 2.0.",
+            "newbyteorder": "Write x.view(x.dtype.newbyteorder(order)), which NumPy 2 needs.",
+        }.items()
+    ),
+    Rule(
+        (ImportError, AttributeError),
+        r"'?numpy'?.* '(fv|ipmt|irr|mirr|nper|npv|pmt|ppmt|pv|rate)'",
+        "Take it from numpy_financial (pip install numpy-financial).",
+    ),
+    Rule(
+        (ImportError, AttributeError),
+        r"'(imread|imresize|imsave|imrotate|toimage|imshow)' from 'scipy\.misc'|"
+        r"'scipy\.misc' has no attribute '(imread|imresize|imsave|imrotate|toimage|imshow)'",
+        "SciPy reads no images since 1.2: use imageio or Pillow.",
+    ),
+    Rule(
+        (AttributeError,),
+        r"'(cs[rc]|coo|bsr|dia|dok|lil)_matrix' object has no attribute '[AH]'",
+        NUMPY_COMPAT,
+    ),
+    Rule((ValueError,), r"binary mode of fromstring is removed", NUMPY_COMPAT),
+    Rule(
+        (AttributeError,),
+        r"'list' object has no attribute 'dtype'",
+        "Write np.asarray(...) around the list: NumPy took lists here once.  For the indices of "
+        "take_along_axis, --numpy-compat does it.",
+    ),
+    Rule(
+        (ImportError,),
+        r"No module named 'numpy\.distutils'",
+        "NumPy has no numpy.distutils under Python 3.12: build the extension with setuptools.",
     ),
     Rule(
         (ImportError,),

@@ -58,6 +58,71 @@ def argsort(a, axis=-1, kind=None, order=None, *, stable=None):
     return _argsort(a, axis, "stable" if quick else kind, order, stable=stable)
 
 
+_fromstring, _take_along_axis = np.fromstring, np.take_along_axis
+
+
+def fromstring(string, dtype=float, count=-1, *, sep="", **kwargs):
+    """Return `numpy.fromstring`; without a separator `string` has the bytes of the numbers."""
+    if sep:
+        return _fromstring(string, dtype, count, sep=sep, **kwargs)
+    data = string.encode("latin1") if isinstance(string, builtins.str) else string
+    return np.frombuffer(data, dtype, count, **kwargs).copy()
+
+
+def take_along_axis(arr, indices, axis=-1):
+    """Return `numpy.take_along_axis`; the indices may be a list."""
+    return _take_along_axis(np.asarray(arr), np.asarray(indices), axis)
+
+
+# The functions that are replaced: they do more than today's, or the same in another order.
+REPLACED = {
+    "argsort": argsort,
+    "fromstring": fromstring,
+    "take_along_axis": take_along_axis,
+}
+
+
+class MachAr:
+    """What is known of a floating-point type, as `numpy.finfo` has it."""
+
+    def __init__(self, float_conv=float, *args, **kwargs):
+        found = np.finfo(np.asarray(float_conv(1)).dtype)
+        self.eps = self.epsilon = found.eps
+        self.epsneg, self.resolution = found.epsneg, found.resolution
+        self.xmin = self.tiny = found.tiny
+        self.xmax = self.huge = found.max
+        self.precision = found.precision
+
+
+def maximum_sctype(t):
+    """Return the type of the highest precision that is of the same kind."""
+    kinds = {"i": np.int64, "u": np.uint64, "f": np.longdouble, "c": np.clongdouble}
+    return kinds.get(np.dtype(t).kind, np.dtype(t).type)
+
+
+def issubsctype(arg1, arg2):
+    """Whether the dtype of an object is a subtype of that of another one."""
+    return np.issubdtype(_scalar_type(arg1), _scalar_type(arg2))
+
+
+def _scalar_type(arg):
+    """Return the type of numbers that an array, a dtype or a type stands for."""
+    if isinstance(arg, type) and issubclass(arg, np.generic):
+        return arg
+    return np.dtype(getattr(arg, "dtype", arg)).type
+
+
+def itemfreq(a):
+    """Return the different elements and how often each occurs, as the columns of an array."""
+    return np.array(np.unique(a, return_counts=True)).T
+
+
+def binom_test(x, n=None, p=0.5, alternative="two-sided"):
+    """Return the p-value of the binomial test; `x` may be the successes and the failures."""
+    x, n = (x[0], x[0] + x[1]) if np.ndim(x) else (x, n)
+    return found("scipy.stats.binomtest")(int(x), int(n), p, alternative).pvalue
+
+
 def deprecate(*args, **kwargs):
     """Return a function as it is, or a decorator that does."""
     return args[0] if args and callable(args[0]) else lambda function: function
@@ -93,9 +158,11 @@ NAMES = {
     "Infinity": np.inf,
     "NINF": -np.inf,
     "NZERO": -0.0,
+    "MachAr": MachAr,
     "NaN": np.nan,
     "PINF": np.inf,
     "PZERO": 0.0,
+    "alen": len,
     "alltrue": np.all,
     "asfarray": functools.partial(np.asarray, dtype=np.float64),
     "asscalar": asscalar,
@@ -121,14 +188,19 @@ NAMES = {
     "int": builtins.int,
     "int0": np.intp,
     "issubclass_": issubclass,
+    "issubsctype": issubsctype,
     "longcomplex": np.clongdouble,
     "longfloat": np.longdouble,
     "mat": np.asmatrix,
+    "maximum_sctype": maximum_sctype,
     "msort": msort,
+    "nbytes": {kind: np.dtype(kind).itemsize for kind in set(np.sctypeDict.values())},
+    "obj2sctype": _scalar_type,
     "object": builtins.object,
     "object0": np.object_,
     "product": np.prod,
     "rank": np.ndim,
+    "sctype2char": lambda kind: np.dtype(_scalar_type(kind)).char,
     "round_": np.round,
     "row_stack": np.vstack,
     "sctypes": {
@@ -173,7 +245,18 @@ IN_MODULES = {
     np.random: {"random_integers": random_integers},
     numpy.testing: {"Tester": Tester, "dec": DECORATORS},
 }
-MODULES = {"numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul}}
+MODULES = {
+    "numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul},
+    "numpy.linalg.linalg": {name: getattr(np.linalg, name) for name in np.linalg.__all__},
+}
+
+SCIPY_VALUES = "pi e inf nan newaxis mgrid ogrid r_ c_ s_ index_exp random".split()
+
+# The attributes that SciPy has taken from sparse matrices.
+OF_SPARSE = {
+    "A": property(lambda self: self.toarray()),
+    "H": property(lambda self: self.conjugate().transpose()),
+}
 
 # The names that SciPy has moved, by their old module, and where they are today.
 IN_SCIPY = {
@@ -182,7 +265,13 @@ IN_SCIPY = {
         "simps": f"{__name__}.simps",
         "trapz": "scipy.integrate.trapezoid",
     },
-    "scipy.linalg": {"tril": "numpy.tril", "triu": "numpy.triu"},
+    "scipy.linalg": {
+        "kron": "numpy.kron",
+        "pinv2": "scipy.linalg.pinv",
+        "tri": "numpy.tri",
+        "tril": "numpy.tril",
+        "triu": "numpy.triu",
+    },
     "scipy.misc": {
         name: f"scipy.special.{name}" for name in ("comb", "factorial", "factorial2", "logsumexp")
     },
@@ -194,8 +283,16 @@ IN_SCIPY = {
             " parzen triang tukey".split()
         },
     },
+    "scipy.stats": {
+        "binom_test": f"{__name__}.binom_test",
+        "itemfreq": f"{__name__}.itemfreq",
+    },
     # Old releases of SciPy repeated NumPy's namespace.
-    "scipy": {name: f"numpy.{name}" for name in np.__all__ if callable(getattr(np, name))},
+    "scipy": {
+        name: f"numpy.{name}"
+        for name in np.__all__
+        if callable(getattr(np, name)) or name in SCIPY_VALUES
+    },
 }
 
 
@@ -242,10 +339,23 @@ def install():
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(MODULES[name])
 
-    np.argsort = argsort
+        parent, _, last = name.rpartition(".")
+        if parent in sys.modules and not hasattr(sys.modules[parent], last):
+            setattr(sys.modules[parent], last, sys.modules[name])
+            added.append((sys.modules[parent], last))
+    sparse = importlib.import_module("scipy.sparse").spmatrix
+    attributes = [name for name in OF_SPARSE if not hasattr(sparse, name)]
+    for name in attributes:
+        setattr(sparse, name, OF_SPARSE[name])
+    before = {name: getattr(np, name) for name in REPLACED}
+    for name, function in REPLACED.items():
+        setattr(np, name, function)
 
     def undo():
-        np.argsort = _argsort
+        for name, function in before.items():
+            setattr(np, name, function)
+        for name in attributes:
+            delattr(sparse, name)
         for module, name in added:
             vars(module).pop(name, None)
         for name in modules:
