@@ -268,3 +268,32 @@ def test_a_program_without_theano_runs_as_pytensor_would_run_it(tmp_path):
     done = run("-c", f"import theano; {asked}", cwd=tmp_path)
     linker = "cvm" if pytensor.config.cxx else "vm"
     assert done.stdout == f"{linker} True\n"
+
+
+def test_standard_input(tmp_path):
+    program = "import sys, theano\nprint(sys.argv, __name__, theano.__version__[:5])\n1 / 0\n"
+    command = [sys.executable, "-m", "theanoguard", "run", "-", "an argument"]
+    done = subprocess.run(command, input=program, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout == "['-', 'an argument'] __main__ 1.0.5\n"
+    assert 'File "<stdin>", line 3' in done.stderr
+    assert "theanoguard" not in done.stderr
+    assert done.returncode == 1
+
+
+def test_what_starts_the_command_is_not_in_stack_traces(tmp_path):
+    """The script in ``bin`` that pip makes is no part of the program."""
+    command = tmp_path / "theanoguard-command"
+    command.write_text("import sys\nfrom theanoguard.cli.main import main\nsys.exit(main())\n")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import theano.tensor as T\nx = T.exp(T.dvector())\n"
+        "print([frame[0] for frame in x.tag.trace[0]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(command), "run", "program.py"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout == f"[{str(program)!r}]\n"

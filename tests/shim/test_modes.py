@@ -101,3 +101,11 @@ def test_a_training_in_fast_compile_stays_finite(shim):
         assert found[0] == 1000.0
         assert found[-1] == 0.0
         assert np.isfinite(found).all()
+
+
+def test_text_and_equality_of_modes(shim):
+    text = str(shim.Mode("py", "fast_run"))
+    assert text.startswith("Mode(linker = py, optimizer = Query{inc=OrderedSet(['fast_run']),ex=")
+    assert len(text) < 200
+    assert vars(shim.Mode()) == vars(shim.Mode())
+    assert vars(shim.Mode("py", "fast_run")) != vars(shim.Mode("py", "fast_compile"))

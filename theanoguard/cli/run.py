@@ -69,7 +69,10 @@ def add_arguments(parser):
         "-c", dest="code", metavar="CODE", nargs=argparse.REMAINDER, help="run a string"
     )
     parser.add_argument(
-        "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="run a file, with its arguments"
+        "script",
+        metavar="SCRIPT",
+        nargs=argparse.REMAINDER,
+        help="run a file, with its arguments; - is standard input",
     )
 
 
@@ -89,6 +92,8 @@ def put_first(directory):
 def start_script(argv):
     """Return a function that runs a file, or the program in a directory or zip file.
 
+    The file ``-`` is standard input.
+
     Raises
     ------
     OSError
@@ -97,6 +102,10 @@ def start_script(argv):
     path = os.path.join(os.getcwd(), argv[0])  # "./" in it stays, as Python has it
     sys.argv[:] = argv
     main = new_main()
+    if argv[0] == "-":
+        put_first("")
+        program = compile(sys.stdin.read(), "<stdin>", "exec", dont_inherit=True)
+        return lambda: exec(program, vars(main))
     if os.path.isdir(path) or zipfile.is_zipfile(path):
         sys.path[0] = path
         return lambda: runpy._run_module_as_main("__main__", False)

@@ -58,6 +58,26 @@ def all_subclasses(cls):
     return {sub for direct in cls.__subclasses__() for sub in (direct, *all_subclasses(direct))}
 
 
+def mode_text(self):
+    """Return the text of a mode as Theano has it, without the database of all rewrites."""
+    linker, optimizer = self.provided_linker, self.provided_optimizer
+    return f"{type(self).__name__}(linker = {linker}, optimizer = {optimizer})"
+
+
+def query_text(self):
+    """Return the text of a query as Theano has it."""
+    return (
+        f"Query{{inc={self.include},ex={self.exclude},require={self.require},"
+        f"subquery={self.subquery},position_cutoff={self.position_cutoff:f},"
+        f"extra_opts={self.extra_rewrites}}}"
+    )
+
+
+def same_query(self, other):
+    """Whether two queries choose the same: PyTensor makes new ones for each mode."""
+    return type(self) is type(other) and vars(self) == vars(other)
+
+
 def intersection_update(self, others):
     """Keep the elements that are in `others`: for ``mode.requiring(tag)``."""
     for element in [element for element in self if element not in others]:
@@ -80,6 +100,11 @@ PATCHES = [
         for cls in all_subclasses(graph_op.Op)
         if "infer_shape" in vars(cls) and _oldstyle._positional(cls.infer_shape) == 4
     ),
+    Patch(compile_mode.Mode, "__str__", mode_text),
+    Patch(db.RewriteDatabaseQuery, "__str__", query_text),
+    Patch(db.RewriteDatabaseQuery, "__eq__", same_query),
+    Patch(db.RewriteDatabaseQuery, "__hash__", lambda self: hash(frozenset(self.include))),
+    Patch(db.OrderedSet, "__repr__", lambda self: f"OrderedSet({[*self]})"),
     Patch(db.OrderedSet, "intersection_update", intersection_update),
     Patch(compile_mode, "fast_run_linkers_to_mode", fast_run_modes()),
     adapting(graph_op.Op),

@@ -22,7 +22,8 @@ from . import Patch
 _extract = utils.simple_extract_stack
 PACKAGE = str(Path(__file__).parents[3])
 # Files that start a program.  Frames of these files and below are not the user's.
-LAUNCHERS = (str(Path(PACKAGE, "cli")), str(Path(PACKAGE, "__main__.py")), "<frozen runpy>")
+COMMAND = str(Path(PACKAGE, "cli"))
+LAUNCHERS = (COMMAND, str(Path(PACKAGE, "__main__.py")), "<frozen runpy>")
 INNER = tuple(f"{path}{os.sep}" for path in (PACKAGE, Path(utils.__file__).parents[1]))
 
 
@@ -38,9 +39,13 @@ def extract_stack(f=None, limit=None, skips=None):
     # Frames that are left out do not count towards the limit.
     while f.f_back is not None and _is_inner(f.f_code.co_filename):
         f = f.f_back
-    return [
-        entry for entry in _extract(f, limit, skips) if not (entry[0] or "").startswith(LAUNCHERS)
-    ]
+    entries = _extract(f, limit, skips)
+    for number in range(len(entries), 0, -1):
+        if (entries[number - 1][0] or "").startswith(COMMAND):
+            # Further out is what started the command, such as the script in ``bin``.
+            entries = entries[number:]
+            break
+    return [entry for entry in entries if not (entry[0] or "").startswith(LAUNCHERS)]
 
 
 def _is_inner(file):
