@@ -363,3 +363,48 @@ def test_typed_lists(shim):
     v = shim.tensor.dvector()
     f = shim.function([vectors, v], length(append(vectors, v)), mode="FAST_COMPILE")
     assert f([[1.0]], [2.0, 3.0]) == 2
+
+
+# What PyMC3 3.10 and 3.11 import of Theano-PyMC.
+THEANO_PYMC = """
+from theano.graph.basic import Apply, Constant, Variable, ancestors, graph_inputs, walk
+from theano.graph.fg import MissingInputError
+from theano.graph.op import Op, get_test_value
+from theano.graph.utils import TestValueError
+from theano.gof.utils import TestValueError as OlderTestValueError
+from theano.sandbox.rng_mrg import MRG_RandomStream
+from theano.scan import until
+import theano.graph.basic, theano.scan.utils, theano.scan.op
+"""
+
+
+def test_names_of_theano_pymc(shim):
+    names = {}
+    exec(THEANO_PYMC, names)
+    T = shim.tensor
+    x = T.dvector("x")
+    with pytest.raises(names["TestValueError"]):
+        names["get_test_value"](x)
+    assert names["OlderTestValueError"] is names["TestValueError"]
+    assert names["graph_inputs"]([x + 1])[0] is x
+    assert x in list(names["walk"]([x + 1], lambda v: v.owner.inputs if v.owner else None))
+    # The package is still the function that it is named after.
+    import theano
+
+    doubled, _ = theano.scan(lambda a: (a * 2, names["until"](a > 1)), x)
+    ops = [v.owner.op for v in names["ancestors"]([doubled]) if v.owner]
+    assert any(isinstance(op, names["theano"].scan.op.Scan) for op in ops)
+    np.testing.assert_array_equal(doubled.eval({x: [1.0, 2.0, 3.0]}), [2.0, 4.0])
+
+
+def test_configuration_of_theano_pymc(shim):
+    config = shim.config
+    assert config.gcc__cxxflags == config.gcc.cxxflags
+
+    @config.change_flags(compute_test_value="raise", gcc__cxxflags="-O1")
+    def changed():
+        return config.compute_test_value, config.gcc.cxxflags
+
+    before = config.compute_test_value, config.gcc.cxxflags
+    assert changed() == ("raise", "-O1")
+    assert (config.compute_test_value, config.gcc.cxxflags) == before

@@ -11,6 +11,7 @@ import tomllib
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 DIRECTORY = Path(__file__).parent / "names"
 
@@ -29,8 +30,8 @@ SECTIONS = read_tables()
 def fill(module):
     """Give a module the names of its section."""
     for source, names in SECTIONS.get(module.__name__, {}).items():
-        if source == "__doc__":
-            module.__doc__ = names
+        if source in ("__doc__", "__call__"):
+            setattr(module, source, names)
             continue
         origin = sys.modules.get(source) or importlib.import_module(source)
         for entry in names.split():
@@ -63,12 +64,20 @@ def find(module, name):
             ) from error
 
 
+class CallableModule(ModuleType):
+    """A module that is called as the function whose name its table gives as ``__call__``."""
+
+    def __call__(self, *args, **kwargs):
+        """Call the function."""
+        return vars(self)[vars(self)["__call__"]](*args, **kwargs)
+
+
 class TableLoader(Loader):
     """Loads a module that has a section and no file."""
 
     def create_module(self, spec):
-        """Return None: the usual module will do."""
-        return None
+        """Return None for the usual module, unless the module is called."""
+        return CallableModule(spec.name) if "__call__" in SECTIONS[spec.name] else None
 
     def exec_module(self, module):
         """Give the module its names."""
@@ -97,4 +106,7 @@ def find_spec(name, path):
     if spec is not None and spec.origin is not None:
         spec.loader = FilledLoader(name, spec.origin)
         return spec
-    return ModuleSpec(name, TableLoader()) if name in SECTIONS else None
+    if name not in SECTIONS:
+        return None
+    is_package = any(section.startswith(f"{name}.") for section in SECTIONS)
+    return ModuleSpec(name, TableLoader(), is_package=is_package)

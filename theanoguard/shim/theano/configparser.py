@@ -55,7 +55,9 @@ class change_flags:
     """
 
     def __init__(self, args=(), **kwargs):
-        self.new_vals = {**dict(args), **kwargs}
+        # Theano-PyMC writes "__" in the place of a dot.
+        given = {**dict(args), **kwargs}
+        self.new_vals = {name.replace("__", "."): value for name, value in given.items()}
         known = {var.fullname: var for var in _config_var_list}
         unknown = self.new_vals.keys() - known.keys()
         assert not unknown, f"Theano has no configuration variable {', '.join(sorted(unknown))}."
@@ -123,6 +125,7 @@ class TheanoConfigParser:
     """The configuration; `AddConfigVar` puts the variables into the class."""
 
     _i_am_a_config_class = True
+    change_flags = change_flags
 
     def __str__(self, print_doc=True):
         text = StringIO()
@@ -151,6 +154,8 @@ def AddConfigVar(name, doc, configparam, root=config, in_c_key=True):
     """
     if root is config:
         configparam.fullname = name
+        if "." in name:
+            setattr(type(root), name.replace(".", "__"), configparam)
     section, _, rest = name.partition(".")
     if rest:
         if not hasattr(root, section):

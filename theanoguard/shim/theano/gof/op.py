@@ -75,7 +75,7 @@ def _get_test_value(v):
         return v.get_value(borrow=True, return_internal_type=True)
     trace = get_variable_trace_string(v)
     if not (isinstance(v, Variable) and hasattr(v.tag, "test_value")):
-        raise AttributeError(f"{v} has no test value {trace}")
+        raise utils.TestValueError(f"{v} has no test value {trace}")
     try:
         return v.type.filter(v.tag.test_value)
     except Exception as error:

@@ -728,3 +728,6 @@ def _check_size(size):
         elif length <= 0:
             raise ValueError("Non-positive dimensions not allowed in size.", size, length)
     return _as_shape(size)
+
+
+MRG_RandomStream = MRG_RandomStreams  # Theano-PyMC's name
