@@ -1,6 +1,7 @@
 """A NaN that a product multiplies by zeros alone is found, whatever the lengths of the axes."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytensor
@@ -8,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 from theanoguard import GuardError, GuardMode
+from theanoguard.guard import products
 
 # What is multiplied, the shapes for lengths m, k and n, and the operation on C.
 PRODUCTS = {
@@ -59,3 +61,11 @@ def test_a_bad_operand_that_meets_zeros(name, dtype):
     for lengths in SHAPES:  # after which the guard may rely on less
         f(*arrays(lengths))
     all_are_found(SHAPES[::5])
+
+
+def test_trying_products_warns_of_nothing(monkeypatch):
+    monkeypatch.setattr(products, "_tried", {})
+    a, b = pt.dmatrices("a", "b")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        pytensor.function([a, b], a @ b, mode=GuardMode(big_is_error=False))

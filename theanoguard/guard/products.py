@@ -175,7 +175,8 @@ def _try(node: Apply) -> frozenset[str] | None:
         return output
 
     try:
-        losing = losing_shapes(axes, known, run, node.inputs[max(axes)].type.dtype, batches)
+        with np.errstate(invalid="ignore"):
+            losing = losing_shapes(axes, known, run, node.inputs[max(axes)].type.dtype, batches)
     except (ValueError, TypeError):  # lengths that do not fit together
         return None
     thin = thin_axes(losing)
