@@ -267,10 +267,12 @@ static int closer_look(const Limits *l, PyArrayObject *a, Layout layout) {
     const type high = limit < (double)(max) ? (type)limit : (max);             \
     const type low = (type)-1 < 0 ? (type)-high : 0;                           \
     type x;                                                                    \
+    type found = 0; /* (as wide as the numbers) */                             \
     for (npy_intp i = 0; i < n && !rounds; i++) {                              \
       memcpy(&x, p + i * sizeof(type), sizeof(type));                          \
-      bad |= (x > high) | (x < low);                                           \
+      found |= (type)((x > high) | (x < low));                                 \
     }                                                                          \
+    bad = found != 0;                                                          \
     for (npy_intp i = 0; i < n && rounds; i++) {                               \
       memcpy(&x, p + i * sizeof(type), sizeof(type));                          \
       bad |= fabs((double)x) > limit;                                          \
