@@ -504,27 +504,15 @@ def test_what_c_contracts_is_explained_by_its_own_numbers(c_backend, needs_cxx):
 # Remedies
 
 
-def test_a_remedy_that_helps_is_said_with_what_the_call_gives():
+def test_a_number_that_came_in_is_no_reason_to_bound_it():
     p = pt.dvector("p")
     loss = -pt.log(p).sum()
     fn = compiled([p], [loss, pytensor.grad(loss, p)], mode=GuardMode())
     with pytest.raises(GuardError) as caught:
         fn(np.array([0.5, 0.0]))
-    hint = caught.value.explanation.cause.hint
-    assert "With pt.maximum(p, 1e-9)" in hint.text
-    assert "and a finite gradient." in hint.text
-    assert hint.change == ("loss = -pt.log(p).sum()", "loss = -pt.log(pt.maximum(p, 1e-9)).sum()")
-
-
-def test_a_divisor_and_a_logarithm_of_one_line_are_repaired_together():
-    n, total = pt.dvectors("n", "total")
-    fn = compiled([n, total], pt.log(n / total).sum(), mode=GuardMode())
-    with pytest.raises(GuardError) as caught:
-        fn(np.array([0.0, 2.0]), np.array([0.0, 3.0]))
     found = caught.value.explanation
-    hint = (found.deeper or found.cause).hint
-    assert "With pt.maximum(total, 1e-12) and pt.maximum(n / total, 1e-12) on line" in hint.text
-    assert hint.change == ()  # (two changes of one line)
+    assert found.meaning.text == "log(0.0) does not exist: p[1] must be positive."
+    assert found.cause.hint.text == "p[1] is 0.0 (input). Check it before the call."
 
 
 @pytest.mark.parametrize(("forward", "key"), [("log", "probability-underflow"), ("sqrt", None)])
@@ -598,7 +586,7 @@ def test_parentheses_of_a_remedy_are_in_pairs():
     with pytest.raises(GuardError) as caught:
         fn(np.array([[1.0, 2.0], [2.0, 4.0]]))
     hint = caught.value.explanation.cause.hint
-    assert "With (x.T @ x) + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
+    assert "with (x.T @ x) + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
 
 
 def test_counts_of_a_fused_operation_are_its_own():
@@ -621,17 +609,6 @@ def test_a_vector_on_the_left_of_a_matrix_keeps_its_name():
     assert "mine" in names
 
 
-def test_a_remedy_that_does_not_help_is_not_named():
-    x = pt.dvector("x")
-    fn = compiled([x], pt.log(pt.log(x)).sum(), mode=GuardMode())
-    with pytest.raises(GuardError) as caught:
-        fn(np.array([0.0, 2.0]))
-    found = caught.value.explanation
-    hint = (found.deeper or found.cause).hint  # a fused operation is reported for its NaN
-    assert hint.text.startswith("The logarithm of 0 is -inf. A bound on its operand alone does not")
-    assert hint.change == ()
-
-
 def error_of(inputs, outputs, arguments):
     fn = pytensor.function(inputs, outputs, mode=GuardMode())
     with pytest.raises(GuardError) as caught:
@@ -640,20 +617,19 @@ def error_of(inputs, outputs, arguments):
 
 
 def test_a_remedy_reaches_all_uses_of_an_operation():
-    p = pt.dvector("p")
-    odds = OpFromGraph([p], [pt.log(p / (1 - p))])
+    z = pt.dvector("z")
+    rate = OpFromGraph([z], [pt.log(3 + pt.exp(z))])
     x, y = pt.dvectors("x", "y")
-    error = error_of([x, y], [(odds(y) - odds(x)).sum()], [[0.5, 1.0], [0.5, 0.2]])
-    assert "With pt.maximum(1 - p, 1e-9) on line" in str(error)
+    error = error_of([x, y], [(rate(y) - rate(x)).sum()], [[0.5, 900.0], [800.0, 0.2]])
+    assert "pt.softplus(z - np.log(3)) + np.log(3) on line" in str(error)
 
 
-def test_a_remedy_is_tried_on_the_operation_if_a_jacobian_was_built_from_it():
+def test_a_jacobian_has_the_line_and_the_origin_of_the_forward_pass():
     x = pt.dvector("x")
     width = pt.sqrt(x - 1.0)
-    error = error_of([x], [width, pt.jacobian(width, x)], [[2.0, 0.5]])
-    hint = error.explanation.cause.hint
-    assert "With pt.maximum(x - 1.0, 1e-12) on line" in hint.text
-    assert hint.text.endswith("this operation and its derivative are finite.")
+    found = error_of([x], [width, pt.jacobian(width, x)], [[2.0, 0.5]]).explanation
+    assert found.meaning.text == "sqrt(-0.5) does not exist: (x - 1.0)[1] must not be negative."
+    assert found.cause.hint.text == "x[1] is 0.5 (input). Check it before the call."
 
 
 def test_an_underflow_in_a_loop_is_told_in_the_forward_pass():
@@ -715,9 +691,12 @@ def test_the_gradient_is_told_by_its_forward_operation():
     fn = compiled([x], pytensor.grad(pt.sqrt((x**2).sum(axis=1)).sum(), x), mode=GuardMode())
     with pytest.raises(GuardError) as caught:
         fn(np.array([[1.0, 2.0], [0.0, 0.0]]))
-    cause = caught.value.explanation.cause
-    assert cause.provenance.backward.forward == "Sqrt"
-    assert cause.hint.text.startswith("The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0))")
+    found = caught.value.explanation
+    assert found.cause.provenance.backward.forward == "Sqrt"
+    assert found.meaning.text.startswith("The derivative of sqrt at 0.0 is 1 / (2 * sqrt(0.0))")
+    assert found.cause.hint.change[1].endswith(
+        "pytensor.grad(theanoguard.stable.norm(x, axis=1).sum(), x), mode=GuardMode())"
+    )
 
 
 def cross_entropy(p, y):
@@ -758,31 +737,6 @@ def test_both_logarithms_of_a_saturated_sigmoid_are_repaired_together(bounds):
     hint = advice_for([z, y], cross_entropy(p, y), z, [[800.0, -900.0, 3.0], [0.0, 1.0, 1.0]])
     assert "With -pt.softplus(-z) in place of log(p) and -pt.softplus(z) in place of" in hint.text
     assert "this call gives 566.68 and a finite gradient." in hint.text
-
-
-def bernoulli_divergence(p):
-    return (0.3 * pt.log(0.3 / p) + 0.7 * pt.log(0.7 / (1 - p))).sum()
-
-
-@pytest.mark.parametrize(
-    "divergence",
-    [lambda p: cross_entropy(p, 0.5), bernoulli_divergence],
-)
-def test_a_bound_on_an_operand_of_two_logarithms(divergence):
-    p = pt.dvector("p")
-    hint = advice_for([p], divergence(p), p, [[1.0, 0.0, 0.5]])
-    assert "With pt.clip(p, 1e-9, 1 - 1e-9) in place of p throughout this call" in hint.text
-    assert hint.text.endswith("and a finite gradient.")
-    assert hint.change == ()
-
-
-def test_a_bound_on_an_operand_is_shown_where_it_is_assigned():
-    x = pt.dvector("x")
-    c = pt.tanh(x)
-    cost = (pt.log(1 - c**2) + pt.log(1 + c)).sum()
-    hint = advice_for([x], cost, x, [[20.0, 1.0, -20.0]])
-    assert "With pt.clip(c, -1 + 1e-9, 1 - 1e-9) in place of c throughout" in hint.text
-    assert hint.change == ("c = pt.tanh(x)", "c = pt.clip(pt.tanh(x), -1 + 1e-9, 1 - 1e-9)")
 
 
 def test_operations_that_fit_a_gradient_alike_are_listed():

@@ -93,24 +93,20 @@ def without_labels():
 
 
 CASES = {
-    norm: ("weights / length", ["weights", "length"], "weights / px.math.maximum(length, 1e-12)"),
-    aligned: (
-        "px.math.log(high - low)",
-        ["high - low"],
-        "px.math.log(px.math.maximum(high - low, 1e-12))",
-    ),
-    product: ("px.math.sqrt(score)", ["score"], "px.math.sqrt(px.math.maximum(score, 1e-12))"),
+    norm: ("weights / length", ["weights", "length"], "weights[1, :] is 0 throughout (input)."),
+    aligned: ("px.math.log(high - low)", ["high - low"], "low[1] = 3.0 is above high[0, 1] = 2.0."),
+    product: ("px.math.sqrt(score)", ["score"], "Find out why it is negative."),
     indexed: (
         "series.isel(time=slice(1, None)) / first",
         ["series.isel(time=slice(1, None))", "first"],
-        "/ px.math.maximum(first, 1e-9)",
+        "series[1, 0] is 0.0 (input).",
     ),
-    joined: ("1.0 / both", ["1.0", "both"], "1.0 / px.math.maximum(both, 1e-9)"),
-    broadcast: ("a**b", ["a", "b"], "px.math.maximum(a, 1e-12)**b"),
-    chosen: ("safe / scale", ["safe", "scale"], "safe / px.math.maximum(scale, 1e-9)"),
-    cumulated: ("px.math.log(level)", ["level"], "px.math.log(px.math.maximum(level, 1e-12))"),
-    softmax: ("logits / first", ["logits", "first"], "logits / px.math.maximum(first, 1e-6)"),
-    without_labels: ("pt.log(y)", ["y"], "pt.log(pt.maximum(y, 1e-12))"),
+    joined: ("1.0 / both", ["1.0", "both"], "b[1] is 0.0 (input)."),
+    broadcast: ("a**b", ["a", "b"], "a[1] is -2.0 (input)."),
+    chosen: ("safe / scale", ["safe", "scale"], "scale[1] is 0.0 (input)."),
+    cumulated: ("px.math.log(level)", ["level"], "Check what is subtracted from it."),
+    softmax: ("logits / first", ["logits", "first"], "logits[0, 1] is 0.0 (input)."),
+    without_labels: ("pt.log(y)", ["y"], "x[1, 0] is -3.0 (input)."),
 }
 
 
@@ -127,13 +123,21 @@ def marked(source):
 
 
 @pytest.mark.parametrize("build", CASES, ids=lambda build: build.__name__)
-def test_a_report_has_the_users_expression_its_names_and_a_change_that_helps(build):
-    cause = error_of(build).explanation.cause
-    expression, names, change = CASES[build]
+def test_a_report_has_the_users_expression_its_names_and_the_origin(build):
+    found = error_of(build).explanation
+    cause = found.cause
+    expression, names, origin = CASES[build]
     assert cause.source.file == __file__
     assert marked(cause.source) == expression
     assert [operand.name for operand in cause.operands if operand.value is not None] == names
-    assert change in cause.hint.change[1]
+    assert cause.hint.text.startswith(origin)
+    assert found.meaning.kind == "none"
+
+
+def test_a_change_uses_functions_of_labelled_arrays():
+    hint = error_of(norm).explanation.cause.hint
+    assert hint.change[1] == "unit = weights / px.math.maximum(length, 1e-12)"
+    assert hint.grade == "changes"
 
 
 def test_the_forward_operation_of_a_gradient_is_named():
@@ -141,7 +145,6 @@ def test_the_forward_operation_of_a_gradient_is_named():
     cause = error.explanation.cause
     assert marked(cause.source) == 'px.math.sqrt((w**2).sum("feature"))'
     assert 'where  (w**2).sum("feature") = 0.0' in str(error)
-    assert 'px.math.sqrt(px.math.maximum((w**2).sum("feature"), 1e-12))' in cause.hint.change[1]
 
 
 def test_on_numba():
@@ -167,19 +170,8 @@ def indefinite():
 
 def test_advice_on_a_matrix_uses_no_function_of_tensors():
     texts = [error_of(build).explanation.cause.hint.text for build in (covariance, indefinite)]
-    assert "With 1e-10 added to the diagonal of cov this call gives finite values." in texts[0]
-    assert "A jitter of up to 0.01 on its diagonal does not help." in texts[1]
-
-
-def bounded():
-    z = px.xtensor("z", dims=("row",))
-    p = px.math.sigmoid(z)
-    return [z], px.math.log(p) + 2 * px.math.log(1 - p) * (p / (1 - p)), [np.array([1.0, 800.0])]
-
-
-def test_a_bound_on_a_shared_operand_uses_functions_of_labelled_arrays():
-    change = error_of(bounded).explanation.cause.hint.change
-    assert change[1] == "p = px.math.clip(px.math.sigmoid(z), 1e-6, 1 - 1e-6)"
+    assert "with 1e-10 added to the diagonal of cov this call gives finite values" in texts[0]
+    assert "Rounding is not the reason, so jitter on the diagonal does not help." in texts[1]
 
 
 def test_debugprint_shows_the_lines_of_labelled_operations():

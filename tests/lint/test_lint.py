@@ -439,8 +439,8 @@ def test_text_of_a_finding():
         " p must not be 0, and its bounds are [0, 1]\n"
         "    ratio = Y / p\n"
         "            ^^^^^\n"
-        "    write: Guard the divisor: x / (n + eps), or x / maximum(n, eps). Or\n"
-        "      theanoguard.stable.divide(x, y)."
+        "    write: Find out why the divisor is 0. If it may be, decide what the result is there:\n"
+        "      switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)). Or theanoguard.stable.divide(x, y)."
     )
 
 

@@ -282,7 +282,9 @@ class Twin(Replay):
         """Return the elements of an output in a box; the others are unknown."""
         [variable] = node.outputs
         live = np.asarray(self.live_value(variable))
-        operands = operand_boxes(node.op, node, values, 0, box) or {}
+        operands = operand_boxes(node.op, node, values, 0, box)
+        if operands is None or len(operands) < len(values):  # (`second` needs only a shape)
+            return self.of_node(node, values, {variable: live}.get)[0]
         part = [in_box(np.asarray(v), operands[i]) for i, v in enumerate(values)]
         [found] = self.of_node(node, part, {variable: in_box(live, box)}.get)
         real = is_real(variable)

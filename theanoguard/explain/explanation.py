@@ -13,7 +13,8 @@ from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._provenance import Provenance, lookup, module_of
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.advice.hints import DIVERGES, WITHOUT_TRIAL, with_module
+from theanoguard.explain.advice.hints import DIVERGES, WITHOUT_TRIAL, Meaning, with_module
+from theanoguard.explain.advice.meaning import meaning_of
 from theanoguard.explain.advice.remedies import position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
 from theanoguard.explain.facts.labels import display_name, user_op
@@ -84,6 +85,7 @@ def _explained(trip, masked, impl):
             trip.event,
             told.cause,
             deeper=told.deeper,
+            meaning=told.meaning,
             **attempt("the path", {}, _path, facts, told),
             reproduced=found.first is not None,
             notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
@@ -123,11 +125,14 @@ class Facts:
         As in :class:`Explanation`.
     origin : Origin or None
         None if the replay did not find it.
+    meaning : str
+        As in :class:`Explanation`.
     """
 
     cause: Cause
     deeper: Cause | None = None
     origin: Origin | None = None
+    meaning: Meaning | None = None
 
     def without_hints(self):
         """Return the same without advice."""
@@ -157,8 +162,8 @@ def _facts_of(trip, found, mask):
 
 
 def _advised(trip, facts, mask):
-    cause, deeper = _with_remedies(trip, facts.cause, facts.deeper, mask)
-    return replace(facts, cause=cause, deeper=deeper)
+    cause, deeper, meaning = _with_remedies(trip, facts.cause, facts.deeper, mask)
+    return replace(facts, cause=cause, deeper=deeper, meaning=meaning)
 
 
 def _path(facts, told):
@@ -232,23 +237,27 @@ def _why_otherwise(step):
 
 
 def _with_remedies(trip, cause, deeper, mask):
-    """Return the causes.  The hint of the one to repair names a remedy that helps the call."""
+    """Return the causes, and what the fault means.
+
+    The hint of the cause to repair names a remedy that helps the call.
+    """
     if deeper is not None and deeper.hint and deeper.hint.key == "switch-chose-infinity":
         deeper = replace(deeper, hint=None)  # (the user chose it; the fault is in its reader)
     is_made = deeper is not None and deeper.role == "node" and deeper.hint is not None
     blamed = deeper if is_made else cause
     if blamed.role != "node":
-        return cause, deeper
+        return cause, deeper, None
     trial = blamed.hint is not None and blamed.hint.key not in WITHOUT_TRIAL
     other = cause if blamed is deeper else None
     outcome = try_remedies(trip, blamed, mask, other, trial)
     if outcome is None:
-        return cause, deeper
+        return cause, deeper, None
     if outcome.cause is not None:
         told = _in_users_functions(outcome.cause, outcome)
+        meaning = _meaning(trip, told, outcome)
         if outcome.text is not None and told.hint is not None:
-            told = replace(told, hint=told.hint.with_outcome(outcome))
-        return told, None
+            told = replace(told, hint=told.hint.with_outcome(outcome, meaning))
+        return told, None, meaning
     told = _in_users_functions(_as_built(blamed, outcome.spots, mask), outcome)
     if len(outcome.lines) > 1:
         told = replace(told, provenance=_undecided(told.provenance, outcome.lines))
@@ -257,14 +266,34 @@ def _with_remedies(trip, cause, deeper, mask):
         told = replace(told, differentiated=differentiated(outcome.spots[0], position(told)))
     if outcome.node is not None and len(outcome.lines) <= 1:
         told = replace(told, provenance=_placed(told, outcome.node))
+    meaning = _meaning(trip, told, outcome)
     from_data = deeper is not None and deeper.role in ROLES and deeper.size > 1
     if from_data and deeper.hint is not None and not outcome.helps:
         told = replace(told, hint=deeper.hint)
     elif outcome.text is not None:
-        if _may_diverge(trip, told, outcome):
+        if meaning.kind != "none" and _may_diverge(trip, told, outcome):
             outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
-        told = replace(told, hint=told.hint.with_outcome(outcome))
-    return (_as_built(cause, outcome.spots, mask), told) if blamed is deeper else (told, deeper)
+        told = replace(told, hint=told.hint.with_outcome(outcome, meaning))
+    if blamed is deeper:
+        return _as_built(cause, outcome.spots, mask), told, meaning
+    return told, deeper, meaning
+
+
+def _meaning(trip, cause, outcome):
+    """Return whether the formula has a value."""
+    if outcome.judge is None:
+        return Meaning("unknown")
+    outputs = outcome.judge.built.outputs
+
+    def subject(variable):
+        name = _output_name(trip.fgraph, outputs.index(variable))
+        if name.isdigit():
+            return f"output {name}" if len(outputs) > 1 else "the result"
+        return name.replace("update of ", "the new value of ")
+
+    mapping = getattr(trip.fgraph, "update_mapping", None) or {}
+    updated = {trip.fgraph.inputs[i] for i in mapping.values()}
+    return meaning_of(outcome.judge, cause, outcome.fact, updated, subject)
 
 
 def _may_diverge(trip, cause, outcome):
@@ -454,18 +483,19 @@ def feeds(fgraph, variables):
             reached.add(current)
             for client, _ in fgraph.clients.get(current, ()):
                 todo += getattr(client, "outputs", ())
+    named = (_output_name(fgraph, i) for i, out in enumerate(fgraph.outputs) if out in reached)
+    known = ("update of ", "the ")
+    return tuple(name if name.startswith(known) else f"output {name}" for name in named)
+
+
+def _output_name(fgraph, position):
+    """Return the name of an output; its number if it has none; for an update, "update of w"."""
     updates = getattr(fgraph, "update_mapping", None) or {}
-    found = []
-    for i, out in enumerate(fgraph.outputs):
-        if out not in reached:
-            continue
-        if i in updates:
-            found.append(f"update of {name_of(fgraph.inputs[updates[i]])}")
-        else:
-            known = lookup(fgraph, out)
-            name = known.name if known.own_name and known.name else str(i)
-            found.append("the log-density" if name.startswith(LOG_DENSITY) else f"output {name}")
-    return tuple(found)
+    if position in updates:
+        return f"update of {name_of(fgraph.inputs[updates[position]])}"
+    known = lookup(fgraph, fgraph.outputs[position])
+    name = known.name if known.own_name and known.name else str(position)
+    return "the log-density" if name.startswith(LOG_DENSITY) else name
 
 
 def fate_of(replay, variable, mask):

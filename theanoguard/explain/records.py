@@ -12,7 +12,7 @@ from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.advice.hints import Hint
+from theanoguard.explain.advice.hints import Hint, Meaning
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
 
@@ -217,6 +217,8 @@ class Explanation:
         The first operation that made a bad value, or the bad value that came in from outside.
     deeper : Cause or None
         If `cause` read an infinite operand that the policy allows, the cause of that operand.
+    meaning : Meaning or None
+        Whether the user's formula has a value in exact arithmetic.
     waypoints : tuple of Waypoint
         The path from an input to the cause.
     left_out : int
@@ -238,6 +240,7 @@ class Explanation:
     event: GuardEvent
     cause: Cause
     deeper: Cause | None = None
+    meaning: Meaning | None = None
     waypoints: tuple[Waypoint, ...] = ()
     left_out: int = 0
     reproduced: bool = True
@@ -330,6 +333,12 @@ class Explanation:
         what = shown_op(cause.op) if cause.op else f"{ROLES[cause.role]} {cause.name}"
         where = f", {place_text(cause.source)}" if cause.source is not None else ""
         return f"{WORDS[cause.kind]} in {what}{where}"
+
+    @property
+    def advice(self) -> Hint | None:
+        """The hint that the report shows: that of the cause to repair."""
+        behind = self.deeper is not None and self.deeper.role == "node"
+        return (behind and self.deeper.hint) or self.cause.hint  # type: ignore[union-attr]
 
     @property
     def made_here(self) -> bool:

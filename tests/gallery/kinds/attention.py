@@ -77,7 +77,8 @@ TRUTH = {
         ),
         "start": "allowed",
         "hint": "softmax-of-infinity",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "deeper": {"constant", "switch"},  # (PyTensor 3.0 does not fold the switch)
         "arguments": (np.eye(2, 3), np.ones((2, 3)), np.array([[1.0, 1.0], [0.0, 0.0]])),
         "watch": "nan",
@@ -92,7 +93,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[1.0, -2.0], [0.5, 3.0]]), 0.0),
     },
     "entropy_of_hard_attention": {
@@ -102,7 +103,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": None,
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[0.5, 0.5], [1.0, 0.0]]),),
     },
     "no_query": {
@@ -115,7 +116,7 @@ TRUTH = {
         ),
         "start": "weights",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[1.0, 3.0], [0.0, 0.0]]),),
     },
     "every_beam_finished": {
@@ -125,7 +126,8 @@ TRUTH = {
         "operands": (-np.inf, -np.inf),
         "start": "finished",
         "hint": "inf-minus-inf",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.zeros((2, 2)), np.array([[0, 1], [1, 1]])),
     },
     "padding_token": {
@@ -135,7 +137,8 @@ TRUTH = {
         "operands": (0.0, 0.0),
         "start": "table",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1, 2, 0]), np.array([2, 1, 1])),
     },
 }

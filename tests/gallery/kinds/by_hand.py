@@ -91,7 +91,7 @@ TRUTH = {
         ),
         "start": "adjacency",
         "hint": "pow-at-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[0.0, 1.0], [0.0, 0.0]]), np.ones((2, 2))),
     },
     "adam_from_step_zero": {
@@ -104,7 +104,8 @@ TRUTH = {
         ),
         "start": "count",
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1.0, 2.0]),),
     },
     "batch_of_one": {
@@ -117,7 +118,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[1.5, -2.0]]),),
     },
     "stick_breaking": {
@@ -127,7 +129,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "raw",
         "hint": "log-zero",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([0.5, 40.0, 0.1]),),
     },
     "inverse_softplus": {
@@ -137,7 +140,8 @@ TRUTH = {
         "operands": (120.0,),
         "start": None,
         "hint": "exp-overflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([0.5, 120.0], "float32"),),
         "watch": "inf",
     },
@@ -151,7 +155,7 @@ TRUTH = {
         ),
         "start": "b",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.diag([2.0, 2.0]), np.array([1.0, 3.0])),
     },
 }

@@ -90,6 +90,7 @@ TRUTH = {
         "operands": (-1294970000.0,),
         "start": "n",
         "hint": "integer-wrapped",
+        "fault": "unknown",
         "arguments": (np.array([60000, 50000], "int32"),),
     },
     "sum_of_squares_in_float32": {
@@ -102,7 +103,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "product-overflow",
-        "tried": True,
+        "fault": "too large",
         "arguments": (np.array([1.0, 3e19], "float32"),),
         "watch": "inf",
     },
@@ -113,7 +114,8 @@ TRUTH = {
         "operands": (-2.0,),
         "start": "x",
         "hint": "cancellation",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (1e8 + 0.1 * np.arange(3),),
         "watch": "inf",
     },
@@ -124,6 +126,7 @@ TRUTH = {
         "operands": (500000.0,),
         "start": "x",
         "hint": "cast-overflow",
+        "fault": "unknown",
         "arguments": (np.array([1.0, 5000.0], "float32"),),
     },
     "rates_of_dangling_nodes": {
@@ -136,7 +139,7 @@ TRUTH = {
         ),
         "start": "links",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[0.0, 0.0], [1.0, 0.0]]),),
     },
     "large_but_right": {
@@ -149,6 +152,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "big-value",
+        "fault": "big",
         "arguments": (np.array([3e6, 4e6]),),
     },
     "cumulated_growth": {
@@ -158,6 +162,7 @@ TRUTH = {
         "operands": (None,),
         "start": None,
         "hint": "big-value",
+        "fault": "big",
         "arguments": (np.array([2.0, 1e5, 1e4, 3e3]),),
     },
 }

@@ -101,7 +101,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "x",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 1.0]),),
     },
     "arccos_of_dot": {
@@ -111,7 +111,8 @@ TRUTH = {
         "operands": (1.0,),
         "start": "u",
         "hint": "arc-out-of-range",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 3.0])),
     },
     "root_of_abs": {
@@ -121,7 +122,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "x",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([4.0, 0.0]),),
     },
     "direction_of_nothing": {
@@ -134,7 +136,7 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([1.0, 0.0]), np.array([1.0, 0.0])),
     },
     "masked_by_product": {
@@ -147,7 +149,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "norm-gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "same",
         "arguments": (np.array([4.0, 0.0]),),
     },
     "derivative_by_exponent": {
@@ -157,7 +160,7 @@ TRUTH = {
         "operands": (-3.0,),
         "start": None,
         "hint": "log-negative",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([2.0, -3.0]), 2.0),
     },
     "standard_deviation_of_equals": {
@@ -170,7 +173,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "norm-gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "same",
         "arguments": (np.array([[1.0, 2.0], [3.0, 3.0]]),),
     },
     "focal_loss": {
@@ -180,7 +184,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "p",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 1.0]),),
     },
     "product_of_many": {
@@ -190,7 +194,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": None,
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([2.0, 0.0]),),
     },
     "angle_of_equal_directions": {
@@ -200,7 +204,8 @@ TRUTH = {
         "operands": (-0.0, 0.0),
         "start": "cosine",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([0.5, 1.0]),),
     },
 }

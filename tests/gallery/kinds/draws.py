@@ -45,7 +45,7 @@ TRUTH = {
         "operands": (311.026,),
         "start": "sigma",
         "hint": "exp-big",
-        "tried": True,
+        "fault": "big",
         "arguments": (900.0,),
     },
     "reparametrised_scale": {
@@ -55,7 +55,7 @@ TRUTH = {
         "operands": (-0.5,),
         "start": None,
         "hint": "sqrt-negative",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.zeros(2), np.array([1.0, -0.5])),
     },
     "gumbel_of_a_bound": {
@@ -65,7 +65,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "uniform(0, 1, size=3, rng=rng)",
         "hint": "log-zero",
-        "tried": True,
+        "fault": "harmless",
         "arguments": (np.zeros(3),),
     },
 }

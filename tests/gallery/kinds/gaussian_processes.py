@@ -77,7 +77,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "norm-gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "same",
         "arguments": (np.array([[0.0, 1.0], [2.0, 3.0]]),),
     },
     "distances_by_expansion": {
@@ -87,7 +88,7 @@ TRUTH = {
         "operands": (-1.7763568394002505e-15,),
         "start": "x",
         "hint": "cancellation",
-        "tried": True,
+        "fault": "lost",
         "arguments": (np.array([[2.636], [2.636000000001819]]),),
     },
     "duplicate_points": {
@@ -97,7 +98,8 @@ TRUTH = {
         "operands": (None,),
         "start": None,
         "hint": "cholesky-not-positive-definite",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([0.0, 1.0, 1.0]),),
     },
     "zero_length_scale": {
@@ -110,7 +112,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.0, 1.0]), 0.0),
     },
     "log_of_determinant": {
@@ -120,7 +122,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": None,
         "hint": "singular-matrix",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[1.0, 2.0], [2.0, 4.0]]),),
     },
     "gradient_of_equal_eigenvalues": {
@@ -133,6 +135,7 @@ TRUTH = {
         ),
         "start": "values",
         "hint": "gradient-at-zero",
+        "fault": "unknown",
         "arguments": (np.eye(3),),
     },
 }

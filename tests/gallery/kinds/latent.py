@@ -78,7 +78,7 @@ TRUTH = {
         "operands": (600.0,),
         "start": "h",
         "hint": "exp-big",
-        "tried": True,
+        "fault": "big",
         "arguments": (np.array([[1.0, 2.0], [300.0, 300.0]]), np.ones((2, 2))),
     },
     "likelihood_of_decoder": {
@@ -88,7 +88,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "z",
         "hint": "log-zero",
-        "tried": True,
+        "fault": "lost",
         "arguments": (np.array([[1.0, 40.0], [0.0, -1.0]]), np.array([[1.0, 1.0], [0.0, 1.0]])),
     },
     "gate_by_hand": {
@@ -101,6 +101,8 @@ TRUTH = {
         ),
         "start": None,
         "hint": "inf-by-inf",
+        "fault": "lost",
+        "grade": "same",
         "deeper": "exp",
         "arguments": (np.array([1.0, 800.0]), np.array([0.0, 1.0])),
         "watch": "nan",
@@ -115,7 +117,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "probability-underflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([0.0, 1.0, 60.0]), np.array([0.0, 1.0])),
     },
     "responsibilities": {
@@ -128,7 +131,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([0.0, 1.0, 60.0]), np.array([0.0, 1.0])),
     },
     "collapsed_component": {
@@ -141,7 +145,7 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([3.0, 1.0]), np.array([1.0, 0.0])),
     },
 }

@@ -144,7 +144,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 0.5]), np.array([1.0, 0.0])),
     },
     "poisson_of_zero_rate": {
@@ -154,7 +154,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "exposure",
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([1.0, 2.0]), np.array([1.0, 0.0]), np.array([0.5, 3.0])),
     },
     "perplexity": {
@@ -164,7 +164,7 @@ TRUTH = {
         "operands": (750.0,),
         "start": "loss",
         "hint": "exp-overflow",
-        "tried": True,
+        "fault": "too large",
         "arguments": (np.full(50, 15.0),),
     },
     "logit_of_certainty": {
@@ -177,7 +177,7 @@ TRUTH = {
         ),
         "start": "p",
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 1.0]),),
     },
     "beta_at_the_edge": {
@@ -187,7 +187,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": None,
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 0.0]), 2.0, 3.0),
     },
     "gamma_pole": {
@@ -197,7 +197,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": "counts",
         "hint": "gamma-pole",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([3.0, -1.0]),),
     },
     "softplus_by_hand": {
@@ -207,7 +207,8 @@ TRUTH = {
         "operands": (90.0,),
         "start": None,
         "hint": "exp-overflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([1.0, 90.0], "float32"),),
     },
     "quantile_of_one": {
@@ -217,7 +218,7 @@ TRUTH = {
         "operands": (1.0,),
         "start": "u",
         "hint": "erfinv-out-of-range",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([0.5, 1.0]),),
     },
     "log_of_prices": {
@@ -227,7 +228,7 @@ TRUTH = {
         "operands": (-0.333333,),
         "start": "price",
         "hint": "log-negative",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([3.0, -1.0, 4.0]),),
     },
     "log_softmax_by_hand": {
@@ -237,7 +238,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "h",
         "hint": "probability-underflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([[0.0, 800.0], [0.0, 1.0]]),),
     },
     "harmonic_mean": {
@@ -250,7 +252,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "harmless",
         "arguments": (np.array([2.0, 0.0]),),
     },
     "entropic_transport": {
@@ -263,7 +265,7 @@ TRUTH = {
         ),
         "start": "eps",
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "too large",
         "arguments": (np.array([[1.0, 2.0], [0.0, 1.0]]), 1e-3),
     },
     "survival_of_time_zero": {
@@ -273,7 +275,7 @@ TRUTH = {
         "operands": (0.0, -0.259),
         "start": "t",
         "hint": "pow-at-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([1.0, 0.0, 2.5]),),
     },
     "saturated_cross_entropy": {
@@ -283,7 +285,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "z",
         "hint": "probability-underflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([[3.0], [-900.0]]), np.array([1.0, 1.0])),
     },
 }

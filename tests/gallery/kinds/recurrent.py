@@ -84,7 +84,7 @@ TRUTH = {
         "operands": (111590.0,),
         "start": "x",
         "hint": "exp-overflow",
-        "tried": True,
+        "fault": "unknown",
         "arguments": (
             np.array([[0.1, 1.0], [1.0, 3.0], [2.0, 3.0], [1.0, 3.0]]),
             np.zeros(2),
@@ -101,7 +101,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[1.0, 0.5], [-1.0, 0.5]]), np.ones(2)),
     },
     "log_of_gate": {
@@ -111,7 +112,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "x",
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([0.5, -2.0, -800.0, 1.0]), 0.0),
     },
     "exploding_gradient": {
@@ -125,7 +127,7 @@ TRUTH = {
         ),
         "start": "w",
         "hint": "growing-gradient",
-        "tried": True,
+        "fault": "unknown",
         "arguments": (np.array([1e-3, 1e-3]), 9.0),
     },
     "gradient_of_root_in_a_loop": {
@@ -138,7 +140,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "gradient-at-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "same",
         "arguments": (np.array([4.0, 1.0, -1.0, 2.0]), 0.0),
     },
 }

@@ -39,7 +39,8 @@ TRUTH = {
         ),
         "start": "degree",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (
             scipy.sparse.csr_matrix(np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0] * 3])),
             np.ones((3, 2)),
@@ -52,7 +53,7 @@ TRUTH = {
         "operands": (0.0,),
         "start": None,
         "hint": "log-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (scipy.sparse.csr_matrix(np.array([[1.0, 0.0], [2.0, 0.0]])),),
     },
 }

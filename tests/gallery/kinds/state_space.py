@@ -112,7 +112,8 @@ TRUTH = {
         "operands": (0.0,),
         "start": "emission",
         "hint": "probability-underflow",
-        "tried": True,
+        "fault": "lost",
+        "grade": "same",
         "arguments": (np.full((6, 2), 1e-70), np.array([0.5, 0.5])),
     },
     "hmm_in_logs": {
@@ -125,7 +126,8 @@ TRUTH = {
         ),
         "start": "log_emission",
         "hint": "inf-minus-inf",
-        "tried": True,
+        "fault": "none",
+        "grade": "same",
         "deeper": "input",
         "arguments": (np.array([[-1.0, -2.0], [-np.inf, -np.inf], [-1.0, -1.0]]), np.zeros(2)),
         "watch": "nan",
@@ -140,7 +142,7 @@ TRUTH = {
         ),
         "start": "p",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([1.0, 2.0, 3.0]), 0.0, 0.0),
     },
     "negative_variance_of_a_filter": {
@@ -150,7 +152,7 @@ TRUTH = {
         "operands": (-9.99901e-09,),
         "start": "p",
         "hint": "sqrt-negative",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([1e-10, 2.0]), 1.0),
     },
     "stiff_equation": {
@@ -164,7 +166,7 @@ TRUTH = {
         ),
         "start": "rate",
         "hint": "growing-state",
-        "tried": True,
+        "fault": "big",
         "arguments": (1.0, 50.0, 0.1),
     },
     "colliding_bodies": {
@@ -177,7 +179,8 @@ TRUTH = {
         ),
         "start": "positions",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[1.0, 2.0], [1.0, 2.0]]),),
     },
 }

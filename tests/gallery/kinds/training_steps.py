@@ -126,7 +126,8 @@ TRUTH = {
         ),
         "start": "v",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1.0, 2.0]),),
     },
     "normalised_gradient": {
@@ -139,7 +140,8 @@ TRUTH = {
         ),
         "start": "w",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1.0, 2.0]),),
     },
     "diverging_descent": {
@@ -152,6 +154,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "diverging-update",
+        "fault": "big",
         "arguments": (np.array([100.0, 300.0]),),
     },
     "moment_of_one_sample": {
@@ -164,7 +167,7 @@ TRUTH = {
         ),
         "start": None,
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (np.array([[1.0, 2.0]]),),
     },
     "batch_norm_of_constant": {
@@ -177,7 +180,8 @@ TRUTH = {
         ),
         "start": "x",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[1.0, 2.0], [3.0, 2.0]]),),
     },
     "newton_step": {
@@ -190,7 +194,7 @@ TRUTH = {
         ),
         "start": "a",
         "hint": "division-by-zero",
-        "tried": True,
+        "fault": "none",
         "arguments": (1.0,),
     },
     "cosine_similarity": {
@@ -203,7 +207,8 @@ TRUTH = {
         ),
         "start": "a",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[1.0, 2.0], [0.0, 0.0]]), np.array([[1.0, 0.0], [3.0, 1.0]])),
     },
     "correlation_of_constant": {
@@ -216,7 +221,8 @@ TRUTH = {
         ),
         "start": "y",
         "hint": "zero-by-zero",
-        "tried": True,
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([1.0, 2.0, 3.0]), np.array([5.0, 5.0, 5.0])),
     },
     "adam_for_two_parameters": {
@@ -227,6 +233,8 @@ TRUTH = {
         "deeper": "true_div",
         "start": "count",
         "hint": "inf-by-inf",
+        "fault": "none",
+        "grade": "changes",
         "arguments": (np.ones((3, 2)), np.arange(3.0)),
     },
 }

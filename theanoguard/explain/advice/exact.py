@@ -31,11 +31,19 @@ class Form:
         The variable that the form is computed from.
     build : callable
         ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
+    of_derivative : bool
+        Whether it gives a value where the formula has none, so that it is only a remedy for the
+        derivative.
+    one_sign : bool
+        Whether it is the same function only for numbers of one sign, such as the factors of a
+        product whose logarithm is taken.
     """
 
     template: str
     x: object
     build: Callable
+    of_derivative: bool = False
+    one_sign: bool = False
 
 
 def exact_forms(variable):
@@ -70,6 +78,7 @@ _STABLE = {
     "logsumexp": "theanoguard.stable.logsumexp({x}, axis={axis}{keepdims})",
     "softmax": "{pt}.special.softmax({x}, axis={axis})",
     "norm": "theanoguard.stable.norm({x}, axis={axis}{keepdims})",
+    "sqrt": "theanoguard.stable.sqrt({x})",
     "softplus": "{pt}.softplus({x})",
     "-softplus": "-{pt}.softplus({sign}{x})",
 }
@@ -90,7 +99,7 @@ def _of_stable(variable):
     axis = _axis(variable, x)
     template = _STABLE[name].replace(", axis={axis}", "" if axis is None else f", axis={axis}")
     template = template.replace("{keepdims}", ", keepdims=True" if reduced else "")
-    return Form(template.replace("{sign}", sign), x, build)
+    return Form(template.replace("{sign}", sign), x, build, name == "sqrt")
 
 
 def _is_difference(variable):
@@ -118,7 +127,7 @@ def _logarithm(variable):
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Mul):
         x, axes = node.inputs[0], node.op.axis
         template = f"{{pt}}.log({{x}}).sum({_axis_argument(axes)})"
-        return _reduced(variable, template, x, lambda new: pt.log(new(x)).sum(axis=axes))
+        return _reduced(variable, template, x, lambda new: pt.log(new(x)).sum(axis=axes), True)
     matrix = _of_determinant(inner)
     if matrix is not None and matrix.type.ndim == variable.type.ndim + 2:
         template = "{pt}.linalg.slogdet({x})[1]"
@@ -127,6 +136,15 @@ def _logarithm(variable):
     if x is not None and x.type.ndim == variable.type.ndim:
         template = "({x} + {pt}.log(-{pt}.expm1(-{x})))"
         return Form(template, x, lambda new: new(x) + pt.log(-pt.expm1(-new(x))))
+    x = _of_one_minus_squared_tanh(inner)
+    if x is not None and x.type.ndim == variable.type.ndim:
+        return Form(
+            "2 * (np.log(2) - {x} - {pt}.softplus(-2 * {x}))",
+            x,
+            lambda new: (
+                2 * (np.asarray(np.log(2), x.type.dtype) - new(x) - pt.softplus(-2 * new(x)))
+            ),
+        )
     if scalar_class(inner) is ps.Add and len(node.inputs) == 2:
         constant, term = sorted(node.inputs, key=lambda v: constant_number(v) is None)
         c, x = constant_number(constant), _exponent(viewed(term))
@@ -146,6 +164,15 @@ def _logarithm(variable):
             lambda new: pt.special.log_softmax(new(x), axis=axis),
         )
     return None
+
+
+def _of_one_minus_squared_tanh(inner):
+    """Return ``x`` if a variable is ``1 - tanh(x) ** 2``."""
+    if scalar_class(inner) is not ps.Sub or constant_number(inner.owner.inputs[0]) != 1:
+        return None
+    base = squared_base(viewed(inner.owner.inputs[1]))
+    is_tanh = base is not None and scalar_class(viewed(base)) is ps.Tanh
+    return viewed(base).owner.inputs[0] if is_tanh else None
 
 
 def _of_determinant(inner):
@@ -171,14 +198,17 @@ def _inverse_softplus(inner):
     return grown.owner.inputs[0] if scalar_class(grown) is ps.Exp else None
 
 
-def _reduced(variable, template, x, build):
+def _reduced(variable, template, x, build, one_sign=False):
     """Return a form of a reduction, or None if the result was reshaped afterwards."""
     fits = build(lambda v: v).type.ndim == variable.type.ndim
-    return Form(template, x, build) if fits else None
+    return Form(template, x, build, one_sign=one_sign) if fits else None
 
 
 def _quotient(variable):
-    """Forms of c exp(x) / sum(c exp(x)) and exp(x) / (c + exp(x))."""
+    """Forms of tanh, and of c exp(x) / sum(c exp(x)), with a constant in the sum or without."""
+    x = _of_tanh(*map(viewed, variable.owner.inputs))
+    if x is not None and x.type.ndim == variable.type.ndim:
+        return Form("{pt}.tanh({x})", x, lambda new: pt.tanh(new(x)))
     matched = as_softmax(variable)
     if matched is not None:
         x, axis = matched
@@ -193,11 +223,49 @@ def _quotient(variable):
         return None
     constant, term = sorted(total.owner.inputs, key=lambda v: constant_number(v) is None)
     c = constant_number(constant)
-    if c is None or c <= 0 or not same(viewed(term), terms):
+    if c is None or c <= 0:
         return None
     log = np.asarray(np.log(c), x.type.dtype)
+    node = viewed(term).owner
+    if node is not None and isinstance(node.op, CAReduce) and op_name(node.op) == "sum":
+        return _with_rest(variable, x, c, node) if same(node.inputs[0], terms) else None
+    if not same(viewed(term), terms):
+        return None
     shift = "" if c == 1 else f" - np.log({c:g})"
     return Form(f"{{pt}}.sigmoid({{x}}{shift})", x, lambda new: pt.sigmoid(new(x) - log))
+
+
+def _with_rest(variable, x, c, total):
+    """Return the form of exp(x) / (c + sum(exp(x))), a softmax with an entry more."""
+    axes = total.op.axis
+    kept = axes is not None and len(axes) < x.type.ndim
+    log = np.asarray(np.log(c), x.type.dtype)
+    arguments = ", ".join(filter(None, [_axis_argument(axes), "keepdims=True" if kept else ""]))
+    inside = f"theanoguard.stable.logsumexp({{x}}{', ' if arguments else ''}{arguments})"
+    if c == 1:
+        template = f"{{pt}}.exp({{x}} - {{pt}}.softplus({inside}))"
+    else:
+        number = f"np.log({c:g})"
+        template = f"{{pt}}.exp({{x}} - {{pt}}.softplus({inside} - {number}) - {number})"
+
+    def build(new):
+        v = new(x)
+        return pt.exp(v - pt.softplus(logsumexp(v, axes, kept) - log) - log)
+
+    return Form(template, x, build) if x.type.ndim == variable.type.ndim else None
+
+
+def _of_tanh(difference, total):
+    """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x)."""
+    if scalar_class(difference) is not ps.Sub or scalar_class(total) is not ps.Add:
+        return None
+    up, down = map(viewed, difference.owner.inputs)
+    is_sum = {scalar_class(v) for v in (up, down)} == {ps.Exp} and len(total.owner.inputs) == 2
+    others = [viewed(v) for v in total.owner.inputs]
+    if not is_sum or not any(same(up, a) and same(down, b) for a, b in (others, others[::-1])):
+        return None
+    x, minus = up.owner.inputs[0], down.owner.inputs[0]
+    return x if scalar_class(minus) is ps.Neg and same(minus.owner.inputs[0], x) else None
 
 
 def as_softmax(variable):

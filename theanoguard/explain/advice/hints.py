@@ -15,6 +15,30 @@ from theanoguard.explain.facts.naming import number_text
 
 
 @dataclass(frozen=True)
+class Meaning:
+    """The kind of a fault, and what a report says about it.
+
+    Parameters
+    ----------
+    kind : {"lost", "too large", "none", "harmless", "big", "unknown"}
+        "lost": the formula has a value in exact arithmetic, and the arithmetic loses it.
+        "too large": the value exceeds the dtype.  "none": the formula has no value.  "harmless":
+        all results of the call are finite.  "big": the value only exceeds the threshold.
+    text : str
+        A sentence for the user, or an empty text.
+    origin : str
+        Where a number outside of a domain came from, and what keeps it inside, as sentences.
+    of_derivative : bool
+        Whether the formula has a value, and its derivative has none.
+    """
+
+    kind: str
+    text: str = ""
+    origin: str = ""
+    of_derivative: bool = False
+
+
+@dataclass(frozen=True)
 class Hint:
     """An explanation of a bad value, and advice.
 
@@ -25,16 +49,54 @@ class Hint:
     text : str
     change : tuple of str
         The user's old and new line, if a remedy was found that helps the failing call.
+    grade : {"", "same", "changes"}
+        Whether the remedy is the same function, or changes the function; empty without a remedy.
     """
 
     key: str
     text: str
     change: tuple[str, ...] = ()
+    grade: str = ""
 
-    def with_outcome(self, outcome):
-        """Return the hint with a remedy that was tried instead of the general advice."""
-        fact = outcome.fact or self.text.partition(". ")[0].rstrip(".")
-        return replace(self, text=f"{fact}. {outcome.text}".rstrip(), change=outcome.change)
+    def with_outcome(self, outcome, meaning):
+        """Return the hint with what was found out and tried instead of the general advice.
+
+        Parameters
+        ----------
+        outcome : Outcome
+        meaning : Meaning
+            Its sentence says already what happened.
+        """
+        first, _, general = self.text.partition(". ")
+        fact = outcome.fact or first.rstrip(".")
+        told = meaning.text and self.key not in _SAYS_MORE and "of the loop" not in fact
+        parts = ["" if told else f"{fact}.", meaning.origin, outcome.text]
+        if not outcome.text and (not meaning.origin or meaning.of_derivative):
+            own = meaning.kind == "lost" and self.key in _OF_LOST
+            parts.append(general if own else _GENERAL.get(meaning.kind, general))
+        text = " ".join(filter(None, parts))
+        return replace(self, text=text, change=outcome.change, grade=outcome.grade)
+
+
+_SAYS_MORE = (
+    *("singular-matrix", "cholesky-not-positive-definite", "integer-wrapped", "tiny-divisor"),
+    *("growing-state", "growing-gradient", "exploding-state"),
+)
+"""Hints whose first sentence is not in the meaning of the fault."""
+
+_OF_LOST = (
+    *("cancellation", "probability-underflow", "softmax-then-log", "exp-overflow"),
+    *("softmax-overflow", "inf-by-inf", "inf-minus-inf", "bessel-overflow"),
+)
+"""Hints with advice for a formula whose value the arithmetic loses."""
+
+_GENERAL = {
+    "lost": "Write the formula without this number: in logarithms, or with log1p, expm1, softplus,"
+    " logsumexp or a difference that is computed first.",
+    "too large": "The result itself is this large: keep its logarithm, or scale the inputs.",
+    "harmless": "If that is meant, exempt this value from the guard: GuardMode(exempt=[value]).",
+}
+"""What to do, by the kind of the fault, if there is no remedy."""
 
 
 _FOR_LABELLED = (
@@ -208,6 +270,8 @@ def hint_for(situation):
         "result": number_text(situation.result),
         "dtype": situation.dtype,
         "limit": number_text(situation.limit),
+        "exceeds": f"exceeds the largest number of {situation.dtype}"
+        f" ({number_text(situation.limit)})",
         "exp_limit": situation.exp_limit,
         "zero_step": next((k for k in situation.zero_steps if k is not None), ""),
         "matrix": situation.matrix or "The matrix has no such decomposition",
@@ -224,9 +288,7 @@ def hint_for(situation):
     operands += [""] * 3
     for rule in (*_rules.get(situation.op, ()), *_rules.get("*", ())):
         if _applies(rule, situation):
-            # (it reads whole operands, for few rules)
-            exceeds = _exceeds(situation) if "{exceeds}" in rule.text else ""
-            return Hint(rule.key, rule.text.format(*operands, exceeds=exceeds, **named))
+            return Hint(rule.key, rule.text.format(*operands, **named))
     return None
 
 
@@ -236,45 +298,6 @@ _WIDER = {
     "complex64": " or compute in complex128",
 }
 """How the advice for a result that has overflowed ends, by dtype."""
-
-
-def _exceeds(s):
-    """Return how large a result that has overflowed would be, if that is known."""
-    ends = f"the largest number of {s.dtype} ({number_text(s.limit)})"
-    with np.errstate(all="ignore"):
-        try:
-            digits = float(_DIGITS[s.op](*s.operands))
-        except (KeyError, TypeError, ValueError):
-            return f"exceeds {ends}"
-    if not np.log10(s.limit) < digits < np.inf:  # (False for NaN)
-        return f"exceeds {ends}"
-    exponent = int(np.floor(digits))
-    return f"would be about {10 ** (digits - exponent):.1f}e+{exponent}, more than {ends}"
-
-
-def _log10(value):
-    return np.log10(np.abs(np.asarray(value)).astype("float64"))
-
-
-def _of_sum(terms):
-    """Return the decimal logarithm of the sum of terms, each a product of factors."""
-    digits = sum(_log10(v) for v in terms)
-    signs = np.prod([np.sign(v) for v in np.broadcast_arrays(*terms)], axis=0)
-    largest = np.max(digits)
-    return largest + np.log10(np.abs(np.sum(signs * 10.0 ** (digits - largest))))
-
-
-_DIGITS = {
-    "mul": lambda *factors: sum(map(_log10, factors)),
-    "sqr": lambda x: 2 * _log10(x),
-    "cube": lambda x: 3 * _log10(x),
-    "pow": lambda x, p: p * _log10(x),
-    "prod": lambda x: np.sum(_log10(x)),
-    "sum": lambda x: _of_sum([x]),
-    "add": lambda *terms: _of_sum([np.stack(terms)]),
-    "dot": lambda x, y, *_: _of_sum([x, y]),  # (Gemm multiplies and adds after the product)
-}
-"""The decimal logarithm of the magnitude of a result, by operation."""
 
 
 def advice(key, op=None):
@@ -299,7 +322,7 @@ def advice(key, op=None):
     Examples
     --------
     >>> advice("division-by-zero", "true_div")
-    'Guard the divisor: x / (n + eps), or x / maximum(n, eps).'
+    'Find out why the divisor is 0. If it may be, decide what the result is there: ...'
     """
     texts = {hint.key: hint.text for hint in CAME_IN.values()}
     for rules in (*_rules.values(), _rules.get(op, ())):
@@ -405,7 +428,7 @@ _SHRINKING = (
 _CANCELLED = (
     "{0} is what rounding leaves of a difference of nearly equal numbers. Compute the"
     " difference itself: mean((x - mean(x))**2) for E[x^2] - E[x]^2, sum((x - y)**2) for"
-    " x^2 + y^2 - 2xy; or clip what rounding leaves: maximum(x, eps)."
+    " x^2 + y^2 - 2xy."
 )
 
 DIVERGES = "If the training diverges, lower the learning rate or clip the gradient"
@@ -448,16 +471,15 @@ _TABLE = [
         "log log2 log10",
         "log-zero",
         lambda s: _first(s) == 0,
-        "The logarithm of 0 is -inf. Keep the argument positive: log(x + eps), log(clip(x, eps,"
-        " ...)), or xlogx / xlogy where the product x * log(x) is meant.",
+        "The logarithm of 0 is -inf. Find out why the argument is 0. Where x * log(x) is meant, use"
+        " xlogx or xlogy, which are 0 at 0.",
     ),
     (
         "log log2 log10",
         "log-negative",
         lambda s: _first(s) < 0,
-        "The logarithm of a negative number ({0}) is NaN. Check what is subtracted from it;"
-        " keep the argument positive: log(clip(x, eps, ...)), or for a parameter that must"
-        " stay positive use log(softplus(x)) or learn its logarithm.",
+        "The logarithm of a negative number ({0}) is NaN. Check what is subtracted from it. Compute"
+        " a parameter that must stay positive with exp or softplus from one that is free.",
     ),
     (
         "log1p",
@@ -491,7 +513,7 @@ _TABLE = [
         "true_div",
         "zero-by-zero",
         lambda s: not s.backward and _first(s) == 0 and _second(s) == 0,
-        "0 / 0 is NaN. Guard the divisor: x / (n + eps), x / maximum(n, eps), or"
+        "0 / 0 is NaN. Decide what the result is where the divisor n is 0, for example 0:"
         " switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
     ),
     (
@@ -499,13 +521,15 @@ _TABLE = [
         "gradient-at-zero",
         lambda s: s.backward and _second(s) == 0,
         "The derivative divides by 0 here: the forward operation is not differentiable at this"
-        " value. Keep the argument of the forward operation away from it (clip, or add eps).",
+        " value. Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
+        " with f(switch(ok, x, 1)) inside.",
     ),
     (
         "true_div int_div mod",
         "division-by-zero",
         lambda s: _second(s) == 0,
-        "{0} / 0 is not finite. Guard the divisor: x / (n + eps), or x / maximum(n, eps).",
+        "{0} / 0 is not finite. Find out why the divisor is 0. If it may be, decide what the result"
+        " is there: switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)).",
     ),
     (
         "true_div",
@@ -524,27 +548,29 @@ _TABLE = [
         "true_div",
         "gradient-near-zero",
         lambda s: s.backward and _tiny(_second(s)),
-        "The derivative divides by {1} here. Keep the argument of the forward operation away from"
-        " the value where its derivative is infinite (clip, or add eps).",
+        "The derivative divides by {1} here. Near this value the derivative of the forward"
+        " operation grows without bound: use a formula that is smooth there.",
     ),
     (
         "true_div",
         "tiny-divisor",
         lambda s: _tiny(_second(s)),
-        "The divisor is all but 0 ({1}). Guard it: x / (n + eps), or x / maximum(n, eps).",
+        "The divisor is almost 0 ({1}). Find out why it is so small.",
     ),
     (
         "reciprocal",
         "gradient-at-zero",
         lambda s: s.backward and _first(s) == 0,
         "The derivative divides by 0 here: the forward operation is not differentiable at this"
-        " value. Keep the argument of the forward operation away from it (clip, or add eps).",
+        " value. Use a formula that is smooth there, or leave this element out: switch(ok, f(x), 0)"
+        " with f(switch(ok, x, 1)) inside.",
     ),
     (
         "reciprocal",
         "division-by-zero",
         lambda s: _first(s) == 0,
-        "1 / 0 is inf. Guard the divisor: 1 / (n + eps), or 1 / maximum(n, eps).",
+        "1 / 0 is inf. Find out why the divisor is 0. If it may be, decide what the result is"
+        " there: switch(eq(n, 0), 0, 1 / switch(eq(n, 0), 1, n)).",
     ),
     (
         "exp exp2 expm1 sinh cosh",
@@ -552,21 +578,21 @@ _TABLE = [
         lambda s: np.isinf(s.result) and np.isfinite(_first(s)),
         "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}. For a softmax"
         " use pytensor.tensor.special.softmax, for log(sum(exp(x))) use pt.logsumexp, for"
-        " log(1 + exp(x)) use pt.softplus; else subtract the maximum or clip the exponent.",
+        " log(1 + exp(x)) use pt.softplus; else subtract the maximum.",
     ),
     (
         "exp exp2 expm1 sinh cosh",
         "exp-big",
         lambda s: np.isfinite(s.result) and abs(s.result) > 1e3,
-        "The value is finite and above big_threshold, which GuardMode(big_threshold={above}) would"
-        " allow. Else keep the exponent smaller: scale the inputs, or clip it.",
+        "The value is finite and above big_threshold. If values of this size are right, allow them"
+        " with GuardMode(big_threshold={above}); else scale the inputs.",
     ),
     (
         "sqrt",
         "sqrt-negative",
         lambda s: _first(s) < 0,
-        "The square root of a negative number ({0}) is NaN. Clip it: sqrt(maximum(x, 0)), with an"
-        " eps instead of 0 if it is differentiated.",
+        "The square root of a negative number ({0}) is NaN. Find out why it is negative. Compute a"
+        " parameter that must not be with exp, softplus or a square.",
     ),
     (
         "dot mul sqr pow",
@@ -593,15 +619,15 @@ _TABLE = [
         "pow",
         "pow-negative-base",
         lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
-        "A negative base ({0}) with the fractional exponent {1} has no real power. Use"
-        " abs(x)**p, sign(x) * abs(x)**p, or clip the base.",
+        "A negative base ({0}) with the fractional exponent {1} has no real power. If the"
+        " sign does not matter, use abs(x)**p, else sign(x) * abs(x)**p.",
     ),
     (
         "pow",
         "pow-at-zero",
         lambda s: _first(s) == 0 and _second(s) < 0,
-        "0 to the negative power {1} is inf. Use (x + eps)**p. The derivative p * x**(p - 1) of a"
-        " power p < 1 is such a power.",
+        "0 to the negative power {1} is inf. Find out why the base is 0. The derivative"
+        " p * x**(p - 1) of a power p < 1 is such a power.",
     ),
     (
         "pow sqr mul cube",
@@ -652,26 +678,28 @@ _TABLE = [
         "arccos arcsin",
         "arc-out-of-range",
         lambda s: abs(_first(s)) > 1,
-        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}, often by"
-        " rounding. Use clip(x, -1, 1), with 1 - eps if it is differentiated.",
+        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}."
+        " If only rounding has moved it, use clip(x, -1, 1).",
     ),
     (
         "arctanh",
         "arctanh-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "arctanh exists inside -1 to 1, and the argument is {0}. Use clip(x, -1 + eps, 1 - eps).",
+        "arctanh exists inside -1 to 1, and the argument is {0}. Find out why it reaches the edge.",
     ),
     (
         "arccosh",
         "arccosh-out-of-range",
         lambda s: _first(s) < 1,
-        "arccosh needs an argument of at least 1, and it is {0}. Use maximum(x, 1).",
+        "arccosh needs an argument of at least 1, and it is {0}. If only rounding has moved it, use"
+        " maximum(x, 1).",
     ),
     (
         "gammaln gamma psi tri_gamma",
         "gamma-pole",
         lambda s: _first(s) <= 0,
-        "The gamma function has a pole at {0}. Keep the argument positive (softplus, or clip).",
+        "The gamma function has a pole at {0}. Find out why the argument is not positive. Compute a"
+        " parameter that must be with exp or softplus.",
     ),
     (
         "i0 i1 iv",
@@ -684,14 +712,14 @@ _TABLE = [
         "erfinv",
         "erfinv-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "erfinv is finite inside -1 to 1, and the argument is {0}. Use clip(x, -1 + eps, 1 - eps).",
+        "erfinv is finite inside -1 to 1, and the argument is {0}. Find out why it reaches the"
+        " edge.",
     ),
     (
         "switch",
         "gradient-at-zero",
         lambda s: s.backward and s.forward == "log1mexp" and np.isinf(s.result),
-        "The derivative of log1mexp at 0 is infinite. Keep the argument below 0, as in"
-        " pt.minimum(x, -1e-12).",
+        "The derivative of log1mexp at 0 is infinite. Find out why the argument is 0.",
     ),
     (
         "switch",

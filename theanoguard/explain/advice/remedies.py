@@ -1,7 +1,9 @@
-"""Remedies that are tried on the failing call.
+"""Remedies: changes of the user's formula that are tried on the failing call.
 
-The graph as the user built it is changed in one place and evaluated again.  If the function
-computes a gradient, the gradient is evaluated as well.  A remedy that does not help is not shown.
+The graph as the user built it is changed in one place and evaluated again.  There are two grades.
+A change to *the same function* gives the exact value of the user's formula
+(:mod:`~theanoguard.explain.advice.judge`).  A change that *changes the function* is shown only if
+the formula has no value, and as such.
 """
 
 import itertools
@@ -15,20 +17,24 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.scalar import math as psm
+from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.special import Softmax
 
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._evaluate.replay import NotRun
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, module_of, source_place
-from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.advice.exact import exact_forms, log_of_sigmoid
-from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED
+from theanoguard.explain.advice.hints import GROWS
+from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import in_logs
 from theanoguard.explain.advice.source_edit import (
-    assigned,
     bare,
     edited,
     replaced,
@@ -36,11 +42,13 @@ from theanoguard.explain.advice.source_edit import (
     with_keyword,
 )
 from theanoguard.explain.advice.trials import NARROW, as_built, made_by_grad
+from theanoguard.explain.advice.written import evaluated, spellings, with_import
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
-from theanoguard.explain.facts.naming import name_of, number_text, op_name, shown_op
-from theanoguard.explain.facts.restated import in_forward_pass, unmoved
+from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
+from theanoguard.explain.facts.restated import in_forward_pass, place_in, unmoved
 from theanoguard.explain.records import ROLES, called_function
+from theanoguard.operations.facts import SCALARS
 from theanoguard.stable.patterns import squared_base
 
 logger = logging.getLogger("theanoguard")
@@ -55,29 +63,38 @@ class Remedy:
     spot : Spot
         The operation that the remedy is for.
     text : str
-        What to write, such as ``"log_softmax(h, axis=1)"``; with `in_words`, what to compute.
+        What to write, such as ``"{pt}.special.log_softmax({x}, axis=1)"``, with ``{x}`` for `x` and
+        ``{pt}`` for PyTensor's module; with `in_words`, what to compute.
     builders : dict of Variable to callable
         The variables that are computed differently, as
         :func:`theanoguard.stable.patterns.rebuild` takes them.
+    x : Variable or None
+        The variable that the new expression is computed from.
     operand : int or None
-        Position of the operand that the remedy changes, if it changes only one operand.  `text`
-        then has ``{x}`` for the operand and ``{pt}`` for PyTensor's module.
+        Position of the operand that the remedy changes, if it changes only one operand.
     in_words : bool
         Whether `text` is no code, because the remedy changes several lines.
-    change : tuple of str
-        With `in_words`, the user's old and new line, or nothing.
     keyword : str
         An argument with its value, such as ``"jitter=1e-10"``, with which a function of a library
         does the same.
+    changes : str
+        What it changes, as a sentence with ``{x}``, if it is not the same function.
+    moves : bool
+        Whether it changes all values, and not only those that have no value.
+    one_sign : bool
+        Whether it is the same function only for numbers of the sign that they have.
     """
 
     spot: Any = field(repr=False)
     text: str
     builders: dict = field(repr=False)
+    x: Any = field(default=None, repr=False)
     operand: int | None = None
     in_words: bool = False
-    change: tuple[str, ...] = ()
     keyword: str = ""
+    changes: str = ""
+    moves: bool = False
+    one_sign: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,10 @@ class Outcome:
     lines : tuple of SourceLine
         The lines of all forward operations whose derivative may be the bad value, if several may
         be.
+    judge : Judge or None
+        Knows the exact value of what the call should have returned.
+    grade : {"", "same", "changes"}
+        As for :class:`~theanoguard.explain.advice.hints.Hint`.
     """
 
     text: str | None
@@ -110,11 +131,13 @@ class Outcome:
     spots: tuple = ()
     cause: Any = None
     lines: tuple = ()
+    judge: Any = None
+    grade: str = ""
 
     @property
     def helps(self):
         """Whether a remedy makes the call sound."""
-        return bool(self.text) and self.text not in _NO_HELP.values()
+        return bool(self.text)
 
 
 # ---------------------------------------------------------------- the table
@@ -122,10 +145,25 @@ class Outcome:
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A change to one operand of an operation, with a small number such as an eps.
+    """A change to one operand of an operation.
 
-    `sizes` are tried in order, from the smallest change of the values to the largest.  A function
-    of a library that applies the operation may take the number as an argument named `keyword`.
+    Parameters
+    ----------
+    operand : int
+    template : str
+        With ``{size}`` for a small number.
+    make : callable
+    sizes : tuple of float
+        They are tried in order, from the smallest change of the values to the largest.
+    when : callable
+        Whether the values of the operands allow the change.
+    within : tuple of float or None
+        The operand must lie within these ends by the way it is computed.  So it can reach the edge
+        of a domain, and never cross it.
+    changes : str
+        What changes, with ``{x}`` for the operand; empty for a change that only undoes rounding.
+    keyword : str
+        The argument of a library's function that takes the number.
     """
 
     operand: int
@@ -133,13 +171,9 @@ class _Guarded:
     make: Callable
     sizes: tuple = (0.0,)
     when: Callable = lambda values: True
+    within: tuple | None = None
+    changes: str = ""
     keyword: str = ""
-
-    @property
-    def function(self):
-        """The function that the template calls, such as ``"maximum"``; else an empty text."""
-        called, _, _ = self.template.partition("({x}, ")
-        return called.removeprefix("{pt}.")
 
 
 def _at_least(x, size):
@@ -154,122 +188,141 @@ def _jitter(x, size):
     return x + np.asarray(size, x.type.dtype) * pt.eye(x.shape[-1], dtype=x.type.dtype)
 
 
-def _not_zero(x, size):
-    return pt.switch(pt.eq(x, 0), np.asarray(1, x.type.dtype), x)
-
-
-def _positive(values):
-    return not np.any(values[1] < 0)  # (a NaN may come from the operation that fails first)
-
-
-def _may_guard_base(values):
-    """Whether a power is undefined, or has no derivative, at a base of 0 or below."""
-    exponent = np.asarray(values[1])
-    return bool(np.any((exponent != np.floor(exponent)) | (exponent < 1)))
-
-
 def _is_even(values):
     """Whether a power has a negative base, but is equal for the base's absolute value."""
     base, exponent = map(np.asarray, values)
     return bool(np.any(base < 0) and np.all(exponent % 2 == 0))
 
 
-def _has_negative(values):
-    return not _positive(values)
-
-
 _TINY = (1e-12, 1e-9, 1e-6, 1e-3)
-_AT_LEAST = _Guarded(0, "{pt}.maximum({x}, {size})", _at_least, _TINY)
-_CLIP = _Guarded(0, "{pt}.clip({x}, -1 + {size}, 1 - {size})", _inside_one, _TINY)
-_CLIP_CLOSED = _Guarded(0, "{pt}.clip({x}, -1, 1)", _inside_one, (0.0,))
+_FLAT = "where {x} is below {size}, the result no longer depends on it"
+_AT_LEAST = _Guarded(
+    0, "{pt}.maximum({x}, {size})", _at_least, _TINY, within=(0, np.inf), changes=_FLAT
+)
+_CLIP = _Guarded(
+    0,
+    "{pt}.clip({x}, -1 + {size}, 1 - {size})",
+    _inside_one,
+    _TINY,
+    within=(-1, 1),
+    changes="where {x} is within {size} of -1 or 1, the result no longer depends on it",
+)
+_CLIP_CLOSED = _Guarded(
+    0,
+    "{pt}.clip({x}, -1, 1)",
+    _inside_one,
+    when=lambda values: 1 < np.max(np.abs(values[0])) < 1 + 1e-6,
+    changes="where {x} is outside of -1 to 1, it counts as the nearer of them",
+)
 _JITTER = _Guarded(
     0,
     "{x} + {size} * {pt}.eye({x}.shape[-1])",
     _jitter,
-    (1e-10, 1e-8, 1e-6, 1e-4, 1e-2),
+    (1e-10, 1e-8, 1e-6, 1e-4),
+    changes="{size} is added to the diagonal of every matrix",
     keyword="jitter",
-)
-_CAP = _Guarded(
-    0,
-    "{pt}.minimum({x}, {size})",
-    lambda x, size: pt.minimum(x, np.asarray(size, x.type.dtype)),
-    (700.0, 80.0, 20.0),
 )
 
 WITH_JITTER = ("cholesky", "matrixInverse", "det", "sLogDet", "slogdet", "solve")
 """Operations on a matrix that may be singular."""
 
+UNROUNDED: dict[str, _Guarded] = {
+    **dict.fromkeys(
+        ("arccos", "arcsin"),
+        _Guarded(0, "{pt}.clip({x}, -1, 1)", lambda x, size: pt.clip(x, -1, 1)),
+    ),
+    "arccosh": _Guarded(0, "{pt}.maximum({x}, 1)", lambda x, size: pt.maximum(x, 1)),
+    "sqrt": _Guarded(0, "{pt}.maximum({x}, 0)", lambda x, size: pt.maximum(x, 0)),
+    "pow": _Guarded(0, "abs({x})", lambda x, size: abs(x), when=_is_even),
+}
+"""Changes to an operand that rounding has moved out of the domain, by the user's operation."""
+
 GUARDED: dict[str, tuple[_Guarded, ...]] = {
-    **dict.fromkeys(("log", "log2", "log10", "sqrt", "gammaln", "psi"), (_AT_LEAST,)),
-    "pow": (
-        _Guarded(0, "abs({x})", lambda x, size: abs(x), when=_is_even),
-        replace(_AT_LEAST, when=_may_guard_base),
-    ),
-    "eigh": (
-        _Guarded(
-            0,
-            "{x} + {size} * {pt}.diag({pt}.arange({x}.shape[0]))",
-            lambda x, size: x + np.asarray(size, x.type.dtype) * pt.diag(pt.arange(x.shape[0])),
-            (1e-8, 1e-6, 1e-4),
-        ),
-    ),
-    "true_div": (
-        _Guarded(1, "{pt}.maximum({x}, {size})", _at_least, _TINY, _positive),
-        _Guarded(1, "{pt}.switch({pt}.eq({x}, 0), 1, {x})", _not_zero, (0.0,), _has_negative),
-    ),
-    "reciprocal": (_AT_LEAST,),
-    "sub": (
-        _Guarded(
-            1,
-            "{pt}.switch({pt}.isinf({x}), 0, {x})",
-            lambda x, size: pt.switch(pt.isinf(x), np.asarray(0, x.type.dtype), x),
-            when=lambda values: all(bool(np.any(np.isinf(v))) for v in values),
-        ),
-    ),
-    "log1p": (
-        _Guarded(
-            0,
-            "{pt}.maximum({x}, -1 + {size})",
-            lambda x, size: pt.maximum(x, np.asarray(-1 + size, x.type.dtype)),
-            _TINY,
-        ),
-    ),
+    **dict.fromkeys(("log", "log2", "log10", "sqrt", "pow", "reciprocal"), (_AT_LEAST,)),
+    "true_div": (replace(_AT_LEAST, operand=1),),
     **dict.fromkeys(("arccos", "arcsin"), (_CLIP_CLOSED, _CLIP)),
     **dict.fromkeys(("arctanh", "erfinv"), (_CLIP,)),
-    "arccosh": (
-        _Guarded(
-            0,
-            "{pt}.maximum({x}, 1 + {size})",
-            lambda x, size: _at_least(x, 1 + size),
-            (0.0, *_TINY),
-        ),
-    ),
-    "arctan2": (
-        _Guarded(
-            1,
-            "{pt}.switch({pt}.eq({x}, 0), {size}, {x})",
-            lambda x, size: pt.switch(pt.eq(x, 0), np.asarray(size, x.type.dtype), x),
-            _TINY,
-        ),
-    ),
-    **dict.fromkeys(("exp", "exp2", "expm1", "sinh", "cosh"), (_CAP,)),
     **dict.fromkeys(
         ("softmax", "logSoftmax"),
-        (_Guarded(0, "{pt}.maximum({x}, {size})", _at_least, (-1e9,)),),
+        (
+            _Guarded(
+                0,
+                "{pt}.maximum({x}, {size})",
+                _at_least,
+                (-1e9,),
+                when=lambda values: not np.any(np.isnan(values[0]) | np.isposinf(values[0])),
+                changes="where all of {x} is -inf, all weights are equal",
+            ),
+        ),
     ),
     **dict.fromkeys(WITH_JITTER, (_JITTER,)),
 }
-"""Changes to an operand, by the user's operation."""
+"""Changes that change the function, by the user's operation."""
 
 
-def remedies_for(spot, underflowed=False):
-    """Yield possible remedies for an operation of the graph as built, the smallest change first.
+def stays_within(variable, low, high, depth=8):
+    """Return whether all values of a variable lie within ends, by the way they are computed.
+
+    Examples
+    --------
+    >>> x = pt.dvector("x")
+    >>> stays_within((x**2).sum(), 0, np.inf), stays_within(x - 1, 0, np.inf)
+    (True, False)
+    >>> stays_within(pt.clip(x, -1, 1), -1, 1), stays_within(x, 0, np.inf)
+    (True, False)
+    """
+    v = viewed(variable)
+    number, kind, node = constant_number(v), scalar_class(v), v.owner
+    if number is not None:
+        return low <= number <= high
+    if node is None or depth == 0:
+        return v.type.dtype.startswith(("uint", "bool")) and (low, high) == (0, np.inf)
+    inputs = node.inputs
+
+    def all_within(variables):
+        return all(stays_within(v, low, high, depth - 1) for v in variables)
+
+    if (known := SCALARS.get(kind)) and known.range:
+        return low <= known.range[0] and known.range[1] <= high
+    if kind in (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip):
+        ends = [constant_number(i) for i in inputs]
+        floor = (
+            ends[1] if kind is ps.Clip else max((e for e in ends if e is not None), default=None)
+        )
+        ceiling = ends[2] if kind is ps.Clip else floor
+        above = kind is not ps.ScalarMinimum and floor is not None and floor >= low
+        below = kind is not ps.ScalarMaximum and ceiling is not None and ceiling <= high
+        return (above or low == -np.inf) and (below or high == np.inf) or all_within(inputs)
+    if isinstance(node.op, (Softmax, *INDEXING)):
+        return isinstance(node.op, Softmax) and low <= 0 and high >= 1 or all_within(inputs[:1])
+    if isinstance(node.op, CAReduce) and op_name(node.op) in ("max", "min"):
+        return all_within(inputs)
+    if (low, high) != (0, np.inf):
+        return False
+    base = squared_base(v)
+    if base is not None or kind in _NEVER_NEGATIVE:
+        return True
+    if kind is ps.Pow:
+        exponent = constant_number(inputs[1])
+        return exponent is not None and exponent % 2 == 0 or all_within(inputs[:1])
+    if kind in (ps.Add, ps.Mul, ps.TrueDiv, ps.Cast, ps.IntDiv) or kind is ps.Switch:
+        return all_within(inputs[1:] if kind is ps.Switch else inputs)
+    return isinstance(node.op, CAReduce) and all_within(inputs) or isinstance(node.op, Shape_i)
+
+
+_NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
+
+
+def same_functions(spot, kind, backward):
+    """Yield other formulas for an operation of the graph as built, or for one around it.
 
     Parameters
     ----------
     spot : Spot
-    underflowed : bool
-        Whether an operand has underflowed.  A bound on that operand would hide the underflow.
+    kind : str
+        The kind of the fault.
+    backward : bool
+        Whether only the derivative has no value.
 
     Yields
     ------
@@ -278,21 +331,34 @@ def remedies_for(spot, underflowed=False):
     yield from _from_logits(spot)
     for variable in _around(spot):
         for form in exact_forms(variable):
-            name = spot.name_in(form.x, variable)
-            text = form.template.replace("{x}", _inside(name, form.template)) if name else ""
-            yield Remedy(spot, text or form.template, _forms_like(form, variable, spot))
+            if backward or not form.of_derivative:
+                builders = _forms_like(form, variable, spot)
+                yield Remedy(spot, form.template, builders, form.x, one_sign=form.one_sign)
+    op = op_name(spot.node.op)
+    if kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
+        yield _guarded(spot, UNROUNDED[op], 0.0)
     for variable in _around(spot):
         yield from _in_logs(spot, variable)
-    if underflowed:
-        return
+
+
+def other_functions(spot):
+    """Yield changes of the function that give a value where the formula has none.
+
+    Parameters
+    ----------
+    spot : Spot
+
+    Yields
+    ------
+    Remedy
+    """
     yield from _from_one(spot)
     yield from _finite_masks(spot)
-    yield from guards_of(spot)
+    yield from _guards_of(spot)
     if op_name(spot.node.op) in ("true_div", "reciprocal"):
         root = viewed(spot.node.inputs[-1]).owner
         if root is not None and op_name(root.op) in ("sqrt", "pow"):
-            yield from guards_of(spot.at(root))
-    yield from _throughout(spot)
+            yield from _guards_of(spot.at(root))
 
 
 _LOWEST = -1e9
@@ -309,7 +375,7 @@ def _from_logits(spot):
     found = [log for log in found if log.z is own.z]
     if len(found) == 1 and not own.views:
         return  # (an exact form of one operation)
-    name, pt_ = spot.name_of(own.z), _module(spot)
+    name, pt_ = spot.name_of(own.z), module_of(own.variable)
     z = name if name and name.isidentifier() else "z"
     written = {}
     for log in sorted(found, key=lambda log: not log.rises):
@@ -324,105 +390,6 @@ def _from_logits(spot):
     yield Remedy(spot, text, {log.variable: log.build for log in found}, in_words=True)
 
 
-_INSIDE_UNIT = _Guarded(
-    0,
-    "{pt}.clip({x}, {size}, 1 - {size})",
-    lambda x, size: pt.clip(x, np.asarray(size, x.type.dtype), np.asarray(1 - size, x.type.dtype)),
-    _TINY,
-)
-
-MAX_SHARED = 3
-"""Largest number of operands for each of which a bound is tried."""
-
-
-def _on_shared_operands(spot, underflowed):
-    """Yield bounds on an operand that several operations read, such as p of log(p) and log(1 - p).
-
-    Each bound holds wherever the operand is read.
-    """
-    found = {}
-    for variable in _upstream(spot.node):
-        name = spot.name_of(variable)
-        readers = [c for c in spot.clients.get(variable, ()) if not made_by_grad(c)]
-        if len(readers) < 2 or not name or not name.isidentifier() or variable in found:
-            continue
-        guarded = _bound_for(spot, variable, underflowed)
-        if guarded is not None:
-            found[variable] = (name, guarded, readers)
-    chosen = list(found.items())[:MAX_SHARED]
-    together = [chosen] if len(chosen) > 1 else []
-    for group in [*([one] for one in chosen), *together]:
-        for size in _TINY:
-            yield [_on_shared(spot, variable, size, *how) for variable, how in group]
-
-
-def _upstream(node, depth=5):
-    """Return the operands of elementwise operations and views upstream, nearest first."""
-    level, found = list(node.inputs), []
-    for _ in range(depth):
-        found += level
-        nodes = [v.owner for v in level if v.owner is not None]
-        nodes = [n for n in nodes if isinstance(n.op, (Elemwise, *VIEWS))]
-        level = [v for n in nodes for v in n.inputs if constant_number(v) is None][:8]
-    return list(dict.fromkeys(found))
-
-
-def _bound_for(spot, variable, underflowed):
-    """Return the bound that keeps an operand from the edges of its domain, or None."""
-    if not getattr(variable.type, "dtype", "").startswith("float"):
-        return None
-    value = np.asarray(spot.replay.value(variable))
-    if not value.size or not np.all(np.abs(value) <= 1):  # (a NaN is no probability)
-        return None
-    subtracted = _subtracted_from_one(spot, variable)
-    if subtracted == "square" or np.any(value < 0):
-        return _CLIP if subtracted else None
-    if subtracted:
-        return _INSIDE_UNIT
-    return None if underflowed else _AT_LEAST
-
-
-def _subtracted_from_one(spot, variable, depth=4):
-    """Return "itself" or "square" if a variable or its square is subtracted from 1; else None."""
-    level = {variable: "itself"}
-    for _ in range(depth):
-        following = {}
-        for v, what in level.items():
-            for node in spot.clients.get(v, ()):
-                kind = scalar_class(node.outputs[0])
-                from_one = kind is ps.Sub and constant_number(node.inputs[0]) == 1
-                if made_by_grad(node):
-                    continue
-                if from_one or kind is ps.Log1p:
-                    return what
-                if kind is ps.Neg or isinstance(node.op, VIEWS):
-                    following[node.outputs[0]] = what
-                elif squared_base(node.outputs[0]) is not None:
-                    following[node.outputs[0]] = "square"
-        level = following
-    return None
-
-
-def _on_shared(spot, variable, size, name, guarded, readers):
-    """Return the remedy that bounds an operand wherever it is read."""
-
-    def builder(node):
-        def build(new):
-            inputs = [guarded.make(new(v), size) if v is variable else new(v) for v in node.inputs]
-            return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
-
-        return build
-
-    template = guarded.template.replace("{size}", _number(size))
-    module = _module(spot)
-    text = f"{template.format(pt=module, x=name)} in place of {name} throughout"
-    place = source_place(variable) if variable.owner is not None else None
-    new = assigned(place.text, name, template, module) if place is not None else None
-    change = (place.text.partition("  #")[0], new) if new is not None else ()
-    builders = {node.outputs[0]: builder(node) for node in readers}
-    return Remedy(spot, text, builders, in_words=True, change=change)
-
-
 def _finite_masks(spot):
     """Yield a finite number in place of each -inf that ``where`` puts in, for ``-inf - (-inf)``."""
     if op_name(spot.node.op) != "sub" or not all(np.any(np.isneginf(v)) for v in spot.values):
@@ -434,7 +401,9 @@ def _finite_masks(spot):
             if constant_number(variable.owner.inputs[i]) == -np.inf:
                 found = spot.at(variable.owner)
                 builders = {node.outputs[0]: _with_lowest(node, i) for node in found.nodes}
-                yield Remedy(found, _number(_LOWEST), builders, i)
+                changes = "where all entries are masked, all weights are equal"
+                masked = variable.owner.inputs[i]
+                yield Remedy(found, _number(_LOWEST), builders, masked, operand=i, changes=changes)
 
 
 def _least(dtype):
@@ -446,31 +415,6 @@ def _with_lowest(node, position):
         inputs = [new(v) for v in node.inputs]
         inputs[position] = pt.full_like(inputs[position], _LOWEST)
         return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
-
-    return build
-
-
-def _throughout(spot):
-    """Yield a bound on an operand that other operations read as well, for all of them."""
-    for guarded in GUARDED.get(op_name(spot.node.op), ()):
-        operand = spot.node.inputs[guarded.operand : guarded.operand + 1]
-        name = spot.name_in(operand[0], spot.node.outputs[0]) if operand else None
-        if not name or not name.isidentifier() or operand[0].owner is None:
-            continue
-        if all(client in spot.nodes for client in spot.clients.get(operand[0], ())):
-            continue
-        for size in guarded.sizes if guarded.when(spot.values) else ():
-            bound = guarded.template.format(pt=_module(spot), x=name, size=_number(size))
-            build = _bounded(operand[0], guarded, size)
-            text = f"{bound} in place of {name} throughout"
-            yield Remedy(spot, text, {operand[0]: build}, in_words=True)
-
-
-def _bounded(variable, guarded, size):
-    def build(new):
-        inputs = [new(v) for v in variable.owner.inputs]
-        made = variable.owner.clone_with_new_inputs(inputs, strict=False)
-        return guarded.make(made.outputs[variable.index], size)
 
     return build
 
@@ -516,31 +460,17 @@ def _where(place, line):
     return f" on line {place.line}" if same else f" at {short_file(place.file)}:{place.line}"
 
 
-def guards_of(spot):
-    """Yield changes to one operand of an operation, the smallest change first.
-
-    Parameters
-    ----------
-    spot : Spot
-
-    Yields
-    ------
-    Remedy
-    """
+def _guards_of(spot):
+    """Yield changes to one operand of an operation, the smallest change first."""
     node, values = spot.node, spot.values
     for guarded in GUARDED.get(op_name(node.op), ()):
-        if len(node.inputs) > guarded.operand and guarded.when(values):
-            whole = node.inputs[guarded.operand].type.dtype[:3] in ("int", "uin")
+        if len(node.inputs) <= guarded.operand or not guarded.when(values):
+            continue
+        operand = node.inputs[guarded.operand]
+        if guarded.within is None or stays_within(operand, *guarded.within):
+            whole = operand.type.dtype[:3] in ("int", "uin")
             for size in (1,) if whole else guarded.sizes:
                 yield _tightened(spot, guarded, size) or _guarded(spot, guarded, size)
-
-
-_IS_WIDER = {
-    "clip": lambda bounds, size: bounds[0] <= -1 and bounds[1] >= 1,
-    "maximum": lambda bounds, size: bounds[0] <= size,
-    "minimum": lambda bounds, size: bounds[0] >= size,
-}
-"""Whether bounds that the user has written allow more than a new one of the same kind."""
 
 
 def _tightened(spot, guarded, size):
@@ -549,23 +479,21 @@ def _tightened(spot, guarded, size):
     So ``arccos(clip(x, -1, 1))`` does not get a second clip.
     """
     bounded = spot.node.inputs[guarded.operand]
-    node, is_wider = bounded.owner, _IS_WIDER.get(guarded.function)
-    if is_wider is None or node is None or op_name(node.op) != guarded.function:
+    node, called = bounded.owner, guarded.template.partition("(")[0].removeprefix("{pt}.")
+    if node is None or called not in ("clip", "maximum") or op_name(node.op) != called:
         return None
-    numbers = [constant_number(v) for v in node.inputs]
-    inside = [v for v, number in zip(node.inputs, numbers, strict=True) if number is None]
-    if len(inside) != 1 or not is_wider([n for n in numbers if n is not None], size):
+    inside = [v for v in node.inputs if constant_number(v) is None]
+    if len(inside) != 1 or not spot.name_in(inside[0], bounded):
         return None
-    name = spot.name_in(inside[0], bounded)
-    if not name:
-        return None
-    text = guarded.template.replace("{size}", _number(size)).replace("{x}", name)
-    found, position = spot.at(node), numbers.index(None)
 
-    def builder(node):
+    def builder(node, position):
         return lambda new: guarded.make(new(node.inputs[position]), size)
 
-    return Remedy(found, text, {n.outputs[0]: builder(n) for n in found.nodes})
+    found, position = spot.at(node), node.inputs.index(inside[0])
+    text = guarded.template.replace("{size}", _number(size))
+    builders = {n.outputs[0]: builder(n, position) for n in found.nodes}
+    changes = guarded.changes.replace("{size}", _number(size))
+    return Remedy(found, text, builders, inside[0], changes=changes)
 
 
 def _forms_like(form, variable, spot):
@@ -598,8 +526,9 @@ def _from_one(spot):
     def builder(node):
         return lambda new: new(node.inputs[0]) ** (new(node.inputs[1]) + 1)
 
-    found = spot.at(power.owner)
-    yield Remedy(found, "({x} + 1)", {c.outputs[0]: builder(c) for c in powers}, 1)
+    found, builders = spot.at(power.owner), {c.outputs[0]: builder(c) for c in powers}
+    changes = "{x} counts from 0, and the formula needs a count from 1"
+    yield Remedy(found, "({x} + 1)", builders, count, 1, changes=changes, moves=True)
 
 
 def _inside(name, template):
@@ -610,21 +539,31 @@ def _inside(name, template):
 
 def _guarded(spot, guarded, size):
     def builder(node):
-        def build(new):
-            inputs = [new(v) for v in node.inputs]
-            inputs[guarded.operand] = guarded.make(inputs[guarded.operand], size)
-            return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
-
-        return build
+        return _with_operand(node, guarded.operand, lambda x: guarded.make(x, size))
 
     template = guarded.template.replace("{size}", _number(size))
     builders = {node.outputs[0]: builder(node) for node in spot.nodes}
-    if guarded is _JITTER and _module(spot) != "pt":  # (labelled arrays have no `eye`)
-        name = spot.name_in(spot.node.inputs[guarded.operand], spot.node.outputs[0])
+    operand = spot.node.inputs[guarded.operand]
+    changes = guarded.changes.replace("{size}", _number(size))
+    if guarded is _JITTER and module_of(spot.node.outputs[0]) != "pt":  # (they have no `eye`)
+        name = spot.name_in(operand, spot.node.outputs[0])
         text = f"{_number(size)} added to the diagonal of {name or 'its operand'}"
-        return Remedy(spot, text, builders, in_words=True)
+        return Remedy(spot, text, builders, operand, in_words=True, changes=changes)
     keyword = f"{guarded.keyword}={_number(size)}" if guarded.keyword else ""
-    return Remedy(spot, template, builders, guarded.operand, keyword=keyword)
+    return Remedy(
+        spot, template, builders, operand, guarded.operand, keyword=keyword, changes=changes
+    )
+
+
+def _with_operand(node, position, change):
+    """Return what builds a node with another operand."""
+
+    def build(new):
+        inputs = [new(v) for v in node.inputs]
+        inputs[position] = change(inputs[position])
+        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+
+    return build
 
 
 def _number(size):
@@ -684,9 +623,12 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             spots = own if other is None else (*own, *built.spots_of(other))
             lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
             tried = Outcome(None, spots=spots, lines=lines) if own else None
+            if own and not trial and cause.kind == "big":
+                judge = Judge(built, own[0], _place(cause, own[0]))
+                tried = replace(tried, text="", judge=judge)
             for spot in own if trial else ():
                 found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
-                if found.change or found.text:
+                if found.text:
                     return found
                 tried = found if tried.node is None else tried
             if _has_grown(cause) and not (tried is not None and tried.helps):
@@ -760,65 +702,73 @@ def _tried_on(built, spot, cause):
     """Return the :class:`Outcome` of the remedies for one operation."""
     op = op_name(spot.node.op)
     fact = derivative_text(op, spot.values, position(cause)) if cause.backward else ""
-    outcome = Outcome("" if fact else None, fact=fact, node=built.original(spot))
-    underflowed = cause.hint.key in UNDERFLOWED
-    for remedies in _combined(built, spot, underflowed):
-        got = built.attempt(remedies, cause.backward)
-        if got is not None:
-            return replace(outcome, **_outcome(remedies, got, cause))
-        outcome = replace(outcome, text=None if underflowed else "")
-    for text in _on_whole_call(built, spot, cause):
+    judge = Judge(built, spot, None if cause.backward else _place(cause, spot))
+    outcome = Outcome("", fact=fact, node=built.original(spot), judge=judge)
+    for remedy in same_functions(spot, judge.kind, cause.backward):
+        told = _told(remedy, judge, cause)
+        if told is not None and _is_same_around(remedy, judge):
+            return replace(outcome, text=told.text, change=told.change, grade="same")
+    if judge.kind == "none":
+        for remedy in other_functions(spot):
+            told = _told(remedy, judge, cause)
+            if told is not None:
+                return replace(outcome, text=told.text, change=told.change, grade="changes")
+    for text in _on_whole_call(judge, cause):
         return replace(outcome, text=text)
-    if outcome.text == "" and op != "eigh" and next(guards_of(spot), None) is not None:
-        kind = "jitter" if op in WITH_JITTER else "big" if cause.kind == "big" else "bound"
-        return replace(outcome, text=_NO_HELP[kind])
     return outcome
 
 
-_NO_HELP = {
-    "bound": "A bound on its operand alone does not make this call finite.",
-    "big": "A bound on its operand alone does not help.",
-    "jitter": "A jitter of up to 0.01 on its diagonal does not help.",
-}
+def _place(cause, spot):
+    """Return the element of the graph as built that is the one of a cause, or one like it."""
+    place = place_in(cause, spot)
+    if place is not None:
+        return place
+    value = np.asarray(culprit.dense(spot.replay.value(spot.node.outputs[0])))
+    if value.dtype.kind != "f":
+        return None
+    same = np.argwhere((value == cause.value) | (np.isnan(value) & np.isnan(cause.value)))
+    index = tuple(map(int, same[0])) if len(same) else None
+    return None if index is None else Place(Scope(spot.replay), spot.node.outputs[0], index)
 
 
-DEFINED_ABOVE_ZERO = ("pow-at-zero", "log-zero", "division-by-zero", "zero-by-zero")
-"""Hints for an operand that is 0, which may be the 0 of an input."""
+def _is_same_around(remedy, judge):
+    """Return whether a remedy is the same function around the failing input as well."""
+    if remedy.x is None or remedy.operand is not None:
+        return True
+    variable, build = next(iter(remedy.builders.items()))  # (the others are built alike)
+    return judge.holds_around(variable, build, remedy.x, remedy.one_sign)
+
+
+def _tried(remedy, builders, judge):
+    """Return the trial of a remedy if it may be shown; else None."""
+    trial = judge.built.attempt(builders)
+    if trial is None or not judge.is_mended(trial):
+        return None
+    if remedy.moves:
+        return trial
+    is_right = judge.keeps if remedy.changes else judge.is_right
+    return trial if is_right(trial) else None
+
 
 OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
 """Hints for results that exceed the largest number of their dtype."""
 
 
-def _on_whole_call(built, spot, cause):
+def _on_whole_call(judge, cause):
     """Yield sentences on changes that help, but that are not a change to one operation."""
+    built = judge.built
     if cause.dtype in NARROW:
-        got = built.in_float64()
-        if got is not None:
-            yield f"With float64 in place of {cause.dtype} {got}."
+        trial = built.in_float64()
+        if trial is not None and judge.is_mended(trial) and judge.is_right(trial):
+            yield f"With float64 in place of {cause.dtype} {trial.text}."
     if cause.hint.key in OVERFLOWED:
-        for leaf, size in built.large_leaves(spot):
+        for leaf, size in built.large_leaves(judge.spot):
             if leaf.name and built.is_sound_with(leaf, lambda value, size=size: value / size):
                 name, role = leaf.name, ROLES[role_of(leaf)]
                 yield (
                     f"With {name} / {_number(size)} in place of the {role} {name} this call gives"
                     " finite values."
                 )
-
-    if cause.hint.key in DEFINED_ABOVE_ZERO:
-        for leaf, size in itertools.product(built.leaves_with_zeros(spot), _TINY[1:]):
-            if leaf.name and built.is_sound_with(leaf, lambda v, size=size: np.maximum(v, size)):
-                name, role = leaf.name, ROLES[role_of(leaf)]
-                yield (
-                    f"With maximum({name}, {_number(size)}) in place of the {role} {name} this call"
-                    " gives finite values."
-                )
-
-
-MAX_NODES_FOR_PAIRS = 600
-"""Largest number of nodes of a graph as built for which two remedies are tried together."""
-
-MAX_SECOND = 4
-"""Number of other operations that are tried together with the first."""
 
 
 _CALLED = re.compile(r"\w+(?=\()").findall
@@ -830,43 +780,49 @@ def _takes_labels(text):
     return "axis" not in text and all(hasattr(math, name) for name in _CALLED(text))
 
 
-def _combined(built, spot, underflowed):
-    """Yield lists of remedies to try together: single ones, then pairs."""
-    of_tensors = _module(spot) == "pt"
-    for remedy in remedies_for(spot, underflowed):
-        if of_tensors or remedy.in_words or _takes_labels(remedy.text):
-            yield [remedy]
-    if len(built.copies) > MAX_NODES_FOR_PAIRS:
-        return
-    yield from _on_shared_operands(spot, underflowed)
-    if underflowed:
-        return
-    guards = list(guards_of(spot))
-    seconds = (other for other in built.further(spot) if op_name(other.node.op) in GUARDED)
-    for other in itertools.islice(seconds, MAX_SECOND if guards else 0):
-        for i, remedy in enumerate(guards_of(other)):
-            yield [guards[min(i, len(guards) - 1)], remedy]
-
-
 def position(cause):
     """Return the position of the bad element among all elements."""
     return int(np.ravel_multi_index(cause.index, cause.shape)) if cause.shape else 0
 
 
-def _outcome(remedies, got, cause):
-    """Return a sentence on remedies that help, and the user's lines with these changes."""
+MAX_NAME = 30
+"""Length of the longest expression that a sentence on a change repeats."""
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A remedy as a sentence, with the user's old and new lines in turn."""
+
+    text: str
+    change: tuple[str, ...] = ()
+
+
+def _told(remedy, judge, cause):
+    """Return what a report says about a remedy; None if it does not help.
+
+    The number that is quoted is the result of the code that is printed, in the user's module.
+    """
+    trial = _tried(remedy, remedy.builders, judge)
+    if trial is None:
+        return None
     lines, change = {}, ()
-    for remedy in remedies:
-        for what, number, edit in sorted(_changes(remedy, cause), key=lambda c: c[1] or 0):
-            lines.setdefault(what, []).append(number)
-            change += edit
+    for source, marked in () if remedy.in_words else _places(remedy, cause):
+        found = _printed(remedy, judge, source, marked)
+        if found is None:
+            return None
+        what, edit, trial = found
+        lines.setdefault(what, []).append(source.line)
+        change += edit
     if len(set(change[::2])) < len(change[::2]):  # (two changes of one line)
         change = ()
-    together = {}
-    for what, numbers in lines.items():
-        together.setdefault(_on_lines(numbers), []).append(what)
-    told = " and ".join(listed(what) + where for where, what in together.items())
-    return {"text": f"With {told} {got}.", "change": change}
+    text = " and ".join(what + _on_lines(numbers) for what, numbers in lines.items())
+    text = text or _in_words(remedy, remedy.text)
+    if not remedy.changes:
+        return _Told(f"With {text} {trial.text}.", change)
+    name = remedy.spot.name_of(remedy.x)
+    name = name if name and len(name) <= MAX_NAME else "it"
+    changes = remedy.changes.replace("{x}", name)
+    return _Told(f"This changes the function: with {text} {trial.text}; {changes}.", change)
 
 
 def listed(texts):
@@ -893,11 +849,8 @@ def _on_lines(numbers):
     return f" on line{'s' * (len(known) > 1)} {listed(known)}" if known else ""
 
 
-def _changes(remedy, cause):
-    """Yield what a remedy writes, the line, and the user's line before and after it."""
-    if remedy.in_words:
-        yield remedy.text, None, remedy.change
-        return
+def _places(remedy, cause):
+    """Return the user's lines that a remedy changes, each with the marked expressions."""
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders
     places = [place for v in own if (place := source_place(v)) is not None]
@@ -908,61 +861,82 @@ def _changes(remedy, cause):
         places = [recorded.source if recorded.own_source else cause.source]
         places = [place for place in places if place is not None]
     by_line = {}
-    for place in places:
+    for place in sorted(places, key=lambda place: place.line):
         by_line.setdefault((place.file, place.line), []).append(place)
-    for here in by_line.values():
-        yield _change_of_line(remedy, cause, here[0], [p.marked for p in here])
-    if not by_line:
-        yield _in_words(remedy), None, ()
+    return [(here[0], [p.marked for p in here]) for here in by_line.values()]
 
 
-def _module(spot):
-    return module_of(spot.node.outputs[0])
+def _default_module(remedy):
+    return module_of(remedy.spot.node.outputs[0])
 
 
-def _change_of_line(remedy, cause, source, marked):
-    module = _module(remedy.spot)
-    if remedy.operand is None:
-        found = replaced(source.text, marked[0], remedy.text, module)
-    else:
-        op = op_name(remedy.spot.node.op)
-        found = edited(source.text, op, remedy.operand, remedy.text, marked, module)
-    inside = None
-    if found is None and remedy.operand is not None:
-        inside = called_function(replace(source, marked=marked[0]))
-        found = with_keyword(source.text, marked[0], remedy.keyword) if inside else None
-    if found is None and remedy.operand is not None:
-        written = _operand_texts(remedy, cause)
-        tried = (rewritten(source.text, text, remedy.text, module) for text in written)
-        found = next(filter(None, tried), None)
-    if found is None:
-        return _in_words(remedy, inside), source.line, ()
-    what, line = found
-    return bare(what), source.line, (source.text.partition("  #")[0], line)
+def _printed(remedy, judge, source, marked):
+    """Return what a remedy writes, the user's line before and after it, and the trial of that.
 
-
-def _operand_texts(remedy, cause):
-    """Yield how the user may have written the operand that a remedy changes."""
-    spot, position = remedy.spot, remedy.operand
-    yield name_of(unmoved(spot.node.inputs[position]), own=spot.name_of)
-    if op_name(spot.node.op) == cause.op and position < len(cause.operands):
-        operand = cause.operands[position]
-        if operand.value is not None and np.any(np.equal(spot.values[position], operand.value)):
-            yield operand.name
-
-
-def _in_words(remedy, inside=None):
-    """Return what a remedy writes if the user's line cannot be edited.
-
-    `inside` is the function that the line calls, which applies the operation.
+    The result is None if no way to write it runs in the user's module.
     """
-    if remedy.operand is None:
-        return remedy.text.format(pt=_module(remedy.spot), x="x")
+    labelled = _default_module(remedy)
+    if labelled != "pt":  # (the graph holds tensors, to which its functions do not apply)
+        trial = _tried(remedy, remedy.builders, judge)
+        found = _takes_labels(remedy.text) and _edit(remedy, remedy.text, source, marked, labelled)
+        return (*found, trial) if found else None
+    for template in spellings(remedy.text, source.file, source.text):
+        made = evaluated(template, remedy.x, source.file)
+        trial = None if made is None else _tried(remedy, _with_printed(remedy, made), judge)
+        if made is not None and trial is None:
+            trial = _tried(remedy, _with_printed(remedy, made.rewritten()), judge)
+        if trial is not None:
+            found = _edit(remedy, template, source, marked, labelled)
+            return (*(found or (_in_words(remedy, template), ())), trial)
+    return None
+
+
+def _with_printed(remedy, made):
+    """Return the builders of a remedy, of which the first runs the printed code."""
+    first, *others = remedy.builders
+
+    def build(new):
+        if remedy.operand is None:
+            return made.of(new(remedy.x))
+        return _with_operand(first.owner, remedy.operand, made.of)(new)
+
+    return {first: build, **{v: remedy.builders[v] for v in others}}
+
+
+def _edit(remedy, template, source, marked, module):
+    """Return what a remedy writes, with the line before and after it; None if it cannot be."""
     spot = remedy.spot
-    name = spot.name_of(spot.node.inputs[remedy.operand])
-    what = remedy.text.format(pt=_module(spot), x=name or "x")
-    if name:
-        return what
-    op = shown_op(op_name(spot.node.op))
-    within = f" inside {inside}" if inside and not is_written(inside, op) else ""
-    return f"{what} for the argument x of {op}{within}"
+    if remedy.operand is None:
+        name = spot.name_in(remedy.x, next(iter(remedy.builders)))
+        name = _variance_of(source, marked[0]) or name
+        text = template.replace("{x}", _inside(name, template)) if name else ""
+        found = replaced(source.text, marked[0], text, module) if name else None
+    else:
+        op = op_name(next(iter(remedy.builders)).owner.op)
+        found = edited(source.text, op, remedy.operand, template, marked, module)
+        if found is None and remedy.keyword and called_function(replace(source, marked=marked[0])):
+            found = with_keyword(source.text, marked[0], remedy.keyword)
+        if found is None:
+            text = name_of(unmoved(remedy.x), own=spot.name_of)
+            found = rewritten(source.text, text, template, module)
+    if found is None:
+        return None
+    what, line = found
+    old = source.text.partition("  #")[0]
+    new = with_import(line, source.file, source.line, old)
+    return None if new is None else (bare(what), (old, new))
+
+
+def _variance_of(source, marked):
+    """Return the variance of which a line takes the root with ``std``, or None."""
+    called = called_function(replace(source, marked=marked))
+    if called != "std":
+        return None
+    begin, end = marked
+    return re.sub(r"\bstd\(", "var(", source.text[begin:end], count=1)
+
+
+def _in_words(remedy, template):
+    """Return what a remedy writes if the user's line cannot be edited."""
+    name = None if remedy.x is None else remedy.spot.name_of(remedy.x)
+    return template.replace("{x}", name or "x").replace("{pt}", _default_module(remedy))

@@ -105,6 +105,8 @@ def replaced(text, marked, template, module="pt"):
     --------
     >>> replaced("y = pt.log(p.prod())", (4, 20), "{pt}.log(p).sum()")
     ('pt.log(p).sum()', 'y = pt.log(p).sum()')
+    >>> replaced("y = pt.log(2 * pt.exp(x)).sum()", (4, 25), "x + np.log(2)")
+    ('(x + np.log(2))', 'y = (x + np.log(2)).sum()')
     """
     code = text.partition("  #")[0]
     tree = _parsed(code)
@@ -117,6 +119,8 @@ def replaced(text, marked, template, module="pt"):
     new = template.format(pt=_module(tree, module))
     if _stands_alone(same[0], tree):
         new = bare(new)
+    elif _compound(ast.parse(new, mode="eval").body) and bare(new) == new:
+        new = f"({new})"
     return new, _spliced(code, span, new)
 
 

@@ -7,7 +7,6 @@ must not run a second time is not run; the value that it returned in the call is
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.basic import Cast
 from pytensor.scan.op import Scan
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import CAReduce
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
@@ -43,9 +41,6 @@ MAX_DIFFERENTIATED = 250
 
 MAX_WIDENED = 500
 """Largest number of nodes of a graph as built that is tried in float64."""
-
-WITH_ONE_LINE = ({"true_div", "log"}, {"true_div", "sqrt"})
-"""Operations that are repaired together if they are in one line, such as ``log(x / n)``."""
 
 LARGE = 1e3
 """A number above which an input or a shared variable may be too large."""
@@ -197,6 +192,39 @@ class Spot:
         return [culprit.dense(self.replay.value(v)) for v in self.node.inputs]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """The result of a call with a change.
+
+    Parameters
+    ----------
+    values : dict of Variable to value
+        The new values of the outputs that the change reaches; of the costs that it reaches, if
+        there are no such outputs.
+    returned : list of Variable
+        Those that the function returns, and does not only write into shared variables.
+    with_gradient : bool
+        Whether a gradient is among the values, or goes into them.
+    read : frozenset of Variable
+        The variables of the graph as built that the changed graph still computes.
+    """
+
+    values: dict
+    returned: list
+    with_gradient: bool = False
+    read: frozenset = frozenset()
+
+    @property
+    def text(self):
+        """What the call gives, as a part of a sentence."""
+        numbers = [self.values[v] for v in self.returned if np.size(self.values[v]) == 1]
+        if len(self.returned) > 1 + self.with_gradient or not numbers:
+            return "this call gives finite values"
+        with_gradient = self.with_gradient and len(self.returned) > 1
+        text = number_text(np.asarray(numbers[0]).item())
+        return f"this call gives {text}{' and a finite gradient' if with_gradient else ''}"
+
+
 class AsBuilt:
     """The graph of a failing call as the user built it, with the values of the call.
 
@@ -217,9 +245,10 @@ class AsBuilt:
         self._graphs = {body.node: body.graph for body in self.bodies}
         self._body_of = {node: body for body in self.bodies for node in body.graph.apply_nodes}
         self._mask = mask
-        self._guarded = trip.guarded or mask
         self._live = self._known_values(trip.live)
         self._replay = self._run(self.outputs, self._live)
+        updated = getattr(trip.fgraph, "update_mapping", None) or {}
+        self._updated = [i in updated for i in range(len(self.outputs))]
 
     def _known_values(self, live):
         """Return the values, from the call, of operations that must not be run again."""
@@ -346,6 +375,13 @@ class AsBuilt:
         """Return the value of a variable of the function's own graph."""
         return culprit.dense(self._replay.value(variable))
 
+    def live_value(self, variable):
+        """Return the value of a variable, or None if an operation must not be run for it."""
+        try:
+            return self.value(variable)
+        except NotRun:
+            return None
+
     @staticmethod
     def least(value):
         """Return the element of a value that is nearest to 0."""
@@ -458,26 +494,6 @@ class AsBuilt:
         alike, name = _alike(node, nodes, everywhere), self._namer(body)
         return Spot(node, alike, body, replay, clients, name, tuple(nodes), everywhere)
 
-    def further(self, spot):
-        """Yield other operations that are bad in the failing call.
-
-        Parameters
-        ----------
-        spot : Spot
-        """
-        own = _line(spot.node)
-        for body in {spot.body: None, None: None}:
-            nodes = toposort(self.outputs) if body is None else body.graph.toposort()
-            replay = spot.replay if body is spot.body else self._replay
-            for node in nodes:
-                line = _line(node)
-                other = line is not None and line != own
-                if other and own is not None and line[:2] == own[:2]:  # in the same line
-                    other = {op_name(node.op), op_name(spot.node.op)} in WITH_ONE_LINE
-                is_user = isinstance(node.op, Elemwise | Blockwise) and not made_by_grad(node)
-                if is_user and other and self.is_bad(replay.value(node.outputs[0])):
-                    yield self._spot(node, body, replay)
-
     def _namer(self, body):
         if body is not None:
             known = Designations({n: tuple(n.inputs) for n in body.graph.apply_nodes})
@@ -514,75 +530,90 @@ class AsBuilt:
 
     # -- a trial
 
-    def attempt(self, remedies, gradient):
-        """Return the result of the call with some remedies, as text; None if it is bad as well.
+    def attempt(self, changed):
+        """Return the :class:`Trial` of changed variables; None if the call cannot be run with them.
 
         Parameters
         ----------
-        remedies : list of Remedy
-        gradient : bool
-            Whether the gradients that the function computes must be finite as well.
+        changed : dict of Variable to callable
+            As :func:`theanoguard.stable.patterns.rebuild` takes them.
         """
-        by_body = {}
-        for remedy in remedies:
-            by_body.setdefault(remedy.spot.body, {})
-            for variable, build in remedy.builders.items():
-                by_body.setdefault(self._body_of.get(variable.owner), {})[variable] = build
-        builders = {}
+        by_body, builders = {}, {}
+        for variable, build in changed.items():
+            by_body.setdefault(self._body_of.get(variable.owner), {})[variable] = build
         for body, changed in by_body.items():
             found = changed if body is None else body.changed(changed)
             if body is None or not any(v in builders for v in found):
                 builders.update(found)
+        try:
+            return self._whole(builders)
+        except NotRun:  # an operation with side effects reads the changed value
+            return None
+
+    def _whole(self, builders):
+        changed = [v for v in self.outputs if depends_on(v, builders)]
         costs = [v for v in self.costs() if depends_on(v, builders)]
-        outputs = costs or [v for v in self.outputs if depends_on(v, builders)]
-        if not costs and any(depends_on(v, self._derived) for v in outputs):
-            gradient = True
-        elif outputs:
-            try:
-                return self._whole(outputs, costs, builders, gradient)
-            except NotRun:  # an operation with side effects reads the changed value
-                pass
-        return self._locally(remedies[0], gradient) if len(remedies) == 1 else None
-
-    @cached_property
-    def _derived(self):
-        """The outputs of loops that have been differentiated, such as a Jacobian's."""
-        return {
-            output
-            for body in self.bodies
-            if any(map(made_by_grad, body.graph.apply_nodes))
-            for output in body.outermost.outputs
-        }
-
-    def _whole(self, outputs, costs, builders, gradient):
-        new = rebuild(outputs, builders)
-        slopes = []
-        if costs and len(list(ancestors(new))) <= MAX_DIFFERENTIATED:
+        heads = self._heads(changed) if costs else []
+        replaced = dict(builders)
+        if heads:
+            new = rebuild(costs, builders)
+            if len(list(ancestors(new))) > MAX_DIFFERENTIATED:
+                return None
             leaves = [v for v in ancestors(new) if is_differentiable(v)]
             slopes = pytensor.grad(sum(v.sum() for v in new), leaves, disconnected_inputs="ignore")
-        elif gradient:
-            raise NotRun
-        values = self._evaluated([*new, *slopes])
-        if values is None or any(map(self.is_bad, values)):
-            return None
-        return _result_text(values[: len(new)], bool(slopes))
+            values = self._evaluated(slopes)
+            for head in heads:
+                slope = self._slope_of(head, slopes, values)
+                if slope is None:
+                    return None
+                replaced[head] = lambda new, slope=slope: slope
+        changed = changed or costs
+        outputs = rebuild(changed, replaced)
+        values = dict(zip(changed, self._evaluated(outputs), strict=True))
+        return Trial(values, self._returned(changed), bool(heads), frozenset(ancestors(outputs)))
+
+    def _heads(self, outputs):
+        """Return the gradients that the user's operations, or some outputs, read."""
+        read = [(v, None) for v in outputs]
+        read += [(v, node) for node in self._originals for v in node.inputs]
+        below = set(ancestors(outputs))
+        return list(
+            dict.fromkeys(
+                v
+                for v, reader in read
+                if v in below and v.owner in self._originals and v.type.dtype.startswith("float")
+                if self._is_of_gradient(v)
+                if reader is None or not made_by_grad(self._originals[reader])
+            )
+        )
+
+    def _slope_of(self, head, slopes, values):
+        """Return the gradient built again that a gradient of the graph as built is, or None."""
+        old = np.asarray(self.value(head))
+        known = np.isfinite(old)
+        fitting = [
+            slope
+            for slope, value in zip(slopes, values, strict=True)
+            if np.shape(value) == old.shape
+            and np.allclose(np.asarray(value)[known], old[known], rtol=1e-3, atol=1e-12)
+        ]
+        return fitting[0] if len(fitting) == 1 or (fitting and known.any()) else None
+
+    def _returned(self, outputs):
+        """Return those of some outputs that the function returns; all of them if none is."""
+        pairs = zip(self.outputs, self._updated, strict=True)
+        return [v for v, updated in pairs if not updated and v in outputs] or outputs
 
     def in_float64(self):
-        """Return the result of the call in float64, as text; None if it is bad as well."""
+        """Return the :class:`Trial` of the call in float64; None if it cannot be run so."""
         if len(self.copies) > MAX_WIDENED:
             return None
-        costs = self.costs()
         try:
-            outputs = widened([*costs, *self.outputs], self._graphs)
+            outputs = widened(self.outputs, self._graphs)
         except (TypeError, ValueError, NotImplementedError):  # an op that takes only one dtype
             return None
         values = self._evaluated(outputs)
-        if values is None or any(map(self.is_bad, values)):
-            return None
-        largest = min(np.finfo(v.type.dtype).max for v in costs) if costs else np.inf
-        if any(np.max(np.abs(v)) > largest for v in values[: len(costs)]):
-            return None  # (the cost itself does not fit into its dtype)
-        return _result_text(values[: len(costs)] or values, bool(costs))
+        return Trial(dict(zip(self.outputs, values, strict=True)), self._returned(self.outputs))
 
     def large_leaves(self, spot):
         """Return inputs and shared variables with large numbers, and a power of 10 above these.
@@ -602,17 +633,6 @@ class AsBuilt:
         large = [v for v in leaves if LARGE < sizes[v] < np.inf]
         large.sort(key=sizes.get, reverse=True)
         return [(v, 10.0 ** min(np.ceil(np.log10(sizes[v])), 308)) for v in large[:3]]
-
-    def leaves_with_zeros(self, spot):
-        """Return the inputs that an operation depends on, whose smallest element is 0.
-
-        Parameters
-        ----------
-        spot : Spot
-        """
-        node = spot.node if spot.body is None else spot.body.outermost
-        leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
-        return [v for v in leaves if np.min(self.value(v), initial=np.inf) == 0]
 
     def leaves_of_loops(self):
         """Return inputs and shared variables that loops read; those read in every step first.
@@ -643,44 +663,12 @@ class AsBuilt:
         """
         value = self._replay.value(leaf)
         changed = {**self._live, leaf: np.asarray(change(value), value.dtype)}
-        values = self._evaluated(self.outputs, changed)
-        return values is not None and not any(map(self.is_bad, values))
+        return not any(map(self.is_bad, self._evaluated(self.outputs, changed)))
 
     def _evaluated(self, outputs, known=None):
-        """Return the values of a changed graph; None if the guard would report any value in it."""
-        whole = self._run(outputs, self._replay.known_values() if known is None else known)
-        made_bad = False
-        for replay, node, values in whole.run(outputs):
-            made_bad |= any(map(self._is_reported, values)) and not any(
-                map(self._is_reported, [replay[v] for v in node.inputs if replay.knows(v)])
-            )
-        return None if made_bad else whole.values(outputs)
-
-    def _is_reported(self, value):
-        return _holds(value, self._guarded)
-
-    def _locally(self, remedy, gradient):
-        """Try a change on the operation alone, without computing the rest of the call."""
-        spot = remedy.spot
-        variable = next(iter(remedy.builders))
-        if variable not in spot.node.outputs and depends_on(spot.node.outputs[0], {variable}):
-            return None
-        [new] = rebuild([variable], {variable: remedy.builders[variable]})
-        floats = [v for v in spot.node.inputs if v.type.dtype.startswith("float")]
-        slopes = []
-        if gradient:
-            slopes = pytensor.grad(new.sum(), floats, disconnected_inputs="ignore")
-        replay = Replay(None, spot.replay.known_values(), self._kernels)
-        if any(self.is_bad(replay.value(v)) for v in (new, *slopes)):
-            return None
-        return f"this operation {'and its derivative are' if gradient else 'is'} finite"
-
-
-def _result_text(values, with_gradient):
-    """Return what a call gives, as a part of a sentence."""
-    single = len(values) == 1 and np.size(values[0]) == 1
-    text = number_text(np.asarray(values[0]).item()) if single else "finite values"
-    return f"this call gives {text}{' and a finite gradient' if with_gradient else ''}"
+        """Return the values of a changed graph."""
+        known = self._replay.known_values() if known is None else known
+        return [culprit.dense(v) for v in self._run(outputs, known).values(outputs)]
 
 
 NARROW = ("float16", "float32")

@@ -58,7 +58,7 @@ def restated(cause, spot, is_big):
     """
     if cause.backward or cause.role != "node" or spot.replay.steps != _steps(cause):
         return cause
-    place = _place(cause, spot)
+    place = place_in(cause, spot)
     if place is None:
         return cause
     if len(cause.operands) == 5 and op_name(spot.node.op) == "dot":  # Gemm, Gemv
@@ -112,7 +112,7 @@ def in_forward_pass(cause, spot, node, mask):
     bad = mask(np.asarray(culprit.dense(spot.replay.value(variable))))
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     place, op = Place(Scope(spot.replay), variable, index), op_name(spot.node.op)
-    operands = tuple(stated.operand for stated in _operands(place, spot))
+    operands = tuple(operands_of(place, spot))
     name, made = spot.name_of(variable), lookup(None, node.outputs[0])
     cause = replace(
         cause,
@@ -148,10 +148,10 @@ def differentiated(spot, element):
     if index is None:
         return ()
     place = Place(Scope(spot.replay), spot.node.outputs[0], index)
-    return tuple(stated.operand for stated in _operands(place, spot))
+    return tuple(operands_of(place, spot))
 
 
-def _place(cause, spot):
+def place_in(cause, spot):
     """Return the element of a cause in the graph as built, which may have other dimensions."""
     variable = spot.node.outputs[0]
     shape = np.shape(spot.replay.value(variable))
@@ -196,8 +196,12 @@ def _expression(op, operands):
     return apply_text(op, [operand.text for operand in operands])
 
 
+def operands_of(place, spot):
+    """Return the operands of an operation of the graph as built, as the user names them."""
+    return [stated.operand for stated in _operands(place, spot)]
+
+
 def _operands(place, spot):
-    """Return the operands of an operation of the graph as built."""
     node = place.variable.owner
     regions = culprit.regions_of(place)
     arrays = [np.asarray(Place(place.scope, node.inputs[r.operand]).array) for r in regions]

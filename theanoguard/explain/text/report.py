@@ -9,6 +9,8 @@ import textwrap
 from dataclasses import replace
 from itertools import cycle, pairwise
 
+import numpy as np
+
 from theanoguard._event import WORDS
 from theanoguard._faults import code_of
 from theanoguard._provenance.designating import is_written
@@ -89,6 +91,10 @@ def _blocks(event, explanation, paint, in_call):
         attempt("the last line", [], _footer, event, explanation, in_call, paint),
     ]
     used = sum(len(block) + 1 for block in blocks if block)
+    has_path = len(explanation.waypoints) > 1
+    if blocks[2] and used + has_path * (MIN_PATH_LINES + 2) > MAX_LINES + 1:
+        blocks[2] = attempt("the text of the deeper cause", [], _deeper, explanation, paint, True)
+        used = sum(len(block) + 1 for block in blocks if block)
     if used > MAX_LINES + 1:  # (the sentence says the change as well)
         blocks[3] = attempt("the text of the advice", [], _advice, explanation, paint, False)
         used = sum(len(block) + 1 for block in blocks if block)
@@ -330,9 +336,9 @@ def _cost_text(cost):
 
 def _facts(explanation):
     cause = explanation.cause
-    lines = [
-        line for note in explanation.notes for line in textwrap.wrap(printable(note), text_width())
-    ]
+    meaning = explanation.meaning.text if explanation.meaning is not None else ""
+    told = (meaning, *explanation.notes)
+    lines = [line for note in told for line in textwrap.wrap(printable(note), text_width())]
     named = [o for o in cause.operands if not o.constant and _is_named(o)]
     if cause.backward:
         forward = [o for o in cause.differentiated if not o.constant and _is_named(o)]
@@ -415,7 +421,7 @@ def _fate_line(fate):
     return f"It is masked later{by}: no output of the function is bad."
 
 
-def _deeper(explanation, paint):
+def _deeper(explanation, paint, brief=False):
     deeper = explanation.deeper
     if deeper is None:
         return []
@@ -428,20 +434,21 @@ def _deeper(explanation, paint):
         lines = [f"The {value} came in with the {ROLES[deeper.role]}{name}:"]
     if deeper.source is None:
         lines[-1] = lines[-1].rstrip(":") + "."
+    elif brief:
+        text = f"{lines[-1].rstrip(':')}, {place_text(deeper.source)}."
+        lines = textwrap.wrap(printable(text), text_width())
     else:
         lines += _place_lines(replace(deeper.source, callers=()), paint)
     return lines
 
 
 def _advice(explanation, paint, with_change=True):
-    deeper = explanation.deeper
-    hint = explanation.cause.hint
-    if deeper is not None and deeper.role == "node":
-        hint = deeper.hint or hint
+    hint = explanation.advice
     if hint is None:
         return []
     lines = hint.change if with_change else ()
-    change = [f"  {sign} {line}" for sign, line in zip(cycle("-+"), lines, strict=False)]
+    signed = zip(cycle("-+"), lines, strict=False)
+    change = [f"  {sign} {line}" for sign, text in signed for line in text.splitlines()]
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
@@ -456,13 +463,65 @@ def _way(explanation, paint, room):
     rows = [_point_row(point) for point in points]
     rows.append((f"{_shorten(_expression(cause), 60)} = {number_text(cause.value)}", "<- here"))
     most = min(MAX_PATH_LINES, room - 1)
-    cut = len(rows) - most + 1 if len(rows) > most else 0
-    if cut or explanation.left_out:
-        far = min(FAR, most - 2)
-        rows[far : far + cut] = [(f"({cut + explanation.left_out} more operations)", "")]
+    left_out = {FAR: explanation.left_out} if explanation.left_out else {}
+    rows = _shortened(rows, [*_by_importance(points), len(points)], left_out, most)
     width = max(len(left) for left, right in rows if right)
     lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
     return ["From the inputs to there:", *map(str, lines)]
+
+
+JUMP = 1e6
+"""By how much a number grows or shrinks in a step of a path that is always shown."""
+
+
+def _by_importance(points):
+    """Return the positions of the stops on a path, those that a short path shows first.
+
+    These are the loops, the input, where a number became the 0 or the negative number that
+    arrives, and the first jump.
+    """
+    found = [*(i for i, point in enumerate(points) if point.kind == "loop"), 0]
+    pairs = [(i, *(points[k].value for k in (i - 1, i))) for i in range(1, len(points))]
+    pairs = [(i, a, b) for i, a, b in pairs if np.isrealobj(a) and np.isrealobj(b)]
+    with np.errstate(all="ignore"):
+        if points[-1].value == 0:
+            found += [i for i, a, b in pairs if b == 0 != a][-1:]
+        elif np.isrealobj(points[-1].value) and points[-1].value < 0:
+            found += [i for i, a, b in pairs if b < 0 <= a][-1:]
+        found += [i for i, a, b in pairs if a and b and not 1 / JUMP < abs(b / a) < JUMP][:1]
+    last = range(len(points) - 1, -1, -1)
+    named = [i for i in last if points[i].name.isidentifier()]
+    return list(dict.fromkeys([*found, *last[:1], *named, *last]))
+
+
+def _shortened(rows, order, left_out, most):
+    """Return the rows of a path that fit into `most` lines, with a line for each gap.
+
+    `left_out` has the number of stops that are missing before a row already.
+    """
+    kept = {len(rows) - 1}
+    for i in order:
+        if len(_with_gaps(rows, kept | {i}, left_out)) <= most:
+            kept.add(i)
+    return _with_gaps(rows, kept, left_out)
+
+
+def _with_gaps(rows, kept, left_out):
+    """Return the kept rows, with the number of operations in each gap between them."""
+    found, gap = [], []
+    for i, row in enumerate(rows):
+        missing = left_out.get(i, 0)
+        gap += [None] * missing
+        if i not in kept:
+            gap.append(row)
+            continue
+        if len(gap) > 1 or gap == [None]:
+            found.append((f"({len(gap)} more operations)", ""))
+        else:  # (a single row takes no more room than its number)
+            found += gap
+        found.append(row)
+        gap = []
+    return found
 
 
 def _point_row(point):

@@ -1,0 +1,224 @@
+"""Tell the kinds of faults apart, in a sentence: lost by the arithmetic, or no value at all."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from theanoguard._evaluate import culprit
+from theanoguard._evaluate.culprit import Place, Scope
+from theanoguard.explain.advice.hints import Meaning
+from theanoguard.explain.advice.judge import Judge, Number
+from theanoguard.explain.advice.origins import Origins
+from theanoguard.explain.facts.derivatives import worst_element
+from theanoguard.explain.facts.naming import (
+    apply_text,
+    element_text,
+    index_text,
+    number_text,
+    number_texts,
+    op_name,
+)
+from theanoguard.explain.facts.restated import operands_of
+
+MAX_NAME = 40
+"""Length of the longest name in the sentence."""
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Where an operation has no value, and what it needs.
+
+    Parameters
+    ----------
+    operand : int
+        The operand that is outside of the domain.
+    outside : callable
+        Whether the values of the operands are outside.
+    needs : str
+        What must hold, with ``{x}`` for that operand.
+    """
+
+    operand: int
+    outside: Callable[..., bool]
+    needs: str
+
+    @property
+    def kept(self) -> str:
+        """What keeps the operand inside, as :meth:`Origins.text` takes it."""
+        return "positive" if "positive" in self.needs or "negative" in self.needs else "check"
+
+
+_POSITIVE = Domain(0, lambda x: x <= 0, "{x} must be positive")
+_NOT_ZERO = Domain(1, lambda x, y: y == 0, "{x} must not be 0")
+_INSIDE = Domain(0, lambda x: abs(x) >= 1, "{x} must lie between -1 and 1, and not on them")
+
+DOMAINS: dict[str, tuple[Domain, ...]] = {
+    **dict.fromkeys(("log", "log2", "log10", "gammaln", "gamma", "psi", "tri_gamma"), (_POSITIVE,)),
+    "sqrt": (Domain(0, lambda x: x < 0, "{x} must not be negative"),),
+    "log1p": (Domain(0, lambda x: x <= -1, "{x} must be above -1"),),
+    **dict.fromkeys(("true_div", "int_div", "mod"), (_NOT_ZERO,)),
+    "reciprocal": (Domain(0, lambda x: x == 0, "{x} must not be 0"),),
+    "pow": (
+        Domain(0, lambda x, p: x == 0 and p < 0, "{x} must not be 0"),
+        Domain(
+            0,
+            lambda x, p: x < 0 and p != np.floor(p),
+            "{x} must not be negative, since the exponent is no whole number",
+        ),
+    ),
+    **dict.fromkeys(
+        ("arccos", "arcsin"), (Domain(0, lambda x: abs(x) > 1, "{x} must lie between -1 and 1"),)
+    ),
+    **dict.fromkeys(("arctanh", "erfinv"), (_INSIDE,)),
+    "arccosh": (Domain(0, lambda x: x < 1, "{x} must be 1 or above"),),
+}
+"""By the user's operation."""
+
+
+def meaning_of(
+    judge: Judge,
+    cause: Any,
+    fact: str,
+    updated: Collection[Variable],
+    name_of_output: Callable[[Variable], str],
+) -> Meaning:
+    """Return what a fault means.
+
+    Parameters
+    ----------
+    judge : Judge
+    cause : Cause
+        The cause as the report shows it.
+    fact : str
+        A sentence on the derivative, for a gradient.
+    updated : collection of Variable
+        The shared variables that the function updates.
+    name_of_output : callable
+        Returns how the report names an output of the graph as built.
+    """
+    if cause.kind == "big":
+        return _big(judge, cause)
+    kind = judge.kind
+    if kind == "harmless":
+        return Meaning(kind, "The results of this call are finite: only this value is not.")
+    if kind in ("lost", "too large"):
+        return Meaning(kind, _lost_text(judge, cause, name_of_output))
+    if kind != "none":
+        return Meaning(kind)
+    origins = Origins(judge.spot, updated)
+    if cause.backward:
+        text = f"{fact}." if fact else ""
+        return Meaning(kind, text, _origin_of_derivative(judge, origins), True)
+    if judge.place is None:
+        return Meaning(kind)
+    return _without_value(judge, judge.place, origins)
+
+
+def _big(judge: Judge, cause: Any) -> Meaning:
+    """Return the meaning of a finite value that is above the threshold."""
+    if judge.place is None:
+        return Meaning("big")
+    number = judge.exact_here(judge.place.variable, judge.place.index)
+    if number.kind == "number" and not _is_lost(number, judge.place.element):
+        return Meaning("big", "This value is correct. It only exceeds big_threshold.")
+    if number.kind == "number":
+        return Meaning("big", f"In exact arithmetic this value is {number.text(6)}.")
+    return Meaning("big")
+
+
+def _origin_of_derivative(judge: Judge, origins: Origins) -> str:
+    """Return where the argument came from at which an operation has no derivative."""
+    node = judge.spot.node
+    index = worst_element(op_name(node.op), judge.spot.values)
+    if index is None:
+        return ""
+    place = Place(Scope(judge.spot.replay), node.outputs[0], index)
+    operand = 1 if op_name(node.op) == "true_div" else 0
+    region = next((r for r in culprit.regions_of(place) if r.operand == operand), None)
+    if region is None or not region.is_element:
+        return ""
+    return origins.text(culprit.operand_place(place, region))
+
+
+def _lost_text(judge: Judge, cause: Any, name_of_output: Callable[[Variable], str]) -> str:
+    known = [t for t in judge.targets if t.number.kind == "number"]
+    dtype = known[0].variable.type.dtype
+    target = next((t for t in known if t.number.fits(t.variable.type.dtype)), known[0])
+    subject = name_of_output(target.variable)
+    if subject.isidentifier() or not target.index:
+        subject = element_text(subject, target.index)
+    else:
+        subject = f"element {index_text(target.index)} of {subject}"
+    exact = target.number.text(6)
+    text = f"In exact arithmetic {subject} is {exact}"
+    where = _lost_where(judge, cause)
+    if judge.kind == "too large":
+        limit = number_text(np.finfo(dtype).max)
+        return f"{text}, more than the largest number of {dtype} ({limit})."
+    return f"{text}; {dtype} loses it{where}."
+
+
+def _lost_where(judge: Judge, cause: Any) -> str:
+    """Return where the arithmetic loses the value: the first operand that is not exact."""
+    spot = judge.spot
+    if cause.backward:
+        index = worst_element(op_name(spot.node.op), spot.values)
+        if index is None:
+            return ""
+        place = Place(Scope(spot.replay), spot.node.outputs[0], index)
+    elif judge.place is not None:
+        place = judge.place
+    else:
+        return ""
+    for operand, there in _elements(place, spot):
+        number = judge.exact_here(there.variable, there.index)
+        if _is_lost(number, there.element):
+            return f" where {operand} = {number.text()} becomes {number_text(there.element)}"
+    number = judge.exact_here(place.variable, place.index)
+    if not cause.backward and _is_lost(number, place.element):
+        return f" where {cause.expression} = {number.text()} becomes {number_text(place.element)}"
+    return ""
+
+
+def _elements(place: Place, spot: Any) -> list[tuple[str, Place]]:
+    """Return the operand elements of an operation, with the user's names."""
+    found = []
+    regions = culprit.regions_of(place)
+    for region, stated in zip(regions, operands_of(place, spot), strict=True):
+        name = element_text(stated.name, stated.index)
+        if region.is_element and not stated.constant and len(name) <= MAX_NAME:
+            found.append((name, culprit.operand_place(place, region)))
+    return found
+
+
+def _is_lost(number: Number, live: Any) -> bool:
+    """Return whether a computed value has lost the exact one."""
+    if number.kind != "number":
+        return False
+    value = number.value
+    if not np.isfinite(live) or (live == 0) != number.ball.is_zero():
+        return True
+    return bool(abs(float(live) - value) > 1e-3 * abs(value))
+
+
+def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:
+    """Return the meaning of an operation that has no value at an element."""
+    name = op_name(place.variable.owner.op)
+    regions = culprit.regions_of(place)
+    stated = operands_of(place, judge.spot)
+    if not all(region.is_element for region in regions):
+        return Meaning("none")
+    values = [o.value for o in stated]
+    for domain in DOMAINS.get(name, ()):
+        if len(values) > domain.operand and domain.outside(*values):
+            operand = stated[domain.operand]
+            what = element_text(operand.name, operand.index)
+            what = what if len(what) <= MAX_NAME and not operand.constant else "the operand"
+            applied = apply_text(place.variable.owner.op, number_texts(values))
+            text = f"{applied} does not exist: {domain.needs.format(x=what)}."
+            outside = culprit.operand_place(place, regions[domain.operand])
+            return Meaning("none", text, origins.text(outside, domain.kept))
+    return Meaning("none")

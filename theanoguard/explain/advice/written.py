@@ -1,0 +1,222 @@
+"""Compile what a report prints in the user's module, with its names and imports."""
+
+import ast
+import builtins
+import linecache
+import os
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+
+OPERAND = "operand_of_the_user"
+"""The name that stands for the user's own operand, which is known to compile."""
+
+STABLE = "theanoguard.stable"
+
+MODULES = (
+    *("pytensor.tensor", "theano.tensor", "pytensor.xtensor.math"),
+    *("pymc.math", "pymc.dims.math"),
+)
+"""Modules with the functions that remedies use."""
+
+IN_THEANO = (
+    (re.compile(r"\{pt\}\.special\.log_softmax\((.*), axis=-?\d+\)"), r"{pt}.nnet.logsoftmax(\1)"),
+    (re.compile(r"\{pt\}\.special\.softmax\((.*), axis=-?\d+\)"), r"{pt}.nnet.softmax(\1)"),
+    (re.compile(r"\{pt\}\.(softplus|sigmoid)\("), r"{pt}.nnet.\1("),
+)
+"""How Theano writes a function of PyTensor.  Its softmax works on the rows of a matrix."""
+
+
+def globals_of(file: str) -> dict[str, Any]:
+    """Return the global names of the user's module; those of the main program if it is unknown."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) == file:
+            return vars(module)
+    return vars(sys.modules["__main__"])
+
+
+@lru_cache(maxsize=64)
+def _tree(file: str, n_lines: int) -> ast.Module | None:
+    try:
+        return ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):  # a cell with magics
+        return None
+
+
+def _parsed(file: str) -> ast.Module | None:
+    return _tree(file, len(linecache.getlines(file)))
+
+
+def aliases(file: str, text: str) -> dict[str, ModuleType]:
+    """Return the names of :data:`MODULES` in the user's file, first those that a line uses."""
+    found = {
+        name: value
+        for name, value in globals_of(file).items()
+        if isinstance(value, ModuleType) and value.__name__ in MODULES
+    }
+    tree = _parsed(file)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            for alias in node.names:
+                module = sys.modules.get(f"{base}{alias.name}")
+                if module is not None and module.__name__ in MODULES:
+                    found.setdefault(alias.asname or alias.name, module)
+    used = [name for name in found if re.search(rf"\b{re.escape(name)}\.", text)]
+    return {name: found[name] for name in dict.fromkeys([*used, *found])}
+
+
+def spellings(template: str, file: str, text: str) -> list[str]:
+    """Return a template of a remedy with each name that PyTensor's module has in the file."""
+    templates = [template]
+    for pattern, theano in IN_THEANO:
+        if pattern.search(template):
+            templates.append(pattern.sub(theano, template))
+    names = aliases(file, text) if "{pt}" in template else [""]
+    own = [n for n, v in globals_of(file).items() if getattr(v, "__name__", "") == STABLE]
+    stable = own[0] if own else STABLE
+    return [t.replace("{pt}", name).replace(STABLE, stable) for t in templates for name in names]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What the code of a remedy makes of an operand.
+
+    Parameters
+    ----------
+    operand : Variable
+        It stands for the user's operand.
+    result : Variable
+    """
+
+    operand: Variable
+    result: Variable
+
+    def of(self, variable: Variable) -> Variable:
+        """Return the result for another operand."""
+        return clone_replace([self.result], {self.operand: variable})[0]
+
+    def rewritten(self) -> "Made":
+        """Return the same after the rewrites that PyTensor applies when it compiles."""
+        graph = FunctionGraph([self.operand], [self.result], clone=False)
+        rewrite_graph(graph, include=("fast_run",), exclude=("inplace", "fusion"))
+        return Made(self.operand, graph.outputs[0])
+
+
+def evaluated(template: str, operand: Variable, file: str) -> Made | None:
+    """Return what a template makes of an operand in the user's module.
+
+    Parameters
+    ----------
+    template : str
+        Code with ``{x}`` for the operand, in which PyTensor's module has the user's name.
+    operand : Variable
+    file : str
+
+    Returns
+    -------
+    Made or None
+        None if the code does not run there.
+    """
+    own = operand.type()
+    names = {**aliases(file, template), **globals_of(file), OPERAND: own}
+    if STABLE in template:
+        names["theanoguard"] = sys.modules["theanoguard"]
+    try:
+        found = eval(template.replace("{x}", OPERAND), names)  # noqa: S307  (our own template)
+    except Exception:  # a name that this module, or this release of Theano, does not have
+        return None
+    if isinstance(found, int | float):  # (a constant in place of the operand)
+        found = pt.constant(found, dtype=operand.type.dtype)
+    return Made(own, found) if isinstance(found, Variable) else None
+
+
+def with_import(line: str, file: str, number: int, old: str) -> str | None:
+    """Return a new line, below an import that it needs; None if it does not run where it stands.
+
+    The parameters are those of :func:`is_in_scope`.
+    """
+    imported = f"import {STABLE}\n{line}"
+    lines = [line, imported] if STABLE in line else [line]
+    return next((new for new in lines if is_in_scope(new, file, number, old)), None)
+
+
+def is_in_scope(line: str, file: str, number: int, old: str) -> bool:
+    """Return whether a line compiles, and all names that it reads are known where it stands.
+
+    Parameters
+    ----------
+    line : str
+        The new line.
+    file : str
+    number : int
+        Number of the line.
+    old : str
+        The line that it replaces, whose names are known.
+
+    Examples
+    --------
+    >>> is_in_scope("y = abs(h)", __file__, 1, "y = h"), is_in_scope("y = abs(z)", __file__, 1, "y")
+    (True, False)
+    """
+    new = names_in(line)
+    if new is None:
+        return False
+    unknown = new - (names_in(old) or set()) - vars(builtins).keys() - globals_of(file).keys()
+    tree = _parsed(file) if os.path.exists(file) else None
+    return not (unknown - bound_at(tree, number) if tree is not None else unknown)
+
+
+def names_in(line: str) -> set[str] | None:
+    """Return the names that a line reads, or None if it does not compile."""
+    for attempt in (line, f"{line} pass", f"if 0: pass\n{line} pass"):
+        try:
+            tree = ast.parse(attempt)
+        except SyntaxError:
+            continue
+        return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} - _stored(tree)
+    return None
+
+
+def bound_at(tree: ast.AST, number: int) -> set[str]:
+    """Return the names that are bound at a line: of the module, and of the functions around it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module):
+            found |= {name for child in node.body for name in _stored(child, into_functions=False)}
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if node.lineno <= number <= (node.end_lineno or node.lineno):
+            arguments = node.args
+            listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+            listed += [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+            found |= {a.arg for a in listed}
+            body = node.body if isinstance(node.body, list) else []
+            found |= {n for child in body if child.lineno < number for n in _stored(child)}
+    return found
+
+
+def _stored(tree: ast.AST, into_functions: bool = True) -> set[str]:
+    """Return the names that a statement binds."""
+    found, todo = set(), [tree]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+            if not into_functions:
+                continue
+        todo += ast.iter_child_nodes(node)
+    return found
