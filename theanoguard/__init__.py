@@ -7,6 +7,7 @@ that the command line and the pytest plugin start without PyTensor.
 import lazy_loader
 
 from theanoguard import _hooks, _releases
+from theanoguard._arguments import did_you_mean
 
 __version__ = "0.1.0.dev0"
 
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> object:
         return _load(name)
     except ImportError as error:
         raise _releases.explained(error) from error
+    except AttributeError:
+        raise AttributeError(
+            f"theanoguard has no {name!r}{did_you_mean(name, __all__)}", name=name
+        ) from None
 
 
 _hooks.start()

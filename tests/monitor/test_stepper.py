@@ -71,7 +71,7 @@ def test_arguments_are_the_functions(chain):
         step_through(chain, "no vector")
     with pytest.raises(TypeError, match="Missing"):
         step_through(chain)
-    with pytest.raises(TypeError, match="not a compiled function"):
+    with pytest.raises(TypeError, match="must be a compiled function"):
         step_through(np.exp, 1.0)
     # The function itself has not been touched.
     assert chain([1.0]) == pytest.approx(np.log(np.e - 2))

@@ -385,9 +385,9 @@ def test_bad_arguments(settings, message, net):
 
 
 def test_what_cannot_be_watched(net):
-    with pytest.raises(TypeError, match="no shared array of floats"):
+    with pytest.raises(TypeError, match="must be a shared variable|no shared array of floats"):
         Watch([pt.vector("x")])
-    with pytest.raises(TypeError, match="no shared array of floats"):
+    with pytest.raises(TypeError, match="must be a shared variable|no shared array of floats"):
         Watch([pytensor.shared(np.arange(3))])
     with pytest.raises(ValueError, match="1 gradients for 2 parameters"):
         Watch(net.params).gradients([pt.vector()])

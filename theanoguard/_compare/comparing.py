@@ -11,6 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import SequentialGraphRewriter
 
+from theanoguard._arguments import checked
 from theanoguard._compare.devices import ON_DEVICE, default_device, on_device, split
 from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
 from theanoguard._compare.problem import (
@@ -25,7 +26,7 @@ from theanoguard._compare.problem import (
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._provenance import lookup, track_provenance, tracker_of
-from theanoguard._pytensor import FUSING, IN_PLACE, Function, config, predefined_modes
+from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 
@@ -70,8 +71,9 @@ FORMS = (
 )
 
 
+@checked
 def compare(
-    graph_or_function: Variable | Sequence[Variable] | Function,
+    graph_or_function: Any,  # (checked below, with advice)
     inputs: Mapping | Sequence | None = None,
     modes: str | Mode | Sequence[str | Mode] = MODES,
     *,

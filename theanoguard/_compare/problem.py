@@ -19,6 +19,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomType
 
+from theanoguard._arguments import filtered
 from theanoguard._compare.precision import other_value, recast, unfused
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._provenance import attach, tracker_of
@@ -229,7 +230,7 @@ def _of_graph(outputs: list[Variable], inputs: Mapping | Sequence | None) -> Pro
     for root in roots:
         key = root if root in given else root.name
         if key is not None and key in given:
-            values.append(copy_of(root.type.filter(given.pop(key))))
+            values.append(copy_of(filtered("compare", "inputs", root, given.pop(key))))
         elif isinstance(root, SharedVariable):
             values.append(root.get_value())
         else:

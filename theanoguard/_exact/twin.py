@@ -20,6 +20,7 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._arguments import checked, filtered
 from theanoguard._evaluate.replay import Replay, copy_value, has_effects
 from theanoguard._exact.balls import (
     ENOUGH_BITS,
@@ -461,6 +462,7 @@ def _unknown_like(variable: Variable, index: Any, live: Any) -> np.ndarray:
     return filled(UNKNOWN, np.shape(known) if known is not None else ())
 
 
+@checked
 def exact(
     outputs: Variable | Sequence[Variable],
     inputs: Mapping[Variable, Any],
@@ -508,6 +510,8 @@ def exact(
     [no value, 6.68210859745]
     """
     asked = [outputs] if isinstance(outputs, Variable) else list(outputs)
-    given = {v: v.type.filter(value, allow_downcast=True) for v, value in inputs.items()}
+    given = {
+        v: filtered("exact", "inputs", v, value, allow_downcast=True) for v, value in inputs.items()
+    }
     found = evaluate(asked, given, work=work, seconds=seconds)
     return found[0] if isinstance(outputs, Variable) else found

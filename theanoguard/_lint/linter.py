@@ -3,13 +3,17 @@
 import linecache
 import re
 import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 
+from theanoguard._arguments import checked, did_you_mean, refuse
 from theanoguard._lint.bounds import Bounds, of_array
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
@@ -71,16 +75,17 @@ class Finding:
         return f"{where}: {self.rule}: {self.why}{text}\n{advice}"
 
 
+@checked
 def lint(
-    graph,
+    graph: Any,  # (checked below, with advice)
     *,
-    updates=None,
-    params=(),
-    bounds=None,
-    shared_values=False,
-    gradient=None,
-    ignore=(),
-):
+    updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]] | None = None,
+    params: Sequence[Variable] = (),
+    bounds: Mapping[Variable, Any] | None = None,
+    shared_values: bool = False,
+    gradient: bool | None = None,
+    ignore: Iterable[str] = (),
+) -> list[Finding]:
     """Find risky patterns in a graph, without running or compiling it.
 
     Parameters
@@ -135,7 +140,9 @@ def lint(
     []
     """
     outputs = _outputs_of(graph)
-    updates = dict(updates or {})
+    updates = dict(updates or {})  # type: ignore[arg-type]
+    if wrong := [new for new in updates.values() if not isinstance(new, Variable)]:
+        raise refuse("lint", "updates", wrong[0], "the values of updates must be variables")
     results = [*outputs, *updates.values(), *params]
     values = {v: v.get_value(borrow=True) for v in ancestors(results) if _is_shared_array(v)}
     for v in updates:
@@ -178,10 +185,15 @@ def lint_values(
     -------
     list of Finding
     """
-    if unknown := set(ignore) - RULES.keys():
-        raise ValueError(
-            f"there is no rule {sorted(unknown)[0]!r}.\nThe rules are {', '.join(RULES)}."
-        )
+    ignore = [ignore] if isinstance(ignore, str) else list(ignore)
+    if unknown := [rule for rule in ignore if rule not in RULES]:
+        near = did_you_mean(unknown[0], RULES)
+        problem = f"there is no rule {unknown[0]!r}{near}\nThe rules are {', '.join(RULES)}."
+        raise refuse("lint", "ignore", unknown[0], problem)
+    for v, pair in (bounds or {}).items():
+        if not (np.shape(pair) == (2,) and pair[0] <= pair[1]):
+            expected = f"the bounds of {v} must be a pair (smallest, largest)"
+            raise refuse("lint", "bounds", {v: pair}, expected)
     computed = unlabelled([*outputs, *updates.values()])
     outputs, news = computed[: len(outputs)], computed[len(outputs) :]
     updates = dict(zip(updates, news, strict=True))

@@ -4,10 +4,14 @@
 may be bad.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._arguments import checked
 from theanoguard._evaluate.culprit import (
     Origin,
     Place,
@@ -22,12 +26,16 @@ from theanoguard._evaluate.culprit import (
 )
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import first_made, steps_of
-from theanoguard._pytensor import captured_inputs
+from theanoguard._pytensor import Function, captured_inputs
 from theanoguard.explain.explanation import fate_of
 from theanoguard.explain.facts.describe import describe
+from theanoguard.explain.records import Cause
 
 
-def find_masked(fn, *args, is_bad=not_finite, **kwargs):
+@checked
+def find_masked(
+    fn: Function, *args: Any, is_bad: Callable = not_finite, **kwargs: Any
+) -> list[Cause]:
     """Find the bad values that a call computes but masks, so that they reach no output.
 
     The call is computed once more, operation by operation.  No shared variable is updated.

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import theanoguard.explain as explaining
+from theanoguard._arguments import checked
 from theanoguard._environment import environment
 from theanoguard._event import GuardEvent
 from theanoguard.log.worker import whereabouts
@@ -402,6 +403,7 @@ class Log:
         return [entry.event for entry in self.entries]
 
 
+@checked
 def read_log(path: str | os.PathLike[str]) -> Log:
     """Read one file of an :class:`EventLog`.
 
@@ -502,6 +504,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
+@checked
 def read_logs(paths: Iterable[str | os.PathLike[str]]) -> Log:
     """Read several files as one log, such as rotated files or the logs of several workers.
 

@@ -20,6 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.printing import debugprint
 
+from theanoguard._arguments import checked
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
@@ -469,6 +470,7 @@ class DetectNan:
     >>> y = f(-1.0)
     """
 
+    @checked
     def __init__(self, nan: bool = True, inf: bool = True, repeat: bool = False) -> None:
         self.nan = nan
         self.inf = inf
@@ -483,6 +485,11 @@ class DetectNan:
 
     def __call__(self, *args: Any, path: tuple[Frame, ...] = ()) -> None:
         """Check the outputs of a node; takes both forms of MonitorMode's arguments."""
+        if len(args) < 3:
+            raise TypeError(
+                f"detect_nan is called with {len(args)} arguments; a mode calls it for each node.\n"
+                "Give it to the mode: MonitorMode(post_func=detect_nan)."
+            )
         *fgraph, _i, node, fn = args
         if node in self._reported and not self.repeat:
             return

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pytensor.graph.basic import Apply
 
+from theanoguard._arguments import checked
 from theanoguard._provenance.places import encodable, fitted, text_width
 from theanoguard._pytensor import Function
 from theanoguard.monitor.operands import counted, operands, source_around
@@ -411,6 +412,7 @@ class StepPrompt(cmd.Cmd):
                 intro = "\nq leaves"
 
 
+@checked
 def step_in_terminal(fn: Function, *, full_screen: bool = False) -> Callable:
     """Return a function that is called like `fn` and opens a prompt to step through the call.
 

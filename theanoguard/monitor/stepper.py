@@ -17,6 +17,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
+from theanoguard._arguments import checked
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
 from theanoguard._provenance.places import source_lines, text_width
@@ -110,6 +111,7 @@ class Stepper:
     0.0
     """
 
+    @checked
     def __init__(
         self,
         fn: Function,
@@ -117,10 +119,6 @@ class Stepper:
         kwargs: Mapping[str, Any] | None = None,
         memory_bound: int = MEMORY_BOUND,
     ) -> None:
-        if not isinstance(fn, Function):
-            raise TypeError(
-                f"{fn!r} is not a compiled function.\nPass a result of pytensor.function."
-            )
         self.fn = fn
         self.fgraph = fn.maker.fgraph
         self.memory_bound = memory_bound
@@ -570,6 +568,7 @@ def _is_line(source: SourceLine, line: int | str) -> bool:
     return source.file.endswith(file) and source.line == int(number)
 
 
+@checked
 def step_through(fn: Function, *args: Any, **kwargs: Any) -> Stepper:
     """Return a :class:`Stepper` for the call ``fn(*args, **kwargs)``.
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import singledispatch
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
@@ -29,6 +29,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 
+from theanoguard._arguments import checked, refuse
 from theanoguard._provenance import source_place
 from theanoguard._provenance.designating import Designations
 from theanoguard._provenance.places import source_lines
@@ -51,6 +52,9 @@ MAX_ELEMENTS = 3
 MAX_WHOLE = 6
 #: Operands of a condition that is no comparison, beyond which none are kept.
 MAX_OPERANDS = 3
+
+TensorLike: TypeAlias = Variable | np.ndarray | Sequence | float | bool
+"""Values that become a tensor."""
 
 
 # What failed: the conditions and their failing elements
@@ -525,7 +529,8 @@ for _phase in ("useless", "canonicalize", "stabilize", "specialize"):
 assert_op = Assert()
 
 
-def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variable:
+@checked
+def assert_shape(x: TensorLike, shape: Sequence[Any], msg: str | None = None) -> Variable:
     """Check the shape of `x` when the graph runs, and return `x`.
 
     Parameters
@@ -573,7 +578,8 @@ def assert_shape(x: Any, shape: Sequence[Any], msg: str | None = None) -> Variab
     return Assert(msg)(x, *conditions) if conditions else x
 
 
-def assert_finite(x: Any, msg: str | None = None) -> Variable:
+@checked
+def assert_finite(x: TensorLike, msg: str | None = None) -> Variable:
     """Check when the graph runs that `x` contains neither NaN nor Inf, and return `x`.
 
     Parameters
@@ -611,7 +617,17 @@ def assert_finite(x: Any, msg: str | None = None) -> Variable:
     return out
 
 
-def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None = None) -> Variable:
+def _are_numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) for value in values)
+
+
+@checked
+def assert_in_range(
+    x: TensorLike,
+    low: TensorLike | None = None,
+    high: TensorLike | None = None,
+    msg: str | None = None,
+) -> Variable:
     """Check ``low <= x <= high`` for every element when the graph runs, and return `x`.
 
     Parameters
@@ -645,6 +661,8 @@ def assert_in_range(x: Any, low: Any = None, high: Any = None, msg: str | None =
     >>> print(f(np.array([0.25, 0.5])))
     0.75
     """
+    if _are_numbers(low, high) and low > high:  # type: ignore[operator]
+        raise refuse("assert_in_range", "low", low, f"low must be at most high, which is {high}")
     x = pt.as_tensor_variable(x)
     bounds = [(pt.ge, ">=", low), (pt.le, "<=", high)]
     bounds = [(compare, sign, bound) for compare, sign, bound in bounds if bound is not None]

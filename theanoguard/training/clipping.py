@@ -7,6 +7,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from theanoguard._arguments import checked
 from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import scale_each, squared_norms
 
@@ -19,7 +20,8 @@ class NormAssert(Assert):
     holds_back = True
 
 
-def clip_grad_value(grads: Iterable[Variable], value: Any) -> list[Variable]:
+@checked
+def clip_grad_value(grads: Iterable[Variable], value: Variable | float) -> list[Variable]:
     """Clip every element of every gradient to an interval around zero.
 
     Parameters
@@ -51,9 +53,10 @@ def clip_grad_value(grads: Iterable[Variable], value: Any) -> list[Variable]:
     return [pt.clip(g, -_like(value, g), _like(value, g)) for g in grads]
 
 
+@checked
 def clip_grad_norm(
     grads: Iterable[Variable],
-    max_norm: Any,
+    max_norm: Variable | float,
     *,
     norm_type: float = 2,
     per_parameter: bool = False,

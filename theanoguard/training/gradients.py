@@ -16,6 +16,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.c.op import COp
 
+from theanoguard._arguments import checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import generic
@@ -355,6 +356,7 @@ class GradientGuard:
     at step 4. Most of it is in w.
     """
 
+    @checked
     def __init__(
         self,
         max_norm: float | None = None,

@@ -11,6 +11,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.link.c.op import COp
 from pytensor.tensor.type import TensorType
 
+from theanoguard._arguments import checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._pytensor import generic
 from theanoguard.training.ops import FLOATS, FirstBad, keep
@@ -139,6 +140,7 @@ class GuardedUpdates(dict):
         return None if index < 0 else self.watched[index]
 
 
+@checked
 def guarded_updates(
     updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]],
     watch: Iterable[Variable] = (),

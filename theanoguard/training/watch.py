@@ -25,6 +25,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType
 
+from theanoguard._arguments import checked
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard._pytensor import Function, input_shapes
@@ -179,6 +180,7 @@ class Watch:
     update w          3           -1            0      -0.3333            1  66.7%     0     0
     """
 
+    @checked
     def __init__(
         self,
         params: Sequence[SharedVariable],
@@ -507,6 +509,7 @@ class Watch:
         write_atomically(path, text.getvalue().encode())
 
 
+@checked
 @contextmanager
 def watching(
     function: Function,

@@ -8,8 +8,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pytensor import config
@@ -17,10 +19,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.printing import debugprint as _debugprint
 from pytensor.printing import min_informative_str, pp
 
+from theanoguard._arguments import checked, refuse
 from theanoguard._errors import TheanoguardError
+from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard._provenance.places import encodable, place_text, printable, short_file
-from theanoguard._pytensor import is_numeric
+from theanoguard._pytensor import Function, is_numeric
 from theanoguard.view.model import graph_model
 
 __all__ = [
@@ -43,28 +47,29 @@ _ID = re.compile(r" (\[id [^\]]*\])")
 _OUTPUT = re.compile(r"\.(\d+)$")
 
 
+@checked
 def debugprint(
-    graph_like=None,
-    depth=-1,
-    print_type=False,
-    print_shape=False,
-    file=None,
-    id_type="CHAR",
-    stop_on_name=False,
-    done=None,
-    print_storage=False,
-    used_ids=None,
+    graph_like: Any = None,
+    depth: int = -1,
+    print_type: bool = False,
+    print_shape: bool = False,
+    file: Any = None,
+    id_type: str = "CHAR",
+    stop_on_name: bool = False,
+    done: Any = None,
+    print_storage: bool = False,
+    used_ids: Any = None,
     *,
-    obj=None,
-    ids=None,
-    print_clients=False,
-    print_source=False,
-    print_rewrites=False,
-    values=None,
-    events=None,
-    times=None,
-    **pytensor_kwargs,
-):
+    obj: Any = None,
+    ids: str | None = None,
+    print_clients: bool = False,
+    print_source: bool = False,
+    print_rewrites: bool = False,
+    values: Mapping | None = None,
+    events: Mapping | GuardEvent | Sequence[GuardEvent] | None = None,
+    times: Mapping | None = None,
+    **pytensor_kwargs: Any,
+) -> Any:
     """Print a graph as text, with further columns on request.
 
     Without the additional arguments, the text is the same as from
@@ -116,6 +121,8 @@ def debugprint(
     graph = obj if graph_like is None else graph_like
     if graph is None:
         raise TypeError("debugprint has nothing to print.\nGive a variable, node or function.")
+    if not (file is None or str(file) in ("str", "rich") or hasattr(file, "write")):
+        raise refuse("debugprint", "file", file, 'file must be an open file, "str" or "rich"')
     id_type = id_type if ids is None else ids
     used_ids = {} if used_ids is None else used_ids
     columns = print_clients or print_source or print_rewrites
@@ -752,7 +759,8 @@ def _row_text(row):
     return "  ".join(part for part in parts if part)
 
 
-def profile_nodes(fn):
+@checked
+def profile_nodes(fn: Function):
     """Time and memory per node of a function, in descending order, with provenance.
 
     Parameters

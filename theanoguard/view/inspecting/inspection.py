@@ -1,9 +1,13 @@
 """``theanoguard.inspect_graph``."""
 
 import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from theanoguard._arguments import checked
 from theanoguard._collecting import seldom_collecting
+from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
@@ -15,7 +19,14 @@ TRACEBACK = 15_000
 """How many characters of a traceback are kept, from its end."""
 
 
-def inspect_graph(thing, *, values=None, events=None, times=None):
+@checked
+def inspect_graph(
+    thing: Any,
+    *,
+    values: Mapping | None = None,
+    events: Mapping | GuardEvent | GuardError | Sequence[GuardEvent] | None = None,
+    times: Mapping | None = None,
+) -> "Inspection":
     """Show a graph, a guard error or a guard event.
 
     Parameters

@@ -1,0 +1,270 @@
+"""Checks the arguments of public functions by their annotations.
+
+Without it, a wrong argument ends in an error from deep inside, or in none.  An error of this module
+begins with the function, the argument and its value, and says what is expected.
+"""
+
+import difflib
+import inspect
+import numbers
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+F = TypeVar("F", bound=Callable)
+
+MOST = 40
+"""Characters of an argument that an error shows."""
+
+
+def checked(function: F) -> F:
+    """Decorate a function so that each call checks its arguments.
+
+    A single value is accepted where a sequence or an iterable of such values is expected.
+
+    Parameters
+    ----------
+    function : callable
+        All parameters that are annotated with types, unions, literals, sequences, iterables,
+        mappings or callables are checked.
+
+    Raises
+    ------
+    TypeError
+        When it is called with an argument of another type, or with unknown arguments.
+    ValueError
+        When it is called with a value that a ``Literal`` does not have.
+
+    Examples
+    --------
+    >>> from collections.abc import Sequence
+    >>> @checked
+    ... def total(numbers: Sequence[float], rounding: Literal["up", "down"] = "up"):
+    ...     return sum(numbers)
+    >>> total(3), total([1, 2])
+    (3, 3)
+    >>> total([1, "2"])
+    Traceback (most recent call last):
+    TypeError: total(numbers=[1, '2']): numbers[1] must be a number, not str '2'
+    >>> total([1], rounding="upp")
+    Traceback (most recent call last):
+    ValueError: total(rounding='upp'): rounding must be 'up' or 'down'; did you mean 'up'?
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        signature, hints = _of(function)
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{_name(function)}: {error}{_near(error, signature)}") from None
+        for name, value in bound.arguments.items():
+            kind = signature.parameters[name].kind
+            if name in hints and kind not in (
+                inspect.Parameter.VAR_POSITIONAL,
+                inspect.Parameter.VAR_KEYWORD,
+            ):
+                bound.arguments[name] = _checked(function, name, value, hints[name])
+        return function(*bound.args, **bound.kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def refuse(function: str, argument: str, value: Any, expected: str) -> ValueError:
+    """Return the error for a value that an annotation cannot rule out.
+
+    Examples
+    --------
+    >>> str(refuse("assert_in_range", "low", 3, "low must be at most high, which is 1"))
+    'assert_in_range(low=3): low must be at most high, which is 1'
+    """
+    return ValueError(f"{function}({argument}={_shown(value)}): {expected}")
+
+
+def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any) -> Any:
+    """Return a value as a variable holds it.
+
+    Raises
+    ------
+    TypeError
+        If the variable cannot hold it.  The error names function, argument and variable.
+    """
+    try:
+        return variable.type.filter(value, **how)
+    except TypeError as error:
+        problem = f"{variable} cannot be {_shown(value)}: {error}"
+        raise TypeError(f"{function}({argument}=...): {problem}") from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error about a name: the nearest known one, or nothing.
+
+    Examples
+    --------
+    >>> did_you_mean("numbaa", ["c", "numba"])
+    "; did you mean 'numba'?"
+    """
+    near = difflib.get_close_matches(str(name), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+@cache
+def _of(function: Callable) -> tuple[inspect.Signature, dict[str, Any]]:
+    hints = get_type_hints(function)
+    hints.pop("return", None)
+    return inspect.signature(function), hints
+
+
+def _name(function: Callable) -> str:
+    owner, _, own = function.__qualname__.rpartition(".")
+    return owner.rpartition(".")[2] if own == "__init__" else own
+
+
+def _near(error: TypeError, signature: inspect.Signature) -> str:
+    wrong = str(error).partition("keyword argument '")[2].rstrip("'")
+    return did_you_mean(wrong, signature.parameters) if wrong else ""
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MOST else f"{text[: MOST - 3]}..."
+
+
+def _checked(function: Callable, name: str, value: Any, hint: Any) -> Any:
+    problem = _problem(value, hint, name)
+    if problem is None:
+        return value
+    if _is_single(value, hint):
+        return [value]
+    error = ValueError if get_origin(hint) is Literal and isinstance(value, str) else TypeError
+    raise error(f"{_name(function)}({name}={_shown(value)}): {problem}")
+
+
+def _is_single(value: Any, hint: Any) -> bool:
+    """Whether a value is one of the elements of what is expected."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(_is_single(value, one) for one in get_args(hint))
+    is_many = get_origin(hint) in (Sequence, Iterable) and get_args(hint)[0] is not Any
+    return is_many and _problem(value, get_args(hint)[0], "") is None
+
+
+def _problem(value: Any, hint: Any, name: str) -> str | None:
+    """Return what is wrong with a value; None if it is as expected."""
+    origin, arguments = get_origin(hint) or hint, get_args(hint)
+    if hint is Any or isinstance(hint, TypeVar | str):
+        return None
+    if origin in (Union, UnionType):
+        problems = [_problem(value, one, name) for one in arguments]
+        if None in problems:
+            return None
+        deep = [p for p, one in zip(problems, arguments, strict=True) if _goes_inside(value, one)]
+        return deep[0] if deep else _other(name, hint, value)
+    if origin is Literal:
+        if isinstance(value, str | int | None) and value in arguments:
+            return None
+        near = did_you_mean(value, map(str, arguments)) if isinstance(value, str) else ""
+        return f"{name} must be {_words(hint)}{near}"
+    if origin is type:
+        return None if isinstance(value, type) else _other(name, hint, value)
+    if origin is tuple and arguments and arguments[-1] is not ...:
+        return None if _is_pair(value, len(arguments)) else _other(name, hint, value)
+    if origin in (Sequence, Iterable, list, tuple):
+        return _problem_of_many(value, hint, name)
+    if origin in (Mapping, dict):
+        if not isinstance(value, Mapping):
+            return _other(name, hint, value)
+        key = arguments[0] if arguments else Any
+        wrong = [p for k in value if (p := _problem(k, key, f"the key {_shown(k)} of {name}"))]
+        return wrong[0] if wrong else None
+    if origin is Callable:
+        return None if callable(value) else _other(name, hint, value)
+    return None if _is_a(value, origin) else _other(name, hint, value)
+
+
+def _goes_inside(value: Any, hint: Any) -> bool:
+    """Whether a value has the right outer type, so that one of its elements is wrong."""
+    many = get_origin(hint) in (Sequence, Iterable, list, tuple)
+    return (many and isinstance(value, list | tuple | set)) or (
+        get_origin(hint) in (Mapping, dict) and isinstance(value, Mapping)
+    )
+
+
+def _problem_of_many(value: Any, hint: Any, name: str) -> str | None:
+    element = get_args(hint)[0] if get_args(hint) else Any
+    is_text = isinstance(value, str | bytes)
+    is_unordered = isinstance(value, Mapping) and (get_origin(hint) or hint) is Sequence
+    if is_text or is_unordered or not _is_iterable(value):
+        return _other(name, hint, value)
+    if not isinstance(value, list | tuple | set | frozenset | Mapping):
+        return None  # (an iterator is read once, by the function itself)
+    for i, one in enumerate(value):
+        problem = _problem(one, element, f"{name}[{i}]")
+        if problem is not None:
+            return problem
+    return None
+
+
+def _is_pair(value: Any, length: int) -> bool:
+    return isinstance(value, list | tuple) and len(value) == length
+
+
+def _is_iterable(value: Any) -> bool:
+    # (A variable has __iter__, which fails where its length is not known.)
+    return isinstance(value, Iterable) and not hasattr(value, "owner")
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if kind is bool:
+        return isinstance(value, bool) or type(value).__name__ in ("bool_", "bool")
+    return isinstance(value, kind)
+
+
+def _other(name: str, hint: Any, value: Any) -> str:
+    got = "None" if value is None else f"{type(value).__name__} {_shown(value)}"
+    return f"{name} must be {_words(hint)}, not {got}"
+
+
+_WORDS = {
+    str: "a text",
+    int: "an integer",
+    float: "a number",
+    bool: "True or False",
+    NoneType: "None",
+    "Function": "a compiled function",
+    "Variable": "a variable",
+    "SharedVariable": "a shared variable",
+    "PathLike": "a path",
+    "Callable": "a function",
+    "FunctionGraph": "a FunctionGraph",
+    "Mapping": "a dictionary",
+    "Sequence": "a list",
+    "ndarray": "an array",
+    "Mode": "a mode",
+}
+
+
+def _words(hint: Any) -> str:
+    """Return what an annotation means, as a user would say it."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        parts = list(dict.fromkeys(map(_words, arguments)))
+        return " or ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    if origin is Literal:
+        shown = [repr(known) for known in arguments]
+        return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    if origin is tuple and arguments[-1] is not ...:
+        return "a pair" if len(arguments) == 2 else f"a tuple of {len(arguments)}"
+    if origin in (Sequence, Iterable, list, tuple):
+        of = _words(arguments[0]) if arguments and arguments[0] is not Any else "values"
+        return f"a list of {of.removeprefix('a ').removeprefix('an ')}s".replace("ss", "s")
+    if origin in (Mapping, dict):
+        key = _words(arguments[0]) if arguments and arguments[0] is not Any else ""
+        return f"a dictionary by {key}" if key else "a dictionary"
+    kind = origin or hint
+    name = getattr(kind, "__name__", str(kind))
+    return _WORDS.get(kind) or _WORDS.get(name) or f"a {name}"
