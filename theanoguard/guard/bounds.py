@@ -5,6 +5,7 @@ length: an index outside gives foreign memory, or ends the process.  On every ba
 PyTensor's rewrites (those tagged "shape_unsafe") drop an index as if it were inside.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -234,31 +235,30 @@ def drops_index(node: Apply, new: Variable) -> bool:
     >>> drops_index(x[i].owner, y), drops_index((x + y)[i].owner, x[i] + y)
     (True, False)
     """
-    used: set[Variable] | None = None
     for lookup in lookups(node):
         if isinstance(lookup.index, Constant):
             if _merges_an_end(node, lookup, new):
                 return True
-            continue
-        if is_inside(node, lookup):
-            continue
-        used = _values_of(new) if used is None else used
-        if used.isdisjoint(v for v in graph_inputs([lookup.index]) if not isinstance(v, Constant)):
-            return True
+        elif not is_inside(node, lookup):
+            roots = {v for v in graph_inputs([lookup.index]) if not isinstance(v, Constant)}
+            if not _uses(new, roots):
+                return True
     return False
 
 
-def _values_of(variable: Variable) -> set[Variable]:
-    """Return the variables whose elements, and not only shapes, a variable is computed from."""
-    found: set[Variable] = set()
-    todo = [variable]
+def _uses(variable: Variable, wanted: set[Variable]) -> bool:
+    """Whether elements of one of the variables, and not only its shape, decide a variable."""
+    seen: set[Variable] = set()
+    todo = deque([variable])  # (what is near comes first, since an index mostly is)
     while todo:
-        current = todo.pop()
-        if current not in found:
-            found.add(current)
+        current = todo.popleft()
+        if current in wanted:
+            return True
+        if current not in seen:
+            seen.add(current)
             if current.owner is not None and not isinstance(current.owner.op, Shape | Shape_i):
-                todo += current.owner.inputs
-    return found
+                todo.extend(current.owner.inputs)
+    return False
 
 
 def _merges_an_end(node: Apply, lookup: Lookup, new: Variable) -> bool:
