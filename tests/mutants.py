@@ -34,7 +34,7 @@ NEAR = {
     "guard/verdict.py": "guard/test_verdict.py guard/test_values.py guard/test_choices.py",
     "operations": "guard/test_carry.py guard/test_verdict.py guard/test_values.py",
     "_evaluate": "explain/test_gallery.py explain/test_explain.py guard/test_verdict.py",
-    "explain/advice": "explain/test_gallery.py explain/test_explain.py",
+    "explain/advice": "explain/test_gallery_kinds.py explain/test_explain.py",
     "_lint": "lint/test_lint.py",
     "training": "training",
     "ops": "ops",
