@@ -104,6 +104,17 @@ def test_negated_and_other_conditions():
     assert "value: " in failure(h, [1.0], 2.0)
 
 
+def test_up_to_three_operands_of_another_condition_are_shown():
+    x, flags = pt.dscalar("x"), [pt.bscalar(name) for name in "abc"]
+    f = pytensor.function([x, *flags], Assert("flag")(x, pt.switch(*flags)), mode=CVM)
+    text = failure(f, 1.0, 1, 0, 1)
+    assert [line for line in text.splitlines() if line.startswith("value: ")] == [
+        "value: a = 1 (int8)",
+        "value: b = 0 (int8)",
+        "value: c = 1 (int8)",
+    ]
+
+
 def test_only_failing_conditions_are_reported():
     x = pt.dscalar("x")
     f = pytensor.function([x], Assert("range")(x, x > 0, x < 10), mode=CVM)
