@@ -47,7 +47,7 @@ HERE = Path(__file__).resolve().parent
 EXPECTED = HERE / "expected"
 PASSES = HERE / "passes_1_0_5"
 
-# What belongs to an area: directories or files.  Files of GPUs belong to none.
+# What belongs to an area: directories or files.  Files of GPUs and of MPI belong to none.
 AREAS = {
     "printing": ["tests/test_printing.py"],
     "compute_test_value": ["gof/tests/test_compute_test_value.py"],
@@ -87,7 +87,6 @@ AREAS = {
             "keepdims",
             "merge",
             "misc",
-            "mpi",
             "type_other",
             "utils",
             "var",

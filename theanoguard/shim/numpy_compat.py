@@ -3,6 +3,7 @@
 import builtins
 import functools
 import importlib
+import importlib.util
 import sys
 import unittest
 import warnings
@@ -110,6 +111,13 @@ def _scalar_type(arg):
     if isinstance(arg, type) and issubclass(arg, np.generic):
         return arg
     return np.dtype(getattr(arg, "dtype", arg)).type
+
+
+def kron(a, b):
+    """Return the Kronecker product; of stacks of matrices another one than NumPy's."""
+    a, b = np.asarray(a), np.asarray(b)
+    product = np.outer(a, b).reshape(a.shape + b.shape)
+    return np.concatenate(np.concatenate(product, axis=1), axis=1)
 
 
 def itemfreq(a):
@@ -246,6 +254,7 @@ IN_MODULES = {
     numpy.testing: {"Tester": Tester, "dec": DECORATORS},
 }
 MODULES = {
+    "numpy.distutils": {},  # imported by programs that only look whether it knows the BLAS
     "numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul},
     "numpy.linalg.linalg": {name: getattr(np.linalg, name) for name in np.linalg.__all__},
 }
@@ -266,7 +275,7 @@ IN_SCIPY = {
         "trapz": "scipy.integrate.trapezoid",
     },
     "scipy.linalg": {
-        "kron": "numpy.kron",
+        "kron": f"{__name__}.kron",
         "pinv2": "scipy.linalg.pinv",
         "tri": "numpy.tri",
         "tril": "numpy.tril",
@@ -334,7 +343,9 @@ def install():
         for name in names.keys() - vars(module).keys() - {*dir(module)}:
             vars(module)[name] = found(names[name])
             added.append((module, name))
-    modules = MODULES.keys() - sys.modules.keys()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a package may warn that it is an old one
+        modules = [name for name in MODULES if importlib.util.find_spec(name) is None]
     for name in modules:
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(MODULES[name])

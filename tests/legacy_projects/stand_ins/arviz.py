@@ -1,8 +1,8 @@
-"""What pymc3 3.8 imports of ArviZ, whose releases of that time are not for the NumPy of today."""
+"""What pymc3 imports of ArviZ, whose releases of that time are not for the NumPy of today."""
 
 from types import SimpleNamespace
 
-plots = SimpleNamespace(__all__=[])
+plots = stats = SimpleNamespace(__all__=[])
 
 
 def __getattr__(name):

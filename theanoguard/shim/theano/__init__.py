@@ -95,3 +95,5 @@ theano = sys.modules[__name__]
 for _module in [module for name, module in sys.modules.items() if name.split(".")[0] == "theano"]:
     for _name, _value in {"theano": theano, "np": np, "gof": gof, "config": config}.items():
         vars(_module).setdefault(_name, _value)
+for _module in (tensor, tensor.basic):  # "from theano.tensor import *" gives this one as well
+    _module.compile = sys.modules["theano.compile"]

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from functools import partial
 
 from pytensor.graph.destroyhandler import DestroyHandler
-from pytensor.graph.op import Op
 from pytensor.graph.rewriting import basic
 from pytensor.graph.rewriting.basic import copy_stack_trace
 
 from ._graphs import is_in_graph, working_on
 from .graph import is_same_graph, nodes_constructed
+from .op import Op
 from .utils import MethodNotDefined, StandsFor
 
 FromFunctionOptimizer = basic.FromFunctionGraphRewriter

@@ -34,6 +34,9 @@ class AllocDiag(metaclass=StandIn):
 
     def __call__(self, v):
         """Return the matrix."""
+        v = as_tensor_variable(v)
+        if v.ndim != 1:
+            raise TypeError("AllocDiag only works on vectors", v)
         return pt_alloc_diag(v, self.offset, self.axis1, self.axis2)
 
 

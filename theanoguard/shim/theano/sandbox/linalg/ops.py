@@ -1,15 +1,16 @@
 """What ``theano.sandbox.linalg`` has beyond ``theano.tensor``."""
 
-from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
+from pytensor.graph.rewriting.basic import copy_stack_trace
 from pytensor.tensor.basic import as_tensor_variable, trace
 from pytensor.tensor.math import Dot
 
+from ...gof.opt import local_optimizer
 from ...tensor.nlinalg import MatrixInverse
 from ...tensor.slinalg import solve, solve_symmetric
 
 
-@node_rewriter(None)
-def inv_as_solve(fgraph, node):
+@local_optimizer(None)
+def inv_as_solve(node):
     """Write a product with an inverse as the solution of a system; no mode includes this."""
     if not isinstance(node.op, Dot):
         return None
