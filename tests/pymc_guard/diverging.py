@@ -74,8 +74,8 @@ def banana():
     pm.Potential("bent", -0.5 * ((y - x**2) / 0.1) ** 2)
 
 
-@diverging("ridge", "tails")
-def cauchy_ridge():
+@diverging("banana", "tails")
+def cauchy_product():
     a, b = pm.Cauchy("a", 0, 5), pm.Cauchy("b", 0, 5)
     pm.Normal("y", a * b, 0.1, observed=1.0)
 

@@ -763,7 +763,7 @@ def test_an_explanation_of_a_model_names_nothing_of_what_pymc_compiles(model):
     assert "output " not in text
     mode = theanoguard.pymc.mode()
     with pm.Model(), pytest.raises(SamplingError) as caught:
-        pm.Normal("y", pt.log(pm.Normal("a", initval=0.5)), 1.0, observed=[0.1, 0.4])
+        pm.Potential("y", 1e-3 * pt.log(pm.Normal("a", initval=0.5)))
         pm.sample(
             tune=50, draws=60, random_seed=1, cores=1, nuts_sampler="pymc", progressbar=False,
             compile_kwargs={"mode": mode},
@@ -889,3 +889,23 @@ def test_an_index_outside_of_a_parameter_is_an_error(is_data):
     # (Of operations that Numba fuses, the report may name the line of the parameter.)
     lines = [line] if is_data else [line - 2, line]
     assert any(f"test_pymc.py:{n}" in "".join(e.value.__notes__) for n in lines)
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (lambda a: pt.log(a), "Give a a prior of positive numbers, such as pm.LogNormal"),
+        (lambda a: pt.sqrt(a), "Give a a prior of positive numbers, such as pm.LogNormal"),
+        (lambda a: pt.log(a - 2.0 * pm.Normal("b")), "a prior or a link that has positive numbers"),
+        (lambda a: pt.arccos(a), "a prior or a link that has numbers in the domain"),
+    ],
+)
+def test_no_bound_inside_of_a_log_density_is_proposed(build, told):
+    with pm.Model() as model:
+        pm.Normal("y", build(pm.Normal("a", initval=-1.5)), 1.0, observed=[0.1, 0.4])
+    text = " ".join(str(theanoguard.pymc.explain(model)).split())
+    assert told in text
+    assert "A bound in a log-density would change the posterior." in text
+    assert "maximum(" not in text
+    assert "clip(" not in text

@@ -10,7 +10,7 @@ from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import Comparison, Shape
 from theanoguard.pymc.modes import spoils_sampling
-from theanoguard.pymc.points import Broken, broken_points, compiled, unconstraining
+from theanoguard.pymc.points import Broken, broken_points, compiled, is_known, unconstraining
 from theanoguard.pymc.records import ModelExplanation, point_text
 from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
 
@@ -150,6 +150,8 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
             n_draws = diverged.size
         for wanted, most in ((True, MOST), (False, 0 if prefix else MOST_OTHERS)):
             at = np.argwhere(diverged == wanted)
+            if wanted and (known := is_known(stats)[tuple(at.T)]).any():
+                at = at[known]  # (PyMC keeps the points of the first trajectories)
             # (The tuning has draws from everywhere.)
             for chain, draw in at[:: max(1, math.ceil(len(at) / most))] if most else ():
                 point = to_point({name: array[chain, draw] for name, array in arrays.items()})

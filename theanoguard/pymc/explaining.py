@@ -20,7 +20,7 @@ from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
-from theanoguard.pymc.links import advice_for
+from theanoguard.pymc.links import advice_for, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
@@ -256,7 +256,8 @@ class _Explaining:
             return term(data=data)
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
         data = self._observed(name, value, event.first_index) if by is None else None
-        return term(explanation=explain_trip(trip), data=data)
+        explanation = without_clamp(explain_trip(trip), self.model)
+        return term(explanation=explanation, data=data)
 
     def _event(self, variable, value):
         node = variable.owner
@@ -276,7 +277,8 @@ class _Explaining:
         fgraph = self.compiled.maker.fgraph
         [compiled] = fgraph.outputs[:1]
         event = self._event(compiled, value)
-        return explain_trip(Trip(event, fgraph, given, compiled, value, self.policy.mask))
+        trip = Trip(event, fgraph, given, compiled, value, self.policy.mask)
+        return without_clamp(explain_trip(trip), self.model)
 
     def _evaluate(self, variables):
         """Return the values of variables at the point, by variable; nothing is compiled to C."""

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,3 +92,53 @@ def written(variable):
     while isinstance(getattr(variable.owner, "op", None), DimShuffle):
         variable = variable.owner.inputs[0]
     return variable
+
+
+CLAMP = re.compile(r"\b(?:maximum|minimum|clip)\(")
+"""What bounds a number: in a log-density it changes the posterior, and hides the mistake."""
+
+POSITIVE = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
+
+
+def without_clamp(explanation: Any, model: Any = None) -> Any:
+    """Return an explanation whose advice does not bound a number inside of a log-density.
+
+    Parameters
+    ----------
+    explanation : Explanation or None
+    model : pymc.Model or None
+        Whose variables the advice can name.
+    """
+    if explanation is None:
+        return None
+    cause, deeper = (
+        replace(one, hint=_statistical(one, model))
+        if one is not None and one.hint is not None and _clamps(one.hint)
+        else one
+        for one in (explanation.cause, explanation.deeper)
+    )
+    return replace(explanation, cause=cause, deeper=deeper)
+
+
+def _clamps(hint):
+    return any(CLAMP.search(text) for text in (hint.text, *hint.change))
+
+
+def _statistical(cause, model):
+    fact = cause.hint.text.partition(". ")[0].rstrip(".")
+    told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
+    free = [
+        rv.name
+        for rv in (model.free_RVs if model is not None else ())
+        if model.rvs_to_transforms[rv] is None and re.search(rf"\b{re.escape(rv.name)}\b", told)
+    ]
+    kind = "positive numbers" if cause.op in POSITIVE else "numbers in the domain"
+    if len(free) == 1 and cause.op in POSITIVE:
+        advice = (
+            f"Give {free[0]} a prior of {kind}, such as pm.LogNormal or pm.Gamma, if {cause.op} of "
+            "it is meant."
+        )
+    else:
+        advice = f"Use a prior or a link that has {kind} there, such as pm.math.exp."
+    bound = "A bound in a log-density would change the posterior."
+    return replace(cause.hint, text=f"{fact}. {advice} {bound}", change=())

@@ -86,6 +86,13 @@ def broken_points(model: Any, stats: Any, chain: int, draw: int) -> dict[str, An
     return {which: point for which, point in found.items() if point is not None}
 
 
+def is_known(stats: Any) -> Any:
+    """Return of which draws a trace holds the points where their trajectories broke."""
+    if "divergence_start" in stats:
+        return ~np.isnan(np.asarray(stats["divergence_start"])).all(axis=-1)
+    return np.zeros(np.shape(stats["diverging"]), bool)
+
+
 def joined(model: Any, point: Any) -> Any:
     """Return the continuous values of a point as one vector."""
     return np.concatenate([np.ravel(point[v.name]) for v in model.continuous_value_vars])

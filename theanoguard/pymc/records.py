@@ -13,6 +13,7 @@ from theanoguard.explain import Explanation
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard import GuardError
 from theanoguard.guard.errors import report_text
+from theanoguard.pymc.links import without_clamp
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class SamplingError(GuardError):
     _in_call = False
 
     def __init__(self, event, explanation=None, where=None, terms=None):
-        super().__init__(event, explanation)
+        super().__init__(event, without_clamp(explanation))
         self.where = where
         self.terms = terms
         self.note = ""
