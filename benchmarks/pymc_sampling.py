@@ -4,6 +4,7 @@
 
     python benchmarks/pymc_sampling.py [--sampler pymc] [--backend c] [--tasks sample] [MODEL ...]
     python benchmarks/pymc_sampling.py --cost [--sampler pymc] [--backend c] [MODEL ...]
+    python benchmarks/pymc_sampling.py --same [--seeds 10] [--sampler pymc] [MODEL ...]
 
 The models of ``tests/pymc_guard/healthy.py`` are sound: a guard error there is a false alarm,
 unless the task ends in an error without the guard as well.  Those tasks are counted apart: on JAX
@@ -12,6 +13,9 @@ a mistake that a sampler meets: each has to end in a guard error.  The tasks are
 (``pm.sample``, 160 iterations), ``fit`` (ADVI, 200 steps), ``map`` (``pm.find_MAP``) and
 ``predict`` (draws from the prior and posterior predictive distributions), each in a block of
 ``theanoguard.pymc.guarding()``.
+
+With ``--same`` each sound model is sampled with several seeds, two chains each, without a guard and
+with one.  A guarded run has to end whenever the unguarded one does, and on C with the same draws.
 
 With ``--cost`` the processor time of a sampler is measured for each gradient that it computes,
 without a guard and with one, by turns.  On C both have to draw the same bits.
@@ -238,6 +242,49 @@ def cost(names, sampler, backend, rounds):
     )
 
 
+def drawn(make, seed, mode, sampler, guarded):
+    """Return the draws of two chains, or the error that ended them."""
+    try:
+        with make(), theanoguard.pymc.guarding() if guarded else nullcontext():
+            settings = {**QUIET, "random_seed": seed, "quiet": True}
+            return pm.sample(
+                draws=80,
+                tune=80,
+                chains=2,
+                cores=1,
+                nuts_sampler=sampler if exclusive() else "pymc",
+                compile_kwargs={"mode": mode},
+                compute_convergence_checks=False,
+                **settings,
+            ).posterior
+    except Exception as error:  # whatever PyMC raises is counted
+        return error
+
+
+def same(names, arguments):
+    """Print of each model how many runs end, without a guard and with one, with the same draws."""
+    totals = np.zeros(4, int)
+    for name in names:
+        counts = np.zeros(4, int)
+        for seed in range(arguments.seeds):
+            plain, guarded = (
+                drawn(healthy.MODELS[name], seed, MODES[arguments.backend], arguments.sampler, on)
+                for on in (False, True)
+            )
+            ends = [not isinstance(found, Exception) for found in (plain, guarded)]
+            is_same = all(ends) and all(
+                np.array_equal(values, guarded[key]) for key, values in plain.data_vars.items()
+            )
+            counts += [1, ends[0], ends[0] and ends[1], is_same]
+            if ends[0] and not ends[1]:
+                print(f"  stopped: {name}, seed {seed}: {str(guarded).partition(chr(10))[0]}")
+        totals += counts
+        print(f"{name:<32}", *(f"{count:>8}" for count in counts), flush=True)
+    print(f"\n{arguments.sampler}, {arguments.backend}, {len(names)} models")
+    print(" ".join(f"{column:>14}" for column in ("runs", "end", "guarded end", "same draws")))
+    print(" ".join(f"{count:>14}" for count in totals))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     known = [*healthy.MODELS, *planted.MODELS]
@@ -246,13 +293,17 @@ def main():
     parser.add_argument("--sampler", default="pymc")
     parser.add_argument("--tasks", default="sample")
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--same", action="store_true")
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
     names = arguments.models or known
-    if arguments.cost:
-        sound = [n for n in names if n in healthy.MODELS]
+    sound = [n for n in names if n in healthy.MODELS]
+    if arguments.same:
+        same(sound, arguments)
+    elif arguments.cost:
         cost(sound, arguments.sampler, arguments.backend, arguments.rounds)
     else:
         alarms(names, arguments.tasks.split(","), arguments)

@@ -17,6 +17,9 @@ from theanoguard.pymc.scales import Scale, scales_of
 SURE = 1e-3
 """A difference counts if its rank test gives less than this, divided by the number of tests."""
 
+NEARLY_SURE = 0.05
+"""This is enough for a scale if the log-density is stiff as well."""
+
 LOW = 0.35
 """And if a broken point is below another draw with a probability of at least 1 minus this."""
 
@@ -112,7 +115,7 @@ class Comparison:
         test = mannwhitneyu(broken, others)
         return min(1.0, test.pvalue * n_tests), test.statistic / (len(broken) * len(others))
 
-    def funnel(self):
+    def funnel(self, sure=SURE):
         """A scale that is small where trajectories break."""
         found = []
         scales = scales_of(self.model)
@@ -123,7 +126,7 @@ class Comparison:
                 for points in (self.broken, self.others)
             )
             p, above = self.differs(small, usual, len(scales))
-            if p < SURE and above < LOW:
+            if p < sure and above < LOW:
                 found.append((above, p, scale, np.exp(np.median(small)), np.exp(np.median(usual))))
         if not found:
             return None
@@ -244,6 +247,8 @@ class Comparison:
         bend = float(np.median([value for value, _ in bends]))
         if not bend >= STIFF * usual:
             return None
+        if (funnel := self.funnel(NEARLY_SURE)) is not None:
+            return funnel  # (the stiff place is its neck)
         names = [name for _, name in bends]
         name = max(set(names), key=names.count)
         title = (
