@@ -214,7 +214,10 @@ class Origins:
         while part is not None and part.variable.owner is not None:
             is_view = isinstance(part.variable.owner.op, VIEWS)
             shown = self._region(part, 0) if is_view else None
-            if shown is None or self.spot.name_of(part.variable) is not None:
+            if shown is None:
+                break
+            own = self.spot.name_of(part.variable)
+            if own not in (None, self.spot.name_of(shown.variable), shown.variable.name):
                 break
             part = shown
         return part
