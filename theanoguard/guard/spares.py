@@ -5,11 +5,15 @@ turn.  If the call fails, the shared variable still holds the old array, and not
 back.  All functions that update a variable share its second buffer.
 """
 
+import sys
+import weakref
 from collections import deque
 from collections.abc import Iterable
+from functools import cache
 from itertools import repeat
 from typing import Any
-from weakref import WeakValueDictionary
+
+import numpy as np
 
 
 class Spare(list):
@@ -37,7 +41,78 @@ def store(cells: Iterable[list], values: Iterable) -> None:
     del old
 
 
-_SPARES: WeakValueDictionary[int, Spare] = WeakValueDictionary()
+LARGE = 1 << 16
+"""Bytes of an array from which a second buffer is worth its keeping."""
+
+
+def _references(cell: list) -> int:
+    return sys.getrefcount(cell[0])
+
+
+_ALONE = _references([np.empty(0)])  # of what only its storage cell holds
+
+
+def is_ours(cell: list) -> bool:
+    """Whether only this storage cell leads to an array, and to its memory.
+
+    Examples
+    --------
+    >>> cell = [np.zeros(3)]
+    >>> is_ours(cell)
+    True
+    >>> view = cell[0][1:]
+    >>> is_ours(cell)
+    False
+    """
+    if type(cell[0]) is not np.ndarray or _references(cell) != _ALONE:
+        return False
+    flags = cell[0].flags
+    return (
+        flags.owndata
+        and flags.c_contiguous
+        and flags.behaved
+        and cell[0].base is None
+        and not weakref.getweakrefcount(cell[0])
+    )
+
+
+@cache
+def _nothing(ndim: int, dtype: np.dtype) -> np.ndarray:
+    return np.empty((0,) * ndim, dtype)
+
+
+def second_buffer(value: np.ndarray, spare: list) -> np.ndarray:
+    """Return the second buffer of an array, or an empty array if it is too small to need one.
+
+    Parameters
+    ----------
+    value : ndarray
+        The value of a shared variable.
+    spare : list
+        Where its second buffer is kept.
+    """
+    if value.nbytes < LARGE or not value.flags.c_contiguous:
+        return _nothing(value.ndim, value.dtype)
+    if not is_ours(spare) or spare[0].shape != value.shape or spare[0].dtype != value.dtype:
+        spare[0] = np.empty_like(value)
+    return spare[0]
+
+
+def take_turns(cell: list, spare: list, before: list) -> None:
+    """Make the old value the next second buffer, if the present value is the last one.
+
+    Parameters
+    ----------
+    cell, spare : list
+        The storage of the variable, and where its second buffer is kept.
+    before : list
+        A cell with the old value: the only reference that the caller has.
+    """
+    if cell[0] is spare[0]:
+        spare[0] = before[0] if is_ours(before) else None
+
+
+_SPARES: weakref.WeakValueDictionary[int, Spare] = weakref.WeakValueDictionary()
 
 
 def spare_of(cell: list) -> Spare:

@@ -102,6 +102,9 @@ class JittedRuntime(Reporter):
         self.snapshots = {}
         self.stored[0] = False
 
+    def ended(self, values):
+        """The call, which began with these values of its inputs, has ended well."""
+
     def enters_bad(self):
         """Whether a constant is bad, or a shared variable that has been set since the last call."""
         changed = (self.cells[v][0] for v in self.changed())
@@ -428,12 +431,14 @@ class JittedVM:
         guard, error = self.guard, None
         try:
             guard.open()
-            results, error = guard.call([cell[0] for cell in self.inputs])
+            values = [cell[0] for cell in self.inputs]
+            results, error = guard.call(values)
             if guard.policy.audit and error is None:
                 error = guard.audit(results)
             if error is not None:
                 raise error from None
             store(self._cells, [*results, *(results[i] for i in self._becoming), True])
+            guard.ended(values)
         except BaseException as other:
             if error is other or guard.stored[0]:
                 raise

@@ -575,27 +575,41 @@ def numba_funcify_in_blocks(op, node, **kwargs):
     """Write the loop over blocks.  The operation itself is compiled like any other."""
     into_node = op.into(node)
     into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
-    operands = node.inputs[:-1]
+    operands = op.operands(node.inputs)
     inputs = [f"i{k}" for k in range(len(operands))]
+    spares = {f"o{k}": f"s{k}" for k in op.spared}
     outputs = [f"o{k}" for k in range(len(node.outputs))]
     dtypes = ["bool_" if v.type.dtype == "bool" else v.type.dtype for v in node.outputs]
     cut = [i for i, v in zip(inputs, operands, strict=True) if not all(v.type.broadcastable)]
     read = {f"i{k}": (operands[k], watch) for k, watch in op.inputs}
     read |= {f"o{k}": (node.outputs[k], watch) for k, watch in op.outputs}
     first = cut[0]
+    overwritten = {f"o{k}": f"i{i}" for k, i in op.elemwise.inplace_pattern.items()}
+    beside = [f"o{k}" for k in op.beside(node)]
 
     def statements(suffix, indent):
         def block(name):
             return name + suffix if name in cut or name in outputs else name
 
-        yield f"{indent}into({', '.join(map(block, [*inputs, *outputs]))})"
+        yield f"{indent}into({', '.join(map(block, [*inputs, *beside]))})"
         yield from (f"{indent}watch_{name}({block(name)}, signals)" for name in read)
+
+    def place(output, dtype):
+        """Yield the statements that say what an output is written into."""
+        if output in overwritten:
+            yield f"    {output} = {overwritten[output]}"
+        elif output in spares:
+            spare = spares[output]
+            fresh = f"np.empty(shape, np.{dtype})"
+            yield f"    {output} = {spare} if {spare}.shape == shape else {fresh}"
+        else:
+            yield f"    {output} = np.empty(shape, np.{dtype})"
 
     contiguous = " and ".join(f"{v}.flags.c_contiguous and {v}.shape == shape" for v in cut)
     lines = [
-        f"def in_blocks({', '.join(inputs)}, signals):",
+        f"def in_blocks({', '.join([*inputs, *spares.values()])}, signals):",
         f"    shape = {first}.shape",
-        *(f"    {o} = np.empty(shape, np.{d})" for o, d in zip(outputs, dtypes, strict=True)),
+        *(line for o, d in zip(outputs, dtypes, strict=True) for line in place(o, d)),
         f"    n, size = shape[0], {first}.size * {first}.itemsize",
         f"    if size <= BLOCK or not ({contiguous}):",
         *statements("", " " * 8),

@@ -28,6 +28,7 @@ from theanoguard.guard.numba.plan import REASONS, NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot
 from theanoguard.guard.reporting import Snapshot
+from theanoguard.guard.spares import second_buffer, spare_of, take_turns
 from theanoguard.ops.print import PrintBeside
 
 
@@ -100,8 +101,8 @@ class NumbaRuntime(JittedRuntime):
     plan : NumbaPlan
     storage_map : dict of Variable to list
     compile : callable
-        ``compile(reliance)`` returns the function that runs in every call, and how many values it
-        reads; for None, one without signs.
+        ``compile(reliance)`` returns the function that runs in every call, how many values it
+        reads, and the shared variables whose second buffers it takes; for None, one without signs.
     """
 
     reasons = REASONS
@@ -118,7 +119,7 @@ class NumbaRuntime(JittedRuntime):
             recording=self.live,
             runs_in_python=code.runs_in_python,
         )
-        self.run, self.n_read = compile(self.reliance)
+        self.compile()
         self.signals = np.zeros(N_SIGNALS, np.int64)
         self.counting = 0
         if self.reliance.flags:
@@ -148,6 +149,13 @@ class NumbaRuntime(JittedRuntime):
             and all(isinstance(i, Constant) or i in self.cells for i in touch.index)
         }
         self.rows = {v: self.cells[t.rows] for v, t in self.written.items() if t.rows is not None}
+
+    def compile(self):
+        """Compile the function that runs in every call."""
+        self.run, self.n_read, spared = self._compile(self.reliance)
+        places = {v: i for i, v in enumerate(self.fgraph.inputs)}
+        self.spares = {v: spare_of(self.cells[v]) for v in spared}
+        self._turns = [(places[v], self.cells[v], spare) for v, spare in self.spares.items()]
 
     @cached_property
     def plain(self):
@@ -179,7 +187,11 @@ class NumbaRuntime(JittedRuntime):
         except IndexError as error:  # Numba would take a row that does not exist for one that does
             return None, error
         try:
-            results = run(*values, self.signals)
+            if run is self.run:
+                buffers = [second_buffer(cell[0], spare) for _, cell, spare in self._turns]
+                results = run(*values, *buffers, self.signals)
+            else:
+                results = run(*values, self.signals)
         except Stopped:  # before a node that a bad value could harm
             return self.settle(None)
         if seen[FOUND] or seen[FLAGS]:
@@ -189,6 +201,11 @@ class NumbaRuntime(JittedRuntime):
         elif self.kept and run is self.run:
             self.keep(results)
         return results, None
+
+    def ended(self, values):
+        for i, cell, spare in self._turns:
+            before, values[i] = [values[i]], None
+            take_turns(cell, spare, before)
 
     def begin(self):
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
@@ -268,7 +285,7 @@ class NumbaRuntime(JittedRuntime):
             self.counting = self.seen[COUNTING] = 0
         elif self.plan.partly.keys() == partly.keys():
             return
-        self.run, self.n_read = self._compile(self.reliance)
+        self.compile()
 
     def _minded(self):
         """Return the nodes whose outputs must not be empty."""
@@ -303,8 +320,8 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
         def compiled(reliance):
             if reliance is None:
                 graph = CheckedGraph(fgraph.inputs, fgraph.outputs, order)
-                return code.compile_flagged(graph, takes_signals=False), 0
-            graph, n_read = program_of(plan, self.policy, reliance)
-            return code.compile_flagged(graph, takes_signals=True), n_read
+                return code.compile_flagged(graph, takes_signals=False), 0, []
+            graph, n_read, spared = program_of(plan, self.policy, reliance)
+            return code.compile_flagged(graph, takes_signals=True), n_read, spared
 
         return NumbaRuntime(self.policy, self.recorder, plan, storage_map, compiled)

@@ -230,26 +230,39 @@ class InBlocks(CompiledOp):
     elemwise : Elemwise
     inputs, outputs : tuple of (int, Watch)
         Which of them are read, and for what.
+    spared : tuple of int
+        Outputs that are written into second buffers, which follow the operands as inputs.
     """
 
-    __props__ = ("elemwise", "inputs", "outputs")
+    __props__ = ("elemwise", "inputs", "outputs", "spared")
 
-    def __init__(self, elemwise, inputs, outputs):
+    def __init__(self, elemwise, inputs, outputs, spared=()):
         self.elemwise = elemwise
         self.inputs = inputs
         self.outputs = outputs
+        self.spared = spared
 
     def make_node(self, *inputs):
-        outputs = self.elemwise.make_node(*inputs[:-1]).outputs
+        outputs = self.elemwise.make_node(*self.operands(inputs)).outputs
         return Apply(self, list(inputs), [v.type() for v in outputs])
 
+    def operands(self, inputs):
+        """Return the operands of the operation itself, of all inputs."""
+        return list(inputs[: len(inputs) - len(self.spared) - 1])
+
+    def beside(self, node):
+        """Return the outputs that overwrite no operand."""
+        return [i for i in range(len(node.outputs)) if i not in self.elemwise.inplace_pattern]
+
     def into(self, node):
-        """Return a node of the same operation that writes into arrays, its last inputs."""
-        operands = [*node.inputs[:-1], *node.outputs]
+        """Return a node of the same operation that writes into arrays.
+
+        Its last inputs are the arrays for the outputs that overwrite no operand.
+        """
+        given, beside = self.operands(node.inputs), self.beside(node)
+        operands = [*given, *(node.outputs[i] for i in beside)]
         scalars = [ps.get_scalar_type(v.type.dtype)() for v in operands]
-        n = len(node.inputs) - 1
-        results = self.elemwise.scalar_op.make_node(*scalars[:n]).outputs
-        op = Elemwise(
-            ps.Composite(scalars, results), inplace_pattern={i: n + i for i in range(len(results))}
-        )
+        results = self.elemwise.scalar_op.make_node(*scalars[: len(given)]).outputs
+        places = {output: len(given) + k for k, output in enumerate(beside)}
+        op = Elemwise(ps.Composite(scalars, results), {**self.elemwise.inplace_pattern, **places})
         return op.make_node(*(v.type() for v in operands))

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.basic import as_tensor
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type import TensorType
 
 from theanoguard._pytensor import FusedElemwise, Scan, with_inner_graphs, with_tests
 from theanoguard.guard import bounds
@@ -32,6 +34,7 @@ from theanoguard.guard.numba.ops import (
     Within,
 )
 from theanoguard.guard.numba.plan import Sign
+from theanoguard.guard.plan import overwritten
 from theanoguard.operations import Kind
 
 
@@ -82,9 +85,11 @@ def program_of(plan, policy, reliance):
         Takes the signals as its last input.
     int
         How many values it reads.
+    list of Variable
+        The shared variables whose second buffers it takes, as its inputs before the signals.
     """
     writer = Writer(plan, policy, reliance)
-    return writer.graph, writer.n_read
+    return writer.graph, writer.n_read, list(writer.spares)
 
 
 class Writer:
@@ -108,6 +113,8 @@ class Writer:
         Whether a node runs in Python.
     n_read : int
         How many values are read, here and in inner graphs.
+    spares : dict of Variable to Variable
+        The second buffers of shared variables that the graph updates.
     """
 
     def __init__(self, plan, policy, reliance, around=None, infinite=False):
@@ -136,6 +143,9 @@ class Writer:
             all(self._harmless.values()),
             fgraph.inputs if infinite else (),
         )
+        self.spares = {}
+        becomes = {} if around is not None else self.plan.updates()
+        self._updates = {fgraph.outputs[i]: variable for variable, i in becomes.items()}
         self._made = self._asked_what_they_made(points)
         self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
@@ -208,10 +218,32 @@ class Writer:
         return {
             variable: node
             for variable, node in first_readers(points, self.plan.order).items()
-            if (runs_in_blocks(node) or reduces(node))
-            and not node.op.destroy_map
+            if (reduces(node) or (runs_in_blocks(node) and variable not in overwritten(node)))
             and node not in self._bracketed
         }
+
+    def _updates_in_blocks(self, node):
+        """Whether a node makes a new value of a large shared variable, on blocks of rows."""
+        return (
+            any(v in self._updates and may_be_large(v) for v in node.outputs)
+            and runs_in_blocks(node)
+            and not all(all(v.type.broadcastable) for v in node.inputs)
+            and node not in self._bracketed
+        )
+
+    def _spare(self, node, i):
+        """Return the second buffer that an output is written into, or None."""
+        variable = node.outputs[i]
+        root = self._updates.get(variable)
+        if (
+            not isinstance(root, SharedVariable)
+            or i in node.op.inplace_pattern
+            or not may_be_large(variable)
+            or root.type.dtype != variable.type.dtype
+        ):
+            return None
+        kind = TensorType(variable.type.dtype, (None,) * variable.type.ndim)
+        return self.spares.setdefault(root, kind())
 
     def _reads_part(self, touch):
         """Whether the elements that a node touches are read apart from what it gives."""
@@ -247,7 +279,8 @@ class Writer:
             [ends] = self._append(Until().make_node(self._get(condition), self._signals))
             self._new[condition] = ends
         outputs = [self._get(v) for v in fgraph.outputs]
-        return CheckedGraph([*fgraph.inputs, self._signals], outputs, self._order)
+        inputs = [*fgraph.inputs, *self.spares.values(), self._signals]
+        return CheckedGraph(inputs, outputs, self._order)
 
     def _ask(self, node):
         for steps in (self._made[v] for v in node.outputs if v in self._made):
@@ -309,7 +342,7 @@ class Writer:
         for touch in self._touches[node]:
             if touch.is_inside or self._policy.big:
                 self._read_part(touch, self._get(touch.variable))
-        if entering:
+        if entering or self._updates_in_blocks(node):
             if isinstance(node.op, FusedElemwise):
                 self._write_with_tests(node, inputs, entering)
             else:
@@ -339,12 +372,16 @@ class Writer:
     def _write_in_blocks(self, node, inputs, entering):
         read = [(i, v) for i, v in enumerate(node.outputs) if v in self._watches]
         in_blocks = [(i, v) for i, v in read if may_be_large(v)]
+        spares = {i: self._spare(node, i) for i in range(len(node.outputs))}
+        spares = {i: spare for i, spare in spares.items() if spare is not None}
+        self.signals = True
         op = InBlocks(
             node.op,
             tuple((node.inputs.index(v), self._watches[v]) for v in entering),
             tuple((i, self._watches[v]) for i, v in in_blocks),
+            tuple(spares),
         )
-        outputs = self._append(op.make_node(*inputs, self._signals))
+        outputs = self._append(op.make_node(*inputs, *spares.values(), self._signals))
         self._new.update(zip(node.outputs, outputs, strict=True))
         for pair in read:
             if pair not in in_blocks:
