@@ -13,8 +13,10 @@ import pytensor
 import pytest
 from explain_trips import guard_error
 from models import KINDS, load, marked_line_of
+from pytensor.compile.mode import Mode
 from test_gallery import one_of
 
+import theanoguard
 from theanoguard import GuardMode
 from theanoguard.explain import Explanation, render_text
 
@@ -180,3 +182,37 @@ def test_report_comes_back_from_json(case):
     text = json.dumps(error.explanation.to_plain(), allow_nan=False)
     again = Explanation.from_plain(json.loads(text))
     assert render_text(again.event, again) == str(error)
+
+
+def with_change(path, name, change):
+    """The source of a file in which a function has the lines that a report prints."""
+    lines = load_text(path).splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith(f"def {name}("))
+    for old, new in zip(change[::2], change[1::2], strict=True):
+        at = next(i for i in range(begin, len(lines)) if lines[i].strip().startswith(old))
+        indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+        lines[at] = "\n".join(indent + line for line in new.splitlines())
+    return "\n".join(lines)
+
+
+def test_printed_lines_run(case):
+    """They give finite values, and the exact values if they are the same function."""
+    path, name, truth, error = case
+    hint = error.explanation.advice
+    if hint is None or not hint.change:
+        pytest.skip("no line is printed")
+    found = {"__name__": "printed"}
+    exec(compile(with_change(path, name, hint.change), str(path), "exec"), found)
+    inputs, outputs, updates = found[name]()
+    values = pytensor.function(inputs, outputs, updates=updates, mode=Mode("py", "fast_run"))(
+        *truth["arguments"]
+    )
+    original_inputs, originals, _ = getattr(load(path), name)()
+    given = dict(zip(original_inputs, truth["arguments"], strict=True))
+    for value, original in zip(values, originals, strict=True):
+        assert np.isfinite(value).all()
+        exact = theanoguard.exact(original, given)
+        known = (exact.known == "number") & np.isfinite(exact.mid)
+        if hint.grade == "same":
+            rtol = 1e-4 if value.dtype == "float32" else 1e-9
+            np.testing.assert_allclose(value[known], exact.mid[known], rtol=rtol, atol=1e-12)

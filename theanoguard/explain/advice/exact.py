@@ -155,7 +155,7 @@ def _logarithm(variable):
                 x,
                 lambda new: pt.softplus(new(x) - log) + log,
             )
-    matched = as_softmax(inner)
+    matched = as_softmax(inner) or _of_theano(node)
     if matched is not None and inner.type.ndim == variable.type.ndim:
         x, axis = matched
         return Form(
@@ -164,6 +164,12 @@ def _logarithm(variable):
             lambda new: pt.special.log_softmax(new(x), axis=axis),
         )
     return None
+
+
+def _of_theano(node):
+    """Return ``x`` and the axis if a node is Theano's softmax, which takes rows."""
+    is_it = type(node.op).__module__.startswith("theano.") and op_name(node.op) == "softmax"
+    return (node.inputs[0], 1) if is_it else None
 
 
 def _of_one_minus_squared_tanh(inner):

@@ -9,6 +9,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
@@ -151,10 +152,13 @@ class Origins:
     def _special(self, part: Part) -> str:
         """Return a sentence on a reduction over nothing, or over equal numbers."""
         node = part.variable.owner
-        if _is_reduction(node):
-            read = self._region(part, 0)
-            if read is not None and read.value.size == 0:
-                return f"{self._name(read)} has no elements: the selection is empty."
+        empty = None
+        if isinstance(node.op, Shape | Shape_i) and not np.any(part.value):
+            empty = self.part(node.inputs[0], ())
+        elif _is_reduction(node):
+            empty = self._region(part, 0)
+        if empty is not None and empty.value.size == 0:
+            return f"{self._name(empty)} has no elements: the selection is empty."
         if scalar_class(part.variable) is ps.Sub and not np.any(part.value) and part.value.size:
             taken = self._region(part, 0)
             many = taken is not None and any(isinstance(i, slice) for i in taken.index)

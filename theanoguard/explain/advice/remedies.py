@@ -887,7 +887,9 @@ def _printed(remedy, judge, source, marked):
             trial = _tried(remedy, _with_printed(remedy, made.rewritten()), judge)
         if trial is not None:
             found = _edit(remedy, template, source, marked, labelled)
-            return (*(found or (_in_words(remedy, template), ())), trial)
+            if found is None and remedy.spot.name_of(remedy.x) is not None:
+                found = _in_words(remedy, template), ()
+            return None if found is None else (*found, trial)
     return None
 
 

@@ -1,0 +1,153 @@
+"""What a fault means: the arithmetic lost a value, there is none, or it is only large."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from theanoguard import GuardError, GuardMode
+
+pytestmark = pytest.mark.on_33
+
+
+def softmax_with_a_rest():
+    h = pt.dvector("h")
+    p = pt.exp(h) / (1 + pt.exp(h).sum())
+    return [h], p, [np.array([21.0, 22.0, 800.0])]
+
+
+def tanh_by_hand():
+    x = pt.dvector("x")
+    t = (pt.exp(x) - pt.exp(-x)) / (pt.exp(x) + pt.exp(-x))
+    return [x], t, [np.array([21.0, 800.0])]
+
+
+def variance_by_moments():
+    v = pt.dvector("v")
+    spread = pt.sqrt((v**2).mean() - v.mean() ** 2)
+    return [v], spread, [np.full(7, 3.3)]
+
+
+def log_of_a_saturated_tanh():
+    x = pt.dvector("x")
+    cost = pt.log(1 - pt.tanh(x) ** 2).sum()
+    return [x], cost, [np.array([20.0, 1.0])]
+
+
+LOST = {
+    softmax_with_a_rest: ("p[2] is 1;", "pt.exp(h - pt.softplus(theanoguard.stable.logsumexp(h)))"),
+    tanh_by_hand: ("t[1] is 1;", "pt.tanh(x)"),
+    variance_by_moments: ("spread is 0;", "pt.sqrt(v.var())"),
+    log_of_a_saturated_tanh: (
+        "cost is -39.4813;",
+        "(2 * (np.log(2) - x - pt.softplus(-2 * x))).sum()",
+    ),
+}
+
+
+def negative_scale():
+    d, sigma = pt.dvector("d"), pytensor.shared(-0.2, name="sigma")
+    nll = (pt.log(sigma) + 0.5 * (d / sigma) ** 2).mean()
+    return [d], nll, [np.array([0.1, 0.2])], {sigma: sigma - 0.25 * pytensor.grad(nll, sigma)}
+
+
+def step_after_five():
+    t = pt.dscalar("t")
+    return [t], 0.1 / (t - 5), [5.0]
+
+
+def reaction_time():
+    rt, ndt = pt.dvector("rt"), pt.dscalar("ndt")
+    logp = (-pt.log(rt - ndt)).sum()
+    return [rt, ndt], [logp, pytensor.grad(logp, ndt)], [np.array([0.5, 0.3]), 0.4]
+
+
+def mean_of_nothing():
+    w = pt.dvector("w")
+    large = w[w > 5]
+    return [w], large.mean(), [np.ones(3)]
+
+
+def padding():
+    pad = pt.dmatrix("pad")
+    size = pt.sqrt((pad**2).sum(axis=1, keepdims=True))
+    return [pad], pad / size, [np.array([[1.0, 2.0], [0.0, 0.0]])]
+
+
+def constant_row():
+    x = pt.dmatrix("x")
+    z = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
+    return [x], z, [np.array([[1.0, 2.0], [0.25, 0.25]])]
+
+
+WITHOUT_VALUE = {
+    negative_scale: ("log(-0.2) does not exist: sigma must be positive.", "sigma = exp(log_sigma)"),
+    step_after_five: ("0.1 / 0.0 does not exist: t - 5 must not be 0.", "t is 5.0 (input)."),
+    reaction_time: ("log(-0.1) does not exist: (rt - ndt)[1]", "ndt = 0.4 is above rt[1] = 0.3."),
+    mean_of_nothing: ("0.0 / 0.0 does not exist:", "the selection is empty."),
+    padding: ("0.0 / 0.0 does not exist: size[1, 0]", "pad[1, :] is 0 throughout (input)."),
+    constant_row: ("0.0 / 0.0 does not exist:", "x[1, :] is constant: 0.25."),
+}
+
+
+def explained(build):
+    """Return the explanation of a call that fails."""
+    inputs, outputs, arguments, *updates = build()
+    mode = GuardMode(True, True, False)
+    fn = pytensor.function(inputs, outputs, updates=updates[0] if updates else None, mode=mode)
+    with pytest.raises(GuardError) as caught:
+        fn(*arguments)
+    return caught.value.explanation
+
+
+@pytest.mark.parametrize("build", LOST, ids=lambda build: build.__name__)
+def test_a_lost_value_is_told_with_the_formula_that_keeps_it(build):
+    found = explained(build)
+    value, new = LOST[build]
+    assert found.meaning.kind == "lost"
+    assert found.meaning.text.startswith(f"In exact arithmetic {value} float64 loses it where ")
+    assert new in found.advice.change[1]
+    assert found.advice.grade == "same"
+
+
+@pytest.mark.parametrize("build", WITHOUT_VALUE, ids=lambda build: build.__name__)
+def test_a_number_outside_of_a_domain_is_followed_to_its_origin(build):
+    found = explained(build)
+    text, origin = WITHOUT_VALUE[build]
+    assert found.meaning.kind == "none"
+    assert found.meaning.text.startswith(text)
+    assert origin in found.advice.text
+
+
+@pytest.mark.parametrize("build", [negative_scale, step_after_five, reaction_time, mean_of_nothing])
+def test_a_parameter_a_difference_and_an_empty_selection_get_no_bound(build):
+    found = explained(build)
+    assert (found.advice.grade, found.advice.change) == ("", ())
+
+
+@pytest.mark.parametrize("build", [padding, constant_row])
+def test_a_change_of_the_function_says_so_and_what_it_changes(build):
+    found = explained(build)
+    assert found.advice.grade == "changes"
+    assert "This changes the function: with pt.maximum(" in found.advice.text
+    assert found.advice.text.endswith("the result no longer depends on it.")
+
+
+def test_the_number_quoted_is_what_the_function_returns():
+    def norm():
+        v = pt.dvector("v")
+        size = pt.sqrt((v**2).sum())
+        return [v], pytensor.grad(size, v), [np.zeros(1)]
+
+    found = explained(norm)
+    assert found.advice.text.endswith("this call gives 0.0.")
+
+
+def test_a_large_value_that_is_right_is_called_correct():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(x), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([30.0]))
+    found = caught.value.explanation
+    assert found.meaning.text == "This value is correct. It only exceeds big_threshold."
+    assert "GuardMode(big_threshold=1e+14)" in found.advice.text
