@@ -892,17 +892,16 @@ def test_an_index_outside_of_a_parameter_is_an_error(is_data):
 
 @needs_pymc
 @pytest.mark.parametrize(
-    ("build", "told"),
+    ("function", "told"),
     [
-        (lambda a: pt.log(a), "Give a a prior of positive numbers, such as pm.LogNormal"),
-        (lambda a: pt.sqrt(a), "Give a a prior of positive numbers, such as pm.LogNormal"),
-        (lambda a: pt.log(a - 2.0 * pm.Normal("b")), "a prior or a link that has positive numbers"),
-        (lambda a: pt.arccos(a), "a prior or a link that has numbers in the domain"),
+        (pt.log, "Give a a prior of positive numbers, such as pm.LogNormal"),
+        (pt.sqrt, "Give a a prior of positive numbers, such as pm.LogNormal"),
+        (pt.arccos, "a prior or a link that has numbers in the domain"),
     ],
 )
-def test_no_bound_inside_of_a_log_density_is_proposed(build, told):
+def test_no_bound_inside_of_a_log_density_is_proposed(function, told):
     with pm.Model() as model:
-        pm.Normal("y", build(pm.Normal("a", initval=-1.5)), 1.0, observed=[0.1, 0.4])
+        pm.Normal("y", function(pm.Normal("a", initval=-1.5)), 1.0, observed=[0.1, 0.4])
     text = " ".join(str(theanoguard.pymc.explain(model)).split())
     assert told in text
     assert "A bound in a log-density would change the posterior." in text

@@ -97,6 +97,9 @@ def written(variable):
 CLAMP = re.compile(r"\b(?:maximum|minimum|clip)\(")
 """What bounds a number: in a log-density it changes the posterior, and hides the mistake."""
 
+INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. Check it before the call")
+"""The advice on an input of a function; the inputs of a log-density are the sampler's."""
+
 POSITIVE = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
 
 
@@ -113,19 +116,23 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
         return None
     cause, deeper = (
         replace(one, hint=_statistical(one, model))
-        if one is not None and one.hint is not None and _clamps(one.hint)
+        if one is not None and one.hint is not None and _is_for_a_call(one.hint, model)
         else one
         for one in (explanation.cause, explanation.deeper)
     )
     return replace(explanation, cause=cause, deeper=deeper)
 
 
-def _clamps(hint):
-    return any(CLAMP.search(text) for text in (hint.text, *hint.change))
+def _is_for_a_call(hint, model):
+    """Return whether advice bounds a number, or has the user check what the sampler gives."""
+    names = [v.name for v in model.value_vars] if model is not None else ()
+    is_input = INPUT.match(hint.text)
+    bounds = any(CLAMP.search(text) for text in (hint.text, *hint.change))
+    return bounds or (is_input is not None and is_input[1] in names)
 
 
 def _statistical(cause, model):
-    fact = cause.hint.text.partition(". ")[0].rstrip(".")
+    fact = cause.hint.text.partition(". ")[0].rstrip(".").removesuffix(" (input)")
     told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
     free = [
         rv.name
