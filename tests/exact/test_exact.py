@@ -99,6 +99,7 @@ INFINITE = {
         {"x": np.array([0.0, 2.0, -1.0])},
         "[1, 0, inf]",
     ),
+    "a sum with an infinity": (pt.log(x).sum(), {"x": np.array([0.3, 0.0])}, "-inf"),
     "gammaln at its pole": (pt.gammaln(s), {"s": -2.0}, "inf"),
     "tanh of infinities": (pt.tanh(x), {"x": np.array([-np.inf, np.inf])}, "[-1, 1]"),
 }
@@ -127,6 +128,15 @@ def test_only_the_chosen_branch_needs_a_value():
     output = pt.switch(x > 0, pt.log(x), 0)
     assert str(exact_of(output, x=np.array([-1.0, 1.0]))) == "[0, 0]"
     assert str(exact_of(pytensor.grad(output.sum(), x), x=np.array([-1.0, 2.0]))) == "[0, 0.5]"
+
+
+def test_gradient_of_a_branch_that_is_not_chosen():
+    """The floating-point gradient is 0 / 0."""
+    masked = pytensor.grad(pt.switch(x > 0, pt.log(pt.sqrt(x)), 0.0).sum(), x)
+    assert str(exact_of(masked, x=np.array([0.0, 4.0]))) == "[0, 0.125]"
+    # Here the derivative is 0, and the gradient that it multiplies infinite.
+    norm = pytensor.grad(pt.sqrt((x**2).sum()), x)
+    assert (exact_of(norm, x=np.zeros(2)).known == "none").all()
 
 
 def test_gradient_at_a_tie():

@@ -42,7 +42,7 @@ def kind_of(ball: arb) -> str:
         return "number"
     if ball.is_nan():
         return "none"
-    return "infinite" if ball.is_exact() else "unknown"
+    return "infinite" if ball > 0 or ball < 0 else "unknown"
 
 
 def array_of(balls: list[Any], shape: tuple[int, ...]) -> np.ndarray:

@@ -43,6 +43,7 @@ from theanoguard._exact.boxes import (
     in_box,
     operand_boxes,
 )
+from theanoguard._exact.gradients import cotangents_of, without_masked
 from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._exact.moving import MOVING, as_array
 from theanoguard._exact.numbers import in_numpy, of_element
@@ -99,6 +100,7 @@ class Context:
     """What the twins of a graph and of its inner graphs share."""
 
     budget: Budget
+    cotangents: frozenset[Variable] = frozenset()
     notes: dict[tuple[str, Any], Note] = field(default_factory=dict)
 
     def note(self, kind: str, variable: Any, text: str) -> None:
@@ -312,7 +314,10 @@ class Twin(Replay):
                 self.context.note("decision", variable, "lies within rounding of its threshold")
         if isinstance(op, STEPS):
             return [self._step_of_call(node.outputs[0], found[0].value)]
-        return [applied.value for applied in found]
+        results = [applied.value for applied in found]
+        if self.context.cotangents and len(results) == 1:
+            results = [without_masked(node, values, results[0], self.context.cotangents)]
+        return results
 
     def _step_of_call(self, variable: Variable, exact: np.ndarray) -> np.ndarray:
         """Return the steps that the call took (``floor``, ``sign``), where it took any."""
@@ -413,12 +418,13 @@ def evaluate(
     budget = Budget(work, time.perf_counter() + seconds)
     outputs = unlabelled(list(variables))
     boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
+    cotangents = cotangents_of(outputs, given)
     start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
     bits = BITS
     while bits <= MAX_BITS:
         budget.factor = (bits / BITS) ** 1.3
-        context = Context(budget)
+        context = Context(budget, cotangents)
         try:
             with ctx.workprec(bits):
                 twin = Twin(None, start, context, None, lookup, boxes)
