@@ -60,8 +60,9 @@ def log(x: Any, eps: float | None = None) -> Variable:
     Returns
     -------
     TensorVariable
-        For ``x >= eps``, exactly PyTensor's logarithm and the gradient ``1 / x``.  Below `eps`, the
-        value is ``log(eps)``, which is -43.7 in float32 and -354 in float64, and the gradient is 0.
+        For ``x >= eps``, PyTensor's logarithm, with an error of at most 2 ulp, and the gradient
+        ``1 / x``.  Below `eps`, the value is ``log(eps)``, which is -43.7 in float32 and -354 in
+        float64, and the gradient is 0.
 
     Examples
     --------
@@ -87,10 +88,10 @@ def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
     Returns
     -------
     TensorVariable
-        For ``abs(y) >= eps``, exactly the quotient.  Nearer to 0, `y` counts as `eps` with the sign
-        of `y`.  0 counts as positive, so 0 / 0 is 0.  The gradient by `x` is at most ``1 / eps``.
-        The gradient by `y` is at most ``abs(x) / eps ** 2``, and 0 if `y` is nearer to 0 than
-        `eps`.
+        For ``abs(y) >= eps``, the quotient with an error of at most 0.5 ulp.  Nearer to 0, `y`
+        counts as `eps` with the sign of `y`.  0 counts as positive, so 0 / 0 is 0.  The gradient by
+        `x` is at most ``1 / eps``.  The gradient by `y` is at most ``abs(x) / eps ** 2``, and 0 if
+        `y` is nearer to 0 than `eps`.
 
     Examples
     --------
@@ -117,9 +118,9 @@ def sqrt(x: Any, eps: float | None = None) -> Variable:
     Returns
     -------
     TensorVariable
-        For ``x >= eps``, exactly the root and the gradient ``0.5 / sqrt(x)``.  Below `eps`, the
-        value is ``sqrt(eps)``, an error of at most 1.1e-19 in float32 and 1.5e-154 in float64, and
-        the gradient is 0.
+        For ``x >= eps``, the root with an error of at most 0.5 ulp, and the gradient ``0.5 /
+        sqrt(x)``.  Below `eps`, the value is ``sqrt(eps)``, which is 1.1e-19 in float32 and
+        1.5e-154 in float64, and the gradient is 0.
 
     Examples
     --------
@@ -147,9 +148,10 @@ def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     Returns
     -------
     TensorVariable
-        The norm up to rounding, with the gradient ``x / norm``.  For zeros, value and gradient are
-        0. For an infinite element, the norm is Inf and its gradient is NaN.  A norm below the
-        smallest normal number has fewer digits.
+        The norm, with an error of at most 3 ulp for four elements, and the gradient ``x / norm``.
+        For zeros, value and gradient are 0.  For an infinite element, the norm is Inf and its
+        gradient is NaN.  A norm below the smallest normal number has fewer digits.  PyTensor
+        computes the gradient as a quotient, whose numerator is `x` times the gradient by the norm.
 
     Notes
     -----
@@ -191,7 +193,8 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     Returns
     -------
     TensorVariable
-        Exact up to rounding.  If all elements are masked, the value is -inf and the gradient is 0.
+        For four elements, the error is at most 2 ulp of the value, or of 1 if that is larger.  If
+        all elements are masked, the value is -inf and the gradient is 0.
 
     Notes
     -----
@@ -226,7 +229,9 @@ def softmax(x: Any, axis: Axis = None) -> Variable:
     Returns
     -------
     TensorVariable
-        Exact up to rounding.  If all elements are masked, value and gradient are 0.
+        For four elements, the error is at most 4 ulp for a result near 1.  It grows with the
+        distance from the largest element m, to ``4 * (1 + m - x)`` ulp.  If all elements are
+        masked, value and gradient are 0.
 
     Examples
     --------
@@ -253,8 +258,9 @@ def log_softmax(x: Any, axis: Axis = None) -> Variable:
     Returns
     -------
     TensorVariable
-        Exact up to rounding.  The gradient of a masked element is 0.  Mask every product with the
-        result as well, because 0 times -inf is NaN.
+        For four elements, the error is at most 3 ulp of the value, or of 1 if that is larger.  The
+        gradient of a masked element is 0.  Mask every product with the result as well, because 0
+        times -inf is NaN.
 
     Examples
     --------
@@ -283,11 +289,11 @@ def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) 
     Returns
     -------
     TensorVariable
-        ``-target * log(output) - (1 - target) * log(1 - output)``.  From logits it is exact up to
-        rounding for every finite logit.  Probabilities below ``default_eps("log", dtype)`` count as
-        this number, and probabilities of 1 as the largest number below 1.  Beyond these limits the
-        gradient by `output` is 0.  So the result is at most 43.7 (for a target of 0: 16.6) in
-        float32, and 354 (36.7) in float64.
+        ``-target * log(output) - (1 - target) * log(1 - output)``.  For every finite logit, and for
+        probabilities inside of the limits, the error is at most 4 ulp.  Probabilities below
+        ``default_eps("log", dtype)`` count as this number, and probabilities of 1 as the largest
+        number below 1.  Beyond these limits the gradient by `output` is 0.  So the result is at
+        most 43.7 (for a target of 0: 16.6) in float32, and 354 (36.7) in float64.
 
     Examples
     --------
@@ -326,8 +332,8 @@ def categorical_crossentropy(
     -------
     TensorVariable
         ``-sum(target * log(output), axis)``.  A class with the target 0 adds 0, even if a logit of
-        -inf masks it.  From logits it is exact up to rounding.  From probabilities it is as exact
-        as :func:`log`.
+        -inf masks it.  From four logits, the error is at most 3 ulp of the value, or of 1 if that
+        is larger.  From probabilities it is that of :func:`log`.
 
     Raises
     ------
