@@ -435,7 +435,9 @@ def evaluate(
                         value = to_balls(value) if is_floats(value) else value
                         best[i] = Exact(value, tuple(context.notes.values()))
         except OutOfLimits:
-            note = Note("limit", None, f"{bits // 3.32:.0f} digits of it are beyond the limit of work or time")
+            digits = int(bits / 3.32)
+            text = f"{digits} digits of it are beyond the limit of work or time"
+            note = Note("limit", None, text)
             best = [
                 Exact(_unknown_like(v, index, lookup), (note,)) if found is None else found
                 for v, index, found in zip(outputs, asked, best, strict=True)
