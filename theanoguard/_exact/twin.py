@@ -388,6 +388,7 @@ def evaluate(
     *,
     live: Callable[[Variable], Any] | Mapping[Variable, Any] | None = None,
     elements: Sequence[tuple[int, ...] | None] | None = None,
+    masked_gradients: bool = False,
     work: float = WORK,
     seconds: float = SECONDS,
 ) -> list[Exact]:
@@ -403,6 +404,9 @@ def evaluate(
         booleans and decisions are taken from there.
     elements : sequence of (tuple of int or None), optional
         The index of the element that is asked for, for each variable.  None asks for all elements.
+    masked_gradients : bool
+        Whether a gradient of 0 stays 0 where it is multiplied with a derivative that has no value,
+        as in a branch that ``switch`` has not chosen.
     work : float, optional
         Multiplications of 192 bits that are allowed.
     seconds : float, optional
@@ -418,7 +422,7 @@ def evaluate(
     budget = Budget(work, time.perf_counter() + seconds)
     outputs = unlabelled(list(variables))
     boxes = boxes_of(outputs, [box_of(i) for i in asked], lookup, given) if lookup else {}
-    cotangents = cotangents_of(outputs, given)
+    cotangents = cotangents_of(outputs, given) if masked_gradients else frozenset()
     start = {v: as_given(value) for v, value in given.items()}
     best: list[Exact | None] = [None] * len(outputs)
     bits = BITS
@@ -521,5 +525,5 @@ def exact(
     given = {
         v: filtered("exact", "inputs", v, value, allow_downcast=True) for v, value in inputs.items()
     }
-    found = evaluate(asked, given, work=work, seconds=seconds)
+    found = evaluate(asked, given, masked_gradients=True, work=work, seconds=seconds)
     return found[0] if isinstance(outputs, Variable) else found
