@@ -128,3 +128,12 @@ def test_largest_elements(k, shim):
     np.testing.assert_array_equal(np.sort(found, axis=0), expected)
     np.testing.assert_array_equal(np.take_along_axis(SQUARE, where, 0), found)
     assert np.count_nonzero(by_x) == found.size
+
+
+@pytest.mark.parametrize("name", ["topk", "argtopk"])
+def test_only_what_is_used_of_the_largest_elements(name, shim):
+    T = shim.tensor
+    x = T.dvector("x")
+    f = shim.function([x], getattr(T, name)(x, 1, sorted=False))
+    assert len(f.maker.fgraph.outputs[0].owner.outputs) == 1
+    assert f([1.0, 7.0, 5.0]).tolist() == ([7.0] if name == "topk" else [1])

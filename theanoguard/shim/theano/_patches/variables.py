@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytensor.tensor.math as pt_math
+from pytensor.compile.mode import optdb
 from pytensor.scalar.basic import GE, GT, LE, LT
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable, _tensor_py_operators
 
 from ..tensor import basic, extra_ops, nlinalg
 from ..tensor.elemwise import check_dropped
-from ..tensor.sort import argsort, sort
-from . import Patch, called_by_pytensor
+from ..tensor.sort import argsort, local_useless_topk, sort
+from . import Patch, Rewrite, called_by_pytensor
 
 
 def _bool(self):
@@ -123,6 +124,7 @@ def init_variable(self, type, owner=None, index=None, name=None):
 
 
 PATCHES = [
+    Rewrite(optdb["canonicalize"], "local_useless_topk", local_useless_topk, ("fast_run",)),
     Patch(pt_math, "mean", basic.mean),
     Patch(_tensor_py_operators, "__bool__", _bool),
     Patch(_tensor_py_operators, "__nonzero__", _bool),

@@ -4,6 +4,7 @@ import numpy as np
 from pytensor.gradient import grad_undefined
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.tensor.basic import arange, switch
 from pytensor.tensor.math import abs as absolute
 from pytensor.tensor.math import eq, lt
@@ -186,6 +187,19 @@ class TopKOp(Op):
         index = tuple(outputs[1] if i == axis else _places(x, i) for i in range(x.ndim))
         gradient = x.zeros_like(dtype=cotangents[0].dtype)
         return [set_subtensor(gradient[index], cotangents[0]), no_k]
+
+
+@node_rewriter([TopKOp])
+def local_useless_topk(fgraph, node):
+    """Compute only the elements or only their places, if the others are not used."""
+    op = node.op
+    used = [bool(fgraph.clients.get(output)) for output in node.outputs]
+    if len(used) == 1 or used[0] == used[1]:
+        return None
+    one = TopKOp(op.axis, op.sorted, op.idx_dtype, *used)(*node.inputs)
+    kept = node.outputs[used.index(True)]
+    copy_stack_trace(kept, one)
+    return {kept: one}
 
 
 def topk_and_argtopk(x, kth, axis=-1, sorted=True, idx_dtype="int64"):
