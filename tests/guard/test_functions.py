@@ -442,7 +442,9 @@ def test_several_processes_build_the_kernel_at_once(tmp_path, needs_cxx):
 def elsewhere(tmp_path, monkeypatch, needs_cxx):
     """An empty folder for the kernel, which counts as not loaded."""
     monkeypatch.setattr(
-        kernel, "config", SimpleNamespace(cxx=pytensor.config.cxx, compiledir=str(tmp_path))
+        kernel,
+        "config",
+        SimpleNamespace(cxx=pytensor.config.cxx, compiledir=str(tmp_path), gcc__cxxflags=""),
     )
     plain = kernel._compiler_arguments
     monkeypatch.setattr(kernel, "_compiler_arguments", lambda: [*plain(), "-O0"])  # takes less time
@@ -476,7 +478,7 @@ def test_the_kernel_is_built_anew_when_its_source_changes(elsewhere, monkeypatch
 
 def test_without_a_compiler_it_is_said_once(caplog, monkeypatch, c_backend):
     x = pt.dvector("x")
-    monkeypatch.setattr(kernel, "config", SimpleNamespace(cxx=""))
+    monkeypatch.setattr(pytensor.config, "cxx", "")
     kernel.load.cache_clear()
     try:
         for out in (pt.log(x), pt.sqrt(x)):
