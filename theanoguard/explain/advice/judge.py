@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.op import RandomVariable
 
@@ -265,16 +266,20 @@ class Judge:
         borders = {v for node in nodes if node.outputs[0] in reached for v in node.inputs} - reached
         given = {v: replay.value(v) for v in borders if not isinstance(v, Constant)}
         known = {v: value for v, value in replay.known_values().items() if v not in reached}
-        form, dtype = build(lambda v: v), variable.type.dtype
+        dtype = variable.type.dtype
+        # (the rest of the graph is cut off: it is evaluated for every sample)
+        own = {v: v.type() for v in (x, *given)}
+        user, form = clone_replace([variable, build(lambda v: v)], own)
+        given = {own[v]: value for v, value in given.items()}
         value = np.asarray(replay.value(x))
         for variant in variants(value):
             if one_sign:
                 variant = np.copysign(variant, value)
-            here = {**given, x: variant}
+            here = {**given, own[x]: variant}
             old = Replay(None, here, replay.kernels)
             got = np.asarray(Replay(None, {**known, **here}, replay.kernels).value(form))
             indices = _sampled(got.shape)
-            exact = exact_elements([(variable, index) for index in indices], here, old.value)
+            exact = exact_elements([(user, index) for index in indices], here, old.value)
             scale = float(np.max(np.abs(variant), initial=0))
             for number, index in zip(exact, indices, strict=True):
                 if number.fits(dtype) and not _is_near(number, got[index], dtype, scale):
