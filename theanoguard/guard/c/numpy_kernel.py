@@ -145,7 +145,7 @@ class Node:
         self.guard = guard
         self.index = index
         self.thunk = thunk
-        self.saves = [(root, partly) for root, _input, _output, _spare, partly in saves]
+        self.saves = [(root, partly) for root, *_, partly in saves]
         self.overwritten = overwritten
         self.mode = 0
         self.scans, self.sizes, self.thin = [], [], []
