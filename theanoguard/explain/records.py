@@ -32,7 +32,8 @@ class Operand:
         The exact element; None if a whole region was read.
     index : tuple or None
         Its index in the variable, with slices if a region was read.
-    shape : tuple of int
+    shape : tuple of (int or None)
+        None where a length is not known.
     dtype : str
     minimum, maximum : number or None
         Smallest and largest finite value that was read.
@@ -50,7 +51,7 @@ class Operand:
     name: str
     value: Any
     index: tuple | None
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     dtype: str
     minimum: Any = None
     maximum: Any = None

@@ -42,7 +42,7 @@ def axes_of(node: Apply) -> dict[int, str]:
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> axes_of(Dot()(pt.dmatrix(), pt.dmatrix()).owner)
+    >>> axes_of(pt.dot(pt.dmatrix(), pt.dmatrix()).owner)
     {0: 'mk', 1: 'kn'}
     """
     first = 2 if isinstance(node.op, ACCUMULATING) else 0
