@@ -14,7 +14,7 @@ from pytensor.tensor.linalg.summary import SLogDet
 from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import constant_number, scalar_class, viewed
-from theanoguard.explain.facts.naming import op_name
+from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base, through_views
 
@@ -37,6 +37,9 @@ class Form:
     one_sign : bool
         Whether it is the same function only for numbers of one sign, such as the factors of a
         product whose logarithm is taken.
+    views : tuple of Apply
+        Indexing and views that the user's code applies before, and the form after, as in
+        ``log_softmax(z)[rows, y]`` for ``log(softmax(z)[rows, y])``.  The template has no index.
     """
 
     template: str
@@ -44,6 +47,7 @@ class Form:
     build: Callable
     of_derivative: bool = False
     one_sign: bool = False
+    views: tuple = ()
 
 
 def exact_forms(variable):
@@ -99,7 +103,9 @@ def _of_stable(variable):
     axis = _axis(variable, x)
     template = _STABLE[name].replace(", axis={axis}", "" if axis is None else f", axis={axis}")
     template = template.replace("{keepdims}", ", keepdims=True" if reduced else "")
-    return Form(template.replace("{sign}", sign), x, build, name == "sqrt")
+    _, chain = behind_views(variable.owner.inputs[0])
+    views = tuple(chain) if any(isinstance(node.op, INDEXING) for node in chain) else ()
+    return Form(template.replace("{sign}", sign), x, build, name == "sqrt", views=views)
 
 
 def _is_difference(variable):

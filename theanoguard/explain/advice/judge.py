@@ -271,6 +271,9 @@ class Judge:
         own = {v: v.type() for v in (x, *given)}
         user, form = clone_replace([variable, build(lambda v: v)], own)
         given = {own[v]: value for v, value in given.items()}
+        inside = set(own.values())
+        others = [v for v in ancestors([user, form]) if v.owner is None and v not in inside]
+        given |= {v: replay.value(v) for v in others if not isinstance(v, Constant)}
         value = np.asarray(replay.value(x))
         for variant in variants(value):
             if one_sign:

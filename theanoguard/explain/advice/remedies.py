@@ -37,6 +37,7 @@ from theanoguard.explain.advice.logarithms import in_logs
 from theanoguard.explain.advice.source_edit import (
     bare,
     edited,
+    index_of_argument,
     replaced,
     rewritten,
     with_keyword,
@@ -49,7 +50,7 @@ from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_
 from theanoguard.explain.facts.restated import in_forward_pass, place_in, unmoved
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.operations.facts import SCALARS
-from theanoguard.stable.patterns import squared_base
+from theanoguard.stable.patterns import squared_base, through_views
 
 logger = logging.getLogger("theanoguard")
 
@@ -83,6 +84,8 @@ class Remedy:
         Whether it changes all values, and not only those that have no value.
     one_sign : bool
         Whether it is the same function only for numbers of the sign that they have.
+    views : tuple of Apply
+        As for :class:`~theanoguard.explain.advice.exact.Form`.
     """
 
     spot: Any = field(repr=False)
@@ -95,6 +98,7 @@ class Remedy:
     changes: str = ""
     moves: bool = False
     one_sign: bool = False
+    views: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -333,7 +337,8 @@ def same_functions(spot, kind, backward):
         for form in exact_forms(variable):
             if backward or not form.of_derivative:
                 builders = _forms_like(form, variable, spot)
-                yield Remedy(spot, form.template, builders, form.x, one_sign=form.one_sign)
+                how = {"one_sign": form.one_sign, "views": form.views}
+                yield Remedy(spot, form.template, builders, form.x, **how)
     op = op_name(spot.node.op)
     if kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
         yield _guarded(spot, UNROUNDED[op], 0.0)
@@ -741,7 +746,10 @@ def _is_same_around(remedy, judge):
 
 def _tried(remedy, builders, judge):
     """Return the trial of a remedy if it may be shown; else None."""
-    trial = judge.built.attempt(builders)
+    try:
+        trial = judge.built.attempt(builders)
+    except TypeError:  # the printed code gives an array of other dimensions
+        return None
     if trial is None or not judge.is_mended(trial):
         return None
     if remedy.moves:
@@ -899,7 +907,7 @@ def _with_printed(remedy, made):
 
     def build(new):
         if remedy.operand is None:
-            return made.of(new(remedy.x))
+            return through_views(remedy.views, made.of(new(remedy.x)), new)
         return _with_operand(first.owner, remedy.operand, made.of)(new)
 
     return {first: build, **{v: remedy.builders[v] for v in others}}
@@ -912,6 +920,8 @@ def _edit(remedy, template, source, marked, module):
         name = spot.name_in(remedy.x, next(iter(remedy.builders)))
         name = _variance_of(source, marked[0]) or name
         text = template.replace("{x}", _inside(name, template)) if name else ""
+        if remedy.views:
+            text, name = text + (index := index_of_argument(source.text, marked[0])), name and index
         found = replaced(source.text, marked[0], text, module) if name else None
     else:
         op = op_name(next(iter(remedy.builders)).owner.op)

@@ -216,6 +216,23 @@ def assigned(text, name, template, module="pt"):
     return None
 
 
+def index_of_argument(text, marked):
+    """Return the index that a marked call applies to its argument; empty if there is none.
+
+    Examples
+    --------
+    >>> index_of_argument("loss = -pt.log(q[rows, y]).mean()", (8, 26))
+    '[rows, y]'
+    """
+    tree = _parsed(text[slice(*marked)]) if marked else None
+    call = getattr(tree.body[0], "value", None) if tree is not None and tree.body else None
+    argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
+    if not isinstance(argument, ast.Subscript):
+        return ""
+    code = text[slice(*marked)].encode()
+    return code[argument.value.end_col_offset : argument.end_col_offset].decode()
+
+
 def _in_bytes(code, span):
     """Return a span of characters as a span of bytes, in which ``ast`` counts."""
     return tuple(len(code[:i].encode()) for i in span)
