@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._faults import code_of
 from theanoguard.explain.facts.naming import number_text
 
 
@@ -69,7 +70,9 @@ class Hint:
         """
         first, _, general = self.text.partition(". ")
         fact = outcome.fact or first.rstrip(".")
-        told = meaning.text and self.key not in _SAYS_MORE and "of the loop" not in fact
+        is_users = code_of(self.key) is None  # (a hint that the user has registered)
+        more = is_users or self.key in _SAYS_MORE or "of the loop" in fact
+        told = meaning.text and not more
         parts = ["" if told else f"{fact}.", meaning.origin, outcome.text]
         if not outcome.text and (not meaning.origin or meaning.of_derivative):
             own = meaning.kind == "lost" and self.key in _OF_LOST
