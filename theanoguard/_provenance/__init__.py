@@ -1,7 +1,9 @@
 """The provenance of a node: the user's line, and the rewrites that made it."""
 
 from theanoguard._provenance.asking import (
+    Built,
     ProvenanceMap,
+    built_from,
     inner_input,
     lookup,
     lookup_inner,
@@ -31,6 +33,7 @@ from theanoguard._pytensor.recording import thawed_variables
 __all__ = [
     "TRACK_PROVENANCE",
     "Backward",
+    "Built",
     "Provenance",
     "ProvenanceMap",
     "ProvenanceTracker",
@@ -38,6 +41,7 @@ __all__ = [
     "SourceLine",
     "TrackProvenance",
     "attach",
+    "built_from",
     "given_name",
     "inner_input",
     "is_user_file",

@@ -1,6 +1,7 @@
 """Asking where the nodes of a compiled graph come from."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
@@ -13,7 +14,7 @@ from theanoguard._provenance.tracker import (
     frozen_tracker,
     tracker_of,
 )
-from theanoguard._pytensor import frozen_graph_class
+from theanoguard._pytensor import IfElse, frozen_graph_class
 
 
 def lookup(fgraph, variable):
@@ -109,6 +110,82 @@ def inner_input(op, fgraph, position):
     if found.own_name or len(held_graph.inputs) != len(fgraph.inputs):
         return found
     return lookup(held_graph, held_graph.inputs[position])
+
+
+@dataclass(frozen=True)
+class Built:
+    """The part of the user's graph, before rewriting, that a compiled node computes.
+
+    Parameters
+    ----------
+    tracker : ProvenanceTracker
+    nodes : tuple of (Apply, tuple of Variable)
+        The nodes with their inputs, in an order in which they can be computed.
+    known : dict of Variable to Variable
+        The user's variables that equal a variable of the compiled graph, with that variable.
+    """
+
+    tracker: ProvenanceTracker
+    nodes: tuple[tuple[Apply, tuple[Variable, ...]], ...]
+    known: dict[Variable, Variable]
+
+    def inputs_of(self, node):
+        """The inputs that a node had before rewriting."""
+        return self.tracker.inputs_of(node)
+
+
+def built_from(fgraph, node, known):
+    """Return what a compiled node computes, as the user built it.
+
+    Parameters
+    ----------
+    fgraph : FunctionGraph
+    node : Apply
+        A node of the graph.
+    known : iterable of Variable
+        Variables of the graph.  Nothing is collected beyond them.
+
+    Returns
+    -------
+    Built or None
+        None if nothing is recorded about the node.
+    """
+    found = None
+    for found in _versions(fgraph, node.outputs[0]):
+        if found[1].owner not in found[0].original:  # else an earlier tracker may know more
+            break
+    if found is None:
+        return None
+    tracker, variable = found
+    same = {}
+    for v in known:
+        older = next((old for at, old in _versions(fgraph, v) if at is tracker), v)
+        same |= {equal: v for equal in (older, *tracker.equals(older))}
+    nodes, todo = {}, [(n, False) for n in tracker.replaced_by(variable.owner)]
+    while todo:
+        node, is_ready = todo.pop()
+        inputs = tracker.inputs_of(node)
+        if is_ready:
+            nodes[node] = tuple(inputs)
+        elif node not in nodes:
+            todo.append((node, True))
+            # (of the branches of an IfElse, one is not computed)
+            above = () if isinstance(node.op, IfElse) else inputs
+            todo += [(v.owner, False) for v in above if v.owner is not None and v not in same]
+    return Built(tracker, tuple(nodes.items()), same)
+
+
+def _versions(fgraph, variable):
+    """Yield the trackers that have recorded a variable, latest first, and what each knows it as."""
+    tracker = tracker_of(fgraph) if isinstance(fgraph, FunctionGraph) else None
+    if tracker is not None:
+        yield tracker, variable
+    while isinstance(origin := getattr(variable.tag, ORIGIN, None), Origin):
+        if origin.tracker is not tracker:
+            yield origin.tracker, origin.variable
+        if origin.variable is variable:
+            return
+        tracker, variable = origin.tracker, origin.variable
 
 
 class ProvenanceMap(Mapping):

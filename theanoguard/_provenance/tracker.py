@@ -327,7 +327,7 @@ class ProvenanceTracker(Feature):
             inputs = self._operands(node.inputs)
             if len(alone) == 1 and operation_of(alone[0].owner.op) == operation_of(node.op):
                 is_inner = alone[0].owner not in self.original
-                if is_inner or self._operands(self._inputs(alone[0].owner)) == inputs:
+                if is_inner or self._operands(self.inputs_of(alone[0].owner)) == inputs:
                     return alone
         return sorted(found, key=lambda v: v.owner is None or node is None or v.owner.op != node.op)
 
@@ -386,11 +386,12 @@ class ProvenanceTracker(Feature):
         operation = operation_of(variable.owner.op)
         same = [v for v in replaced if operation_of(v.owner.op) == operation]
         read = self._operands(variable.owner.inputs)
-        exact = [v for v in same if self._operands(self._inputs(v.owner)) == read]
+        exact = [v for v in same if self._operands(self.inputs_of(v.owner)) == read]
         found = self._found["stands for", variable] = exact or same or replaced
         return found
 
-    def _inputs(self, node):
+    def inputs_of(self, node):
+        """The inputs that a node had before rewriting."""
         return self.original.get(node, node.inputs)
 
     def _operands(self, variables):
@@ -398,7 +399,7 @@ class ProvenanceTracker(Feature):
         found = []
         for v in variables:
             while v.owner is not None and isinstance(v.owner.op, IMPLICIT):
-                v = self._inputs(v.owner)[0]
+                v = self.inputs_of(v.owner)[0]
             equal = self.equals(v)
             v = self._designations().behind(equal[0]) if equal else v
             found.append(v.signature() if isinstance(v, Constant) else v)
@@ -446,6 +447,10 @@ class ProvenanceTracker(Feature):
             for v in self.original_outputs
         ]
         return outputs, copies
+
+    def behind(self, variable):
+        """The variable that was reshaped into this one for a broadcast, else the variable."""
+        return self._designations().behind(variable)
 
     def costs(self):
         """The variables of the graph before rewriting that were differentiated."""

@@ -5,7 +5,7 @@ The report names the operation, the user's line, the operands, and what to do.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import singledispatch
 
 import numpy as np
@@ -17,11 +17,12 @@ from pytensor.tensor.random.op import RandomVariable
 from theanoguard._evaluate.culprit import Scope
 from theanoguard._evaluate.replay import Replay
 from theanoguard._event import PathStep
-from theanoguard._provenance import Provenance, SourceLine
+from theanoguard._provenance import Provenance, SourceLine, built_from
 from theanoguard._values import is_sparse
 from theanoguard.explain.advice.hints import Hint
-from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op
-from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
+from theanoguard.explain.facts.naming import name_of, number_text, op_name
+from theanoguard.explain.facts.shapes import first_misfit, shape_text
 from theanoguard.explain.facts.situation import matrix_text
 
 
@@ -58,12 +59,16 @@ class Failure:
     message : str
         Its first line.
     op : str
-        Name of the operation.  For a fused node, the last of the user's operations in it.
+        Name of the operation.  For a fused node, the user's operation in it whose operands do not
+        fit together, else the last.
     node : str
         The node as PyTensor prints it.
     operands : tuple of Held
+        Those of the user's operation if their shapes do not fit together, else of the node.
     provenance : Provenance
     hint : Hint or None
+    misfit : str or None
+        The operation whose operands do not fit together, with their shapes, and why.
     path : tuple of PathStep
         The inner graphs entered, outermost first.
     around : SourceLine or None
@@ -82,6 +87,7 @@ class Failure:
     operands: tuple[Held, ...]
     provenance: Provenance
     hint: Hint | None = None
+    misfit: str | None = None
     path: tuple[PathStep, ...] = ()
     around: SourceLine | None = None
     alive: tuple[Held, ...] = ()
@@ -134,7 +140,7 @@ def explain_exception(error, fgraph, node, values, frames=()):
     inputs = [_value(values, v) for v in node.inputs]
     operands = tuple(held(v) for v in node.inputs)
     provenance = lookup_in(scope, node.outputs[0])
-    return Failure(
+    failure = Failure(
         error=type(error).__name__,
         message=(str(error).strip().splitlines() or [""])[0],
         op=user_op(provenance, node),
@@ -149,6 +155,74 @@ def explain_exception(error, fgraph, node, values, frames=()):
         ),
         needed=_needed(node, inputs) if no_memory else None,
     )
+    is_of_shapes = isinstance(error, ValueError | TypeError | IndexError | AssertionError)
+    return _of_misfit(failure, scope, node, values) if is_of_shapes else failure
+
+
+def _of_misfit(failure, scope, node, values):
+    """Describe the user's operation in a node whose operands do not fit together, if one does."""
+    known = {
+        v: np.shape(value)
+        for v in dict.fromkeys((*node.inputs, *scope.fgraph.inputs))
+        if isinstance(value := _value(values, v), np.ndarray | np.generic)
+    }
+    built = built_from(scope.fgraph, node, known)
+    if built is None:
+        return failure
+    shapes = {user: known[v] for user, v in built.known.items()}
+    shapes = {v: shape for v, shape in shapes.items() if getattr(v.type, "ndim", -1) == len(shape)}
+    misfit = first_misfit(built.nodes, shapes)
+    if misfit is None:
+        return failure
+
+    def own_name(v):
+        found = built.tracker.lookup(v)
+        name = found.name if found.own_name else written(found)
+        return name or (display_name(scope, built.known[v]) if v in built.known else None)
+
+    shown = [
+        _before_broadcast(built, built.inputs_of(misfit.node)[i], shape, axis)
+        for i, shape, axis in zip(misfit.operands, misfit.shapes, misfit.axes, strict=True)
+    ]
+    pair = [Held(name_of(v, own=own_name), shape, str(v.type.dtype)) for v, shape, _ in shown]
+    provenance = built.tracker.lookup(misfit.node.outputs[0])
+    text = ", ".join(f"{h.name} has shape {shape_text(h.shape)}" for h in pair)
+    rule = _rule(pair, [axis for *_, axis in shown], misfit.broadcasts)
+    expression = written(provenance)
+    return replace(
+        failure,
+        op=user_op(provenance, misfit.node),
+        operands=tuple(pair),
+        provenance=provenance,
+        misfit=f"{expression}: {text}; {rule}" if expression else f"{text}; {rule}",
+        hint=hint_for_error(ValueError("shape"), misfit.node, ()),
+    )
+
+
+def _before_broadcast(built, variable, shape, axis):
+    """Return a variable, its shape and an axis as they were before a line broadcast it."""
+    shown, axis = built.tracker.behind(variable), axis % len(shape)
+    while variable is not shown:
+        order = getattr(variable.owner.op, "new_order", range(len(shape)))  # (or it is a cast)
+        if axis >= len(order) or order[axis] == "x" or len(order) < len(shape):
+            break
+        axis, (variable, *_) = order[axis], built.inputs_of(variable.owner)
+        kept = {old: length for old, length in zip(order, shape, strict=True) if old != "x"}
+        shape = tuple(kept.get(i, 1) for i in range(variable.type.ndim))
+    return variable, shape, axis
+
+
+def _rule(pair, axes, broadcasts):
+    """Return the condition on an axis of each operand that does not hold."""
+    one, other = axes
+    named = f"axis {one} of {pair[0].name} and axis {other} of {pair[1].name}"
+    must = f"{f'axis {one}' if one == other else named} must be equal"
+    if not broadcasts:
+        return must
+    for h, axis in zip(pair, axes, strict=True):
+        if h.shape[axis] == 1:
+            return f"axis {axis} of {h.name} is 1, but its type does not declare that"
+    return f"{must}, or 1 and broadcastable"
 
 
 def _value(values, variable):

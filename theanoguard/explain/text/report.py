@@ -33,6 +33,7 @@ from theanoguard.explain.facts.naming import (
     number_text,
     shown_op,
 )
+from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.records import ROLES, called_function, user_line
 
@@ -132,7 +133,7 @@ def render_failure(failure, color=False):
     str
     """
     paint = _painter(color)
-    head = f"{failure.error} in {shown_op(failure.op)}: {failure.message}"
+    head = f"{failure.error} in {shown_op(failure.op)}: {failure.misfit or failure.message}"
     blocks = [
         [
             paint(BOLD_RED, head),
@@ -165,7 +166,7 @@ def _held_text(held):
         return f"{held.dtype}, value no longer at hand"
     if held.text:
         return f"= {held.text}, {held.dtype}"
-    return f"shape {_shape(held.shape)}, {held.dtype}"
+    return f"shape {shape_text(held.shape)}, {held.dtype}"
 
 
 def _memory_lines(failure):
@@ -351,7 +352,7 @@ def _facts(explanation):
         line = f"{cause.n_bad} of {cause.size} elements{whose} {_are(cause)} {BAD[cause.kind]}"
         if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
             line += f"; the finite ones lie {_between(cause)}"
-        lines.append(f"{line} ({cause.dtype}, shape {_shape(cause.shape)}).")
+        lines.append(f"{line} ({cause.dtype}, shape {shape_text(cause.shape)}).")
     if explanation.fate is not None:
         lines.append(_fate_line(explanation.fate))
     return lines
@@ -383,10 +384,6 @@ def _are(cause):
     return "is" if cause.n_bad == 1 else "are"
 
 
-def _shape(shape):
-    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
-
-
 def _operand_line(operand):
     name = element_text(_shorten(operand.name, MAX_FORMULA), operand.index)
     if operand.computed:
@@ -396,7 +393,7 @@ def _operand_line(operand):
     if operand.value is not None:
         return f"{name} = {number_text(operand.value)}"
     if operand.index == (...,) and operand.minimum is None:
-        return f"{name} ({operand.dtype}, shape {_shape(operand.shape)})"
+        return f"{name} ({operand.dtype}, shape {shape_text(operand.shape)})"
     if operand.minimum is not None:
         line = f"{name}: finite values {_between(operand)} ({operand.dtype})"
     elif operand.dtype.startswith("float"):
@@ -533,7 +530,7 @@ def _point_row(point):
     if point.kind == "state":
         return left, f"the state that step {point.path[-1].step} begins with"
     if point.kind != "node":
-        return left, f"{point.kind}, shape {_shape(point.shape)}"
+        return left, f"{point.kind}, shape {shape_text(point.shape)}"
     if point.source is None:
         return left, ""
     return left, place_text(point.source, column=False)

@@ -1,0 +1,181 @@
+"""Follow the shapes of a call through a graph to the first operation whose operands do not fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from itertools import combinations
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import Join
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+from pytensor.tensor.special import LogSoftmax, Softmax
+
+Shape = tuple[int | None, ...]
+"""The lengths of a value.  A length is None if it is not known."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """Two operands of a node whose shapes do not fit together.
+
+    Parameters
+    ----------
+    node : Apply
+    operands : tuple of int
+        The positions of the two among the node's inputs.
+    shapes : tuple of tuple
+        Their shapes.
+    axes : tuple of int
+        The axis in question of each, counted from the end.
+    broadcasts : bool
+        Whether a length of 1 would fit if the type stated it.
+    """
+
+    node: Apply
+    operands: tuple[int, int]
+    shapes: tuple[Shape, Shape]
+    axes: tuple[int, int]
+    broadcasts: bool = False
+
+
+def first_misfit(nodes: list[Apply], known: Mapping[Variable, Shape]) -> Misfit | None:
+    """Return the first node whose operands do not fit, or None.
+
+    Parameters
+    ----------
+    nodes : sequence of Apply, or of (Apply, sequence of Variable)
+        In an order in which they can be computed; in a pair, with the inputs to use.
+    known : mapping of Variable to tuple
+        Shapes of their inputs.  A shape that is missing is taken from the type.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> x, y = pt.dvectors("x", "y")
+    >>> total = pt.exp(x) + y
+    >>> nodes = [(v.owner, v.owner.inputs) for v in (total.owner.inputs[0], total)]
+    >>> misfit = first_misfit(nodes, {x: (3,), y: (4,)})
+    >>> misfit.node is total.owner, misfit.shapes
+    (True, ((3,), (4,)))
+    """
+    shapes = dict(known)
+    for node, inputs in nodes:
+        read = [shapes.get(v) or static_shape(v) for v in inputs]
+        made = None if None in read else _follow(node.op, node, read)
+        if isinstance(made, Misfit):
+            return made
+        if made is not None:
+            shapes.setdefault(node.outputs[0], made)
+    return None
+
+
+def static_shape(variable: Variable) -> Shape | None:
+    """Return the shape that the type states, None for a variable that is not an array."""
+    return getattr(variable.type, "shape", None) if hasattr(variable.type, "dtype") else None
+
+
+def shape_text(shape: Shape) -> str:
+    """Return a shape as Python writes it, with ``?`` for a length that is not known.
+
+    Examples
+    --------
+    >>> shape_text((3,)), shape_text((2, None))
+    ('(3,)', '(2, ?)')
+    """
+    lengths = ["?" if n is None else str(n) for n in shape]
+    return f"({', '.join(lengths)}{',' if len(lengths) == 1 else ''})"
+
+
+@singledispatch
+def _follow(op, node, shapes):
+    """Return the shape of a node's first output, a :class:`Misfit`, or None if it is not known."""
+    return None
+
+
+@_follow.register(Softmax)
+@_follow.register(LogSoftmax)
+@_follow.register(CumOp)
+def _(op, node, shapes):
+    return shapes[0] if len(shapes[0]) == node.outputs[0].type.ndim else None
+
+
+@_follow.register
+def _(op: DimShuffle, node, shapes):
+    return tuple(1 if axis == "x" else shapes[0][axis] for axis in op.new_order)
+
+
+@_follow.register
+def _(op: CAReduce, node, shapes):
+    axes = range(len(shapes[0])) if op.axis is None else op.axis
+    return tuple(length for axis, length in enumerate(shapes[0]) if axis not in axes)
+
+
+@_follow.register
+def _(op: Elemwise, node, shapes):
+    return _broadcast(node, shapes)
+
+
+def _broadcast(node, shapes, core=0):
+    """Broadcast shapes, without their last `core` axes, as PyTensor does."""
+    types = [v.type.shape for v in node.inputs]
+    ndim = max(map(len, shapes)) - core
+    result = []
+    for axis in range(-ndim - core, -core):
+        there = [i for i, shape in enumerate(shapes) if len(shape) >= -axis]
+        lengths = {
+            i: shapes[i][axis] for i in there if shapes[i][axis] is not None and types[i][axis] != 1
+        }
+        for one, other in combinations(lengths, 2):
+            if lengths[one] != lengths[other]:
+                pair = shapes[one], shapes[other]
+                return Misfit(node, (one, other), pair, (axis, axis), broadcasts=True)
+        stretched = all(types[i][axis] == 1 for i in there)
+        result.append(next(iter(lengths.values()), 1 if stretched else None))
+    return tuple(result)
+
+
+@_follow.register
+def _(op: Dot, node, shapes):
+    left, right = shapes
+    misfit = _inner(node, left, right)
+    return misfit or left[:-1] + right[:-2] + right[-1:] * (len(right) > 1)
+
+
+@_follow.register
+def _(op: Blockwise, node, shapes):
+    # (`matmul` of more than two dimensions, and of a vector and a matrix in them)
+    if not isinstance(op.core_op, Dot) or min(map(len, shapes)) < 2:
+        return None
+    left, right = shapes
+    batch = _inner(node, left, right) or _broadcast(node, shapes, core=2)
+    return batch if isinstance(batch, Misfit) else (*batch, left[-2], right[-1])
+
+
+def _inner(node, left, right):
+    inner = left[-1], right[-2:][0]
+    if None in inner or inner[0] == inner[1]:
+        return None
+    return Misfit(node, (0, 1), (left, right), (-1, -min(len(right), 2)))
+
+
+@_follow.register
+def _(op: Join, node, shapes):
+    # In PyTensor 3.0 the first operand is the axis.
+    parts = [i for i, shape in enumerate(shapes) if shape]
+    joined = op.axis if hasattr(op, "axis") else getattr(node.inputs[0], "data", None)
+    if joined is None:
+        return None
+    ndim, first = len(shapes[parts[0]]), parts[0]
+    joined = int(joined) % ndim
+    for axis in set(range(ndim)) - {joined}:
+        for i in parts[1:]:
+            pair = shapes[first][axis], shapes[i][axis]
+            if None not in pair and pair[0] != pair[1]:
+                read = shapes[first], shapes[i]
+                return Misfit(node, (first, i), read, (axis - ndim, axis - ndim))
+    lengths = [shapes[i][joined] for i in parts]
+    total = None if None in lengths else sum(lengths)
+    return tuple(total if axis == joined else n for axis, n in enumerate(shapes[first]))
