@@ -47,6 +47,7 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
     def new(variable: Variable) -> Variable:
         return made.get(variable, variable)
 
+    made |= {v: build(new) for v, build in builders.items() if v.owner is None}
     for node in toposort(list(outputs)):
         inputs = [new(v) for v in node.inputs]
         copy = node.clone_with_new_inputs(inputs) if inputs != node.inputs else node

@@ -14,8 +14,9 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
+
+from theanoguard.stable.patterns import rebuild
 
 OPERAND = "operand_of_the_user"
 """The name that stands for the user's own operand, which is known to compile."""
@@ -103,7 +104,8 @@ class Made:
 
     def of(self, variable: Variable) -> Variable:
         """Return the result for another operand."""
-        return clone_replace([self.result], {self.operand: variable})[0]
+        # (clone_replace would also clone what computes the variable, which may have side effects)
+        return rebuild([self.result], {self.operand: lambda new: variable})[0]
 
     def rewritten(self) -> "Made":
         """Return the same after the rewrites that PyTensor applies when it compiles."""
