@@ -356,6 +356,14 @@ def test_a_module_that_is_not_there_says_what_to_use(module, use, shim):
         importlib.import_module(module)
 
 
+def test_the_package_has_the_functions_of_basic(shim):
+    # What another module of the package imports must not take their place.
+    package, basic = vars(shim.tensor), vars(shim.tensor.basic)
+    names = {name for name in package.keys() & basic.keys() if not name.startswith("_")}
+    assert len(names) > 400
+    assert {name for name in names if package[name] is not basic[name]} == set()
+
+
 def test_typed_lists(shim):
     from theano.typed_list import TypedListType, append, length
 

@@ -3,10 +3,10 @@
 import builtins
 import functools
 import importlib
-import importlib.util
 import sys
 import unittest
 import warnings
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -345,7 +345,7 @@ def install():
             added.append((module, name))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a package may warn that it is an old one
-        modules = [name for name in MODULES if importlib.util.find_spec(name) is None]
+        modules = [name for name in MODULES.keys() - sys.modules.keys() if not find_spec(name)]
     for name in modules:
         sys.modules[name] = ModuleType(name)
         vars(sys.modules[name]).update(MODULES[name])

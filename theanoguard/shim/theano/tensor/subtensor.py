@@ -5,7 +5,6 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.type import Type
-from pytensor.tensor.basic import as_tensor_variable as as_tensor
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -13,7 +12,7 @@ from pytensor.tensor.subtensor import (
     advanced_set_subtensor,
     advanced_subtensor,
 )
-from pytensor.tensor.type import integer_dtypes, tensor
+from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import SliceType, make_slice
 
 from theanoguard._pytensor import (
@@ -21,6 +20,8 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     input_shapes,
 )
+
+from .basic import as_tensor_variable, tensor
 
 # 3.3 has one class for every kind of advanced index.
 AdvancedSubtensor1 = advanced_subtensor_ops[-1]
@@ -62,7 +63,8 @@ def _part(entry):
     """Return a number or a slice of an index as a variable."""
     if isinstance(entry, slice):
         return make_slice(entry)
-    return entry if isinstance(getattr(entry, "type", None), SliceType) else as_tensor(entry)
+    is_slice = isinstance(getattr(entry, "type", None), SliceType)
+    return entry if is_slice else as_tensor_variable(entry)
 
 
 def _places(parts):
@@ -76,15 +78,14 @@ class SubtensorBySlices(Op):
     __props__ = ()
 
     def make_node(self, x, *entries):
-        x, parts = as_tensor(x), [_part(entry) for entry in entries]
+        x, parts = as_tensor_variable(x), [_part(entry) for entry in entries]
         if len(parts) > x.ndim:
             raise IndexError("too many indices for array")
         numbers = [part for part in parts if not isinstance(part.type, SliceType)]
         if any(part.ndim or part.dtype not in integer_dtypes for part in numbers):
             raise NotImplementedError("Index by slices that are inputs and by numbers only.")
-        return Apply(
-            self, [x, *parts], [tensor(dtype=x.dtype, shape=[None] * (x.ndim - len(numbers)))]
-        )
+        found = tensor(x.dtype, [False] * (x.ndim - len(numbers)))
+        return Apply(self, [x, *parts], [found])
 
     def perform(self, node, inputs, outputs):
         x, *parts = inputs
