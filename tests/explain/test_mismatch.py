@@ -85,6 +85,42 @@ def not_declared(X, W):
     return pt.exp(X - W)  # here
 
 
+def system(X, y, z):
+    return pt.linalg.solve(X, y)  # here
+
+
+def written_to_a_slice(x, y, z):
+    return x[1:].set(y)  # here
+
+
+def added_at_an_index(x, y, z):
+    rows = pt.constant(np.array([0, 2]), name="rows")
+    return x[rows].inc(y)  # here
+
+
+def reshaped(x, y, z):
+    return pt.exp(x.reshape((2, 2)))  # here
+
+
+def reshaped_to_the_rest(x, y, z):
+    return pt.exp(x.reshape((-1, 2)))  # here
+
+
+def indexed_by_two(X, y, z):
+    rows = (y > 0).nonzero()[0]
+    columns = (z > 0).nonzero()[0]
+    return X[rows, columns]  # here
+
+
+def masked(x, y, z):
+    return x[y > 0]  # here
+
+
+def drawn(x, y, z):
+    rng = pytensor.shared(np.random.default_rng(1))
+    return pt.random.normal(x, y, rng=rng)  # here
+
+
 def loop(X, y, z):
     def step(row, state):
         return pt.tanh(2 * state + row)  # here
@@ -182,13 +218,50 @@ CASES = [
         " type does not declare that",
     ),
     Case(
+        system,
+        ((3, 3), (4,), (1,)),
+        f"solve: solve(X, y): X has shape (3, 3), y has shape (4,); {EQUAL}",
+    ),
+    Case(
+        written_to_a_slice,
+        VECTORS,
+        f"indexed update: x[1:].set(y): x[1:] has shape (2,), y has shape (4,); {OR_ONE}",
+    ),
+    Case(
+        added_at_an_index,
+        VECTORS,
+        f"indexed update: x[rows].inc(y): x[rows] has shape (2,), y has shape (4,); {OR_ONE}",
+    ),
+    Case(
+        reshaped,
+        VECTORS,
+        "reshape: x.reshape((2, 2)): x has 3 elements, the shape (2, 2) takes 4",
+    ),
+    Case(
+        reshaped_to_the_rest,
+        VECTORS,
+        "reshape: x.reshape((-1, 2)): x has 3 elements, the shape (-1, 2) takes a multiple of 2",
+    ),
+    Case(
+        indexed_by_two,
+        ((5, 5), (4,), (3,)),
+        f"indexing: X[rows, columns]: (y > 0).nonzero() has shape (4,), (z > 0).nonzero() has shape"
+        f" (3,); {OR_ONE}",
+    ),
+    Case(masked, VECTORS, f"indexing: x[y > 0]: x has shape (3,), y > 0 has shape (4,); {EQUAL}"),
+    Case(
+        drawn,
+        VECTORS,
+        "normal_rv: normal(x, y, rng=rng): x has shape (3,), y has shape (4,); " + OR_ONE,
+    ),
+    Case(
         loop,
         ((5, 4), (3,), (1,)),
         f"sum: 2 * state + row: 2 * state has shape (3,), row has shape (4,); {OR_ONE}",
         "inside step 0 of scan",
     ),
 ]
-ON_NUMBA = (sum_inside, last_of_a_chain, bias, added_to_product, joined)
+ON_NUMBA = (sum_inside, bias, added_to_product, joined, written_to_a_slice, reshaped, gradient)
 
 
 def report_of(case, backend):
@@ -203,7 +276,7 @@ def report_of(case, backend):
         mode=GuardMode(backend=backend, optimizer="fast_run"),
         on_unused_input="ignore",
     )
-    with pytest.raises((ValueError, TypeError, AssertionError)) as caught:
+    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
         fn(*map(np.ones, case.shapes))
     return type(caught.value).__name__, caught.value.__notes__[0]
 
@@ -219,7 +292,6 @@ def test_the_operation_whose_operands_do_not_fit(case, c_backend):
     assert report.splitlines()[0] == f"{error} in {case.said}"
     assert f"test_mismatch.py:{line_of(case.model)}:" in report
     assert case.where in report
-    assert report.count("  operand ") == 2
 
 
 @pytest.mark.parametrize("model", ON_NUMBA, ids=lambda model: model.__name__)

@@ -4,6 +4,7 @@ Examples are a dimension mismatch, a failed Assert, a singular matrix, or memory
 The report names the operation, the user's line, the operands, and what to do.
 """
 
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import singledispatch
@@ -13,16 +14,18 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape
 
 from theanoguard._evaluate.culprit import Scope
 from theanoguard._evaluate.replay import Replay
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine, built_from
+from theanoguard._pytensor import increment_ops
 from theanoguard._values import is_sparse
 from theanoguard.explain.advice.hints import Hint
 from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
-from theanoguard.explain.facts.naming import name_of, number_text, op_name
-from theanoguard.explain.facts.shapes import first_misfit, shape_text
+from theanoguard.explain.facts.naming import name_of, number_text, op_name, subscript_text
+from theanoguard.explain.facts.shapes import first_misfit, misfit_of_values, shape_text
 from theanoguard.explain.facts.situation import matrix_text
 
 
@@ -156,7 +159,45 @@ def explain_exception(error, fgraph, node, values, frames=()):
         needed=_needed(node, inputs) if no_memory else None,
     )
     is_of_shapes = isinstance(error, ValueError | TypeError | IndexError | AssertionError)
-    return _of_misfit(failure, scope, node, values) if is_of_shapes else failure
+    if not is_of_shapes:
+        return failure
+    found = _of_misfit(failure, scope, node, values)
+    known = all(isinstance(v, Constant) or values.get(v) is not None for v in node.inputs)
+    return _of_values(found, node, inputs) if known and not found.misfit else found
+
+
+def _of_values(failure, node, values):
+    """Describe two operands of a node that do not fit, if that depends on more than shapes."""
+    names = [h.name for h in failure.operands]
+    if isinstance(node.op, Reshape):
+        size, new = np.size(values[0]), [int(n) for n in values[1]]
+        per = math.prod(n for n in new if n != -1)
+        needs = f"takes {per}" if -1 not in new else f"takes a multiple of {per}"
+        fits = size == per if -1 not in new else per and size % per == 0
+        text = f"{names[0]} has {size} elements, the shape {shape_text(new)} {needs}"
+        return failure if fits else _with_misfit(failure, text)
+    misfit = misfit_of_values(node.op, node, values)
+    if misfit is None:
+        return failure
+    if isinstance(node.op, increment_ops) and misfit.operands == (0, 1):
+        names[0] = subscript_text(node, [names[0], *names[2:]])
+    pair = [
+        Held(names[i], shape, failure.operands[i].dtype)
+        for i, shape in zip(misfit.operands, misfit.shapes, strict=True)
+    ]
+    axes = [axis % len(h.shape) for h, axis in zip(pair, misfit.axes, strict=True)]
+    hint = hint_for_error(ValueError("shape"), node, ())
+    return _with_misfit(replace(failure, hint=hint), _pair_text(pair, axes, misfit.broadcasts))
+
+
+def _with_misfit(failure, text):
+    expression = written(failure.provenance)
+    return replace(failure, misfit=f"{expression}: {text}" if expression else text)
+
+
+def _pair_text(pair, axes, broadcasts):
+    shapes = ", ".join(f"{h.name} has shape {shape_text(h.shape)}" for h in pair)
+    return f"{shapes}; {_rule(pair, axes, broadcasts)}"
 
 
 def _of_misfit(failure, scope, node, values):
@@ -186,17 +227,14 @@ def _of_misfit(failure, scope, node, values):
     ]
     pair = [Held(name_of(v, own=own_name), shape, str(v.type.dtype)) for v, shape, _ in shown]
     provenance = built.tracker.lookup(misfit.node.outputs[0])
-    text = ", ".join(f"{h.name} has shape {shape_text(h.shape)}" for h in pair)
-    rule = _rule(pair, [axis for *_, axis in shown], misfit.broadcasts)
-    expression = written(provenance)
-    return replace(
+    found = replace(
         failure,
         op=user_op(provenance, misfit.node),
         operands=tuple(pair),
         provenance=provenance,
-        misfit=f"{expression}: {text}; {rule}" if expression else f"{text}; {rule}",
         hint=hint_for_error(ValueError("shape"), misfit.node, ()),
     )
+    return _with_misfit(found, _pair_text(pair, [axis for *_, axis in shown], misfit.broadcasts))
 
 
 def _before_broadcast(built, variable, shape, axis):

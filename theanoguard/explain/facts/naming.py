@@ -267,11 +267,11 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
             names = ["", alpha, left, right, "0.0"]
         return _sum_with_product(names)
     if isinstance(node.op, INDEXING):
-        return _subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
+        return subscript_text(node, [name_of(v, depth - 1, own) for v in operands])
     if isinstance(node.op, increment_ops):
         target, value, *indices = [name_of(v, depth - 1, own) for v in operands]
         verb = "set" if node.op.set_instead_of_inc else "inc"
-        return f"{_subscript_text(node, [target, *indices])}.{verb}({value})"
+        return f"{subscript_text(node, [target, *indices])}.{verb}({value})"
     if op_name(node.op) == "makeVector" and len(operands) == 1:  # a length that mean divides by
         return name_of(operands[0], depth, own)
     if op_name(node.op) in ("join", "makeVector"):
@@ -303,7 +303,7 @@ def _is_setting(variable, operands):
     return not hasattr(variable.type, "dtype") and len(operands) > 1
 
 
-def _subscript_text(node, names):
+def subscript_text(node, names):
     """Return an indexing as the user writes it, from the names of a node's operands."""
     taken, *indices = names
     inner = _inside(taken, _TIGHTEST)

@@ -5,13 +5,18 @@ from dataclasses import dataclass
 from functools import singledispatch
 from itertools import combinations
 
+import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import indices_from_subtensor
+
+from theanoguard._pytensor import advanced_subtensor_ops, increment_ops
 
 Shape = tuple[int | None, ...]
 """The lengths of a value.  A length is None if it is not known."""
@@ -146,7 +151,10 @@ def _(op: Dot, node, shapes):
 
 @_follow.register
 def _(op: Blockwise, node, shapes):
-    # (`matmul` of more than two dimensions, and of a vector and a matrix in them)
+    if (last := getattr(op.core_op, "b_ndim", 0)) and len(shapes[1]) >= last:  # a linear system
+        left, right = shapes
+        if None not in (left[-2], right[-last]) and left[-2] != right[-last]:
+            return Misfit(node, (0, 1), (left, right), (-2, -last))
     if not isinstance(op.core_op, Dot) or min(map(len, shapes)) < 2:
         return None
     left, right = shapes
@@ -179,3 +187,80 @@ def _(op: Join, node, shapes):
     lengths = [shapes[i][joined] for i in parts]
     total = None if None in lengths else sum(lengths)
     return tuple(total if axis == joined else n for axis, n in enumerate(shapes[first]))
+
+
+@singledispatch
+def misfit_of_values(op, node, values):
+    """Return the :class:`Misfit` of a node that depends on more than shapes, or None.
+
+    Parameters
+    ----------
+    op : Op
+    node : Apply
+    values : sequence
+        The values of its inputs.
+    """
+    return None
+
+
+@misfit_of_values.register
+def _(op: RandomVariable, node, values):
+    drawn_apart = not any(op.ndims_params)
+    return _unequal(node, range(2, len(values)), values) if drawn_apart else None
+
+
+def _unequal(node, positions, values):
+    """Return the first two values, at these positions, that do not broadcast together."""
+    for pair in combinations(positions, 2):
+        read = tuple(np.shape(values[i]) for i in pair)
+        for axis in range(-min(map(len, read)), 0):
+            lengths = {shape[axis] for shape in read}
+            if len(lengths) > 1 and 1 not in lengths:
+                return Misfit(node, pair, read, (axis, axis), broadcasts=True)
+    return None
+
+
+def _index(node, values, first):
+    """Return the misfit of an index whose parts begin at input `first`."""
+    read, axis, arrays = np.shape(values[0]), 0, []
+    for entry in getattr(node.op, "idx_list", None) or ():
+        value = np.asarray(values[first + entry]) if isinstance(entry, int) else None
+        if value is None or value.dtype.kind != "b":
+            arrays += [] if value is None else [first + entry]
+            axis += 1
+            continue
+        for k, length in enumerate(value.shape):
+            if length != read[axis + k]:
+                axes = axis + k - len(read), k - value.ndim
+                return Misfit(node, (0, first + entry), (read, value.shape), axes)
+        axis += value.ndim
+    return _unequal(node, arrays, values)
+
+
+def _taken(op, node, values):
+    return _index(node, values, 1)
+
+
+def _written(op, node, values):
+    """Return the misfit of an index, or of what it takes and what is written there."""
+    misfit = _index(node, values, 2)
+    if misfit is not None:
+        return misfit
+    index = values[2:]
+    if (entries := getattr(node.op, "idx_list", None)) is not None:
+        index = indices_from_subtensor(index, entries)
+    try:
+        taken = np.broadcast_to(np.zeros((), bool), np.shape(values[0]))[tuple(index)].shape
+    except IndexError:
+        return None
+    given, stated = np.shape(values[1]), node.inputs[1].type.shape
+    for axis in range(-min(len(taken), len(given)), 0):
+        if given[axis] != taken[axis] and stated[axis] != 1:
+            return Misfit(node, (0, 1), (taken, given), (axis, axis), broadcasts=True)
+    return None
+
+
+for _kind in advanced_subtensor_ops:
+    misfit_of_values.register(_kind, _taken)
+for _kind in increment_ops:
+    misfit_of_values.register(_kind, _written)

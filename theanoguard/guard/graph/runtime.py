@@ -326,8 +326,8 @@ class JittedRuntime(Reporter):
         ``value_of(variable)`` returns the value of an operand, or None if it is not known.
         """
         try:
-            operands = {v: value_of(v) for v in node.inputs}
-            told = explaining.explain_exception(error, self.fgraph, node, operands)
+            values = {v: value_of(v) for v in (*self.fgraph.inputs, *node.inputs)}
+            told = explaining.explain_exception(error, self.fgraph, node, values)
             return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
