@@ -153,7 +153,7 @@ class guarding:
             raise ValueError(f"the linker {mode.linker} cannot be guarded")
         return GuardMode(
             **self.settings,
-            backend=backend,
+            backend=backend,  # type: ignore[arg-type]
             linker=mode.linker,
             optimizer=mode.provided_optimizer,
             db=mode.optdb,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os import PathLike
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -28,6 +28,9 @@ from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
 from theanoguard.log.event_log import EventLog, open_log
+
+Action: TypeAlias = Literal["raise", "warn", "record", "pdb"]
+BackendName: TypeAlias = Literal["c", "numba", "jax", "pytorch", "auto"]
 
 
 @dataclass(frozen=True)
@@ -258,17 +261,17 @@ class GuardMode(WatchedMode):
     def __init__(
         self,
         nan_is_error: bool | None = None,
-        inf_is_error: bool | str | None = None,
+        inf_is_error: bool | Literal["any"] | None = None,
         big_is_error: bool | None = None,
         optimizer: Any = "default",
         linker: Any = None,
         db: Any = None,
         *,
         big_threshold: float = 1e10,
-        action: str | Callable[[GuardEvent], object] | None = None,
+        action: Action | Callable[[GuardEvent], object] | None = None,
         exempt: Any = (),
-        check_inputs: bool | str = True,
-        judge: str | Callable[[list], bool] = "node",
+        check_inputs: bool | Literal["trusted"] = True,
+        judge: Literal["node", "result"] | Callable[[list], bool] = "node",
         audit: bool = False,
         check_integers: bool = False,
         check_indices: bool = True,
@@ -276,10 +279,10 @@ class GuardMode(WatchedMode):
         log: EventLog | str | PathLike[str] | None = None,
         tell_fate: bool = False,
         every: int = 1,
-        when: str | None = None,
+        when: Literal["now", "later"] | None = None,
         delay_calls: int = 10,
         delay_ms: float = 1000.0,
-        backend: str = "c",
+        backend: BackendName = "c",
     ) -> None:
         policy = make_policy(
             nan_is_error,
