@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 
 from pytensor.compile.ops import TypeCastingOp
@@ -175,7 +176,6 @@ class Designations:
         for node, inputs in original.items():
             for position, v in enumerate(inputs):
                 self._clients.setdefault(v, []).append((node, position))
-        self._groups = None
         self._found = {}
 
     def clients(self, variable):
@@ -327,15 +327,21 @@ class Designations:
         loop = next((at for e in entries if (at := loop_of(e)) is not None), None)
         if loop is None:
             return line
-        if self._groups is None:
-            self._groups = {}
-            for node in self.original:
-                output = node.outputs[0]
-                self._groups.setdefault(_group(output), []).append(output)
-        same = sorted(self._groups.get(_group(variable), ()), key=_serial)
-        if len(same) < 2 or variable not in same:
+        passes = self._passes.get(_group(variable), {})
+        if len(passes) < 2 or variable not in passes:
             return line
-        return replace(line, loop=(same.index(variable) + 1, len(same), loop))
+        return replace(line, loop=(passes[variable], len(passes), loop))
+
+    @cached_property
+    def _passes(self):
+        """By operation and line: in which pass of its loop each variable was built, from 1."""
+        groups = {}
+        for node in self.original:
+            groups.setdefault(_group(node.outputs[0]), []).append(node.outputs[0])
+        return {
+            group: {v: number for number, v in enumerate(sorted(made, key=_serial), start=1)}
+            for group, made in groups.items()
+        }
 
 
 def _arguments(entry):
