@@ -31,7 +31,7 @@ LAYERS = [
     {"_environment", "_event", "_json", "operations", "shim"},
     {"_pytensor"},
     {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
-    {"_arguments", "_releases", "_steps"},
+    {"_arguments", "_releases", "_shown", "_steps"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing", "flint"}

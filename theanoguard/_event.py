@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from theanoguard._json import from_plain, to_plain
+from theanoguard._shown import brief
 
 
+@brief
 @dataclass(frozen=True)
 class PathStep:
     """One step into an inner graph on the way to the bad value.
@@ -43,6 +45,7 @@ MOST_CHARACTERS = 60
 """Characters of a name or of an operation in the text of an event."""
 
 
+@brief
 @dataclass(frozen=True, eq=False, repr=False)  # a NaN is not equal to itself
 class GuardEvent:
     """A bad value that the guard has found.

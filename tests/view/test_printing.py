@@ -141,6 +141,17 @@ def test_source_and_rewrites(trained):
     assert ": gradient of cost through" in text
 
 
+@pytest.mark.parametrize("columns", [{}, {"print_source": True}], ids=["plain", "columns"])
+def test_inner_graphs_can_be_left_out(trained, columns):
+    whole, alone = (
+        printing.debugprint(trained, file="str", print_inner_graphs=inner, **columns)
+        for inner in (True, False)
+    )
+    # (the columns are beside the widest line)
+    whole, alone = ([x.split("  | ")[0].rstrip() for x in t.splitlines()] for t in (whole, alone))
+    assert [*alone, "", "Inner graphs:"] == whole[: len(alone) + 2]
+
+
 def test_values_times_and_events():
     x, y, z = small_graph()
     text = printing.debugprint(

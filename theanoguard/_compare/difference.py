@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._shown import brief
 from theanoguard._values import is_sparse
 from theanoguard.explain.facts.naming import index_text
 
@@ -12,6 +13,7 @@ RTOL = {"float16": 1e-2, "float32": 1e-5, "float64": 1e-9}
 """Relative difference that rounding may make, by the narrower of two precisions."""
 
 
+@brief
 @dataclass(frozen=True)
 class Tolerance:
     """The difference of two elements that is allowed.
@@ -44,6 +46,7 @@ class Tolerance:
                 raise ValueError(f"{name} is {value!r}.\nIt must be a finite number, at least 0.")
 
 
+@brief
 @dataclass(frozen=True)
 class Difference:
     """The difference between a value and its reference.

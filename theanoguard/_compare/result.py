@@ -7,8 +7,10 @@ from typing import Any
 from theanoguard._compare.difference import Difference
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
+from theanoguard._shown import brief
 
 
+@brief
 @dataclass(frozen=True)
 class Parting:
     """The first variable at which a mode differs from the reference.
@@ -71,6 +73,7 @@ class Parting:
         return "\n".join(map(printable, lines))
 
 
+@brief
 @dataclass(frozen=True)
 class ModeResult:
     """The result of one mode.
@@ -113,7 +116,8 @@ class ModeResult:
         )
 
 
-@dataclass(frozen=True)
+@brief
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of ``compare``.
 
@@ -191,6 +195,8 @@ class Comparison:
             if result.note is not None:
                 blocks.append(_wrapped(f"{name}: {result.note}"))
         return "\n\n".join([*blocks, *map(_wrapped, self.notes)])
+
+    __repr__ = __str__
 
 
 def _wrapped(text: str) -> str:

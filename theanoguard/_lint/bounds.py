@@ -6,9 +6,12 @@ from functools import reduce
 
 import numpy as np
 
+from theanoguard._shown import brief
+
 INF = math.inf
 
 
+@brief
 @dataclass(frozen=True)
 class Bounds:
     """An interval that holds every element, and whether 0 can be among them.

@@ -22,9 +22,11 @@ from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text, source_lines, text_width
 from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
+from theanoguard._shown import brief
 from theanoguard.explain.advice.hints import with_module
 
 
+@brief
 @dataclass(frozen=True)
 class Finding:
     """An operation that may become NaN or infinite.

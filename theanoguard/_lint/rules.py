@@ -20,6 +20,7 @@ from pytensor.tensor.special import LogSoftmax
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard._lint.propagate import implied, is_softmax
 from theanoguard._pytensor import Scan, is_numeric
+from theanoguard._shown import brief
 from theanoguard.explain.advice.hints import advice
 from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.operations import facts_of, scalar_facts
@@ -48,6 +49,7 @@ class Found:
     write: str
 
 
+@brief
 @dataclass(frozen=True)
 class Rule:
     """One rule.

@@ -15,6 +15,7 @@ from theanoguard._provenance.tracker import (
     tracker_of,
 )
 from theanoguard._pytensor import IfElse, frozen_graph_class
+from theanoguard._shown import brief
 
 
 def lookup(fgraph, variable):
@@ -188,6 +189,11 @@ def _versions(fgraph, variable):
         tracker, variable = origin.tracker, origin.variable
 
 
+SHOWN = 40
+"""The ``repr`` of a :class:`ProvenanceMap` has the lines of that many nodes."""
+
+
+@brief
 class ProvenanceMap(Mapping):
     """Provenance of every node and variable of one graph, computed on first access.
 
@@ -209,6 +215,14 @@ class ProvenanceMap(Mapping):
             yield node
             yield from node.outputs
         yield from (v for v in self.fgraph.variables if v.owner is None)
+
+    def __repr__(self):
+        nodes = self.fgraph.toposort()
+        # (the provenance of a node is worked out when it is asked for)
+        shown = [f"{node}: {self[node].source}" for node in nodes[:SHOWN]]
+        if len(nodes) > SHOWN:
+            shown.append(f"... {len(nodes) - SHOWN} nodes left out: they are the keys.")
+        return "\n".join(shown)
 
     def __len__(self):
         return len(self.fgraph.variables) + len(self.fgraph.apply_nodes)

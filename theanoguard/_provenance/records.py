@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 
 from theanoguard._provenance.source import SourceLine
+from theanoguard._shown import brief
 
 
+@brief
 @dataclass(frozen=True)
 class RewriteStep:
     """One rewrite between the user's node and a compiled node.
@@ -30,6 +32,7 @@ class RewriteStep:
         return f"{self.reason} <- {self.op}"
 
 
+@brief
 @dataclass(frozen=True)
 class Backward:
     """The cost and the forward node that a node made by ``grad`` belongs to.
@@ -56,6 +59,7 @@ class Backward:
     grad_source: SourceLine | None
 
 
+@brief
 @dataclass(frozen=True)
 class Provenance:
     """Where a variable of a compiled graph came from.

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from theanoguard._provenance.expressions import expression_at
 from theanoguard._pytensor.files import is_own_file, is_user_file
 from theanoguard._pytensor.labelled import is_labelled
+from theanoguard._shown import brief
 
 
+@brief
 @dataclass(frozen=True)
 class SourceLine:
     """A line of the user's code.

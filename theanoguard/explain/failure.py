@@ -21,6 +21,7 @@ from theanoguard._evaluate.replay import Replay
 from theanoguard._event import PathStep
 from theanoguard._provenance import Provenance, SourceLine, built_from
 from theanoguard._pytensor import increment_ops
+from theanoguard._shown import brief
 from theanoguard._values import is_sparse
 from theanoguard.explain.advice.hints import Hint
 from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
@@ -51,6 +52,7 @@ class Held:
     text: str = ""
 
 
+@brief
 @dataclass(frozen=True)
 class Failure:
     """The description of an exception that a node raised; plain data.

@@ -11,6 +11,7 @@ from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
+from theanoguard._shown import brief
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.advice.hints import Hint, Meaning
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
@@ -20,6 +21,7 @@ SCHEMA = "theanoguard.explanation/1"
 """Name and version of the plain form of an explanation."""
 
 
+@brief
 @dataclass(frozen=True)
 class Operand:
     """An operand of the operation that made a bad value.
@@ -68,6 +70,7 @@ class Operand:
         return element_text(self.name, self.index)
 
 
+@brief
 @dataclass(frozen=True)
 class Waypoint:
     """One stop on the path from an input to the operation that made a bad value.
@@ -104,6 +107,7 @@ class Waypoint:
     steps: tuple[tuple[int, Any], ...] = ()
 
 
+@brief
 @dataclass(frozen=True)
 class Cause:
     """An operation, or an outside value, that a bad value comes from.
@@ -206,6 +210,7 @@ ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 """Names in a report for values that come in from outside."""
 
 
+@brief
 @dataclass(frozen=True)
 class Explanation:
     """The explanation of a bad value: plain data that can be pickled and kept after the call.

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from theanoguard._releases import MISSING
+from theanoguard._shown import brief
 from theanoguard.guard.c import build as kernel
 
 
+@brief
 @dataclass(frozen=True, repr=False)
 class GuardSummary:
     """Which outputs of a guarded function are checked, and the cost of the checks.

@@ -29,6 +29,7 @@ import theanoguard.explain as explaining
 from theanoguard._arguments import checked
 from theanoguard._environment import environment
 from theanoguard._event import GuardEvent
+from theanoguard._shown import brief
 from theanoguard.log.worker import whereabouts
 
 if TYPE_CHECKING:
@@ -341,6 +342,7 @@ def _entry_json(
     return json.dumps(record, allow_nan=False)
 
 
+@brief
 @dataclass(frozen=True)
 class LogEntry:
     """One event of a log.
@@ -379,7 +381,8 @@ class LogEntry:
         return _entry_json(record, self.event, self.explanation)
 
 
-@dataclass
+@brief
+@dataclass(repr=False)
 class Log:
     """The contents of a log.
 
@@ -401,6 +404,11 @@ class Log:
     def events(self) -> list[GuardEvent]:
         """The events alone."""
         return [entry.event for entry in self.entries]
+
+    def __repr__(self) -> str:
+        damaged = f", {self.damaged} damaged lines" if self.damaged else ""
+        lines = [f"<{type(self).__name__} of {len(self.entries)} events{damaged}>"]
+        return "\n".join([*lines, *(f"{e.time} {e.event!r}" for e in self.entries)])
 
 
 @checked

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._provenance import lookup
+from theanoguard._shown import brief
 from theanoguard.monitor.stepper import Stepper, is_bad, name_of
 from theanoguard.view.model import Statistics, statistics
 
@@ -17,6 +18,7 @@ from theanoguard.view.model import Statistics, statistics
 CONTEXT = 4
 
 
+@brief
 @dataclass(frozen=True)
 class Operand:
     """A value that a node has read or written.

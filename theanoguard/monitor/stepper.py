@@ -30,12 +30,14 @@ from theanoguard._pytensor import (
     scalar_ops_of,
     single_thunk,
 )
+from theanoguard._shown import bounded, brief
 from theanoguard.guard.pausing import unguarded
 
 #: Bytes of values that are kept for stepping back, by default.
 MEMORY_BOUND = 1 << 28
 
 
+@brief
 @dataclass(eq=False)
 class Step:
     """One node that has run, with the values that it read and wrote.
@@ -523,6 +525,9 @@ class Stepper:
     def watched(self) -> dict[str, Any]:
         """The values of the watched variables at the current step, by name."""
         return {label: self.value(variable) for label, variable in self._watched.items()}
+
+    def __repr__(self) -> str:
+        return bounded(f"<{type(self).__name__}: {self.where()}>", "where() returns all of it.")
 
     def where(self) -> str:
         """Return the number and operation of the current step, and its line, as text."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import Comparison, Shape
@@ -21,6 +22,7 @@ WALL = 1000.0
 """A term that falls by more than this in one step, which its gradient does not tell, is a wall."""
 
 
+@brief
 @dataclass(frozen=True)
 class DivergenceGroup:
     """Divergences with the same cause.
@@ -60,6 +62,7 @@ class DivergenceGroup:
         return "\n".join(lines)
 
 
+@brief
 @dataclass(frozen=True)
 class Divergences:
     """The divergences of a trace.

@@ -9,6 +9,7 @@ import numpy as np
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import printable, source_text
+from theanoguard._shown import brief
 from theanoguard.explain import Explanation
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard import GuardError
@@ -16,6 +17,7 @@ from theanoguard.guard.errors import report_text
 from theanoguard.pymc.links import without_clamp
 
 
+@brief
 @dataclass(frozen=True)
 class BadTerm:
     """A term of the log-density, or a gradient of a term, that is not finite.
@@ -106,6 +108,7 @@ class BadTerm:
         return "\n\n".join([self.heading, *([textwrap.indent(report, "    ")] if report else [])])
 
 
+@brief
 @dataclass(frozen=True)
 class ModelExplanation:
     """The terms of a log-density at a point.
@@ -185,6 +188,7 @@ class ModelExplanation:
         ]
 
 
+@brief
 @dataclass(frozen=True)
 class Where:
     """The position of a sampler in its run.

@@ -14,6 +14,7 @@ from pytensor.tensor.type import TensorType
 from theanoguard._arguments import checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._pytensor import generic
+from theanoguard._shown import brief
 from theanoguard.training.ops import FLOATS, FirstBad, keep
 
 ON_BAD = ("skip", "raise", "backoff")
@@ -100,6 +101,7 @@ class StopAtBad(COp):
         return (1,)
 
 
+@brief
 class GuardedUpdates(dict):
     """Updates for ``pytensor.function`` that count the bad steps.
 

@@ -17,6 +17,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
+from theanoguard._shown import brief
 
 #: Version of the JSON form.  It increases when a field changes its meaning or is removed.
 SCHEMA = 1
@@ -92,6 +93,7 @@ def statistics(value):
     )
 
 
+@brief
 @dataclass
 class VariableModel:
     """A variable of a graph.
@@ -140,6 +142,7 @@ class VariableModel:
     provenance: Provenance | None = None
 
 
+@brief
 @dataclass
 class NodeModel:
     """An Apply node of a graph.
@@ -179,7 +182,7 @@ class NodeModel:
     inner: dict[str, "GraphModel"] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(repr=False)
 class GraphModel:
     """A graph as plain data.
 
@@ -203,6 +206,10 @@ class GraphModel:
     objects: dict[str, Any] = field(
         default_factory=dict, repr=False, compare=False, metadata={"json": False}
     )
+
+    def __repr__(self):
+        name = f" of {self.name}" if self.name else ""
+        return f"<GraphModel{name}: {len(self.nodes)} nodes, {len(self.variables)} variables>"
 
     def in_order(self):
         """The nodes in the order of execution."""

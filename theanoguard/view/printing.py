@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pytensor import config
@@ -25,6 +26,7 @@ from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
 from theanoguard._provenance.places import encodable, place_text, printable, short_file
 from theanoguard._pytensor import Function, is_numeric
+from theanoguard._shown import MOST, bounded, brief
 from theanoguard.view.model import graph_model
 
 __all__ = [
@@ -62,6 +64,7 @@ def debugprint(
     *,
     obj: Any = None,
     ids: str | None = None,
+    print_inner_graphs: bool | Literal["auto"] = "auto",
     print_clients: bool = False,
     print_source: bool = False,
     print_rewrites: bool = False,
@@ -82,6 +85,9 @@ def debugprint(
         The same as in PyTensor.  Further keyword arguments are passed to PyTensor.
     obj, ids
         Theano's names of `graph_like` and `id_type`.
+    print_inner_graphs : bool or "auto"
+        Print the inner graphs below the graph: those of all operations, of none, or of ``Scan``
+        and ``OpFromGraph`` but not of PyTensor's own symbolic operations.
     print_clients : bool
         Show which nodes read a node, if there are several, as Theano does.
     print_source : bool
@@ -134,6 +140,7 @@ def debugprint(
         "stop_on_name": stop_on_name,
         "done": done,
         "print_storage": print_storage,
+        "print_inner_graphs": print_inner_graphs,
         **pytensor_kwargs,
     }
     if not columns:
@@ -160,23 +167,81 @@ def debugprint(
         rewrites=print_rewrites,
         times=times is not None or values is not None,
     )
+    text = _beside(text, render, used_ids, with_ids=bool(id_type))
+    if file == "str":
+        return text
+    stream = sys.stdout if file is None else file
+    stream.write(encodable(text, stream))
+    return file
+
+
+def _beside(text, render, used_ids, with_ids=True):
+    """Return a tree with the columns beside its lines."""
     things = {identifier: thing for thing, identifier in used_ids.items()}
     lines = []
     for line in text.splitlines():
         added = ""
         if found := _ID.search(line):
             added = render(things.get(found.group(1)), line[: found.start()])
-            if not id_type:
+            if not with_ids:
                 line = _ID.sub("", line)
         lines.append((line, added))
     # A single long line must not move the columns of all other lines to the right.
     wide = max((len(line) for line, added in lines if added and len(line) <= MOST_LEFT), default=0)
-    text = "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
-    if file == "str":
-        return text
-    stream = sys.stdout if file is None else file
-    stream.write(encodable(text, stream))
-    return file
+    return "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
+
+
+class _Full(Exception):
+    """A page has no room for more."""
+
+
+class _Page(StringIO):
+    """A file that ends PyTensor's printing: the tree of a deep graph has megabytes."""
+
+    def write(self, text):
+        if self.tell() > MOST:
+            raise _Full
+        return super().write(text)
+
+
+MOST_MARKS = 20
+"""So many marks stand above a text that does not reach their lines."""
+
+
+def tree_text(graph, model):
+    """Return the tree of a graph with the user's lines, as far as a representation may show it.
+
+    Marks in the part that is left out stand above the tree.
+
+    Parameters
+    ----------
+    graph : as for :func:`debugprint`
+    model : GraphModel
+        The model of `graph`.
+
+    Returns
+    -------
+    str
+    """
+    page, used_ids, of = _Page(), {}, None
+    try:
+        _debugprint(graph, file=page, used_ids=used_ids)
+    except _Full:
+        of = f"{len(model.nodes)} nodes"
+    render = _Columns(model, clients=False, source=True, rewrites=False, times=True)
+    text = _beside(page.getvalue(), render, used_ids)
+    rest = "theanoguard.debugprint(..., print_source=True) prints all of it, save(path) writes it."
+    shown = bounded(text, rest, of)
+    marks = [
+        f"{_cut(thing)} <<< {event}"
+        for part in model.walk()
+        for key, thing in part.objects.items()
+        for event in (part.nodes.get(key) or part.variables[key]).events
+        if f"<<< {event}" not in shown
+    ]
+    if len(marks) > MOST_MARKS:
+        marks[MOST_MARKS:] = [f"{len(marks) - MOST_MARKS} more marks"]
+    return bounded("\n".join([*marks, text]), rest, of) if marks else shown
 
 
 MOST_LEFT = 56
@@ -653,6 +718,7 @@ def _path_to_events(model):
 # Time and memory
 
 
+@brief
 @dataclass(frozen=True)
 class ProfileRow:
     """Time and memory of one node.
@@ -696,7 +762,8 @@ class ProfileRow:
         return self.seconds / self.calls if self.calls else 0.0
 
 
-@dataclass(frozen=True)
+@brief
+@dataclass(frozen=True, repr=False)
 class Profile:
     """The Apply table and the memory table of a function.
 
@@ -752,6 +819,8 @@ class Profile:
                 "compiling and calling"
             )
         return "\n".join(lines)
+
+    __repr__ = __str__
 
 
 def _row_text(row):

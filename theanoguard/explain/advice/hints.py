@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
+from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import number_text
 
 
@@ -39,6 +40,7 @@ class Meaning:
     of_derivative: bool = False
 
 
+@brief
 @dataclass(frozen=True)
 class Hint:
     """An explanation of a bad value, and advice.
@@ -138,6 +140,7 @@ class Producer:
     ancestors: tuple[str, ...] = ()
 
 
+@brief
 @dataclass(frozen=True)
 class Situation:
     """The facts that a rule can use.

@@ -9,6 +9,7 @@ from theanoguard._arguments import checked
 from theanoguard._collecting import seldom_collecting
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
+from theanoguard._shown import bounded
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
@@ -84,7 +85,11 @@ class Inspection:
         self._traceback = _traceback_text(thing) if isinstance(thing, GuardError) else None
 
     def __repr__(self):
-        return self._subject.text()
+        return bounded(self._subject.text(), "the explanation of the error has all of it.")
+
+    def _repr_html_(self):
+        """Return what a notebook stores: of a large graph, the rows that matter most."""
+        return self._html(stored=True)
 
     def html(self):
         """Return the graph as HTML.
@@ -95,8 +100,11 @@ class Inspection:
             One element that needs no network and no extension.  If scripts do not run, the graph
             is shown as nested lists.
         """
+        return self._html(stored=False)
+
+    def _html(self, stored):
         subject = self._subject
-        tree = page.tree(Outline(self.model, subject.wanted), subject.title)
+        tree = page.tree(Outline(self.model, subject.wanted), subject.title, stored)
         if subject.report is None:
             return tree
         parts = [
@@ -107,8 +115,6 @@ class Inspection:
         if self._traceback is not None:
             parts.append(page.fold("Traceback", page.block(self._traceback)))
         return f"<div>{''.join(parts)}</div>"
-
-    _repr_html_ = html
 
     def picture(self, before=False):
         """Draw the graph, with a frame around the nodes that one call of your function made.

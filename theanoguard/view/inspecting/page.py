@@ -10,6 +10,7 @@ from collections import deque
 from pathlib import Path
 
 from theanoguard._provenance.places import cut, printable
+from theanoguard._shown import MOST
 from theanoguard.view.inspecting.facts import (
     events,
     facts,
@@ -29,6 +30,9 @@ STYLE = (_HERE / "tree.css").read_text(encoding="utf-8")
 PLAIN_SIZE = 210_000
 """Bytes of the part that needs no script; what matters less is left to the script beyond them."""
 
+MOST_PACKED = 200_000
+"""Bytes of the packed rows of a graph that a notebook stores; 2,000 nodes have about 50,000."""
+
 MAX_DEPTH = 40
 """How deep the part without a script is nested; what lies deeper follows below."""
 
@@ -46,13 +50,16 @@ def block(value):
     return "<pre>" + "\n".join(text(line) for line in str(value).split("\n")) + "</pre>"
 
 
-def tree(outline, title):
+def tree(outline, title, stored=False):
     """Return the HTML of a graph.
 
     Parameters
     ----------
     outline : Outline
     title : str
+    stored : bool
+        Whether a notebook stores it.  Then the rows that need no script are at most `MOST` bytes,
+        and a graph whose packed rows exceed `MOST_PACKED` has no other rows.
 
     Returns
     -------
@@ -61,16 +68,20 @@ def tree(outline, title):
     """
     inside = pack(outline)
     name = name_of(inside)
-    shown, plain = plain_tree(outline)
+    shown, plain = plain_tree(outline, MOST if stored else PLAIN_SIZE)
     total = len(outline.up)
     said = counts(outline.model)
     if shown < total:
         said += f"; {shown} of {total} rows are shown, those around what matters"
+    script_of = script(SCRIPT, name, title, inside)
+    if stored and len(inside) > MOST_PACKED:
+        said += ". inspect_graph(...).save(path) writes all of them as a page"
+        script_of = ""
     return (
         f'<div class="tg-tree" id="{name}" data-lm-suppress-shortcuts="true">'
         f"<style>{STYLE}</style>"
         f'<div class="tg-plain"><p><b>{text(title)}</b>: {said}</p>{plain}</div>'
-        f"{script(SCRIPT, name, title, inside)}</div>"
+        f"{script_of}</div>"
     )
 
 
@@ -151,8 +162,8 @@ def document(body, title):
 # Without a script
 
 
-def plain_tree(outline):
-    """Return how many rows of a graph fit into `PLAIN_SIZE`, and their HTML."""
+def plain_tree(outline, most=PLAIN_SIZE):
+    """Return how many rows of a graph fit into `most` bytes, and their HTML."""
     rows, size = {}, 0
     weighed = ((part, key) for part in outline.walk() for key in part.by_weight())
     for part, key in weighed:
@@ -161,7 +172,7 @@ def plain_tree(outline):
         elsewhere = [_short(part, k) for k in below if part.up.get(k) != key]
         size += len(row.encode()) + (_AROUND if below else _REFERENCE)
         size += sum(len(name.encode()) + _REFERENCE for name in elsewhere)
-        if size > PLAIN_SIZE and rows:
+        if size > most and rows:
             break
         rows[id(part), key] = row
     parts = []

@@ -690,7 +690,12 @@ class Picture:
         return f"<Picture of {title}: {', '.join(parts)}>"
 
     def _repr_mimebundle_(self, include=None, exclude=None):
-        return {"text/plain": repr(self), "text/html": self.html(), "image/svg+xml": self.svg()}
+        # (a front end shows the HTML if it can; without it, the image of the first view)
+        shown = {"text/plain": repr(self), "text/html": self.html(), "image/svg+xml": self.svg()}
+        if len(shown["text/html"]) > page.MOST_PACKED:
+            del shown["text/html"]
+            shown["text/plain"] += "\nOnly its first view is shown: save(path) writes all of it."
+        return shown
 
     def html(self):
         """Return the picture as HTML.

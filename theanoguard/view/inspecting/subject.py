@@ -13,7 +13,7 @@ from theanoguard._pytensor import Function
 from theanoguard.guard import GuardError, events_of
 from theanoguard.guard.errors import report_text
 from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model
-from theanoguard.view.printing import debugprint
+from theanoguard.view.printing import tree_text
 
 
 @dataclass
@@ -57,9 +57,7 @@ def subject_of(thing, *, values=None, events=None, times=None):
             events = own_events(function)
             wanted = _last_way(function, events)
     model = graph_model(thing, values=values, events=events, times=times)
-    text = partial(
-        debugprint, thing, file="str", print_source=True, values=values, events=events, times=times
-    )
+    text = partial(tree_text, thing, model)
     if function is not None:
         title = f"function {function.name or model.name or ''}".strip()
     else:

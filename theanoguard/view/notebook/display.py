@@ -15,7 +15,7 @@ from theanoguard.view.notebook.plotting import plot_html
 
 def html_of(thing):
     """Return the HTML that a notebook shows for a graph, an error or an event."""
-    return inspect_graph(thing).html()
+    return inspect_graph(thing)._repr_html_()
 
 
 SHOWN = {
@@ -59,7 +59,7 @@ class Display:
         sys.last_type, sys.last_value, sys.last_traceback = kind, error, traceback
         # The outermost frame is IPython's.
         shown = inspect_graph(error.with_traceback(traceback.tb_next or traceback))
-        shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown.html()})
+        shell.display_pub.publish({"text/plain": repr(shown), "text/html": shown._repr_html_()})
         # A kernel's reply has this.  nbclient and nbconvert show nothing else of a failed cell.
         shell._last_traceback = repr(shown).splitlines()
         return []

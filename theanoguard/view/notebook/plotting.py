@@ -12,6 +12,7 @@ from theanoguard._provenance.places import printable
 PANELS = {"weight": "Norms of weights", "gradient": "Norms of gradients"}
 MOST_POINTS = 300
 MOST_LINES = 12
+MOST_MARKS = 100
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 20
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
@@ -28,10 +29,11 @@ def plot_html(watch):
     str
         HTML with one SVG picture for weights and one for gradients, on logarithmic scales.  If
         there are more than :data:`MOST_LINES` parameters, only those with the largest last norms
-        are drawn.
+        are drawn, and only the last :data:`MOST_MARKS` events are marked.
     """
     marks = _marks(watch)
-    parts = [_panel(watch, kind, title, marks) for kind, title in PANELS.items()]
+    drawn = marks[-MOST_MARKS:]
+    parts = [_panel(watch, kind, title, drawn) for kind, title in PANELS.items()]
     told = "".join(f"<li>{_text(text)}</li>" for _, text in marks[-5:])
     last = f"<p>{len(marks)} events, the last:</p><ul>{told}</ul>" if marks else ""
     return f'<div class="tg-watch" style="display:flex;flex-wrap:wrap">{"".join(parts)}</div>{last}'
