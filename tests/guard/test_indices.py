@@ -105,6 +105,69 @@ def test_the_last_element_of_nothing():
         fn(X, 0)
 
 
+def recurrent(x, m, n):
+    start = pt.constant(1.0, dtype="float64")
+    return pytensor.scan(
+        lambda a, s: pt.tanh(a + s),
+        sequences=[x],
+        outputs_info=[start],
+        n_steps=n,
+        return_updates=False,
+    )
+
+
+def with_taps(x, m, n):
+    rows = {"input": m, "taps": [-1, 0]}
+    return pytensor.scan(
+        lambda a, b: pt.exp(a - b.max()), sequences=[rows], n_steps=n, return_updates=False
+    )
+
+
+# Each takes a vector, a matrix and a number, and runs as many steps of a loop.
+LOOPS = {
+    "recurrent": recurrent,
+    "with taps": with_taps,
+    "gradient": lambda x, m, n: pt.grad(recurrent(x, m, n)[-1], x),
+    "in a loop": lambda x, m, n: pytensor.scan(
+        lambda r: recurrent(r, m, n).sum(), sequences=[m.T], return_updates=False
+    ),
+    "constant": lambda x, m, n: recurrent(m.flatten()[5 * n :], m, 2),
+}
+
+
+@pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch checks them itself")
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_loop_does_not_read_past_the_end_of_a_sequence(name):
+    x, m, n = pt.dvector("x"), pt.dmatrix("m"), pt.lscalar("n")
+    out = LOOPS[name](x, m, n)
+    fn = pytensor.function([x, m, n], out, mode=GuardMode(), on_unused_input="ignore")
+    plain = pytensor.function([x, m, n], out, mode="FAST_COMPILE", on_unused_input="ignore")
+    for _ in range(2):
+        np.testing.assert_allclose(fn(X, M, 2), plain(X, M, 2))
+        for steps in (4, 1000):
+            with pytest.raises(ValueError, match="Scan's required number of steps is"):
+                fn(X, M, steps)
+
+
+LARGEST = 2**64 - 1
+
+
+@pytest.mark.parametrize("name", ["read", "rows", "pairs", "set"])
+def test_large_unsigned_numbers_are_outside(name):
+    """Numba's code takes no such index from the end, as NumPy does."""
+    if backend() != "numba":
+        pytest.skip("PyTensor's C code takes them from the end, as NumPy")
+    x, m, i = pt.dvector("x"), pt.dmatrix("m"), pt.vector("i", dtype="uint64")
+    out = PROGRAMS[name](x, m, i)
+    fn = pytensor.function([x, m, i], out, mode=GuardMode(), on_unused_input="ignore")
+    plain = pytensor.function([x, m, i], out, mode="FAST_COMPILE", on_unused_input="ignore")
+    inside = np.array([2, 0], "uint64")
+    np.testing.assert_array_equal(fn(X, M, inside), plain(X, M, inside))
+    for outside in (LARGEST, LARGEST - 2, 2**63, 2**63 - 1, 3):
+        with pytest.raises(IndexError, match=f"index {outside} is out of bounds"):
+            fn(X, M, np.array([0, outside], "uint64"))
+
+
 @pytest.fixture
 def on_numba():
     if backend() != "numba":

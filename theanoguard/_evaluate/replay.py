@@ -460,6 +460,26 @@ class GraphReplay:
         return self.at().values(self.fgraph.outputs)
 
 
+def check_sequence(number, sequence, n_steps):
+    """Raise PyTensor's error if a sequence is shorter than a loop has steps.
+
+    Parameters
+    ----------
+    number : int
+    sequence : array
+    n_steps : int
+
+    Raises
+    ------
+    ValueError
+    """
+    if len(sequence) < n_steps:
+        raise ValueError(
+            f"Sequence {number} has shape {np.shape(sequence)} but the Scan's required number of "
+            f"steps is {n_steps}"
+        )
+
+
 class ScanReplay:
     """The replay of a ``Scan`` node: its steps, and the inputs of each step.
 
@@ -519,6 +539,8 @@ class ScanReplay:
         self._begun = True
         self.n_steps = int(values[0])
         self._seqs = values[1 : self.first_tap_input]
+        for i, sequence in enumerate(self._seqs):
+            check_sequence(i, sequence, self.n_steps)
         self._buffers = [v.copy() for v in values[self.first_tap_input : self.first_untraced_input]]
         nit_sot = self.first_untraced_input + info.n_untraced_sit_sot
         self.lengths = [len(b) for b in self._buffers]

@@ -1,8 +1,9 @@
 """Which axes of which arrays a node indexes, and whether an index can be outside.
 
 PyTensor's code for Numba reads and writes at vectors of indices without looking at the array's
-length: an index outside gives foreign memory, or ends the process.  On every backend, some of
-PyTensor's rewrites (those tagged "shape_unsafe") drop an index as if it were inside.
+length: an index outside gives foreign memory, or ends the process.  So does a loop that takes more
+steps than a sequence has elements.  On every backend, some of PyTensor's rewrites (those tagged
+"shape_unsafe") drop an index as if it were inside.
 """
 
 from collections import deque
@@ -23,6 +24,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
+from theanoguard._evaluate.replay import check_sequence
 from theanoguard._pytensor import Scan, advanced_subtensor_ops, increment_ops, inner_graph
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
@@ -41,12 +43,15 @@ class Lookup:
         A number or an array: an input of the node, or a constant of its inner graph.
     is_basic : bool
         Whether the index is a number, which Numba's code checks by itself.
+    is_count : bool
+        Whether it is a number of steps of a loop, which reads as many elements.
     """
 
     array: int
     axis: int
     index: Variable
     is_basic: bool = False
+    is_count: bool = False
 
 
 def lookups(node: Apply) -> list[Lookup]:
@@ -57,7 +62,7 @@ def lookups(node: Apply) -> list[Lookup]:
     >>> import pytensor.tensor as pt
     >>> x, i = pt.dmatrix("x"), pt.lvector("i")
     >>> lookups(x[:, i].owner)
-    [Lookup(array=0, axis=1, index=i, is_basic=False)]
+    [Lookup(array=0, axis=1, index=i, is_basic=False, is_count=False)]
     """
     if isinstance(node.op, OpFromGraph):
         graph = inner_graph(node.op)
@@ -69,6 +74,9 @@ def lookups(node: Apply) -> list[Lookup]:
             if (array := inner.inputs[found.array]) in outside
             and ((index := found.index) in outside or isinstance(index, Constant))
         ]
+    if isinstance(node.op, Scan):
+        sequences = range(1, 1 + node.op.info.n_seqs)
+        return [Lookup(i, 0, node.inputs[0], is_count=True) for i in sequences]
     if isinstance(node.op, INDEXING):
         return list(_of_entries(node, node.inputs[1:]))
     return list(_of_entries(node, node.inputs[2:])) if isinstance(node.op, increment_ops) else []
@@ -98,10 +106,22 @@ def is_inside(node: Apply, lookup: Lookup) -> bool:
     """
     array = node.inputs[lookup.array]
     length = array.type.shape[lookup.axis] if isinstance(array.type, TensorType) else None
+    if lookup.is_count:
+        return _counts(lookup.index, array, length)
     if _is_every_place(lookup.index, array, lookup.axis):
         return True
     known = limits(lookup.index)
     return known is not None and length is not None and -length <= known[0] and known[1] < length
+
+
+def _counts(number: Variable, array: Variable, length: int | None) -> bool:
+    """Whether an array has at least `number` elements."""
+    number = _behind_views(number)
+    if isinstance(number, Constant):
+        return length is not None and int(number.data) <= length
+    if number.owner is None or not isinstance(number.owner.op, Shape_i):
+        return False
+    return length_of(number.owner.inputs[0], number.owner.op.i) == length_of(array, 0)
 
 
 def length_of(array: Variable, axis: int) -> int | tuple[Variable, int]:
@@ -179,7 +199,7 @@ def _behind_views(variable: Variable) -> Variable:
 
 
 def check(node: Apply, values: Sequence[Any]) -> None:
-    """Raise NumPy's error if a node indexes outside of an array.
+    """Raise NumPy's error if a node indexes outside of an array, or PyTensor's if a loop does.
 
     Parameters
     ----------
@@ -190,10 +210,14 @@ def check(node: Apply, values: Sequence[Any]) -> None:
     Raises
     ------
     IndexError
+    ValueError
     """
     for lookup in lookups(node):
         index, length = lookup.index, np.shape(values[lookup.array])[lookup.axis]
         known = index.data if isinstance(index, Constant) else values[node.inputs.index(index)]
+        if lookup.is_count:
+            check_sequence(lookup.array - 1, values[lookup.array], int(known))
+            continue
         found = np.asarray(known)
         outside = (found < -length) | (found >= length)
         if outside.any():

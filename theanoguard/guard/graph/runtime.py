@@ -316,7 +316,7 @@ class JittedRuntime(Reporter):
         ours = self.report(found.observations, values)
         if ours is not None or found.failed is None:
             return ours, None
-        if isinstance(error, IndexError) and isinstance(found.error, IndexError):
+        if isinstance(error, IndexError | ValueError) and type(error) is type(found.error):
             error.args = found.error.args  # Numba's code names neither the index nor the length
         return None, self.note_on(error, found.failed, second.replay.value)
 

@@ -466,10 +466,18 @@ def numba_funcify_watch_true(op, **kwargs):
 @register_funcify_default_op_cache_key(Within)
 def numba_funcify_within(op, node, **kwargs):
     axis = op.axis
+    error, text = IndexError, "an index is out of bounds"
+    if op.is_count:
+        error, text = ValueError, "a sequence of a Scan is shorter than its number of steps"
 
     # Negative if the index is below -n or above n - 1: LLVM has no faster vector code for it.
     excess_of = numba_njit(lambda i, n: (np.int64(i) + n) | (n - 1 - np.int64(i)))
-    ndim = node.inputs[1].type.ndim
+    index_type = node.inputs[1].type
+    if index_type.dtype == "uint64":  # (Numba takes no row from the end for one above 2**63)
+        excess_of = numba_njit(lambda i, n: np.int64(i) | (n - 1 - np.int64(i)))
+    if op.is_count:
+        excess_of = numba_njit(lambda i, n: n - np.int64(i))
+    ndim = index_type.ndim
     if ndim == 0:
         worst = numba_njit(lambda index, n: excess_of(index[()], n))
     else:
@@ -484,7 +492,7 @@ def numba_funcify_within(op, node, **kwargs):
     @numba_njit
     def within(array, index):
         if worst(index, array.shape[axis]) < 0:
-            raise IndexError("an index is out of bounds")
+            raise error(text)
         return 0
 
     return within

@@ -102,12 +102,16 @@ class Within(CompiledOp):
     Parameters
     ----------
     axis : int
+    is_count : bool
+        Whether the index is a number of steps, each of which reads an element.  Then a
+        ``ValueError`` is raised, as PyTensor does on C.
     """
 
-    __props__ = ("axis",)
+    __props__ = ("axis", "is_count")
 
-    def __init__(self, axis):
+    def __init__(self, axis, is_count=False):
         self.axis = axis
+        self.is_count = is_count
 
     def make_node(self, array, index):
         return Apply(self, [array, index], [ps.int64()])

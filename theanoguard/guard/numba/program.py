@@ -304,16 +304,17 @@ class Writer:
             return
         for lookup in bounds.lookups(node):
             array, index = node.inputs[lookup.array], lookup.index
-            known = index, bounds.length_of(array, lookup.axis)
+            known = index, bounds.length_of(array, lookup.axis), lookup.is_count
             if lookup.is_basic or known in self._within or bounds.is_inside(node, lookup):
                 continue
             self._within.add(known)
-            self.n_read += 1
+            self.n_read += not lookup.is_count
             self.signals = True
             if isinstance(index, Constant):
                 index = as_tensor(np.array(bounds.limits(index)))
             array = self._get(array)
-            self._append(Within(lookup.axis).make_node(array, self._get(index)))
+            op = Within(lookup.axis, lookup.is_count)
+            self._append(op.make_node(array, self._get(index)))
 
     def _read(self, variable):
         watch = self._watches.get(variable)
