@@ -907,3 +907,92 @@ def test_no_bound_inside_of_a_log_density_is_proposed(function, told):
     assert "A bound in a log-density would change the posterior." in text
     assert "maximum(" not in text
     assert "clip(" not in text
+
+
+X5 = np.array([-0.7, -0.2, 0.3, 0.8, 1.3])
+
+
+@needs_pymc
+@pytest.mark.parametrize(
+    ("build", "advice"),
+    [
+        (
+            lambda a: pm.Beta("y", mu=a * X5, nu=2.0, observed=np.full(5, 0.3)),
+            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.sigmoid(...).",
+        ),
+        (
+            lambda a: pm.Gamma("y", mu=a * X5, sigma=2.0, observed=np.full(5, 0.3)),
+            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.exp(...).",
+        ),
+        (
+            lambda a: pm.NegativeBinomial("y", mu=a * X5, alpha=2.0, observed=np.arange(5)),
+            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.exp(...).",
+        ),
+        (
+            lambda a: pm.Normal("y", 0.0, tau=-a, observed=X5),
+            "tau is -1.0. Give tau a link: tau = pm.math.exp(...).",
+        ),
+        (
+            lambda a: pm.LogNormal("y", 0.0, tau=-a, observed=X5 + 1),
+            "tau is -1.0. Give tau a link: tau = pm.math.exp(...).",
+        ),
+        # The mean is negative as well, and may be.
+        (
+            lambda a: pm.Normal("y", a - 2, -a, observed=X5),
+            "Give sigma a link: sigma = pm.math.exp(...).",
+        ),
+    ],
+)
+def test_the_advice_names_the_parameter_that_the_model_gives(build, advice):
+    with pm.Model() as model:
+        build(pm.Normal("a", initval=1.0))
+    [line] = [x for x in str(theanoguard.pymc.explain(model)).splitlines() if "a link" in x]
+    assert line.strip() == advice
+
+
+@needs_pymc
+def test_no_link_is_proposed_for_another_parameter_than_the_one_that_fails():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("a", initval=-1.0), -2.0, observed=[1.0])
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert bad.checks == ("sigma > 0 (it is -2.0)",)
+    assert not bad.advice
+
+
+@needs_pymc
+def test_a_sum_that_fails_is_told_and_not_its_difference_from_1():
+    with pm.Model() as model:
+        a = pm.HalfNormal("a", initval=1.0)
+        pm.Categorical("y", pt.stack([a, 0.3, 0.2]), observed=[0, 1, 2])
+    assert "sum(p) = 1 (it is 1.5)" in str(theanoguard.pymc.explain(model))
+
+
+@needs_pymc
+def test_the_line_of_a_prior_does_not_stand_for_the_line_of_a_formula():
+    with pm.Model() as model:
+        a = pm.Normal("a", initval=-1.0)
+        pm.Poisson("y", 2 * a, observed=[1, 2])
+    text = str(theanoguard.pymc.explain(model))
+    assert "mu >= 0 (it is -2.0)" in text
+    assert 'pm.Poisson("y", 2 * a' in text
+    assert 'pm.Normal("a"' not in text
+
+
+@needs_pymc
+def test_an_empty_domain_is_told():
+    with pm.Model() as model:
+        pm.Uniform("u", 0, 0)
+    text = str(theanoguard.pymc.explain(model))
+    assert "the domain of u is empty: lower = 0, upper = 0.\n" in text
+    assert "initval" not in text
+
+
+@needs_pymc
+def test_a_column_of_the_data_that_is_nan_throughout_is_named():
+    X = np.ones((9, 3))
+    X[:, 1] = np.nan
+    with pm.Model() as model:
+        pm.Normal("y", pt.dot(X, pm.Normal("beta", shape=3)), 1.0, observed=np.zeros(9))
+    text = " ".join(str(theanoguard.pymc.explain(model)).split())
+    assert "Column 1 of 3 is NaN in every row." in text
+    assert "Leave this column out before you build the graph." in text

@@ -11,7 +11,7 @@ from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import Comparison, Shape
 from theanoguard.pymc.modes import spoils_sampling
-from theanoguard.pymc.points import Broken, broken_points, compiled, is_known, unconstraining
+from theanoguard.pymc.points import Broken, broken_points, is_known, of_points, unconstraining
 from theanoguard.pymc.records import ModelExplanation, point_text
 from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
 
@@ -186,13 +186,11 @@ class _Grouping:
         self.others = others
         self.counts = n_divergent, n_draws
         self.check = check
-        self.variables = list(model.value_vars)
         self.wrt = [v.name for v in model.continuous_value_vars]
         self.names = [v.name for v in [*model.basic_RVs, *model.potentials]]
         terms = [getattr(term, "values", term) for term in model.logp(sum=False)]
         wrt = [model.values_to_rvs[v] for v in model.continuous_value_vars]
-        function = compiled(model, self.variables, [model.logp(), model.dlogp(wrt), *terms])
-        self._function = lambda point: function(*(point[v.name] for v in self.variables))
+        self._function = of_points(model, [model.logp(), model.dlogp(wrt), *terms])
 
     def evaluate(self, point):
         """Return the log-density and its gradient."""
@@ -285,7 +283,7 @@ class _Grouping:
         bad = next((term for term in found.bad if term.term == name and term.by is None), None)
         title = f"a wall: {name} is {number_text(float(f'{value:.4g}'))} one step further."
         if bad is not None and bad.checks:
-            title = f"a wall: one step further, {name} breaks {bad.checks[0]}."
+            title = f"a wall: one step further, {bad.brief}"
         advice = (bad.advice if bad is not None else "") or (
             "Give its variables priors that end there, such as pm.HalfNormal or pm.Truncated."
         )

@@ -9,19 +9,20 @@ import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
-from pytensor.scalar.basic import LogicalComparison
+from pytensor.scalar.basic import Abs, LogicalComparison, Sub
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._event import Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
-from theanoguard._pytensor import Mode, captured_inputs, config
+from theanoguard._pytensor import Mode, captured_inputs
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
-from theanoguard.pymc.links import advice_for, without_clamp
+from theanoguard.pymc.links import advice_for, without_clamp, written
 from theanoguard.pymc.modes import model_lines
+from theanoguard.pymc.points import compiled
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
@@ -49,6 +50,16 @@ def _is_constant(variable):
     return all(isinstance(v, Constant) for v in graph_inputs([variable]))
 
 
+def _operands(comparison):
+    """Return the numbers that a node compares; for ``isclose``, not their difference."""
+    size = comparison.inputs[0].owner
+    if size is not None and isinstance(getattr(size.op, "scalar_op", None), Abs):
+        difference = size.inputs[0].owner
+        if isinstance(getattr(getattr(difference, "op", None), "scalar_op", None), Sub):
+            return difference.inputs
+    return comparison.inputs
+
+
 def _failing(comparisons, values):
     """Yield the operands of the comparisons that fail, where, and the number there.
 
@@ -60,9 +71,10 @@ def _failing(comparisons, values):
         if not failing.any():
             continue
         index = tuple(int(i) for i in np.argwhere(failing)[0])
-        computed = [v for v in node.inputs if not _is_constant(v)]
+        operands = _operands(node)
+        computed = [v for v in operands if not _is_constant(v)]
         # (PyMC writes the bound, as the 0 in ``sigma > 0``, on the right.)
-        for variable in computed or node.inputs[:1]:
+        for variable in computed or operands[:1]:
             number = np.broadcast_to(values[variable], failing.shape)[index]
             if not np.isnan(number):
                 yield variable, index, number, int(failing.sum()), failing.size
@@ -77,9 +89,17 @@ def _failing_text(failing):
     return f" (it is {' and '.join(shown)})" if shown else ""
 
 
-def _made_before(variable, line):
-    """Return the nearest line on the way to a variable that is not `line`, or None."""
-    for ancestor in walk([variable], lambda v: v.owner.inputs if v.owner else (), bfs=True):
+def _made_before(parameter, line, free):
+    """Return the line, other than `line`, that computes a parameter, or None.
+
+    The priors of `free` variables, from which a parameter is computed, do not compute it.
+    """
+
+    def before(variable):
+        made = () if variable.owner is None else variable.owner.inputs
+        return [v for v in made if v not in free]
+
+    for ancestor in walk([written(parameter)], before, bfs=True):
         found = source_line(ancestor)
         if found is not None and found != line:
             return found
@@ -232,9 +252,8 @@ class _Explaining:
     def _run(self, outputs):
         """Return the values of some outputs, and those of the inputs of the compiled graph."""
         inputs = list(self.model.value_vars)
-        mode = Mode("cvm" if config.cxx else "vm", "fast_run")
-        with model_lines(), self.model, unguarded():
-            fn = self.pymc.compile(inputs, outputs, mode=mode, on_unused_input="ignore")
+        with model_lines():
+            fn = compiled(self.model, inputs, outputs)
         self.compiled = fn
         arguments = [self.point[v.name] for v in inputs]
         given = captured_inputs(fn, arguments, {})
@@ -250,7 +269,7 @@ class _Explaining:
             checks, unknown = self._failed(name)
             if checks:
                 made = None if unknown is None else self._explained(unknown)
-                advice = "" if made else self._link(name, checks[0])
+                advice = self._link(name, checks[0])
                 return term(checks=checks, explanation=made, advice=advice)
         if by is None and (data := self._outside(name) or self._missing(name)):
             return term(data=data)
@@ -306,7 +325,8 @@ class _Explaining:
             return (), None
         conditions = [v for node in nodes for v in node.inputs[1:]]
         compared = {v: _comparisons(v) for v in conditions}
-        operands = [v for found in compared.values() for node in found for v in node.inputs]
+        comparisons = [node for found in compared.values() for node in found]
+        operands = [v for node in comparisons for v in (*node.inputs, *_operands(node))]
         values = self._evaluate([*conditions, *operands])
         checks, unknown = [], None
         for node in nodes:
@@ -343,7 +363,7 @@ class _Explaining:
         if not same and len(computed) == 1 and failing:
             same = computed  # (PyMC computes with another parametrization)
         line = source_line(variable)
-        places = [_made_before(parameter, line) for parameter in same]
+        places = [_made_before(parameter, line, free) for parameter in same]
         return "".join(f"\n  {source_text(p)}" for p in dict.fromkeys(places) if p is not None)
 
     def _start(self, output):
@@ -356,6 +376,8 @@ class _Explaining:
             index = [int(i) for i in np.argwhere(~np.isfinite(value))[0]]
             name = self.model.values_to_rvs[variable].name
             transform = self.model.rvs_to_transforms.get(self.model.values_to_rvs[variable])
+            if empty := self._empty(self.model.values_to_rvs[variable], transform):
+                return empty
             is_ordered = isinstance(transform, self.pymc.distributions.transforms.Ordered)
             domain = "of increasing numbers" if is_ordered else "inside of its domain"
             return (
@@ -363,6 +385,24 @@ class _Explaining:
                 f"{self._initval(variable)}.\nGive {name} an initval {domain}."
             )
         return None
+
+    def _empty(self, rv, transform):
+        """Say that the domain of a variable between two bounds is empty, if it is."""
+        if not isinstance(transform, self.pymc.distributions.transforms.Interval):
+            return ""
+        bounds = transform.args_fn(*rv.owner.inputs)
+        if any(bound is None for bound in bounds):
+            return ""
+        values = self._evaluate(self.model.replace_rvs_by_values(list(bounds)))
+        lower, upper = np.broadcast_arrays(*(values[v] for v in values))
+        if np.all(lower < upper):
+            return ""
+        at = tuple(np.argwhere(~(lower < upper))[0])
+        shown = f"lower = {number_text(lower[at])}, upper = {number_text(upper[at])}"
+        return (
+            f"the domain of {rv.name} is empty: {shown}.\n"
+            f"Give {rv.name} an upper bound above its lower bound."
+        )
 
     def _initval(self, variable):
         """Say which number of the model's a bad value of the point comes from, if one does."""

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
 
 from theanoguard.explain.facts.naming import number_text
-from theanoguard.pymc.points import compiled, joined
+from theanoguard.pymc.points import joined, of_points
 from theanoguard.pymc.scales import Scale, scales_of
 
 SURE = 1e-3
@@ -120,7 +120,7 @@ class Comparison:
         found = []
         scales = scales_of(self.model)
         for scale in scales:
-            size_of = self._of_points([scale.scale])
+            size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.scale]))
             small, usual = (
                 np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
                 for points in (self.broken, self.others)
@@ -263,11 +263,6 @@ class Comparison:
 
     def _transform(self, name):
         return self.model.rvs_to_transforms[self._random(name)]
-
-    def _of_points(self, variables):
-        outputs = self.model.replace_rvs_by_values(variables)
-        function = compiled(self.model, self.model.value_vars, outputs)
-        return lambda point: function(*(point[v.name] for v in self.model.value_vars))
 
 
 def _short(value):

@@ -9,6 +9,8 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle
 
+from theanoguard.explain.facts.naming import number_text
+from theanoguard.pymc.parameters import given_parameters
 from theanoguard.pymc.support import support_of
 
 
@@ -33,11 +35,20 @@ class Domain:
     link: str
 
 
-DOMAINS = (
-    Domain(r"0 <= (\w+) <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid"),
-    Domain(r"(\w+) > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp"),
-    Domain(r"(\w+) >= 0", lambda v: v >= 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp"),
-)
+UNIT = Domain(r"0 <= (\w+) <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid")
+POSITIVE = Domain(r"(\w+) > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp")
+NOT_NEGATIVE = replace(POSITIVE, condition=r"(\w+) >= 0", holds=lambda v: v >= 0)
+DOMAINS = (UNIT, POSITIVE, NOT_NEGATIVE)
+
+# By the name of a random variable's operation: parameters that PyMC's conditions do not name,
+# because PyMC computes its own from them.
+OTHER_PARAMETERS = {
+    "beta": {"mu": UNIT, "sigma": POSITIVE, "nu": POSITIVE},
+    "gamma": {"mu": POSITIVE, "sigma": POSITIVE},
+    "invgamma": {"mu": POSITIVE, "sigma": POSITIVE},
+    "negative_binomial": {"mu": POSITIVE, "alpha": POSITIVE},
+    **dict.fromkeys(("normal", "halfnormal", "lognormal", "truncated_normal"), {"tau": POSITIVE}),
+}
 
 # By the name of a random variable's operation, what takes the logit of its p.
 WITH_LOGIT = {"bernoulli": "pm.Bernoulli", "binomial": "pm.Binomial"}
@@ -61,27 +72,53 @@ def advice_for(model: Any, variable: Any, check: str, evaluate: Callable) -> str
     str
         "" if no parameter that the model computes is outside of its domain.
     """
-    for domain in DOMAINS:
-        for told in re.finditer(domain.condition, check.partition(" (")[0]):
-            if text := _advice(model, variable, told[1], domain, evaluate):
-                return text
+    condition = check.partition(" (")[0]
+    domains = {m[1]: d for d in DOMAINS for m in re.finditer(d.condition, condition)}
+    own = OTHER_PARAMETERS.get(_op_name(variable), {})
+    free = set(model.free_RVs)
+
+    def outside(parameters, domain):
+        computed = [v for v in parameters if free & set(ancestors([v]))]
+        values = evaluate(model.replace_rvs_by_values(computed)).values()
+        found = zip(computed, values, strict=True)
+        return [(v, value) for v, value in found if _outside(domain, value).any()]
+
+    given = given_parameters(variable)
+    for name, domain in {**domains, **own}.items():
+        if given.get(name) is not None and (found := outside([given[name]], domain)):
+            [(parameter, value)] = found
+            told = "" if name in domains else _told(name, value, domain)
+            return told + _advice(free, variable, name, parameter, domain)
+    if given.keys() & {*domains, *own}:
+        return ""
+    for name, domain in domains.items():
+        found = outside(support_of(variable)[1], domain)
+        if len(found) == 1:  # (of several, it is not known which one PyMC's name is for)
+            return _advice(free, variable, name, found[0][0], domain)
     return ""
 
 
-def _advice(model, variable, name, domain, evaluate):
-    free = set(model.free_RVs)
-    _, parameters = support_of(variable)
-    computed = [v for v in parameters if free & set(ancestors([v]))]
-    values = evaluate(model.replace_rvs_by_values(computed)).values()
-    outside = [
-        v for v, value in zip(computed, values, strict=True) if not np.all(domain.holds(value))
-    ]
-    if len(outside) != 1:  # (of several, it is not known which one PyMC's name is for)
-        return ""
-    random = written(outside[0])
+def _outside(domain, value):
+    """Return which numbers lie outside of a domain.  A NaN has another cause, told by itself."""
+    return ~(domain.holds(value) | np.isnan(value))
+
+
+def _told(name, value, domain):
+    """Say which number a parameter has that PyMC's own conditions do not name."""
+    at = np.argwhere(_outside(domain, value))[0]
+    element = f" at element {at.tolist()}" if len(at) else ""
+    return f"{name} is {number_text(value[tuple(at)])}{element}. "
+
+
+def _op_name(variable):
+    return getattr(variable.owner.op, "name", None) or ""
+
+
+def _advice(free, variable, name, parameter, domain):
+    random = written(parameter)
     if random in free:
         return f"Give {random.name} a prior in its domain, such as {domain.priors}."
-    own = WITH_LOGIT.get(getattr(variable.owner.op, "name", None) or "")
+    own = WITH_LOGIT.get(_op_name(variable))
     if own and name == "p":
         return f"Give the linear predictor as logit_p: {own}('{variable.name}', logit_p=...)."
     return f"Give {name} a link: {name} = {domain.link}(...)."
@@ -100,7 +137,7 @@ CLAMP = re.compile(r"\b(?:maximum|minimum|clip)\(")
 INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. Check it before the call")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
 
-POSITIVE = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
+POSITIVE_ARGUMENT = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")
 
 
 def without_clamp(explanation: Any, model: Any = None) -> Any:
@@ -139,8 +176,8 @@ def _statistical(cause, model):
         for rv in (model.free_RVs if model is not None else ())
         if model.rvs_to_transforms[rv] is None and re.search(rf"\b{re.escape(rv.name)}\b", told)
     ]
-    kind = "positive numbers" if cause.op in POSITIVE else "numbers in the domain"
-    if len(free) == 1 and cause.op in POSITIVE:
+    kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
+    if len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
         advice = (
             f"Give {free[0]} a prior of {kind}, such as pm.LogNormal or pm.Gamma, if {cause.op} of "
             "it is meant."

@@ -21,7 +21,11 @@ from theanoguard.guard import GuardMode
 BUILDING = ("logp", "dlogp", "d2logp", "logp_dlogp_function", "compile_fn", "initial_point")
 FILES = (
     *(f"/pymc/{part}/" for part in ("sampling", "smc", "step_methods", "tuning", "variational")),
-    "/theanoguard/pymc/",
+    *(
+        f"/theanoguard/pymc/{name}.py"
+        for name in ("divergences", "explaining", "geometry", "jax_gradient", "points", "running")
+    ),
+    *(f"/theanoguard/pymc/{name}.py" for name in ("scales", "watch", "with_jax", "with_nutpie")),
 )
 
 

@@ -23,6 +23,13 @@ def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
         return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
 
 
+def of_points(model: Any, outputs: Sequence[Any]) -> Callable:
+    """Return a function from a point, by names of value variables, to some values at it."""
+    inputs = list(model.value_vars)
+    function = compiled(model, inputs, outputs)
+    return lambda point: function(*(point[v.name] for v in inputs))
+
+
 def of_draws(model: Any, outputs: Sequence[Any]) -> Callable:
     """Return a function from a draw, by names of random variables, to some variables of a model."""
     given = {rv: rv.type(name=rv.name) for rv in model.free_RVs}

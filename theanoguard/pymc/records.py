@@ -95,6 +95,17 @@ class BadTerm:
         return "\n".join(map(printable, lines))
 
     @property
+    def brief(self):
+        """One line that says which value is bad and why, and the lines of the model."""
+        text = f"{self.term} breaks {self.checks[0]}" if self.checks else self.title
+        what, *places = text.splitlines()
+        if not self.checks and self.explanation is not None:
+            what += f": {self.report.partition(chr(10))[0]}"
+        if self.source is not None:
+            places.append(f"  {source_text(self.source)}")
+        return "\n".join(map(printable, [f"{what}.", *places]))
+
+    @property
     def report(self):
         """Where in the term the bad value was made; None where that is not explained."""
         return (

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from theanoguard._provenance.places import source_text
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.watch import Ending, Watch
 
@@ -82,14 +81,4 @@ def _cause(model, ending):
     if found.ok:
         return "the sampler's own log-density or gradient is not finite."
     first = found.bad[0]
-    what = first.title
-    if first.checks:
-        what = f"{first.term} breaks {first.checks[0].partition(chr(10))[0]}"
-    elif first.explanation is not None:
-        what += f": {first.report.partition(chr(10))[0]}"
-    lines = [f"{what}."]
-    if first.source is not None:
-        lines.append(f"  {source_text(first.source)}")
-    if first.advice:
-        lines.append(f"  {first.advice}")
-    return "\n".join(lines)
+    return "\n".join([first.brief, *([f"  {first.advice}"] if first.advice else [])])

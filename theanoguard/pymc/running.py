@@ -34,6 +34,7 @@ from theanoguard.pymc.modes import (
     settings_for_pymc,
     spoils_this_run,
 )
+from theanoguard.pymc.parameters import noting_parameters
 from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
@@ -456,6 +457,7 @@ def patches() -> list[Patch]:
     mcmc = importlib.import_module("pymc.sampling.mcmc")
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
+    distribution = importlib.import_module("pymc.distributions.distribution").Distribution
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
     slicer = importlib.import_module("pymc.step_methods.slicer")
     joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
@@ -467,6 +469,7 @@ def patches() -> list[Patch]:
     return [
         *(Patch(model, name, _with_lines) for name in BUILDING),
         Patch(model, "logp", _named),
+        Patch(distribution, "__new__", noting_parameters),
         *(Patch(module, "make_initial_point_fn", _unguarded) for module in starting),
         *(
             Patch(importlib.import_module(f"pymc.{name}"), "join_nonshared_inputs", _joining)

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from theanoguard._pytensor import Mode, config, predefined_linkers
+from theanoguard._pytensor import predefined_linkers
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.mode import BACKENDS
-from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import model_lines, spoils_sampling
+from theanoguard.pymc.points import of_points
 from theanoguard.pymc.records import SamplingError, Where
 
 logger = logging.getLogger("theanoguard")
@@ -216,11 +216,7 @@ class Watch:
     def terms(self):
         """Return the terms of the model's log-density, without a guard."""
         if self._terms is None:
-            mode = Mode("cvm" if config.cxx else "vm", "fast_run")
-            with self.model, unguarded():
-                self._terms = self.model.compile_fn(
-                    self.model.logp(sum=False), mode=mode, point_fn=True, on_unused_input="ignore"
-                )
+            self._terms = of_points(self.model, self.model.logp(sum=False))
         return self._terms
 
     def floor(self):

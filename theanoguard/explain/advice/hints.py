@@ -837,6 +837,8 @@ def came_in(role, array, bad):
     >>> x = np.array([[1.0, 2.0], [np.nan, 3.0], [4.0, np.nan]])
     >>> came_in("input", x, np.isnan(x)).text
     'NaN often stands for what is missing: rows 1 and 2 of 3 hold one. Leave these rows out, ...'
+    >>> came_in("constant", np.array([[1.0, np.nan], [2.0, np.nan]]), np.eye(2)[[1, 1]] > 0).text
+    'Column 1 of 2 is NaN in every row. The standard deviation of equal numbers is 0, ...'
     >>> came_in("constant", np.array([1.0, np.inf]), np.array([False, True])).text
     'The data hold an Inf: element 1 of 2 is infinite. Leave this element out, ...'
     """
@@ -845,10 +847,10 @@ def came_in(role, array, bad):
     some = bad.ndim > 0 and not bad.all() and (missing or infinite)
     if role not in _BEFORE or not some:
         return CAME_IN[role]
+    if missing and bad.ndim == 2 and len(bad) > 1 and np.array_equal(bad.any(0), bad.all(0)):
+        return Hint(_MISSING[role], _columns(np.flatnonzero(bad[0]), bad.shape[1], role))
     rows = np.flatnonzero(bad.reshape(len(bad), -1).any(axis=1))
-    shown = [str(row) for row in rows[:5]]
-    last = f"{len(rows) - 5} more" if len(rows) > 5 else shown.pop()
-    listed = " and ".join([", ".join(shown), last] if shown else [last])
+    listed = _listed(rows)
     one = len(rows) == 1
     if bad.ndim == 1:
         subject, verb = ("element", "is") if one else ("elements", "are")
@@ -863,6 +865,24 @@ def came_in(role, array, bad):
         return Hint(_MISSING[role], f"{text} {_BEFORE[role]}.")
     text = f"The data hold an Inf: {where}. Leave {these} out, or make {it} finite"
     return Hint(CAME_IN[role].key, f"{text} {_BEFORE[role]}.")
+
+
+def _listed(numbers):
+    """Return the first numbers as a text, and how many follow."""
+    shown = [str(number) for number in numbers[:5]]
+    last = f"{len(numbers) - 5} more" if len(numbers) > 5 else shown.pop()
+    return " and ".join([", ".join(shown), last] if shown else [last])
+
+
+def _columns(whole, n, role):
+    """Return the advice on columns that are NaN in every row."""
+    subject, these, verb = (
+        ("Column", "this column", "is") if len(whole) == 1 else ("Columns", "these columns", "are")
+    )
+    return (
+        f"{subject} {_listed(whole)} of {n} {verb} NaN in every row. The standard deviation of "
+        f"equal numbers is 0, and dividing by it gives NaN. Leave {these} out {_BEFORE[role]}."
+    )
 
 
 _MISSING = {"input": "missing-data", "constant": CAME_IN["constant"].key}
