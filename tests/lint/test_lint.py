@@ -440,7 +440,7 @@ def test_text_of_a_finding():
         "    ratio = Y / p\n"
         "            ^^^^^\n"
         "    write: Find out why the divisor is 0. If it may be, decide what the result is there:\n"
-        "      switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n)). Or theanoguard.stable.divide(x, y)."
+        "      switch(eq(n, 0), 0, x / switch(eq(n, 0), 1, n))."
     )
 
 

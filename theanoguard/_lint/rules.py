@@ -209,14 +209,6 @@ RISKS = {
 """By the scalar operation."""
 
 
-# By the name of the operation.
-STABLE = {
-    "log": " Or theanoguard.stable.log(x).",
-    "true_div": " Or theanoguard.stable.divide(x, y).",
-    "sqrt": " Or theanoguard.stable.sqrt(x), theanoguard.stable.norm(x).",
-}
-
-
 def _risk_of(node):
     """What may be wrong with an operand of a node; None for an operation without a domain."""
     kind = scalar_class(node.outputs[0])
@@ -264,7 +256,6 @@ def _out_of_domain(rule):
             why = f"{name} may be {risk.edge}, where the gradient of {op} is not finite"
         key = risk.hint(found, node)
         text = advice(key, op) if key else f"Keep {name} within the domain of {op}."
-        text += STABLE.get(op, "")
         yield Found(node.outputs[0], why, text)
 
     return check

@@ -23,7 +23,7 @@ from theanoguard._provenance import Provenance, SourceLine, built_from
 from theanoguard._pytensor import increment_ops
 from theanoguard._shown import brief
 from theanoguard._values import is_sparse
-from theanoguard.explain.advice.hints import Hint
+from theanoguard.explain.advice.hints import JITTER, Hint
 from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
 from theanoguard.explain.facts.naming import name_of, number_text, op_name, subscript_text
 from theanoguard.explain.facts.shapes import first_misfit, misfit_of_values, shape_text
@@ -335,23 +335,23 @@ _ERRORS = [
         "cholesky",
         "",
         "cholesky-not-positive-definite",
-        "The matrix is not positive definite (to working precision). Make it symmetric and add"
-        " jitter to the diagonal: K + 1e-6 * pt.eye(n).",
+        "The matrix is not positive definite (to working precision). Make it symmetric, and leave"
+        f" out duplicate points. {JITTER}",
     ),
     (
         np.linalg.LinAlgError,
         "",
         "(?i)positive.definite|leading minor",
         "cholesky-not-positive-definite",
-        "The matrix is not positive definite (to working precision). Add jitter to its diagonal.",
+        f"The matrix is not positive definite (to working precision). {JITTER}",
     ),
     (
         np.linalg.LinAlgError,
         "",
         "(?i)singular",
         "singular-matrix",
-        "The matrix has no inverse: rows or columns depend on each other. Add jitter to its"
-        " diagonal, or use a pseudo-inverse or least squares.",
+        "The matrix has no inverse: rows or columns depend on each other. Leave out rows or"
+        f" columns that depend on others, or use a pseudo-inverse or least squares. {JITTER}",
     ),
     (
         IndexError,
@@ -391,7 +391,8 @@ _ERRORS = [
         "",
         "",
         "division-by-zero",
-        "An integer was divided by 0. Guard the divisor: x // maximum(n, 1).",
+        "An integer was divided by 0. Find out why the divisor is 0. If it may be, decide what the"
+        " result is there: switch(eq(n, 0), 0, x // switch(eq(n, 0), 1, n)).",
     ),
     (
         AssertionError,

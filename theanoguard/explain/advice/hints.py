@@ -91,7 +91,8 @@ _SAYS_MORE = (
 
 _OF_LOST = (
     *("cancellation", "probability-underflow", "softmax-then-log", "exp-overflow"),
-    *("softmax-overflow", "inf-by-inf", "inf-minus-inf", "bessel-overflow"),
+    *("softmax-overflow", "inf-by-inf", "inf-minus-inf", "bessel-overflow", "log1p-minus-one"),
+    *("arc-out-of-range", "arccosh-out-of-range", "erfinv-out-of-range"),
 )
 """Hints with advice for a formula whose value the arithmetic loses."""
 
@@ -437,6 +438,8 @@ _CANCELLED = (
     " x^2 + y^2 - 2xy."
 )
 
+JITTER = "Jitter on the diagonal, K + 1e-6 * pt.eye(n), changes the function."
+
 DIVERGES = "If the training diverges, lower the learning rate or clip the gradient"
 
 # (operations, key, when, text); the most specific rule of an operation comes first
@@ -498,8 +501,8 @@ _TABLE = [
         "true_div",
         "norm-gradient-at-zero",
         lambda s: s.backward and _second(s) == 0 and s.made_by(1, "sqrt") and not _of_arc(s),
-        "The gradient of sqrt at 0 is 0.5 / sqrt(0). A norm has no gradient at 0: write"
-        " sqrt(sum(x**2) + eps), or penalise sum(x**2) itself.",
+        "The gradient of sqrt at 0 is 0.5 / sqrt(0). A norm has no gradient at 0: penalise"
+        " sum(x**2) itself. Or theanoguard.stable.norm(x), whose gradient is 0 there.",
     ),
     (
         "true_div",
@@ -555,13 +558,15 @@ _TABLE = [
         "gradient-near-zero",
         lambda s: s.backward and _tiny(_second(s)),
         "The derivative divides by {1} here. Near this value the derivative of the forward"
-        " operation grows without bound: use a formula that is smooth there.",
+        " operation grows without bound. If it is right, raise big_threshold; else use a formula"
+        " that is smooth there.",
     ),
     (
         "true_div",
         "tiny-divisor",
         lambda s: _tiny(_second(s)),
-        "The divisor is almost 0 ({1}). Find out why it is so small.",
+        "The divisor is almost 0 ({1}). Find out why it is so small. If it is right, raise"
+        " big_threshold.",
     ),
     (
         "reciprocal",
@@ -584,7 +589,7 @@ _TABLE = [
         lambda s: np.isinf(s.result) and np.isfinite(_first(s)),
         "{dtype} overflows where the exponent exceeds {exp_limit}, and it is {0}. For a softmax"
         " use pytensor.tensor.special.softmax, for log(sum(exp(x))) use pt.logsumexp, for"
-        " log(1 + exp(x)) use pt.softplus; else subtract the maximum.",
+        " log(1 + exp(x)) use pt.softplus. Else simplify the formula, so that nothing overflows.",
     ),
     (
         "exp exp2 expm1 sinh cosh",
@@ -605,7 +610,7 @@ _TABLE = [
         "exploding-state",
         lambda s: _of_recurrence(s) and not s.in_gradient_scan and _overflow(s),
         "The state grows from step to step. Scale down the recurrent weights (spectral radius"
-        " below 1), clip the state or the gradient, or use fewer steps.",
+        " below 1), or use fewer steps.",
     ),
     (
         "mul sqr pow add sub sum dot true_div",
@@ -625,8 +630,9 @@ _TABLE = [
         "pow",
         "pow-negative-base",
         lambda s: _first(s) < 0 and _second(s) != np.floor(_second(s)),
-        "A negative base ({0}) with the fractional exponent {1} has no real power. If the"
-        " sign does not matter, use abs(x)**p, else sign(x) * abs(x)**p.",
+        "A negative base ({0}) with the fractional exponent {1} has no real power. Find out why"
+        " the base is negative. Compute one that must be positive with exp or softplus. An odd root"
+        " exists: sign(x) * abs(x)**p.",
     ),
     (
         "pow",
@@ -652,8 +658,8 @@ _TABLE = [
         "softmax logSoftmax sub",
         "softmax-of-infinity",
         lambda s: _nan(s) and (s.op != "sub" or "softmax" in s.source),
-        "A softmax of inf, or of a slice that is -inf throughout, is NaN."
-        " Mask with a large finite negative number, such as -1e9, and leave one entry.",
+        "A softmax of inf, or of a slice that is -inf throughout, is NaN. Leave one element"
+        " unmasked. Or theanoguard.stable.softmax(h, axis=...), which is 0 for such a slice.",
     ),
     (
         "sub add sum inc_subtensor",
@@ -684,21 +690,23 @@ _TABLE = [
         "arccos arcsin",
         "arc-out-of-range",
         lambda s: abs(_first(s)) > 1,
-        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}."
-        " If only rounding has moved it, use clip(x, -1, 1).",
+        "The inverse sine and cosine exist for -1 to 1, and the argument is {0}. For the angle"
+        " between two vectors, divide them by their norms, and use"
+        " 2 * arctan2(norm(u - v), norm(u + v)).",
     ),
     (
         "arctanh",
         "arctanh-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "arctanh exists inside -1 to 1, and the argument is {0}. Find out why it reaches the edge.",
+        "arctanh exists inside -1 to 1, and the argument is {0}. Find out why it reaches the edge."
+        " Compute a parameter with tanh from one that is free.",
     ),
     (
         "arccosh",
         "arccosh-out-of-range",
         lambda s: _first(s) < 1,
-        "arccosh needs an argument of at least 1, and it is {0}. If only rounding has moved it, use"
-        " maximum(x, 1).",
+        "arccosh needs an argument of at least 1, and it is {0}. Find out why it is less. For"
+        " arccosh(1 + d) use 2 * arcsinh(sqrt(d / 2)).",
     ),
     (
         "gammaln gamma psi tri_gamma",
@@ -718,8 +726,8 @@ _TABLE = [
         "erfinv",
         "erfinv-out-of-range",
         lambda s: abs(_first(s)) >= 1,
-        "erfinv is finite inside -1 to 1, and the argument is {0}. Find out why it reaches the"
-        " edge.",
+        "erfinv is finite inside -1 to 1, and the argument is {0}. For erfinv(1 - q) use"
+        " erfcinv(q), which exists for q > 0.",
     ),
     (
         "switch",
@@ -738,7 +746,7 @@ _TABLE = [
         "sin cos tan",
         "angle-infinite",
         lambda s: np.isinf(_first(s)),
-        "The sine of an infinite angle is NaN. Keep the angle finite.",
+        "The sine of an infinite angle is NaN. Find the operation that made it infinite.",
     ),
     (
         "cast",
@@ -758,13 +766,14 @@ _TABLE = [
         "cholesky",
         "cholesky-not-positive-definite",
         lambda s: True,
-        "{matrix}. Make it symmetric and add jitter to the diagonal: K + 1e-6 * pt.eye(n).",
+        f"{{matrix}}. Make it symmetric, and leave out duplicate points. {JITTER}",
     ),
     (
         "solve solveTriangular matrixInverse matrixPinv sLogDet slogdet det",
         "singular-matrix",
         lambda s: True,
-        "{matrix}. Add jitter to its diagonal, or use a pseudo-inverse or a least-squares solver.",
+        "{matrix}. Leave out rows that depend on others, or use a pseudo-inverse or a least-squares"
+        f" solver. {JITTER}",
     ),
     (
         "*",
