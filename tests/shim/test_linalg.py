@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from theanoguard import GuardError, GuardMode
+
 RNG = np.random.RandomState(5)
 SQUARE = RNG.rand(3, 3)
 POSITIVE = SQUARE @ SQUARE.T + np.eye(3)
@@ -101,6 +103,36 @@ def test_axis_as_an_input(shim):
         np.testing.assert_array_equal(in_order, np.sort(SQUARE, number))
         np.testing.assert_array_equal(places, np.argsort(SQUARE, number))
         np.testing.assert_array_equal(method, in_order)
+
+
+@pytest.mark.parametrize("as_input", [False, True])
+@pytest.mark.parametrize("axis, first", [(0, "[0, 1] = 5.0"), (1, "[1, 0] = 4.0")])
+def test_a_report_reads_along_the_axis(axis, first, as_input, shim):
+    T = shim.tensor
+    x, along = T.dmatrix("x"), T.lscalar("along")
+    ordered = T.sort(x, along if as_input else axis)
+    f = shim.function([x, along], T.log(ordered), mode=GuardMode(), on_unused_input="ignore")
+    with pytest.raises(GuardError) as caught:
+        f([[3.0, 5.0], [4.0, -2.0]], axis)
+    assert f"  x{first} " in str(caught.value)
+
+
+def test_a_known_axis_takes_pytensors_operations(shim):
+    T = shim.tensor
+    x = T.dmatrix("x")
+    f = shim.function([x], [T.sort(x, None), T.sort(x, 0), T.argsort(x, -1)])
+    ops = [node.op for node in f.maker.fgraph.toposort() if "Sort" in type(node.op).__name__]
+    assert len(ops) == 3
+    assert {type(op).__module__ for op in ops} == {"pytensor.tensor.sort"}
+
+
+def test_an_axis_that_there_is_not(shim):
+    T = shim.tensor
+    x = T.dvector("x")
+    for function in (T.sort, T.argsort):
+        f = shim.function([x], function(x, 1))
+        with pytest.raises(ValueError, match="out of bounds"):
+            f([1.0, 2.0])
 
 
 def test_operations_made_by_hand(shim):

@@ -7,6 +7,7 @@ from pytensor.tensor.rewriting.math import local_mul_canonizer
 
 from ..tensor import _one_node
 from ..tensor.nnet import bn, conv3d2d, nnet, opt, sigm
+from ..tensor.sort import local_sort_in_pytensor
 from . import Patch, Rewrite
 
 BOTH = ("fast_run", "fast_compile")
@@ -93,6 +94,13 @@ PATCHES = [
         optdb,
         "theano_one_node",
         WalkingGraphRewriter(_one_node.local_in_pytensor),
+        BOTH,
+        {"position": 0.005},
+    ),
+    Rewrite(
+        optdb,
+        "theano_sort",
+        WalkingGraphRewriter(local_sort_in_pytensor),
         BOTH,
         {"position": 0.005},
     ),

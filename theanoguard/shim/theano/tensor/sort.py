@@ -2,16 +2,20 @@
 
 import numpy as np
 from pytensor.gradient import grad_undefined
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import copy_stack_trace, node_rewriter
 from pytensor.tensor.basic import arange, switch
 from pytensor.tensor.math import abs as absolute
 from pytensor.tensor.math import eq, lt
+from pytensor.tensor.sort import argsort as pytensor_argsort
+from pytensor.tensor.sort import sort as pytensor_sort
 from pytensor.tensor.subtensor import set_subtensor
 from pytensor.tensor.type import TensorType
 
-from theanoguard._pytensor import input_shapes
+from theanoguard._pytensor import input_shapes, sort_axis
+from theanoguard.operations.facts import register
+from theanoguard.operations.reductions import Slices
 
 from .basic import as_tensor_variable, integer_dtypes
 
@@ -90,6 +94,9 @@ class ArgSortOp(_AlongAxis):
         return [a.zeros_like(), no_axis]
 
 
+register(ArgSortOp, SortOp, depends=Slices(sort_axis))
+
+
 def _places(a, i):
     """Return the indices of a dimension, to be broadcast over the others."""
     return arange(a.shape[i]).dimshuffle(["x"] * i + [0] + ["x"] * (a.ndim - i - 1))
@@ -105,6 +112,19 @@ def argsort(a, axis=-1, kind="quicksort", order=None):
     """Return the indices that sort `a`; `axis` may be a variable, or None for the flattened `a`."""
     a = as_tensor_variable(a)
     return ArgSortOp(kind, order)(*((a.flatten(), 0) if axis is None else (a, axis)))
+
+
+@node_rewriter([SortOp, ArgSortOp])
+def local_sort_in_pytensor(fgraph, node):
+    """Put PyTensor's operation in its place if the axis is known."""
+    x, axis = node.inputs
+    is_known = isinstance(axis, Constant) and axis.ndim == 0
+    if not is_known or axis.data not in range(-x.ndim, x.ndim) or node.op.order:
+        return None
+    in_pytensor = pytensor_sort if isinstance(node.op, SortOp) else pytensor_argsort
+    found = in_pytensor(x, int(axis.data), node.op.kind)
+    copy_stack_trace(node.outputs[0], found)
+    return [found]
 
 
 class TopKOp(Op):
