@@ -437,6 +437,36 @@ def test_profile_as_text(trained):
     assert re.search(r"(?m)^ +800 +\d+  Dot22 ", text)
 
 
+def test_a_profile_has_the_users_expressions_and_places():
+    x, w = pt.dmatrix("x"), pytensor.shared(np.ones((2, 2)), name="w")
+    loss = pt.log(pt.exp(x.dot(w)).sum(axis=1)).max()
+    mode = GuardMode(optimizer=None)
+    f = pytensor.function([x], loss, mode=mode, profile=ProfileStats(atexit_print=False))
+    f(np.ones((3, 2)))
+    found = printing.profile_nodes(f)
+    names = {row.op.partition("{")[0].lower(): row.name for row in found.rows}
+    assert (names["max"], names["sum"]) == ("loss", "exp(x.dot(w)).sum(axis=1)")
+    assert names["log"] == f"log({names['sum']})"
+    text = str(found)
+    assert " (w)" not in text and "loss = pt" not in text
+
+
+def test_a_memory_table_counts_the_nodes_of_unknown_size():
+    x = pt.vector("x", dtype="float64")
+    mode = pytensor.compile.mode.Mode("vm", "fast_compile")
+    found = profiled(x, pt.cumsum(x).max(), mode)
+    assert {row.bytes for row in found.rows} == {None, 8}
+    assert " 1 of 2 nodes; the other sizes are not known" in str(found)
+
+
+def test_a_long_line_is_cut_around_what_made_the_node():
+    # fmt: off
+    first, p = 5, pt.dvector("p"); second = pt.exp(p) * 2; bad = pt.log(second - first)  # noqa: E702
+    # fmt: on
+    text = printing.debugprint(bad, file="str", print_source=True)
+    assert "pt.log(second - first)" in text.splitlines()[0]
+
+
 def test_profile_needs_a_profile():
     x = pt.vector("x")
     f = pytensor.function([x], pt.sort(x), mode="FAST_COMPILE")

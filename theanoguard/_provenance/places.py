@@ -161,7 +161,7 @@ def source_lines(source, width=USUAL_WIDTH, link=lambda place, file: place):
         fits = len(place + text) <= width
         lines = [where + text] if fits else [where, f"  {_cut(source.text, width)}"]
     elif source.text:
-        text, start, end = _cut_around(printable(source.text), *source.marked, width - 4)
+        text, start, end = cut_around(printable(source.text), *source.marked, width - 4)
         lines += [f"  {text}", "  " + " " * start + "^" * max(end - start, 1)]
     if source.callers:
         lines.append(_cut("called from " + ", ".join(map(_caller, source.callers)), width))
@@ -177,7 +177,7 @@ def _cut(text, width):
     return text if len(text) <= width - 2 else text[: width - 5] + "..."
 
 
-def _cut_around(text, start, end, width):
+def cut_around(text, start, end, width):
     """Return as much of a text as fits, with its marked part, and where that part now is."""
     if len(text) <= width:
         return text, start, end

@@ -24,7 +24,7 @@ from theanoguard._arguments import checked, refuse
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
-from theanoguard._provenance.places import encodable, place_text, printable, short_file
+from theanoguard._provenance.places import cut_around, encodable, place_text, printable, short_file
 from theanoguard._pytensor import Function, is_numeric
 from theanoguard._shown import MOST, bounded, brief
 from theanoguard.view.model import graph_model
@@ -274,7 +274,10 @@ def _short_place(source):
 
 def _source_text(source):
     place = _short_place(source)
-    return f"{place}: {_cut(source.text)}" if source.text else place
+    if not source.text:
+        return place
+    text, *_ = cut_around(printable(source.text), *(source.marked or (0, 0)), MOST_TEXT)
+    return f"{place}: {text}"
 
 
 class _Columns:
@@ -740,7 +743,7 @@ class ProfileRow:
         Bytes newly allocated for the outputs in the last call.  Views and outputs computed in
         place do not count.  None if the shapes are not known.
     name : str or None
-        Name of the output, or of the nearest named variable.
+        Name of the output, or the expression that it equals.
     source : SourceLine or None
         The user's line.
     """
@@ -812,7 +815,10 @@ class Profile:
         if memory:
             lines.append(f"{'bytes':>12} {'id':>4}  node")
             lines += [f"{row.bytes:12d} {row.order:4d}  {_row_text(row)}" for row in memory]
-            lines.append(f"{sum(row.bytes for row in memory):12d}       all nodes")
+            of = "all nodes"
+            if len(memory) < len(self.rows):
+                of = f"{len(memory)} of {len(self.rows)} nodes; the other sizes are not known"
+            lines.append(f"{sum(row.bytes for row in memory):12d}       {of}")
         else:
             lines.append(
                 "not recorded: set pytensor.config.profile and profile_memory to True before "
@@ -824,7 +830,9 @@ class Profile:
 
 
 def _row_text(row):
-    parts = [row.op, row.name and f"({row.name})", row.source and str(row.source)]
+    # (a line makes many nodes: its place is enough beside the expression)
+    parts = [_cut(row.op), row.name and f"({_cut(row.name)})"]
+    parts.append(row.source and (_short_place if row.name else _source_text)(row.source))
     return "  ".join(part for part in parts if part)
 
 
@@ -874,7 +882,7 @@ def profile_nodes(fn: Function):
                 calls=node.calls or 0,
                 impl="C" if (stats.apply_cimpl or {}).get(live) else "Py",
                 bytes=_allocated(live, stats.variable_shape, storage_map),
-                name=provenance.name,
+                name=(provenance.name if provenance.own_name else None) or provenance.expression,
                 source=provenance.source,
             )
         )
