@@ -261,7 +261,16 @@ CASES = [
         "inside step 0 of scan",
     ),
 ]
-ON_NUMBA = (sum_inside, bias, added_to_product, joined, written_to_a_slice, reshaped, gradient)
+ON_NUMBA = (
+    sum_inside,
+    bias,
+    added_to_product,
+    joined,
+    written_to_a_slice,
+    reshaped,
+    gradient,
+    loop,
+)
 
 
 def report_of(case, backend):
@@ -276,7 +285,7 @@ def report_of(case, backend):
         mode=GuardMode(backend=backend, optimizer="fast_run"),
         on_unused_input="ignore",
     )
-    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
+    with pytest.raises((ValueError, TypeError, IndexError, AssertionError)) as caught:
         fn(*map(np.ones, case.shapes))
     return type(caught.value).__name__, caught.value.__notes__[0]
 
@@ -301,3 +310,4 @@ def test_the_same_on_numba(model):
     error, report = report_of(case, "numba")
     assert report.splitlines()[0] == f"{error} in {case.said}"
     assert f"test_mismatch.py:{line_of(case.model)}:" in report
+    assert case.where in report

@@ -214,6 +214,7 @@ class Replay:
         self._given = dict(inputs)
         self._computed = {}
         self._inner = {}
+        self._running = None  # the node that has begun and not ended
         self._bound = memory_bound
         self._bytes = 0
 
@@ -283,6 +284,7 @@ class Replay:
 
     def compute(self, node):
         """Run `node` on known inputs as `run` does; return the outputs without keeping them."""
+        self._running = node
         values = self.live.get((node, self.steps)) if self.live else None
         if values is None and self.steps_into(node):
             inner = self.inner(node)
@@ -290,8 +292,17 @@ class Replay:
             values = inner.outer_outputs()
         elif values is None:
             values = self.run_whole(node)
+        self._running = None
         yield self, node, values
         return values
+
+    def interrupted(self):
+        """Return the innermost replay that an error has ended, and its node, or None for that."""
+        inner = self._inner.get(self._running)
+        child = inner.current if inner is not None and self.steps_into(self._running) else None
+        if child is not None and child._running is not None:
+            return child.interrupted()
+        return self, self._running
 
     def needed(self, node):
         """Return the inputs of `node` that must be known before it can be computed."""
@@ -447,6 +458,11 @@ class GraphReplay:
                 self._replay.take_outputs(outer.values(self.node.outputs))
         return self._replay
 
+    @property
+    def current(self):
+        """The replay of the inner graph, or None before it has begun."""
+        return self._replay
+
     def run(self):
         """Run the inner graph, as :meth:`Replay.run`."""
         return self.at().run(self.fgraph.outputs)
@@ -501,6 +517,11 @@ class ScanReplay:
         self._steps = []  # the inner inputs of each step that ran
         self._begun = False
         self._last = None  # the step that was requested last, and its replay
+
+    @property
+    def current(self):
+        """The replay of the step that was requested last, or None before the first."""
+        return self._last and self._last[1]
 
     # Positions among the outer inputs
     @property

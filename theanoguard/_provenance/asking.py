@@ -181,6 +181,8 @@ def _versions(fgraph, variable):
     tracker = tracker_of(fgraph) if isinstance(fgraph, FunctionGraph) else None
     if tracker is not None:
         yield tracker, variable
+    if frozen_graph_class is not None and isinstance(fgraph, frozen_graph_class):
+        variable = frozen_tracker(fgraph)[1].get(variable, variable)
     while isinstance(origin := getattr(variable.tag, ORIGIN, None), Origin):
         if origin.tracker is not tracker:
             yield origin.tracker, origin.variable

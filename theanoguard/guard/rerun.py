@@ -42,8 +42,8 @@ class Findings:
         Nodes that gave an empty array.
     error : Exception or None
         The error that has ended the run early.
-    failed : Apply or None
-        The node of the function's graph that raised it, where it is known.
+    failed : tuple of (Replay, Apply or None)
+        The innermost graph in which it was raised, and the node that raised it.
     """
 
     observations: list = field(default_factory=list)
@@ -51,7 +51,17 @@ class Findings:
     loud: set = field(default_factory=set)
     empty: set = field(default_factory=set)
     error: Exception | None = None
-    failed: object = None
+    failed: tuple = (None, None)
+
+
+def frames_of(replay):
+    """Return the inner graphs around a replay, outermost first."""
+    frames = []
+    while replay.place is not None:
+        fgraph = replay.fgraph
+        replay, node, step = replay.place
+        frames.insert(0, Frame(node, fgraph, step))
+    return tuple(frames)
 
 
 class WatchedKernels(Kernels):
@@ -154,7 +164,6 @@ class SecondRun:
 
     def find(self):
         """Return the :class:`Findings`."""
-        node = None
         try:
             self.what_enters()
             self._settle_leaves()
@@ -166,7 +175,7 @@ class SecondRun:
         except NotRun:
             pass
         except Exception as error:  # the call itself raised it, or an operation of the user's
-            self.found.error, self.found.failed = error, node
+            self.found.error, self.found.failed = error, self.replay.interrupted()
         if self.policy.by_result and not self._spoils_the_result():
             self.found.observations.clear()
         return self.found
@@ -286,12 +295,7 @@ class SecondRun:
                 self._observe(replay, variable, value, [mask], self.role(variable))
 
     def _observe(self, replay, variable, value, masks, role, output=0):
-        frames, outside = [], replay
-        while outside.place is not None:
-            fgraph = outside.fgraph
-            outside, node, step = outside.place
-            frames.insert(0, Frame(node, fgraph, step))
-        place = {"role": role, "output": output, "frames": tuple(frames)}
+        place = {"role": role, "output": output, "frames": frames_of(replay)}
         found = Observation.of(variable, value, self.policy, masks, **place)
         if found.key not in self._seen:  # one of each place in a call
             self._seen.add(found.key)

@@ -17,7 +17,7 @@ from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
-from theanoguard.guard.rerun import SecondRun
+from theanoguard.guard.rerun import SecondRun, frames_of
 from theanoguard.guard.spares import store
 
 logger = logging.getLogger("theanoguard")
@@ -314,20 +314,23 @@ class JittedRuntime(Reporter):
         if in_jax and found.error is None:
             return None, None
         ours = self.report(found.observations, values)
-        if ours is not None or found.failed is None:
+        replay, node = found.failed
+        if ours is not None or node is None:
             return ours, None
         if isinstance(error, IndexError | ValueError) and type(error) is type(found.error):
             error.args = found.error.args  # Numba's code names neither the index nor the length
-        return None, self.note_on(error, found.failed, second.replay.value)
+        return None, self.note_on(error, node, replay.value, replay.fgraph, frames_of(replay))
 
-    def note_on(self, error, node, value_of):
+    def note_on(self, error, node, value_of, fgraph=None, frames=()):
         """Return a note on an error that a node has raised, or None if that fails.
 
-        ``value_of(variable)`` returns the value of an operand, or None if it is not known.
+        ``value_of(variable)`` returns the value of an operand, or None if it is not known.  The
+        node belongs to `fgraph`, the innermost graph of `frames`.
         """
         try:
-            values = {v: value_of(v) for v in (*self.fgraph.inputs, *node.inputs)}
-            told = explaining.explain_exception(error, self.fgraph, node, values)
+            fgraph = fgraph or self.fgraph
+            values = {v: value_of(v) for v in (*fgraph.inputs, *node.inputs)}
+            told = explaining.explain_exception(error, self.fgraph, node, values, frames)
             return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
