@@ -1,11 +1,13 @@
 """Ctrl-C, signal handlers, forks, threads and exits while a guarded function runs."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import weakref
 
 import numpy as np
 import pytensor
@@ -256,6 +258,16 @@ def test_errors_and_calls_leave_no_memory():
 def test_a_million_calls_and_a_thousand_errors():
     [megabytes] = run(LIMITED.format(n_errors=1000, n_calls=1_000_000), timeout=3600)
     assert int(megabytes) <= 16
+
+
+def test_a_function_that_prints_is_freed():
+    x = pt.dvector("x")
+    fn = pytensor.function([x], pt.exp(pytensor.printing.Print("x")(x)), mode=GuardMode())
+    fn([1.0])
+    graph = weakref.ref(fn.maker.fgraph)
+    del fn
+    gc.collect()
+    assert graph() is None
 
 
 @only_posix

@@ -157,7 +157,8 @@ class CRuntime(Reporter):
         if node in self.bodies:
             thunk = BodyThunk(thunk, self._machines[node])
         elif has_effects(node.op):
-            thunk = LiveThunk(thunk, self.look_before, lambda: self.keep_live(node))
+            me = weakref.ref(self)  # the kernel keeps the thunk, and cannot be in a cycle
+            thunk = LiveThunk(thunk, lambda: me().look_before(), lambda: me().keep_live(node))
         plan = self.plan.nodes[node]
         ends = node in self.ends or (self.parent is not None and not self.wrapped)
         numeric = any(v not in self.plan.dropped or is_numeric(v.type) for v in node.outputs)
