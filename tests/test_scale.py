@@ -61,9 +61,13 @@ def error():
 def found_in(error):
     """The report up to the advice, except for the places that compiled the function.
 
-    A function that was pickled has lost the graph as it was built, on which advice is tried.
+    A function that was pickled has lost the graph as it was built, in which advice is tried, and
+    which is evaluated in exact arithmetic.
     """
-    lines = str(error).partition("What to do")[0].splitlines()
+    text = str(error).partition("What to do")[0]
+    if error.explanation.meaning is not None:
+        text = text.replace(error.explanation.meaning.text, "")
+    lines = [line for line in text.splitlines() if line]
     return [line for line in lines if "called from" not in line]
 
 
