@@ -37,7 +37,7 @@ from theanoguard._provenance import (
     track_provenance,
     tracker_of,
 )
-from theanoguard._pytensor import frozen_graph_class
+from theanoguard._pytensor import FusedElemwise
 
 MODE = pytensor.compile.mode.get_mode("CVM").register(TRACK_PROVENANCE)
 
@@ -198,7 +198,9 @@ def test_fusion_of_several_outputs():
     assert lines["tanh"] == lines["mul"] == "c = pt.tanh(b * a)"
 
 
-@pytest.mark.skipif(frozen_graph_class is None, reason="PyTensor 3.0 has no such op")
+@pytest.mark.skipif(
+    FusedElemwise.__module__.startswith("theanoguard"), reason="PyTensor 3.3 has the first such op"
+)
 def test_fusion_for_numba():
     x = pt.matrix("x")
     i = pt.lvector("i")
