@@ -106,7 +106,9 @@ def test_every_class_has_a_case():
     cases = {cls for v in ARRAYS for cls in type(v.owner.op).__mro__}
     stated = {cls for cls in STATED if cls.__module__.startswith("pytensor")}
     assert stated - cases <= {ps.ScalarOp, Elemwise, LazyIfElse, MakeList, basic.ARange}
-    assert SCALARS.keys() - {type(op) for op in SCALAR_OPS} == set()
+    # (other tests register operations of their own)
+    scalars = {cls for cls in SCALARS if cls.__module__.startswith("pytensor")}
+    assert scalars - {type(op) for op in SCALAR_OPS} == set()
 
 
 def laid_out(array, layout):
