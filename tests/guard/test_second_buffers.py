@@ -12,7 +12,11 @@ from guarding import ALL, backend, plain_mode
 
 from theanoguard import GuardError, GuardMode
 
-pytestmark = pytest.mark.skipif(backend() not in ("c", "numba"), reason="is about C and Numba")
+# (Without a compiler, PyTensor computes the large arrays element by element in Python.)
+pytestmark = [
+    pytest.mark.skipif(backend() not in ("c", "numba"), reason="is about C and Numba"),
+    pytest.mark.usefixtures("needs_cxx"),
+]
 SHAPE = (130, 131)
 TOLERANCE = 0 if backend() == "c" else 1e-12
 KINDS = {"guard": lambda: GuardMode(**ALL, optimizer="fast_run"), "plain": plain_mode}
