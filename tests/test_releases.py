@@ -1,4 +1,4 @@
-"""What theanoguard does when a release of PyTensor does not have a name any more."""
+"""Releases of PyTensor that lack a name: the messages, and the features that are off."""
 
 import ast
 import os

@@ -5,20 +5,11 @@ import subprocess
 from functools import lru_cache
 
 from theanoguard._pytensor import c_compiler, config
+from theanoguard._releases import version_of
 
 PACKAGES = ("theanoguard", "pytensor", "numpy", "scipy", "numba", "jax", "torch")
 
 SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "optimizer_excluding")
-
-
-def version_of(package):
-    """Return the version of an installed package, or None."""
-    from importlib import metadata  # takes longer to import than most of this package
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def versions():

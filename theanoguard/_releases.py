@@ -7,11 +7,11 @@ one feature depends on is taken by :func:`probed`: without it, only that feature
 
 import importlib
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 TESTED = ("3.0", "3.3")
@@ -40,11 +40,20 @@ MISSING: list[Missing] = []
 """The features that are off."""
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str | None:
+    """Return the version of an installed package, or None."""
+    from importlib import metadata  # takes longer to import than most of this package
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
-        return "(not installed)"
+        return None
+
+
+def _version(package: str) -> str:
+    """Return the version of a package, from the package itself where it is loaded."""
+    loaded = getattr(sys.modules.get(package), "__version__", None)
+    return loaded or version_of(package) or "(not installed)"
 
 
 def _release(version: str) -> tuple[int, ...]:

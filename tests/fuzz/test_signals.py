@@ -2,7 +2,7 @@
 
 ``theanoguard.operations`` says it in a table.  Here PyTensor compiles each of them, for all dtypes,
 and the flags are read after each call: with all combinations of special values, and with random
-ones, one element at a time and between others, so that vectorised code runs, too.
+ones, one element at a time and between others, so that vectorised code runs as well.
 """
 
 import ctypes

@@ -395,38 +395,25 @@ def _is_before(one, other):
 
 
 def _live_cause(trip):
-    event, node = trip.event, trip.variable.owner
-    fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
-    provenance = lookup(fgraph, trip.variable)
+    node, bare = trip.variable.owner, _bare_cause(trip)
+    known = bare.provenance
     array = np.asarray(culprit.dense(trip.value))  # (holds None if no value was kept)
     low, high = finite_range(array) if is_numeric(array) else (None, None)
-    own_name = bool(provenance.own_name and provenance.name)
-    name = provenance.name if own_name else name_of(trip.variable)
+    own_name = bool(known.own_name and known.name)
     operands = tuple(
         Operand(name_of(v), None, (...,), tuple(v.type.shape), v.type.dtype)
         for v in (node.inputs if node is not None else ())
         if hasattr(v.type, "dtype") and hasattr(v.type, "shape")
     )
-    return Cause(
-        kind=event.kind,
-        role=event.role,
+    return replace(
+        bare,
         op=None if node is None else op_name(node.op),
-        node=event.node,
-        fused=False,
-        name=name,
+        name=known.name if own_name else name_of(trip.variable),
         own_name=own_name,
         expression=name_of(trip.variable),
         operands=operands,
-        index=event.first_index,
-        value=event.first_value,
-        shape=event.shape,
-        dtype=event.dtype,
-        n_bad=event.n_bad,
-        size=event.size,
         minimum=low,
         maximum=high,
-        provenance=provenance,
-        path=event.path,
     )
 
 
