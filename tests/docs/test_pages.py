@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,14 +27,19 @@ BLOCK = re.compile(
 NOT_TYPED = {
     "python3 -m venv .venv && .venv/bin/pip install .": "README's; an environment from the net",
     "source .venv/bin/activate": "the same",
-    "pip install . pytest": "installs from the net",
+    '.venv/bin/pip install ".[jax,notebook]"': "the same",
+    "apt-get install g++ python3-dev": "changes the system",
+    "pip wheel --no-deps --wheel-dir wheels path/to/theanoguard": "builds from the net",
+    "pip install --find-links wheels . pytest": "installs from the net",
     "OMP_NUM_THREADS=1 python benchmarks/training.py --rounds 41": "a benchmark",
     "theanoguard doctor --json > doctor.json": "tests/cli/test_doctor.py does; it takes seconds",
 }
+# What a program of a page prints that needs PyMC.
+PRINTED_ELSEWHERE = {"python start.py": "tests/pymc_guard/test_pymc.py"}
 # Pages in which a block that is not run would be a mistake.
 PAGES = """
-    api ci coming_from design doctor guard index lint logs
-    nans printing quickstart stable stepping testvalues training
+    api ci coming_from design guard index lint limits logs
+    nans printing quickstart stable stepping testvalues training warnings
 """.split()
 # What Sphinx runs, or shows from a file that something else runs.
 RUN_BY_SPHINX = {"doctest", "testcode", "testsetup", "testcleanup", "testoutput", "literalinclude"}
@@ -108,7 +114,7 @@ def commands_of(name):
 )
 def test_session(name, commands, tmp_path, needs_cxx):
     for language, options, text in code_blocks(name):
-        if language == "yaml":
+        if language in ("yaml", "toml", "text"):
             continue
         if language == "python":
             (tmp_path / options["caption"]).write_text(text, encoding="utf-8")
@@ -138,6 +144,10 @@ def test_every_block_is_run(name):
             if language == "yaml":
                 text, _ = dedented(match["body"])
                 assert {*re.findall(r"- run: (.*)", text)} <= {*commands_of(name), *NOT_TYPED}
+            elif language == "toml":
+                tomllib.loads(dedented(match["body"])[0])
+            elif language == "text":
+                assert options["caption"] in PRINTED_ELSEWHERE
             else:
                 assert language == "console" or (language == "python" and "caption" in options)
         elif ">>>" in match["body"]:

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import sysconfig
 from copy import deepcopy
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from theanoguard import GuardMode, provenance
 from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.places import place_text, source_lines
 from theanoguard._pytensor import recording
+from theanoguard._pytensor.files import is_own_file
 from theanoguard.explain import render_text
 
 HERE = Path(__file__)
@@ -103,6 +105,13 @@ def test_column_and_callers():
     shown = source_lines(place, link=lambda where, file: where)
     assert shown[2].index("^") == shown[1].index("pt.log")
     assert shown[2].count("^") == len("pt.log(p)")
+
+
+@pytest.mark.parametrize("scheme", sysconfig.get_scheme_names())
+def test_the_launcher_of_a_command_is_not_the_users(scheme):
+    folder = Path(sysconfig.get_path("scripts", scheme))
+    assert not is_own_file(str(folder / "pytest"))
+    assert is_own_file(str(folder / "train.py"))
 
 
 def test_a_long_line_is_cut_around_its_mark():

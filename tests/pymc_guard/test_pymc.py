@@ -559,6 +559,20 @@ def test_the_page_shows_what_the_example_prints(monkeypatch):
 
 
 @needs_pymc
+def test_the_page_on_warnings_shows_what_its_model_prints(tmp_path):
+    page = (ROOT / "docs" / "warnings.rst").read_text(encoding="utf-8")
+    block = r":caption: {}\n\n((?:   .*\n|\n)+)"
+    program, shown = (
+        textwrap.dedent(re.search(block.format(caption), page)[1]).strip()
+        for caption in (r"start\.py", r"python start\.py")
+    )
+    (tmp_path / "start.py").write_text(program, encoding="utf-8")
+    command = [sys.executable, "start.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.stdout.strip() == shown
+
+
+@needs_pymc
 def test_comparisons_are_shown_as_signs():
     with pm.Model() as model:
         a = pm.Normal("a")

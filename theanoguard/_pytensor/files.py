@@ -1,8 +1,9 @@
 """Which files are the user's, and which belong to PyTensor and what stands around it."""
 
+import sys
 import sysconfig
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import pytensor
 
@@ -19,6 +20,9 @@ _LIBRARY = _PYTENSOR + _prefixes(Path(__file__).parent.parent)
 # functools' dispatch and contextlib stand between PyTensor's own frames.
 _STDLIB = tuple({sysconfig.get_path(k).replace("\\", "/") + "/" for k in ("stdlib", "platstdlib")})
 _SITE = ("site-packages/", "dist-packages/")
+# Where the launchers of commands such as `pytest` are installed.
+_LAUNCHERS = {PurePath(sysconfig.get_path("scripts", s)) for s in sysconfig.get_scheme_names()}
+_LAUNCHERS |= {PurePath(prefix, "bin") for prefix in (sys.prefix, sys.base_prefix)}
 # Libraries whose functions stand between PyTensor and the lines of a model, as installed.
 _BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
 
@@ -91,7 +95,7 @@ def is_user_file(file):
 
 @lru_cache(4096)
 def is_own_file(file):
-    """Whether `file` is the user's own: no library that somebody has installed.
+    """Whether `file` is the user's own: no library or command that somebody has installed.
 
     Parameters
     ----------
@@ -101,5 +105,13 @@ def is_own_file(file):
     Returns
     -------
     bool
+
+    Examples
+    --------
+    >>> launcher = Path(sysconfig.get_path("scripts"), "pytest")
+    >>> is_own_file("/home/me/bin/train"), is_own_file(str(launcher))
+    (True, False)
     """
+    if PurePath(file).parent in _LAUNCHERS and not file.endswith(".py"):
+        return False
     return is_user_file(file) and not any(site in file.replace("\\", "/") for site in _SITE)
