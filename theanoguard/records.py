@@ -3,7 +3,7 @@
 They are plain dataclasses.  You read them, and the package creates them.
 """
 
-from theanoguard._compare import Comparison, Difference, ModeResult, Parting, Tolerance
+from theanoguard._compare import Change, Comparison, Difference, ModeResult, Parting, Tolerance
 from theanoguard._event import GuardEvent, PathStep
 from theanoguard._lint import RULES, Bounds, Finding, Rule
 from theanoguard._provenance import Backward, Provenance, RewriteStep, SourceLine
@@ -16,6 +16,7 @@ __all__ = [
     "Backward",
     "Bounds",
     "Cause",
+    "Change",
     "Comparison",
     "Difference",
     "Explanation",

@@ -3,5 +3,6 @@
 from theanoguard._compare.comparing import compare
 from theanoguard._compare.difference import Difference, Tolerance
 from theanoguard._compare.result import Comparison, ModeResult, Parting
+from theanoguard._compare.rewriting import Change
 
-__all__ = ["Comparison", "Difference", "ModeResult", "Parting", "Tolerance", "compare"]
+__all__ = ["Change", "Comparison", "Difference", "ModeResult", "Parting", "Tolerance", "compare"]

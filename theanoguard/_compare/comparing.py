@@ -3,7 +3,7 @@
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import pytensor
 from pytensor.compile.mode import Mode, get_mode
@@ -16,6 +16,7 @@ from theanoguard._compare.devices import ON_DEVICE, default_device, on_device, s
 from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
 from theanoguard._compare.problem import (
     PAIR,
+    Compiled,
     Problem,
     Reference,
     as_value,
@@ -25,8 +26,9 @@ from theanoguard._compare.problem import (
 )
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
+from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, unguarded
 from theanoguard._provenance import lookup, track_provenance, tracker_of
-from theanoguard._pytensor import FUSING, IN_PLACE, config, predefined_modes
+from theanoguard._pytensor import FUSING, IN_PLACE, Function, config, predefined_modes
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 
@@ -75,8 +77,9 @@ FORMS = (
 def compare(
     graph_or_function: Any,  # (checked below, with advice)
     inputs: Mapping | Sequence | None = None,
-    modes: str | Mode | Sequence[str | Mode] = MODES,
+    modes: str | Mode | Sequence[str | Mode] | None = None,
     *,
+    reference: Literal["py", "as written"] = "py",
     rtol: float | None = None,
     ulp: float = 4,
     atol: float | None = None,
@@ -98,11 +101,17 @@ def compare(
     inputs : mapping or sequence
         ``{variable or name: value}``.  For a function, also its arguments in order.  Shared
         variables use their own values, unless you give others for a graph.
-    modes : sequence of str or Mode
+    modes : sequence of str or Mode, optional
         "py", the reference; "c" (CVM), "numba", "jax", "fast_compile" and PyTensor's other names;
         "float32" and "float64", which run the graph node by node in Python in this precision; or
         compile modes.  "jax:cpu", "jax:cuda", "pytorch:cpu" and "pytorch:cuda" also choose the
         device.  A mode whose package or device is missing is left out, and the table says so.
+        With ``reference="as written"``, the default is the mode of the function, or the mode that
+        PyTensor uses by default.
+    reference : {"py", "as written"}, optional
+        The values are the same.  "as written" judges what each mode's rewrites changed: values,
+        errors and digits.  The exact value decides which side is right.  Each change has the
+        rewrite's name and the ``mode.excluding(...)`` that avoids it.
     rtol, atol : float or None
         Relative and absolute difference that is allowed.  None chooses by dtype (see
         ``Tolerance``).
@@ -117,8 +126,8 @@ def compare(
     Raises
     ------
     TypeError, ValueError
-        For arguments that do not fit.  An error of the reference is raised.  An error of another
-        mode is shown in the table.
+        For arguments that do not fit.  An error of the reference is raised, unless it is "as
+        written".  An error of another mode is shown in the table.
 
     Examples
     --------
@@ -131,25 +140,46 @@ def compare(
     mode          ...
     fast_compile  agrees  ...
     float32       ...
+
+    A rewrite that changes a value:
+
+    >>> y = pt.dscalar("y")
+    >>> found = compare(y // 1, {y: 1.5}, "fast_run", reference="as written")
+    >>> [change] = found["fast_run"].changes
+    >>> change.kind, change.as_written, change.compiled, change.excluding
+    ('value changed', '1.0', '1.5', 'mode.excluding("local_div_by_one")')
     """
-    tolerance = Tolerance(rtol, ulp, atol)
-    chosen = _chosen(modes)
+    chosen = _chosen(modes, graph_or_function, reference)
     problem = make_problem(graph_or_function, inputs)
-    reference = problem.reference()
-    values = [reference.value(v) for v in problem.fgraph.outputs]
-    comparing = _Comparing(problem, reference, values, tolerance)
+    evaluated = problem.reference()
+    if reference == "as written":
+        judge = Judge(problem, evaluated)
+        tolerance = Tolerance(rtol or 0, ulp, atol or 0)
+        values = [None if isinstance(v, Raised) else v for v in judge.outcomes.values()]
+    else:
+        judge, tolerance = None, Tolerance(rtol, ulp, atol)
+        values = [evaluated.value(v) for v in problem.fgraph.outputs]
+    comparing = _Comparing(problem, evaluated, values, tolerance, judge)
     results = {name: comparing.run(name, mode) for name, mode in chosen.items()}
     return Comparison(results, problem.names, values, tuple(problem.notes))
 
 
-def _chosen(modes: str | Mode | Sequence[str | Mode]) -> dict[str, str | Mode]:
+def _chosen(
+    modes: str | Mode | Sequence[str | Mode] | None, graph_or_function: Any, reference: str
+) -> dict[str, str | Mode]:
     """Return the modes by name.
 
     Raises
     ------
     ValueError
-        For an unknown one.
+        For an unknown one, or one that rewrites nothing.
     """
+    if modes is None:
+        if reference == "as written":
+            is_function = isinstance(graph_or_function, Function)
+            mode = graph_or_function.maker.mode if is_function else get_mode(None)
+            return {"compiled": unguarded(mode)}
+        modes = MODES
     if isinstance(modes, str | Mode):
         modes = [modes]
     chosen: dict[str, str | Mode] = {}
@@ -162,6 +192,11 @@ def _chosen(modes: str | Mode | Sequence[str | Mode]) -> dict[str, str | Mode]:
             if not isinstance(name, str) or not _is_known(name):
                 known = ", ".join(dict.fromkeys([*MODES, *map(str.lower, predefined_modes)]))
                 raise ValueError(f"no mode {mode!r}.\nUse a compile mode, or one of {known}.")
+            if reference == "as written" and name in ("py", *PRECISIONS):
+                raise ValueError(
+                    f"the mode {name!r} rewrites nothing.\n"
+                    'With reference="as written", give modes that compile, such as "c" or "numba".'
+                )
         chosen[name] = mode
     return chosen
 
@@ -198,8 +233,14 @@ class _Comparing:
     """A problem with its reference, and one mode after the other."""
 
     def __init__(
-        self, problem: Problem, reference: Reference, values: list, tolerance: Tolerance
+        self,
+        problem: Problem,
+        reference: Reference,
+        values: list,
+        tolerance: Tolerance,
+        judge: Judge | None = None,
     ) -> None:
+        self.judge = judge
         self.problem = problem
         self.reference = reference
         self.values = values
@@ -229,7 +270,7 @@ class _Comparing:
         differences = {
             output: difference(ours, theirs, self.tolerance)
             for output, ours, theirs in zip(names, expected, found, strict=True)
-            if is_comparable(ours) and is_comparable(theirs)
+            if ours is not None and is_comparable(ours) and is_comparable(theirs)
         }
         return ModeResult(name, differences, list(found), **more)
 
@@ -259,15 +300,54 @@ class _Comparing:
             problem = problem.with_drawn(self.reference)
             note = "JAX draws other random numbers; it was given those that were drawn in py."
         expected = dict(zip(self.problem.names, self.values, strict=True))
+        names, changes = problem.names, None
         try:
-            found = problem.compile(mode)()
+            compiled = problem.compile(mode)
+            found = compiled() if self.judge is None else _outcome(compiled)
+            if self.judge is not None:
+                changes = self._changes(self.judge, problem, mode, compiled, found)
         except Exception as error:  # whatever a backend raises: this mode alone has failed
             return ModeResult(name, not_run=f"failed, {_first_line(error)}")
-        names = problem.names
-        result = self._result(name, names, [expected[n] for n in names], found, note=note)
-        if not result.parted:
+        if isinstance(found, Exception):
+            return ModeResult(name, note=note, changes=changes)
+        more = {"note": note, "changes": changes}
+        result = self._result(name, names, [expected[n] for n in names], found, **more)
+        if self.judge is not None:
+            return self._changes_located(result, problem, mode)
+        return self._located(result, problem, mode) if result.parted else result
+
+    def _changes(
+        self,
+        judge: Judge,
+        problem: Problem,
+        mode: Mode,
+        compiled: Compiled,
+        found: list | Exception,
+    ) -> tuple[Change, ...]:
+        """Return what a mode's rewrites changed, judged by the exact value."""
+
+        def named(values: Sequence[Any]) -> dict[str, Any]:
+            return dict(zip(problem.names, values, strict=True))
+
+        judge = judge.running(lambda values: named(compiled(values)))
+        changes = judge.changes(found if isinstance(found, Exception) else named(found))
+        return tuple(blamed(problem, mode, judge, changes))
+
+    def _changes_located(self, result: ModeResult, problem: Problem, mode: Mode) -> ModeResult:
+        """Return the result with the first variable that a rewrite changed, where it shows."""
+        changes = result.changes or ()
+        values_changed = [c for c in changes if c.is_fault and c.index is not None]
+        if not values_changed:
             return result
-        return self._located(result, problem, mode)
+        located = self._located(result, problem, mode)
+        if located.first is None:
+            return result
+        first = located.first
+        named = [
+            replace(c, operation=first.variable, source=first.source) if c in values_changed else c
+            for c in changes
+        ]
+        return replace(located, changes=tuple(named))
 
     def _located(self, result: ModeResult, problem: Problem, mode: Mode) -> ModeResult:
         """Return the result with the first variable that differs, or why none was found."""
@@ -377,6 +457,14 @@ class _Comparing:
         )
 
 
+def _outcome(compiled: Compiled) -> list | Exception:
+    """Return what a compiled graph returns, or the error that it raises."""
+    try:
+        return compiled()
+    except Exception as error:  # whatever a backend raises is judged
+        return error
+
+
 def _is_jax(mode: Mode) -> bool:
     return type(mode.linker).__name__ == "JAXLinker"
 
@@ -389,9 +477,9 @@ def _pairs(fgraph: FunctionGraph) -> dict[int, Variable]:
     """Map the numbers of the variables that were written to the compiled ones that they became."""
     tracker = tracker_of(fgraph)
     pairs: dict[int, Variable] = {}
-    for node in fgraph.toposort():
-        for compiled in node.outputs:
-            for written in tracker.equals(compiled):
-                if (number := _number(written)) is not None:
-                    pairs.setdefault(number, compiled)
+    computed = [v for node in fgraph.toposort() for v in node.outputs]
+    for compiled in (*computed, *fgraph.inputs):
+        for written in tracker.equals(compiled):
+            if (number := _number(written)) is not None:
+                pairs.setdefault(number, compiled)
     return pairs

@@ -119,8 +119,8 @@ class Problem:
         """Return the evaluation of the graph node by node, in Python."""
         return Reference(self.fgraph, dict(zip(self.fgraph.inputs, self.values, strict=True)))
 
-    def compile(self, mode: Mode) -> Callable[[], list]:
-        """Return a function without arguments that computes the outputs as `mode` compiles them.
+    def compile(self, mode: Mode) -> "Compiled":
+        """Return a function that computes the outputs as `mode` compiles them.
 
         Shared variables are copies of the user's, and updates are updates.
         """
@@ -144,12 +144,34 @@ class Problem:
             on_unused_input="ignore",
         )
 
-        def call() -> list:
-            results = iter(run(*[copy_of(self.values[i]) for i in free]))
+        def call(values: Sequence[Any]) -> list:
+            for i, variable in fresh.items():
+                variable.set_value(copy_of(values[i]), borrow=True)
+            results = iter(run(*[copy_of(values[i]) for i in free]))
             new = {o: fresh[i].get_value(borrow=True) for i, o in self.updates.items()}
             return [as_value(new[o] if o in new else next(results)) for o in range(len(outputs))]
 
-        return call
+        return Compiled(call, self.values, run.maker.fgraph)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A compiled problem: a function of the values of the inputs, those of the problem by default.
+
+    Parameters
+    ----------
+    call : callable
+    values : list
+    fgraph : FunctionGraph
+        As it was compiled.
+    """
+
+    call: Callable[[Sequence[Any]], list]
+    values: list
+    fgraph: FunctionGraph
+
+    def __call__(self, values: Sequence[Any] | None = None) -> list:
+        return self.call(self.values if values is None else values)
 
 
 class Drawn(Problem):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from theanoguard._compare.difference import Difference
+from theanoguard._compare.rewriting import Change
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
 from theanoguard._shown import brief
@@ -91,6 +92,8 @@ class ModeResult:
         Why there is nothing to compare: the mode was left out, or it failed.
     note : str or None
         A remark about this mode.
+    changes : tuple of Change or None
+        With ``reference="as written"``: what the mode's rewrites changed.
     """
 
     mode: str
@@ -99,10 +102,13 @@ class ModeResult:
     first: Parting | None = None
     not_run: str | None = None
     note: str | None = None
+    changes: tuple[Change, ...] | None = None
 
     @property
     def parted(self) -> bool:
-        """Whether an output differs from the reference by more than the tolerance."""
+        """Whether an output differs by more than the tolerance, or a rewrite has changed it."""
+        if self.changes is not None:
+            return any(change.is_fault for change in self.changes)
         return any(d.parted for d in self.differences.values())
 
     @property
@@ -169,7 +175,8 @@ class Comparison:
                 continue
             word = "differs" if result.parted else "agrees"
             if result.worst is None:
-                rows.append((name, word, "-", "-", "(no output holds numbers)"))
+                of = "(an error)" if result.changes else "(no output holds numbers)"
+                rows.append((name, word, "-", "-", of))
                 continue
             output, worst = result.worst
             equal = worst.max_ulp == 0 and not worst.parted
@@ -190,7 +197,8 @@ class Comparison:
             self.table(),
         ]
         for name, result in self.modes.items():
-            if result.first is not None:
+            blocks += [f"{name}: {change}" for change in result.changes or ()]
+            if result.first is not None and result.changes is None:
                 blocks.append(f"{name} differs first at {result.first}")
             if result.note is not None:
                 blocks.append(_wrapped(f"{name}: {result.note}"))

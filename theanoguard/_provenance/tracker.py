@@ -163,6 +163,16 @@ class ProvenanceTracker(Feature):
         constants = ((reason, v) for reason, v in changes if isinstance(v, Constant))
         return {v for reason, v in constants if "fold" in str(reason)}
 
+    def rewrites(self):
+        """Return the names of the rewrites that changed the graph, in the order of their first.
+
+        Of a group of rewrites, which records nothing of its members, all members are returned.
+        """
+        reasons = (reason for kind, _, reason, _ in self._log if kind == _CHANGE)
+        single = (r for r in reasons if not isinstance(r, tuple))
+        names = [_reason_name(each) for r in single for each in getattr(r, "rewrites", (r,))]
+        return list(dict.fromkeys(names))
+
     def _update(self):
         log = self._log
         if self._read == len(log):
