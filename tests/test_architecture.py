@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import theanoguard
+from theanoguard._backends import backends
 
 PACKAGE = Path(theanoguard.__file__).parent
 
@@ -31,7 +32,7 @@ LAYERS = [
     {"_environment", "_event", "_json", "operations", "shim"},
     {"_pytensor"},
     {"_collecting", "_context", "_errors", "_faults", "_files", "_hooks", "_patching", "_values"},
-    {"_arguments", "_releases", "_shown", "_steps"},
+    {"_arguments", "_backends", "_releases", "_shown", "_steps"},
 ]
 # Numba is among what PyTensor itself requires.
 DEPENDENCIES = {"pytensor", "numpy", "scipy", "numba", "lazy_loader", "executing", "flint"}
@@ -40,13 +41,12 @@ OPTIONAL = {
     "IPython",
     "anywidget",
     "ipywidgets",
-    "jax",
     "matplotlib",
     "parameterized",
     "pydot",
     "pymc",
-    "torch",
     "traitlets",
+    *(backend.package for backend in backends().values() if backend.package),
 }
 # Modules that cost time or memory, and that few programs need.
 SLOW = {"executing", "importlib", "multiprocessing", "pdb"}
@@ -55,24 +55,26 @@ BY_NAME = ("import_module", "__import__")
 # Such a module itself is imported where it is used.
 ON_DEMAND = {
     "theanoguard._pytest": {"pytest"},
-    "theanoguard.guard.jax.code": {"jax"},
-    "theanoguard.guard.pytorch.code": {"torch"},
     "theanoguard.monitor.screen": {"rich", "textual"},
     "theanoguard.shim.nose_fixtures": {"pytest"},
     "theanoguard.shim.pytest_plugin": {"pytest"},
     "theanoguard.training.figure": {"matplotlib"},
     "theanoguard.guard.numba.code": {"llvmlite"},  # which comes with Numba
     "theanoguard.guard.numba.flags": {"llvmlite"},
+    **{
+        f"theanoguard.guard.{name}.{module}": {backend.package}
+        for name, backend in backends().items()
+        if backend.package not in DEPENDENCIES
+        for module in ("code", "devices")
+    },
 }
 
-# These import parts of the package inside a function: they must start without PyTensor, JAX,
-# PyTorch or Textual, or without the guards of other backends.
+# These import parts of the package inside a function: they must start without PyTensor, Textual, or
+# the package of a backend.
 MAY_WAIT = {
     "theanoguard._pytest": {"theanoguard"},
     "theanoguard.cli.main": {"theanoguard"},
-    "theanoguard.guard.jax.linker": {"theanoguard"},
-    "theanoguard.guard.mode": {"theanoguard"},
-    "theanoguard.guard.pytorch.linker": {"theanoguard"},
+    **{f"theanoguard.guard.{name}.linker": {"theanoguard"} for name in backends()},
     "theanoguard.monitor.prompt": {"theanoguard"},
     "theanoguard.training.watch": {"theanoguard"},
 }
@@ -272,9 +274,7 @@ ON_USE = {
     "theanoguard.explain.explanation",
     "theanoguard.explain.advice.remedies",
     "theanoguard.explain.text.report",
-    "theanoguard.guard.jax",
-    "theanoguard.guard.numba",
-    "theanoguard.guard.pytorch",
+    *(backend.guarded_linker.split(":")[0] for name, backend in backends().items() if name != "c"),
     "theanoguard.monitor",
     "theanoguard.pymc",
     "theanoguard.shim",

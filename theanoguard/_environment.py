@@ -4,10 +4,9 @@ import platform
 import subprocess
 from functools import lru_cache
 
+from theanoguard._backends import backends
 from theanoguard._pytensor import c_compiler, config
 from theanoguard._releases import version_of
-
-PACKAGES = ("theanoguard", "pytensor", "numpy", "scipy", "numba", "jax", "torch")
 
 SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "optimizer_excluding")
 
@@ -27,7 +26,9 @@ def versions():
     '3'
     """
     python = f"{platform.python_version()} ({platform.python_implementation()})"
-    return {"python": python, **{package: version_of(package) for package in PACKAGES}}
+    compilers = [backend.package for backend in backends().values() if backend.package]
+    packages = ("theanoguard", "pytensor", "numpy", "scipy", *compilers)
+    return {"python": python, **{package: version_of(package) for package in packages}}
 
 
 @lru_cache

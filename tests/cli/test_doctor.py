@@ -54,7 +54,7 @@ def test_this_machine(has_cxx, tmp_path):
     assert not has_cxx or found["arithmetic"].status == OK
     assert "flaotX" in found["unknown flag"].value
     assert found[str(settings)].value == "[global]; openmp = False"
-    expected = "python theanoguard pytensor numpy scipy numba jax torch platform BLAS compiledir"
+    expected = "python theanoguard pytensor numpy scipy jax numba torch platform BLAS compiledir"
     assert {*expected.split(), "floatX"} <= found.keys()
     assert "flaotX=float32" in found["PYTENSOR_FLAGS"].value
     assert all(f.advice for f in found.values() if f.status != OK)

@@ -59,7 +59,7 @@ except ImportError as error:
 def test_mlx_is_refused():
     with pytest.raises(ValueError, match="cannot guard the backend 'mlx' yet") as caught:
         GuardMode(backend="mlx")
-    advice = "Pass backend= one of 'c', 'numba', 'jax', 'pytorch'."
+    advice = "Pass backend= one of 'c', 'jax', 'numba', 'pytorch'."
     assert str(caught.value).splitlines()[1] == advice
 
 

@@ -12,7 +12,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import SequentialGraphRewriter
 
 from theanoguard._arguments import checked
-from theanoguard._compare.devices import ON_DEVICE, default_device, on_device, split
+from theanoguard._backends import backends
+from theanoguard._compare.devices import default_device, has_devices, on_device, split
 from theanoguard._compare.difference import Difference, Tolerance, difference, is_comparable
 from theanoguard._compare.problem import (
     PAIR,
@@ -28,7 +29,14 @@ from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
 from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, unguarded
 from theanoguard._provenance import lookup, track_provenance, tracker_of
-from theanoguard._pytensor import FUSING, IN_PLACE, Function, config, predefined_modes
+from theanoguard._pytensor import (
+    FUSING,
+    IN_PLACE,
+    Function,
+    JITLinker,
+    config,
+    predefined_modes,
+)
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 
@@ -37,14 +45,6 @@ PRECISIONS = ("float32", "float64")
 
 # Names for what PyTensor calls otherwise.
 ALIASES = {"c": "CVM"}
-
-# What must be installed for a mode, and what to say without it.
-PACKAGES = {
-    "jax": ("jax", "pip install jax"),
-    "numba": ("numba", "pip install numba"),
-    "pytorch": ("torch", "pip install torch"),
-    "mlx": ("mlx", "pip install mlx"),
-}
 
 
 @dataclass(frozen=True)
@@ -204,16 +204,25 @@ def _chosen(
 def _is_known(name: str) -> bool:
     backend, device = split(name)
     if device is not None:
-        return backend in ON_DEVICE
+        return has_devices(backend)
     return name in (*PRECISIONS, *MODES) or name.upper() in (*predefined_modes, "FAST_RUN")
+
+
+def _package_of(name: str) -> str | None:
+    """Return the package that must be installed for a mode, or None."""
+    known = backends().get(name)
+    if known is not None:
+        return known.package
+    linker = getattr(predefined_modes.get(name.upper()), "linker", None)
+    return name if isinstance(linker, JITLinker) else None
 
 
 def _why_not(name: str) -> str | None:
     """Return why a mode cannot be had here, None if it can."""
     name, device = split(name)
-    package, advice = PACKAGES.get(name.lower(), (None, None))
+    package = _package_of(name.lower())
     if package is not None and importlib.util.find_spec(package) is None:
-        return f"left out, {package} is not installed ({advice})"
+        return f"left out, {package} is not installed (pip install {package})"
     if device is not None:
         try:
             on_device(name, device)

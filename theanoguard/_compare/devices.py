@@ -1,25 +1,10 @@
-"""On which device a backend computes: ``"jax:cpu"``, ``"jax:cuda"``, ``"pytorch:cuda"``."""
+"""On which device a backend computes: ``"jax:cpu"``, ``"jax:cuda"``."""
 
 import contextlib
-from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
-
-def _jax(device: str) -> AbstractContextManager:
-    import jax
-
-    return jax.default_device(jax.devices(device)[0])
-
-
-def _pytorch(device: str) -> AbstractContextManager:
-    import torch
-
-    torch.zeros(1, device=device)  # raises where there is no such device
-    return torch.device(device)
-
-
-# What makes a backend compute on a device, by the backend's name.
-ON_DEVICE: dict[str, Callable[[str], AbstractContextManager]] = {"jax": _jax, "pytorch": _pytorch}
+from theanoguard._backends import backends
 
 
 def split(name: str) -> tuple[str, str | None]:
@@ -34,6 +19,17 @@ def split(name: str) -> tuple[str, str | None]:
     return backend, device or None
 
 
+def has_devices(backend: str) -> bool:
+    """Whether a backend computes on several kinds of devices."""
+    known = backends().get(backend)
+    return known is not None and known.devices is not None
+
+
+def _functions(backend: str) -> Any:
+    known = backends().get(backend)
+    return None if known is None else known.device_functions()
+
+
 def on_device(backend: str, device: str | None) -> AbstractContextManager:
     """Return the context in which a backend computes on a device; None is its default.
 
@@ -42,17 +38,10 @@ def on_device(backend: str, device: str | None) -> AbstractContextManager:
     RuntimeError, AssertionError
         If there is no such device.
     """
-    return contextlib.nullcontext() if device is None else ON_DEVICE[backend](device)
+    return contextlib.nullcontext() if device is None else _functions(backend).on_device(device)
 
 
 def default_device(backend: str) -> str | None:
     """Return the kind of device that a backend computes on by itself; None if it has no choice."""
-    if backend == "jax":
-        import jax
-
-        return jax.devices()[0].platform
-    if backend == "pytorch":
-        import torch
-
-        return torch.get_default_device().type
-    return None
+    functions = _functions(backend)
+    return None if functions is None else functions.default_device()

@@ -9,6 +9,7 @@ from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import Dot
 
+from theanoguard._backends import backends
 from theanoguard._pytensor import advanced_increment_ops
 
 # A float32 product of which the factors were rounded to tf32 has an error of this size at most.
@@ -91,8 +92,7 @@ def rounded_factors(case: Case) -> str | None:
         return None
     return (
         "GPUs may round the factors of float32 products to tf32 (10 bits). To keep all bits, set "
-        'jax.config.update("jax_default_matmul_precision", "float32"), or '
-        'torch.set_float32_matmul_precision("highest").'
+        f"{', or '.join(b.full_precision for b in backends().values() if b.full_precision)}."
     )
 
 

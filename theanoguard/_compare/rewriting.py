@@ -12,6 +12,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
+from theanoguard._backends import backend_of
 from theanoguard._compare.difference import Tolerance, difference, is_comparable
 from theanoguard._compare.problem import Problem, Reference
 from theanoguard._exact import evaluate
@@ -25,7 +26,7 @@ from theanoguard._pytensor import FUSING, IN_PLACE
 from theanoguard._shown import brief
 from theanoguard._values import is_sparse
 from theanoguard.explain.facts.naming import index_text, name_of
-from theanoguard.guard.mode import BACKENDS, backend_of, is_guarded
+from theanoguard.guard.mode import is_guarded
 
 WORST = 4
 """Elements of an output that are judged: those that differ most."""
@@ -448,7 +449,7 @@ def unguarded(mode: Mode) -> Mode:
     backend = backend_of(mode.linker)
     if backend is None or not is_guarded(mode.linker):
         return mode
-    return Mode(BACKENDS[backend].linkers[0], mode.provided_optimizer, db=mode.optdb)
+    return Mode(backend.linkers[0], mode.provided_optimizer, db=mode.optdb)
 
 
 def plain_mode(mode: Mode) -> Mode:

@@ -11,7 +11,6 @@ import traceback
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import wraps
-from typing import Any
 
 import pytensor
 from pytensor import config
@@ -44,14 +43,15 @@ from theanoguard._pytensor.inner import (
     CheckedIfElse,
     has_inner_function,
     inner_graph,
+    inner_graphs,
     inner_graphs_for_jax,
     inner_graphs_for_numba,
-    inner_graphs_for_pytorch,
     is_optimizer,
     link_inner,
     link_optimizer,
     on_copies,
     python_thunk,
+    rewritten_3_0,
     single_thunk,
     thawed_graph,
     with_flag,
@@ -85,15 +85,6 @@ with required():
     from pytensor.link.vm import VM, VMLinker
 
 
-class NoLinker:
-    """Stands in for the linker of a backend that the installed PyTensor does not have."""
-
-
-JAXLinker: Any = probed("pytensor.link.jax.linker.JAXLinker", "backend='jax'") or NoLinker
-NumbaLinker: Any = probed("pytensor.link.numba.linker.NumbaLinker", "backend='numba'") or NoLinker
-PytorchLinker: Any = (
-    probed("pytensor.link.pytorch.linker.PytorchLinker", "backend='pytorch'") or NoLinker
-)
 _gcc_compiler = probed("pytensor.link.c.cmodule.GCC_compiler", "the checks in C (NumPy does them)")
 compile_lock = (
     probed("pytensor.compile.compilelock.lock_ctx", "waiting while others build the kernel")
@@ -118,16 +109,12 @@ __all__ = [
     "Function",
     "FusedElemwise",
     "IfElse",
-    "JAXLinker",
     "JITLinker",
     "LazyIfElse",
     "Mode",
-    "NoLinker",
-    "NumbaLinker",
     "OpFromGraph",
     "Output",
     "PerformLinker",
-    "PytorchLinker",
     "Scan",
     "VMLinker",
     "Variable",
@@ -139,9 +126,9 @@ __all__ = [
     "has_inner_function",
     "ifelse",
     "inner_graph",
+    "inner_graphs",
     "inner_graphs_for_jax",
     "inner_graphs_for_numba",
-    "inner_graphs_for_pytorch",
     "is_optimizer",
     "link_inner",
     "link_optimizer",
@@ -151,6 +138,7 @@ __all__ = [
     "predefined_modes",
     "python_thunk",
     "raise_with_op",
+    "rewritten_3_0",
     "single_thunk",
     "thawed_graph",
     "vectorize_node",

@@ -13,9 +13,9 @@ from pytensor.compile.maker import FunctionMaker
 from pytensor.compile.mode import (
     JAX,
     NUMBA,
-    PYTORCH,
     Mode,
     get_mode,
+    predefined_modes,
 )
 from pytensor.compile.ops import deep_copy_op
 from pytensor.configdefaults import config
@@ -323,15 +323,31 @@ def inner_graphs_for_numba(node, compiled_by):
         As they will be compiled; none for other ops.
     """
 
-    def rewritten_3_0():
+    def rewritten():
         if isinstance(node.op, Scan):
             return _rewritten_scan_3_0(node)
         return _rewritten_body_3_0(node)
 
-    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
+    return inner_graphs(node.op, compiled_by, rewritten)
 
 
-def _inner_graphs(op, compiled_by, rewritten_3_0):
+def inner_graphs(op, compiled_by, rewritten_as_3_0):
+    """Return the graphs that a backend compiles for an op as functions of their own.
+
+    Parameters
+    ----------
+    op : Op
+        Of a graph that has been rewritten for the backend.
+    compiled_by : callable
+        ``compiled_by(kind)`` is what compiles ops of a class.
+    rewritten_as_3_0 : callable
+        Returns the op's graph as PyTensor 3.0 rewrites it only then.
+
+    Returns
+    -------
+    list of FunctionGraph
+        As they will be compiled; none for other ops.
+    """
     if isinstance(op, LazyIfElse):
         return [op.true_branch.fgraph, op.false_branch.fgraph]
     if not isinstance(op, Scan | OpFromGraph):
@@ -340,7 +356,7 @@ def _inner_graphs(op, compiled_by, rewritten_3_0):
         return []  # compiled as one piece: a fused operation, or JAX's own softmax
     if link_only_mode is not None:  # 3.3 has rewritten them with the graph outside
         return [op.fgraph]
-    return [rewritten_3_0()]
+    return [rewritten_as_3_0()]
 
 
 def _rewritten_scan_3_0(node):
@@ -398,42 +414,34 @@ def inner_graphs_for_jax(node, compiled_by):
     list of FunctionGraph
         As they will be traced; none for other ops.
     """
-    return _inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
+    return inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
 
 
-def inner_graphs_for_pytorch(node, compiled_by):
-    """Return the graphs that PyTorch compiles for a node, within the function that it is in.
+def rewritten_3_0(op, mode):
+    """Do what PyTensor 3.0 does to the graph of an op before a backend compiles it.
 
     Parameters
     ----------
-    node : Apply
-        Of a graph that has been rewritten for PyTorch.
-    compiled_by : callable
-        As for :func:`inner_graphs_for_numba`.
+    op : Op
+    mode : str
+        PyTensor's name of the backend's mode.
 
     Returns
     -------
-    list of FunctionGraph
-        As they will be compiled; none for other ops.
+    FunctionGraph
     """
-
-    def rewritten_3_0():  # what ``pytorch_funcify`` does to the graph of the op itself
-        fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
-        PYTORCH.optimizer(fgraph)
-        return fgraph
-
-    if isinstance(node.op, Scan):
-        return []  # PyTensor cannot convert it
-    return _inner_graphs(node.op, compiled_by, rewritten_3_0)
+    fgraph = op.fgraph.clone(clone_inner_graphs=True)
+    predefined_modes[mode].optimizer(fgraph)
+    return fgraph
 
 
 def _rewritten_for_jax_3_0(op):
+    if not isinstance(op, Scan):
+        return rewritten_3_0(op, "JAX")
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
-    if isinstance(op, Scan):  # what ``jax_funcify`` does to the graph of the op itself
-        mode = get_mode(op.mode).including("jax").excluding("numba", *JAX._optimizer.exclude)
-        mode.optimizer(fgraph)
-    else:
-        JAX.optimizer(fgraph)
+    # (what ``jax_funcify`` does to the graph of the op itself)
+    mode = get_mode(op.mode).including("jax").excluding("numba", *JAX._optimizer.exclude)
+    mode.optimizer(fgraph)
     return fgraph
 
 

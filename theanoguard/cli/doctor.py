@@ -1,13 +1,12 @@
 """``theanoguard doctor``: check the installation, and print what a bug report needs.
 
 It tests the guard on PyTensor's C backend, for which ``GuardMode()`` compiles.  It also names the
-devices that the guard uses on JAX and PyTorch.
+devices that the guard uses.
 
 The checks return a list of :class:`Finding`, which is rendered separately.
 """
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -26,6 +25,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 
+from theanoguard._backends import backends
 from theanoguard._environment import compiler_version, versions
 from theanoguard._provenance.places import printable, text_width
 from theanoguard._pytensor import blas_links, config, configuration_files
@@ -33,7 +33,7 @@ from theanoguard._releases import MISSING, TESTED, is_untested
 from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
-from theanoguard.guard.mode import BACKENDS, default_backend
+from theanoguard.guard.mode import default_backend
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
@@ -282,31 +282,16 @@ def _backend():
     """Say which backend is guarded: ``GuardMode()`` may not compile for the default backend."""
     default = default_backend()
     value = "GuardMode() compiles for C"
-    if default in BACKENDS and default != "c":
+    if default in backends() and default != "c":
         value += f"; PyTensor's default is {default}, which GuardMode(backend='auto') guards"
     yield Finding("backend", value)
 
 
-def _jax():
-    """Name the device that GuardMode(backend="jax") guards, where JAX is installed."""
-    if importlib.util.find_spec("jax") is None:
-        return
-    import jax
-
-    device = jax.devices()[0]
-    when = "now" if device.platform == "cpu" else "later"
-    value = f"backend='jax' guards {device.device_kind} ({device.platform}), when={when!r}"
-    yield Finding("JAX", value)
-
-
-def _pytorch():
-    """Name the device that GuardMode(backend="pytorch") guards, where PyTorch is installed."""
-    if importlib.util.find_spec("torch") is None:
-        return
-    import torch
-
-    device = torch.get_default_device()
-    yield Finding("PyTorch", f"{torch.__version__}: backend='pytorch' guards {device}")
+def _devices():
+    """Name the device that each backend guards which has a choice, where it is installed."""
+    for backend in backends().values():
+        if (devices := backend.device_functions()) is not None:
+            yield Finding(backend.title, devices.described())
 
 
 def _blas():
@@ -410,8 +395,7 @@ CHECKS = (
     _arithmetic,
     _guard,
     _backend,
-    _jax,
-    _pytorch,
+    _devices,
     _blas,
     _numpy_blas,
     _compiledir,

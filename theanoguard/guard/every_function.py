@@ -5,11 +5,12 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from theanoguard._backends import backend_of
 from theanoguard._event import GuardEvent
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import FunctionMaker, get_mode
 from theanoguard.guard.errors import GuardError
-from theanoguard.guard.mode import GuardMode, backend_of, is_guarded
+from theanoguard.guard.mode import GuardMode, is_guarded
 from theanoguard.guard.pausing import paused
 from theanoguard.guard.rewriting import WatchedMode
 
@@ -153,7 +154,7 @@ class guarding:
             raise ValueError(f"the linker {mode.linker} cannot be guarded")
         return GuardMode(
             **self.settings,
-            backend=backend,  # type: ignore[arg-type]
+            backend=backend.name,  # type: ignore[arg-type]
             linker=mode.linker,
             optimizer=mode.provided_optimizer,
             db=mode.optdb,

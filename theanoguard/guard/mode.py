@@ -1,25 +1,14 @@
 """The compile modes: :class:`GuardMode`, and :class:`NanGuardMode` with PyTensor's face."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from os import PathLike
-from pkgutil import resolve_name
 from typing import Any, Literal, TypeAlias
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from theanoguard._backends import Backend, BackendName, NoLinker, backend_of, backends
 from theanoguard._event import GuardEvent
-from theanoguard._pytensor import (
-    JAXLinker,
-    JITLinker,
-    NoLinker,
-    NumbaLinker,
-    PytorchLinker,
-    VMLinker,
-    config,
-    get_mode,
-    predefined_linkers,
-)
+from theanoguard._pytensor import JITLinker, config, get_mode, predefined_linkers
 from theanoguard._releases import MISSING
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
@@ -30,72 +19,6 @@ from theanoguard.guard.summary import GuardSummary, summarize
 from theanoguard.log.event_log import EventLog, open_log
 
 Action: TypeAlias = Literal["raise", "warn", "record", "pdb"]
-BackendName: TypeAlias = Literal["c", "numba", "jax", "pytorch", "auto"]
-
-
-@dataclass(frozen=True)
-class Backend:
-    """A backend that can be guarded.
-
-    Parameters
-    ----------
-    linkers : tuple of str
-        Names of its linkers; the first is the default.
-    cls : type
-        The class of these linkers.
-    guarded : str
-        Module and class of the guarded linker, which is imported when a mode needs it.
-    settings : tuple of str
-        Arguments of `cls` that the guarded linker takes over.
-    """
-
-    linkers: tuple[str, ...]
-    cls: type
-    guarded: str
-    settings: tuple[str, ...]
-
-    def like(self, linker: Any, policy: Policy, recorder: Recorder) -> Any:
-        """Return a guarded linker with the settings of a linker of this backend."""
-        return resolve_name(self.guarded).like(linker, policy, recorder)
-
-
-# A program loads only the guard of the backend that it uses.
-BACKENDS = {
-    "c": Backend(
-        ("cvm", "cvm_nogc", "vm", "vm_nogc"),
-        VMLinker,
-        "theanoguard.guard.c.linker:GuardLinker",
-        ("allow_gc", "use_cloop", "lazy", "c_thunks", "allow_partial_eval"),
-    ),
-    "numba": Backend(
-        ("numba",),
-        NumbaLinker,
-        "theanoguard.guard.numba.linker:NumbaGuardLinker",
-        ("allow_gc",),
-    ),
-    "jax": Backend(
-        ("jax",),
-        JAXLinker,
-        "theanoguard.guard.jax.linker:JaxGuardLinker",
-        ("allow_gc",),
-    ),
-    "pytorch": Backend(
-        ("pytorch",),
-        PytorchLinker,
-        "theanoguard.guard.pytorch.linker:PytorchGuardLinker",
-        ("allow_gc",),
-    ),
-}
-
-
-def backend_of(linker: Any) -> str | None:
-    """Return the name in :data:`BACKENDS` of what a linker compiles for, or None."""
-    return next((name for name, b in BACKENDS.items() if isinstance(linker, b.cls)), None)
-
-
-def _backend(linker: Any) -> Backend:
-    """Return the entry in :data:`BACKENDS` of a linker that can be guarded."""
-    return next(b for b in BACKENDS.values() if isinstance(linker, b.cls))
 
 
 def is_guarded(linker: Any) -> bool:
@@ -109,8 +32,8 @@ def default_backend() -> str:
     known = backend_of(linker)
     if known is None and isinstance(linker, JITLinker):
         names = (name for name, found in predefined_linkers.items() if type(found) is type(linker))
-        known = next(names, type(linker).__name__)
-    return known or "c"
+        return next(names, type(linker).__name__)
+    return known.name if known is not None else "c"
 
 
 def _linker(backend: str, linker: Any) -> Any:
@@ -124,8 +47,9 @@ def _linker(backend: str, linker: Any) -> Any:
     asked = backend
     if backend == "auto":
         backend = default_backend()
-    if backend not in BACKENDS:
-        allowed = ", ".join(map(repr, BACKENDS))
+    known = backends().get(backend)
+    if known is None:
+        allowed = ", ".join(map(repr, backends()))
         if backend in predefined_linkers:
             taken = f" (mode={config.mode!r} of PyTensor's configuration)"
             raise ValueError(
@@ -134,27 +58,31 @@ def _linker(backend: str, linker: Any) -> Any:
             )
         allowed += ", 'auto'"
         raise ValueError(f"backend must be one of {allowed}, not {backend!r}")
-    known = BACKENDS[backend]
-    if known.cls is NoLinker:
+    if known.linker is NoLinker:
         [why] = [str(missing) for missing in MISSING if missing.feature == f"backend={backend!r}"]
         raise ValueError(f"GuardMode cannot guard the backend {backend!r}.\n{why}.")
     if linker is None or (isinstance(linker, str) and linker == "auto"):
         linker = known.linkers[0]
     found = predefined_linkers.get(linker) if isinstance(linker, str) else linker
     has_callback = getattr(found, "callback", None) or getattr(found, "callback_input", None)
-    if backend_of(found) != backend or has_callback:
+    other = backend_of(found)
+    if other is not known or has_callback:
         allowed = ", ".join(repr(name) for name in known.linkers)
-        other = backend_of(found)
-        instead = f", or choose backend={other!r}" if other and not has_callback else ""
+        instead = f", or choose backend={other.name!r}" if other and not has_callback else ""
         raise ValueError(
             f"linker {linker!r} cannot be guarded on the backend {backend!r}.\n"
-            f"Use one of {allowed}, or a {known.cls.__name__} without callbacks{instead}."
+            f"Use one of {allowed}, or a {known.linker.__name__} without callbacks{instead}."
         )
     return found
 
 
+def _known_backend(linker: Any) -> Backend:
+    """Return the backend of a linker that can be guarded."""
+    return next(b for b in backends().values() if isinstance(linker, b.linker))
+
+
 def _settings_of(linker: Any) -> dict[str, Any]:
-    return {name: getattr(linker, name) for name in _backend(linker).settings}
+    return {name: getattr(linker, name) for name in _known_backend(linker).settings}
 
 
 def _name_of(choice: Any) -> Any:
@@ -232,7 +160,7 @@ class GuardMode(WatchedMode):
         With ``when="later"``, the error is raised at the latest after `delay_calls` calls (31 at
         most), or in the first call after `delay_ms` milliseconds.  The guard keeps the inputs of
         these calls.
-    backend : {"c", "numba", "jax", "pytorch", "auto"}
+    backend : {"c", "jax", "numba", "pytorch", "auto"}
         The backend that compiles the function.  "auto" takes the backend that the function would
         have without a mode.
 
@@ -306,10 +234,11 @@ class GuardMode(WatchedMode):
         if not isinstance(max_events, int) or max_events < 1:
             raise ValueError(f"max_events must be a positive integer, not {max_events!r}")
         linker = _linker(backend, linker)
-        if when == "later" and backend_of(linker) != "jax":
+        if when == "later" and not _known_backend(linker).returns_early:
+            [early, *_] = [name for name, known in backends().items() if known.returns_early]
             raise ValueError(
-                "when='later' needs the backend 'jax'; others have computed when a call returns.\n"
-                "Leave `when` out, or use backend='jax'."
+                f"when='later' needs the backend {early!r}; others have computed when a call "
+                f"returns.\nLeave `when` out, or use backend={early!r}."
             )
         recorder = Recorder(max_events, open_log(log))
         self._set_up(policy, recorder, linker, optimizer, db)
@@ -319,7 +248,7 @@ class GuardMode(WatchedMode):
     ) -> None:
         self.policy = policy
         self.recorder = recorder
-        guarded = _backend(linker).like(linker, policy, recorder)
+        guarded = _known_backend(linker).guarded.like(linker, policy, recorder)
         super().__init__(guarded, optimizer, db, anywhere=policy.anywhere)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
@@ -344,7 +273,7 @@ class GuardMode(WatchedMode):
             "action": _name_of(policy.action),
             "exempt": [*policy.names, *(op.__name__ for op in policy.ops)],
             "optimizer": optimizer if isinstance(optimizer, dict) else type(optimizer).__name__,
-            "backend": backend_of(linker),
+            "backend": _known_backend(linker).name,
             "linker": _settings_of(linker),
         }
 
@@ -371,7 +300,7 @@ class GuardMode(WatchedMode):
     def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):  # from a pickle or a copy; ``Mode`` passes a tuple
             recorder = Recorder(state["max_events"], state["log"])
-            linker = BACKENDS[state["backend"]].cls(**state["linker"])
+            linker = backends()[state["backend"]].linker(**state["linker"])
             self._set_up(state["policy"], recorder, linker, state["optimizer"], None)
         else:
             super().__setstate__(state)
@@ -381,7 +310,7 @@ class GuardMode(WatchedMode):
             "policy": self.policy,
             "max_events": self.recorder.events.maxlen,
             "log": self.recorder.log,
-            "backend": backend_of(self.linker),
+            "backend": _known_backend(self.linker).name,
             "linker": _settings_of(self.linker),
             "optimizer": self.provided_optimizer,
         }
@@ -434,7 +363,7 @@ class GuardMode(WatchedMode):
         >>> summary.outputs == summary.checked + sum(summary.dropped.values())
         True
         """
-        return summarize(_guard_of(fn), str(backend_of(fn.maker.mode.linker)))
+        return summarize(_guard_of(fn), _known_backend(fn.maker.mode.linker).name)
 
 
 class NanGuardMode(GuardMode):

@@ -5,9 +5,10 @@ from contextvars import ContextVar
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from theanoguard._backends import backend_of
 from theanoguard._context import setting
 from theanoguard._provenance import attach, leave_origins, watch_rewriting
-from theanoguard._pytensor import Mode, NumbaLinker, is_numeric, protect
+from theanoguard._pytensor import Mode, is_numeric, protect
 from theanoguard.guard.bounds import KeepsIndices
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
@@ -69,5 +70,5 @@ class WatchedMode(Mode):
 
     @property
     def optimizer(self):
-        # A jitted function cannot put back what it has overwritten when a check stops it.
-        return Watched(super().optimizer, isinstance(self.linker, NumbaLinker))
+        backend = backend_of(self.linker)
+        return Watched(super().optimizer, backend is not None and backend.keeps_arguments)

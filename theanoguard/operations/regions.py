@@ -122,7 +122,7 @@ NUMPY = Arrays()
 
 def dtype_kind(value: Any) -> str:
     """Return the kind of an array's dtype, as NumPy has it: "f", "c", "i", "u" or "b"."""
-    return np.dtype(str(value.dtype).removeprefix("torch.")).kind
+    return np.dtype(str(value.dtype).rpartition(".")[2]).kind
 
 
 def unmarked(arrays: Arrays, value: Any) -> Any:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from theanoguard._backends import backends
 from theanoguard._pytensor import predefined_linkers
 from theanoguard.guard import GuardError, GuardMode
-from theanoguard.guard.mode import BACKENDS
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.points import of_points
@@ -69,7 +69,7 @@ def guard_of_linker(linker: Any, optimizer: Any, like: Any = None) -> GuardMode:
 
 def on_backend(guard: GuardMode, backend: str) -> GuardMode:
     """Return a guard with the same settings and records, for another backend."""
-    linker = predefined_linkers[BACKENDS[backend].linkers[0]]
+    linker = predefined_linkers[backends()[backend].linkers[0]]
     return guard_of_linker(linker, guard.provided_optimizer, guard)
 
 

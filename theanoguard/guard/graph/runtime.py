@@ -5,13 +5,13 @@ suspicious call again, node by node, with the backend's own code (:mod:`~theanog
 and hands the bad values that it finds to the ``Reporter``.
 """
 
-import importlib.util
 import logging
 import traceback
 from dataclasses import replace
 from functools import cached_property
 
 import theanoguard.explain as explaining
+from theanoguard._backends import Backend
 from theanoguard._pytensor import Container, map_storage, raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.plan import RULES
@@ -363,6 +363,8 @@ class FlaggedRuntime(JittedRuntime):
         ``compile(on_purpose)`` returns the program of every call, and how many values it reads, as
         :class:`~theanoguard.guard.graph.flagged.FlagWriter` has it; for None, one that reads
         nothing.
+    kernels : Kernels or None
+        The backend's kernels; None if the subclass gives them.
 
     Attributes
     ----------
@@ -374,9 +376,11 @@ class FlaggedRuntime(JittedRuntime):
 
     reasons = {rule.name: rule.reason for rule in RULES}
 
-    def __init__(self, policy, recorder, plan, storage_map, compile):
+    def __init__(self, policy, recorder, plan, storage_map, compile, kernels=None):
         super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
+        if kernels is not None:
+            self.kernels = kernels
         self._on_purpose = frozenset()
         self._refinements = 0
         self.run, self.n_read = compile(self._on_purpose)
@@ -385,6 +389,26 @@ class FlaggedRuntime(JittedRuntime):
     def plain(self):
         """The program that reads nothing."""
         return self._compile(None)[0]
+
+    def call(self, values):
+        """Run the function, and read its flag.
+
+        Returns
+        -------
+        list
+            The results.
+        GuardError or None
+            The error to raise.
+        """
+        if not self.is_looked_at():
+            return self.plain(*values)[:-1], None
+        *results, flag = self.run(*values)
+        if flag or self.enters_bad():
+            error = self.look(self.values_before(), results)
+            if error is not None:
+                return results, error
+        self.keep(results)
+        return results, None
 
     def learn(self, found):
         """Read otherwise from now on where a healthy call had infinite values on purpose."""
@@ -453,8 +477,8 @@ class JittedVM:
 class GuardedLinker:
     """Mixin of the linkers of backends that compile a function as a whole, with its checks.
 
-    A subclass defines ``runtime(order, input_storage, storage_map)``, which returns the
-    `JittedRuntime` of the function.
+    A subclass defines `backend`, its traits, and ``runtime(order, input_storage, storage_map)``,
+    which returns the `JittedRuntime` of the function.
 
     Parameters
     ----------
@@ -468,17 +492,14 @@ class GuardedLinker:
         If a package that the backend needs is not installed.
     """
 
-    needs: dict[str, str] = {}
-    """Optional packages that the backend imports: the user's name of each, by module."""
+    backend: Backend
 
     def __init__(self, policy, recorder, allow_gc=None):
-        for module, name in self.needs.items():
-            if importlib.util.find_spec(module) is None:
-                backend = name.lower()
-                raise ImportError(
-                    f"backend={backend!r} needs {name}, which is not installed.\n"
-                    f"Install it with: pip install {module}"
-                )
+        if not self.backend.is_installed():
+            raise ImportError(
+                f"backend={self.backend.name!r} needs {self.backend.title}, which is not "
+                f"installed.\nInstall it with: pip install {self.backend.package}"
+            )
         super().__init__(allow_gc=allow_gc)
         self.policy = policy
         self.recorder = recorder

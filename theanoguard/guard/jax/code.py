@@ -18,9 +18,9 @@ from theanoguard._pytensor import (
     CheckedIfElse,
     inner_graphs_for_jax,
 )
-from theanoguard._pytensor.jax import JAXShapeTuple, jax_funcify
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
+from theanoguard.guard.jax._pytensor import JAXShapeTuple, jax_funcify
 from theanoguard.guard.jax.runtime import as_numpy
 from theanoguard.guard.verdict import suspected
 from theanoguard.operations import Kind

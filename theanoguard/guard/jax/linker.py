@@ -6,15 +6,18 @@
 
 import copy
 import warnings
+from typing import Any
 
 from pytensor.compile.sharedvalue import SharedVariable
 
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import JAXLinker
 from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random
 from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import GuardedLinker
+from theanoguard.guard.jax import BACKEND
 from theanoguard.guard.jax.runtime import JaxRuntime, Programs, reads_later
+
+JAXLinker: Any = BACKEND.linker
 
 
 class JaxGuardLinker(GuardedLinker, JAXLinker):
@@ -29,7 +32,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
     # XLA fuses operations itself.  PyTensor's own mode for JAX excludes fusion as well.
     incompatible_rewrites = (*JAXLinker.incompatible_rewrites, "fusion")
 
-    needs = {"jax": "JAX"}
+    backend = BACKEND
 
     def runtime(self, order, input_storage, storage_map):
         from theanoguard.guard.jax import code  # loads JAX

@@ -9,6 +9,7 @@ states are put back, so that this is the same call.
 import importlib
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
@@ -18,10 +19,10 @@ from pytensor.printing import Print
 
 from theanoguard._evaluate.replay import Kernels, NotRun, alone, has_effects
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import NumbaLinker
 from theanoguard.guard import bounds
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
+from theanoguard.guard.numba import BACKEND
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
 from theanoguard.guard.numba.plan import REASONS, NumbaPlan
@@ -30,6 +31,8 @@ from theanoguard.guard.partly import PartSnapshot
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.guard.spares import second_buffer, spare_of, take_turns
 from theanoguard.ops.print import PrintBeside
+
+NumbaLinker: Any = BACKEND.linker
 
 
 def numba_code():
@@ -310,6 +313,8 @@ class NumbaRuntime(JittedRuntime):
 
 class NumbaGuardLinker(GuardedLinker, NumbaLinker):
     """A ``NumbaLinker`` whose functions are guarded."""
+
+    backend = BACKEND
 
     def runtime(self, order, input_storage, storage_map):
         code, _ = numba_code()

@@ -8,15 +8,22 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
 
 from theanoguard._evaluate.replay import Kernels
-from theanoguard._pytensor import CheckedBody, inner_graphs_for_pytorch
-from theanoguard._pytensor.pytorch import pytorch_funcify, pytorch_typify
+from theanoguard._pytensor import CheckedBody, Scan, inner_graphs, rewritten_3_0
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Watched
+from theanoguard.guard.pytorch._pytensor import pytorch_funcify, pytorch_typify
 from theanoguard.guard.verdict import suspected
 from theanoguard.operations import Kind
 from theanoguard.operations.regions import Arrays
 
-inner_graphs = partial(inner_graphs_for_pytorch, compiled_by=pytorch_funcify.dispatch)
+
+def graphs_inside(node):
+    """Return the graphs that PyTorch compiles for a node, within the function that it is in."""
+    if isinstance(node.op, Scan):
+        return []  # PyTensor cannot convert it
+    return inner_graphs(
+        node.op, pytorch_funcify.dispatch, partial(rewritten_3_0, node.op, "PYTORCH")
+    )
 
 
 # ---------------------------------------------------------------- is anything bad?
@@ -104,7 +111,7 @@ class TorchKernels(Kernels):
     """Callables that compute the outputs of a node as PyTorch does, without compiling them."""
 
     def runs_whole(self, node):
-        return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
+        return isinstance(node.op, OpFromGraph) and not graphs_inside(node)
 
     def _make(self, node):
         constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
@@ -128,8 +135,3 @@ def as_numpy(variable, value):
     if not isinstance(value, torch.Tensor):
         return value
     return value.detach().cpu().numpy().astype(variable.type.dtype, copy=False)
-
-
-def device():
-    """Return the device on which PyTorch runs PyTensor's functions."""
-    return torch.get_default_device()

@@ -5,50 +5,16 @@ returns.  The flag is one more result, so reading it costs nothing.  ``code.py``
 functions that compute it.
 """
 
-from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import PytorchLinker
-from theanoguard.guard.graph.flagged import FlagWriter
-from theanoguard.guard.graph.plan import FlaggedPlan
-from theanoguard.guard.graph.runtime import FlaggedRuntime, GuardedLinker
+from typing import Any
+
+from theanoguard.guard.graph.linker import FlaggedLinker
+from theanoguard.guard.graph.runtime import FlaggedRuntime
+from theanoguard.guard.pytorch import BACKEND
+
+PytorchLinker: Any = BACKEND.linker
 
 
-class PytorchRuntime(FlaggedRuntime):
-    """The guard of one function that PyTorch compiles.
-
-    Parameters
-    ----------
-    policy, recorder, plan, storage_map, compile
-        The same as for :class:`FlaggedRuntime`.
-    kernels : Kernels
-        The backend's kernels.
-    """
-
-    def __init__(self, policy, recorder, plan, storage_map, compile, kernels):
-        super().__init__(policy, recorder, plan, storage_map, compile)
-        self.kernels = kernels
-
-    def call(self, values):
-        """Run the function, and read its flag.
-
-        Returns
-        -------
-        list
-            The results.
-        GuardError or None
-            The error to raise.
-        """
-        if not self.is_looked_at():
-            return self.plain(*values)[:-1], None
-        *results, flag = self.run(*values)
-        if flag or self.enters_bad():
-            error = self.look(self.values_before(), results)
-            if error is not None:
-                return results, error
-        self.keep(results)
-        return results, None
-
-
-class PytorchGuardLinker(GuardedLinker, PytorchLinker):
+class PytorchGuardLinker(FlaggedLinker, PytorchLinker):
     """A ``PytorchLinker`` whose functions are guarded.
 
     Raises
@@ -57,19 +23,11 @@ class PytorchGuardLinker(GuardedLinker, PytorchLinker):
         If PyTorch is not installed.
     """
 
-    needs = {"torch": "PyTorch"}
+    backend = BACKEND
 
-    def runtime(self, order, input_storage, storage_map):
+    def runtime(self, order: list, input_storage: list, storage_map: dict) -> FlaggedRuntime:
         from theanoguard.guard.pytorch import code  # loads PyTorch
 
-        with watch_rewriting():
-            plan = FlaggedPlan(self.fgraph, order, self.policy, code.inner_graphs)
-
-        def compiled(on_purpose):
-            writer = FlagWriter(plan, self.policy, on_purpose)
-            graph = self.fgraph_convert(writer.graph, input_storage, {})
-            return self.jit_compile(graph), writer.n_read
-
-        return PytorchRuntime(
-            self.policy, self.recorder, plan, storage_map, compiled, code.TorchKernels()
+        return self.flagged(
+            order, input_storage, storage_map, code.graphs_inside, code.TorchKernels()
         )

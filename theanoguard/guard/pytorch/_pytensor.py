@@ -1,4 +1,4 @@
-"""How PyTensor compiles operations for PyTorch; imported only when a graph is compiled for it."""
+"""How PyTensor compiles operations for PyTorch; imported only when a function is compiled."""
 
 from theanoguard._releases import required
 

@@ -1,0 +1,112 @@
+"""The backends that can be guarded.
+
+Each is a folder of ``theanoguard/guard`` that declares its traits as ``BACKEND``.  All other code
+asks :func:`backends`, and names no folder.
+"""
+
+import importlib
+import importlib.util
+import pkgutil
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Literal, TypeAlias
+
+from theanoguard._releases import probed
+
+BackendName: TypeAlias = Literal["c", "jax", "numba", "pytorch", "auto"]
+"""The names of the backends, for type checkers; "auto" stands for PyTensor's default."""
+
+
+FOLDERS = "theanoguard.guard"
+"""The package with the folders, which are loaded like plugins: by the names that are found."""
+
+
+class NoLinker:
+    """Stands in for the linker of a backend that the installed PyTensor does not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """The traits of a backend that can be guarded.
+
+    Parameters
+    ----------
+    name : str
+        As in ``GuardMode(backend=...)``.
+    title : str
+        Its name in texts.
+    pytensor_linker : str
+        PyTensor's class of its linkers, with the module.
+    guarded_linker : str
+        Module and class of the guarded linker, which is imported when a mode needs it.
+    linkers : tuple of str
+        PyTensor's names of its linkers; the first is the default.
+    settings : tuple of str
+        Arguments of these linkers that the guarded linker takes over.
+    package : str or None
+        The package that has to be installed.
+    devices : str or None
+        If the backend computes on several kinds of devices: a module with the functions
+        ``on_device(kind)``, which returns a context or raises; ``default_device()``, which returns
+        a kind; and ``described()``, which returns a text.
+    full_precision : str or None
+        The statement that keeps the backend from rounding factors of products on a GPU.
+    returns_early : bool
+        Whether a call may return before it has computed.
+    keeps_arguments : bool
+        Whether functions must not overwrite their arguments, because a check that stops compiled
+        code could not restore them.
+    """
+
+    name: str
+    title: str
+    pytensor_linker: str
+    guarded_linker: str
+    linkers: tuple[str, ...]
+    settings: tuple[str, ...] = ("allow_gc",)
+    package: str | None = None
+    devices: str | None = None
+    full_precision: str | None = None
+    returns_early: bool = False
+    keeps_arguments: bool = False
+
+    @cached_property
+    def linker(self) -> Any:
+        """PyTensor's class of its linkers, or :class:`NoLinker`."""
+        return probed(self.pytensor_linker, f"backend={self.name!r}") or NoLinker
+
+    @cached_property
+    def guarded(self) -> Any:
+        """The guarded linker's class."""
+        return pkgutil.resolve_name(self.guarded_linker)
+
+    def is_installed(self) -> bool:
+        """Whether its package is there."""
+        return self.package is None or importlib.util.find_spec(self.package) is not None
+
+    def device_functions(self) -> Any:
+        """Return the module `devices`, or None without devices or without the package."""
+        if self.devices is None or not self.is_installed():
+            return None
+        return importlib.import_module(self.devices)
+
+
+@cache
+def backends() -> dict[str, Backend]:
+    """Return the traits of all backends by name; a program may add its own.
+
+    Examples
+    --------
+    >>> list(backends())
+    ['c', 'jax', 'numba', 'pytorch']
+    """
+    guard = importlib.import_module(FOLDERS)
+    folders = (found.name for found in pkgutil.iter_modules(guard.__path__) if found.ispkg)
+    modules = (importlib.import_module(f"{FOLDERS}.{folder}") for folder in folders)
+    known = [module.BACKEND for module in modules if hasattr(module, "BACKEND")]
+    return {backend.name: backend for backend in known if backend.linker}
+
+
+def backend_of(linker: Any) -> Backend | None:
+    """Return the backend that a linker compiles for, or None if that cannot be guarded."""
+    return next((b for b in backends().values() if isinstance(linker, b.linker)), None)
