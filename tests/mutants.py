@@ -2,22 +2,31 @@
 
     python tests/mutants.py --sample 60 --seed 1
 
-A fault changes a number, a condition or an operator, or drops a call.  The tests near to the file
-(`NEAR`) run on a copy of the checkout.  The exit status is 1 if fewer than 90 % are noticed.
+A fault changes a number, a condition or an operator, or drops a call.  The tests near to the files
+(`NEAR`) run once on a copy of the checkout, which records the lines that each of them runs.  Then
+each fault is tried with the tests that run its line, the fastest first.  The exit status is 1 if
+fewer than 90 % are noticed.
 """
 
 import argparse
 import ast
+import json
 import os
 import random
 import re
 import shutil
-import subprocess
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.util import cache_from_source
 from pathlib import Path
+from typing import Any
+
+import pytensor.tensor  # noqa: F401  (each fault is tried in a fork, which has it then)
+import pytest
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,15 +35,25 @@ NEAR = {
     "guard": "guard/test_values.py guard/test_mode.py guard/test_choices.py guard/test_actions.py",
     "guard/bounds.py": "guard/test_indices.py",
     "guard/blocks.py": "guard/test_blocks.py",
-    "guard/c": "guard/test_kernel.py guard/test_rollback.py guard/test_values.py",
+    "guard/c": "guard/test_kernel.py guard/test_values.py guard/test_rollback.py "
+    "guard/test_blocks.py guard/test_second_buffers.py",
     "guard/carry.py": "guard/test_carry.py guard/test_values.py",
+    "guard/every_function.py": "guard/test_every.py guard/test_actions.py",
     "guard/lost.py": "guard/test_lost.py",
     "guard/partly.py": "guard/test_partly.py",
+    "guard/pausing.py": "guard/test_control.py",
+    "guard/plan.py": "guard/test_values.py guard/test_carry.py guard/test_control.py",
     "guard/policy.py": "guard/test_values.py guard/test_mode.py",
+    "guard/products.py": "guard/test_products.py guard/test_carry.py",
+    "guard/repeats.py": "guard/test_actions.py",
+    "guard/reporting.py": "guard/test_actions.py guard/test_values.py guard/test_control.py",
+    "guard/spares.py": "guard/test_second_buffers.py guard/test_rollback.py",
+    "guard/summary.py": "guard/test_control.py guard/test_mode.py",
     "guard/verdict.py": "guard/test_verdict.py guard/test_values.py guard/test_choices.py",
-    "operations": "guard/test_carry.py guard/test_verdict.py guard/test_values.py",
+    "operations": "operations guard/test_carry.py guard/test_verdict.py guard/test_values.py",
     "_evaluate": "explain/test_gallery.py explain/test_explain.py guard/test_verdict.py",
-    "explain/advice": "explain/test_gallery_kinds.py explain/test_explain.py",
+    "explain/advice": "explain/test_gallery_kinds.py explain/test_explain.py "
+    "explain/test_logarithms.py explain/test_meaning.py",
     "_lint": "lint/test_lint.py",
     "training": "training",
     "ops": "ops",
@@ -44,6 +63,7 @@ NEAR = {
 ELSEWHERE = ("guard/numba", "guard/jax", "guard/pytorch", "guard/graph")
 
 TIMEOUT = 600
+FIRST = 100  # with so many of the tests that run a line a fault is tried
 
 COMPARED = {
     ast.Lt: ast.LtE,
@@ -190,27 +210,130 @@ def mutants(only: str) -> list[Mutant]:
     return found
 
 
-def is_noticed(mutant: Mutant, checkout: Path) -> bool:
+# ---------------------------------------------------------------- the tests that run a line
+
+
+@dataclass
+class Lines:
+    """Which lines of the package each test runs, and how long it takes.
+
+    A plugin of pytest: it listens while the tests run.  A line that runs before the first test,
+    such as one of a table, belongs to no test.
+    """
+
+    package: str
+    names: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
+    tests: dict[str, list[int]] = field(default_factory=dict)
+    now: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Lines":
+        """Restore what :meth:`write` has written."""
+        return cls("", *json.loads(path.read_text(encoding="utf-8")))
+
+    def write(self, path: Path) -> None:
+        """Write it to a file."""
+        known = [self.names, self.seconds, self.failing, self.tests]
+        path.write_text(json.dumps(known), encoding="utf-8")
+
+    def start(self) -> None:
+        """Listen to the lines of the package."""
+        monitoring = sys.monitoring
+        monitoring.use_tool_id(monitoring.COVERAGE_ID, "mutants")
+        monitoring.register_callback(
+            monitoring.COVERAGE_ID, monitoring.events.LINE, self._line_is_run
+        )
+        monitoring.set_events(monitoring.COVERAGE_ID, monitoring.events.LINE)
+
+    def _line_is_run(self, code: Any, line: int) -> Any:
+        if code.co_filename.startswith(self.package):
+            self.now.append(f"{code.co_filename.removeprefix(self.package)}:{line}")
+        return sys.monitoring.DISABLE  # once for each test
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.now, began = [], time.perf_counter()
+        sys.monitoring.restart_events()
+        result = yield
+        for line in self.now:
+            self.tests.setdefault(line, []).append(len(self.names))
+        self.names.append(item.nodeid)
+        self.seconds.append(time.perf_counter() - began)
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failing.append(report.nodeid)
+
+    def of(self, mutant: Mutant) -> list[str]:
+        """Return the tests near to a fault that run its line, the fastest first."""
+        files = tuple(near(mutant.file))
+        found = self.tests.get(f"{mutant.file}:{mutant.line}", [])
+        found = sorted(found, key=lambda i: self.seconds[i])
+        return [self.names[i] for i in found if self.names[i].startswith(files)]
+
+
+def in_a_fork(run: Callable[[], int], checkout: Path, limit: float) -> bool:
+    """Return whether a run of pytest on a checkout passes, in a process of its own."""
+    child = os.fork()
+    if not child:
+        os.setsid()
+        os.chdir(checkout)
+        os.environ["PYTHONPATH"] = str(checkout)
+        sys.path.insert(0, str(checkout))
+        os._exit(run())
+    until = time.monotonic() + limit
+    while time.monotonic() < until:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
+CHOSEN = ("-q", "-p", "no:cacheprovider", "-m", "not deep and not slow")
+
+
+def record(tests: list[str], checkout: Path, path: Path) -> bool:
+    """Write to a file which tests run which lines; return whether any was run."""
+
+    def run() -> int:
+        lines = Lines(f"{checkout / 'theanoguard'}/")
+        lines.start()
+        pytest.main([*CHOSEN, *tests], plugins=[lines])
+        lines.write(path)
+        return not lines.names
+
+    return in_a_fork(run, checkout, 10 * TIMEOUT)
+
+
+def passes(tests: list[str], without: list[str], checkout: Path, limit: float) -> bool:
+    """Return whether tests pass on a checkout."""
+
+    def run() -> int:
+        sys.dont_write_bytecode = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        left_out = [f"--deselect={test}" for test in without]
+        return int(pytest.main([*CHOSEN, "-x", *left_out, *tests]))
+
+    return in_a_fork(run, checkout, limit)
+
+
+def is_noticed(mutant: Mutant, checkout: Path, lines: Lines) -> bool:
     """Run the near tests on a copy of the checkout that has the fault."""
     path = checkout / "theanoguard" / mutant.file
     text = path.read_text(encoding="utf-8")
     path.write_text(mutant.applied(text), encoding="utf-8")
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"),
-        *("-m", "not deep and not slow", *near(mutant.file)),
-    ]
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)
     try:
-        run = subprocess.run(
-            command,
-            cwd=checkout,
-            env={**os.environ, "PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            timeout=TIMEOUT,
-            check=False,
-        )
-        return run.returncode != 0
-    except subprocess.TimeoutExpired:
-        return True
+        tests = lines.of(mutant)[:FIRST] or near(mutant.file)
+        return not passes(tests, lines.failing, checkout, TIMEOUT)
     finally:
         path.write_text(text, encoding="utf-8")
 
@@ -221,6 +344,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="part of the names of the files")
     parser.add_argument("--list", action="store_true", help="only show the faults")
+    parser.add_argument("--lines", type=Path, help="keep here which tests run which lines")
     arguments = parser.parse_args()
     found = mutants(arguments.only)
     chosen = random.Random(arguments.seed).sample(found, min(arguments.sample, len(found)))
@@ -229,11 +353,19 @@ def main() -> int:
         return 0
     survivors = []
     with tempfile.TemporaryDirectory() as folder:
-        checkout = Path(folder) / "checkout"
-        kept = shutil.ignore_patterns(".*", "__pycache__", "docs", "benchmarks")
+        checkout = Path(folder).resolve() / "checkout"
+        kept = shutil.ignore_patterns(".*", "__pycache__", "benchmarks")
         shutil.copytree(ROOT, checkout, ignore=kept)
+        recorded = arguments.lines or Path(folder) / "lines.json"
+        if not recorded.exists():
+            tests = sorted({test for mutant in chosen for test in near(mutant.file)})
+            if not record(tests, checkout, recorded):
+                return 2
+        lines = Lines.read(recorded)
+        if lines.failing:
+            print("left out, since they fail without a fault:", *lines.failing, sep="\n  ")
         for number, mutant in enumerate(chosen, 1):
-            if not is_noticed(mutant, checkout):
+            if not is_noticed(mutant, checkout, lines):
                 survivors.append(mutant)
                 print(f"survives ({number} of {len(chosen)}): {mutant}", flush=True)
     killed = len(chosen) - len(survivors)
