@@ -67,6 +67,15 @@ class Suite:
 LASAGNE = "Lasagne/Lasagne 5d3c63c"
 FUEL = "mila-iqia/fuel 1d6292d"
 BLOCKS = "mila-iqia/blocks c69c2dc"
+# What a release of PyMC3 has of these files is run.  (The others take hours without a compiler.)
+PYMC3 = tuple(
+    f"pymc3/tests/test_{name}.py"
+    for name in (
+        "types special_functions shared tuning hmc random starting math dist_math transforms theanof"
+        " updates distribution_defaults quadpotential model missing minibatches model_helpers"
+        " model_func glm data_container mixture sampling step distributions variational_inference"
+    ).split()
+)
 # The flags of blocks' own continuous integration.
 FAST = "cxx=,optimizer=fast_compile"
 SUITES = {
@@ -95,6 +104,9 @@ SUITES = {
     "AgentNet": Suite("yandexdataschool/AgentNet c28b99f", ("tests/test_*.py",), needs=(LASAGNE,)),
     # The release on PyPI has no data for its tests.
     "TheanoLM": Suite("senarvi/theanolm 9904fae", ("tests/*/*_test.py",), "cxx="),
+    "PyMC3 3.8": Suite("pymc3==3.8", PYMC3, "cxx="),
+    "PyMC3 3.9": Suite("pymc3==3.9.3", PYMC3, "cxx="),
+    "PyMC3 3.11": Suite("pymc3==3.11.5", PYMC3, "cxx="),
     "theanets": Suite("lmjohns3/theanets 79db9f8", ("test/*_test.py",)),
     "pylearn2": Suite(
         "lisa-lab/pylearn2 af81e5c",
@@ -229,7 +241,9 @@ def main(argv=None):
     """Run the suites that are named, or show the table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"some of {', '.join(SUITES)}")
-    parser.add_argument("--python37", help="a Python 3.7 with Theano 1.0.5")
+    parser.add_argument(
+        "--python37", help="a Python 3.7 with Theano 1.0.5; for PyMC3 3.11 one with Theano-PyMC 1.1"
+    )
     parser.add_argument("--work", type=Path, default=Path("legacy-suites"), help="a directory")
     parser.add_argument("--seconds", type=int, default=1800, help="how long a file may take")
     parser.add_argument("--test-seconds", type=int, default=300, help="how long a test may take")

@@ -55,7 +55,7 @@ def error_of(source):
         "import scipy.sparse as s; s.csr_matrix((2, 2)).A": "--numpy-compat",
         "import numpy as np; np.fromstring(b'12345678')": "--numpy-compat",
         "import numpy as np; np.take_along_axis(np.ones(2), [0], 0)": "--numpy-compat",
-        "import numpy as np; np.ones(2).ptp()": "np.ptp(x)",
+        "import numpy as np; np.ones(2).ptp()": "numpy.ptp(x)",
         "import numpy as np; np.ones(2).itemset(0, 1)": "x[index]",
         "import numpy as np; np.ones(2).tostring()": "tobytes",
         "import numpy as np; np.npv(1, [2])": "numpy-financial",

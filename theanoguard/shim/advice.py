@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from . import numpy_compat, python_compat
+from . import numpy_compat, python_compat, removed
 
 PYTHON_2 = (
     "This is Python 2.  Convert a copy of the program first: pip install 2to3, then "
@@ -17,13 +17,6 @@ INTEGERS = (
 NUMPY_COMPAT = "Run it with --numpy-compat, which gives NumPy and SciPy their old names."
 PYTHON_COMPAT = "Run it with --python-compat, which gives Python's library its old names."
 
-NUMPY_NAMES = "|".join(re.escape(name) for name in numpy_compat.NAMES)
-SCIPY_NAMES = "|".join(
-    rf"cannot import name '({alternatives})' from '{path}'|"
-    rf"[Mm]odule '{path}' has no attribute '({alternatives})'"
-    for path, names in numpy_compat.IN_SCIPY.items()
-    for alternatives in ["|".join(map(re.escape, names))]
-)
 OLD_MODULES = "|".join(re.escape(module.__name__) for module in python_compat.NAMES)
 
 
@@ -83,15 +76,6 @@ RULES = [
         PYTHON_COMPAT,
     ),
     Rule(
-        (ImportError, AttributeError),
-        rf"module 'numpy' has no attribute '({NUMPY_NAMES})'|"
-        rf"'np\.\w+' was removed|`np\.\w+` was (removed|a deprecated)|"
-        rf"cannot import name '({NUMPY_NAMES})' from 'numpy'|"
-        r"'numpy\.testing'|numpy\.core\.umath_tests",
-        NUMPY_COMPAT,
-    ),
-    Rule((ImportError, AttributeError), SCIPY_NAMES, NUMPY_COMPAT),
-    Rule(
         (TypeError, IndexError),
         r"slice indices must be integers|indices must be integers.*, not (numpy\.)?float|"
         r"'(numpy\.)?float(64)?' object cannot be interpreted as an integer|only integers, slices|"
@@ -102,26 +86,6 @@ RULES = [
         (TypeError, ValueError),
         r"only 0-dimensional arrays can be converted|setting an array element with a sequence\.$",
         "NumPy takes no array of one element for a number since 2.5: write x[0] or x.item().",
-    ),
-    *(
-        Rule((AttributeError,), rf"'numpy\.ndarray' object has no attribute '{old}'|`{old}`", text)
-        for old, text in {
-            "tostring": "Write x.tobytes(), as NumPy has no x.tostring() since 2.3.",
-            "ptp": "Write np.ptp(x), as NumPy has no x.ptp() since 2.0.",
-            "itemset": "Write x[index] = value, as NumPy has no x.itemset() since 2.0.",
-            "newbyteorder": "Write x.view(x.dtype.newbyteorder(order)), which NumPy 2 needs.",
-        }.items()
-    ),
-    Rule(
-        (ImportError, AttributeError),
-        r"'?numpy'?.* '(fv|ipmt|irr|mirr|nper|npv|pmt|ppmt|pv|rate)'",
-        "Take it from numpy_financial (pip install numpy-financial).",
-    ),
-    Rule(
-        (ImportError, AttributeError),
-        r"'(imread|imresize|imsave|imrotate|toimage|imshow)' from 'scipy\.misc'|"
-        r"'scipy\.misc' has no attribute '(imread|imresize|imsave|imrotate|toimage|imshow)'",
-        "SciPy reads no images since 1.2: use imageio or Pillow.",
     ),
     Rule(
         (AttributeError,),
@@ -134,11 +98,6 @@ RULES = [
         r"'list' object has no attribute 'dtype'",
         "Write np.asarray(...) around the list: NumPy took lists here once.  For the indices of "
         "take_along_axis, --numpy-compat does it.",
-    ),
-    Rule(
-        (ImportError,),
-        r"No module named 'numpy\.distutils'",
-        "NumPy has no numpy.distutils under Python 3.12: build the extension with setuptools.",
     ),
     Rule(
         (ImportError,),
@@ -197,17 +156,51 @@ RULES = [
         "the flag, PyTensor looks for a BLAS itself.",
     ),
     Rule(
-        (ImportError, AttributeError),
-        r"scipy\.misc",
-        "scipy.misc has no images any more: read and write them with imageio or PIL.",
-    ),
-    Rule(
         (ImportError,),
         r"sklearn\.(cross_validation|grid_search|externals)",
         "Use sklearn.model_selection for cross_validation and grid_search, and joblib for "
         "externals.joblib.",
     ),
 ]
+
+
+# How errors say that a module or a class does not have a name, in which order.
+NO_NAME = [
+    (r"[Mm]odule '([\w.]+)' has no attribute '(\w+)'", "{0}.{1}"),
+    (r"^`([\w.]+)` has no attribute `(\w+)`", "{0}.{1}"),
+    (r"^`np\.(\w+)` was removed", "numpy.{0}"),
+    (r"'(numpy\.ndarray)' object has no attribute '(\w+)'", "{0}.{1}"),
+    (r"`(\w+)` was removed from the (ndarray) class", "numpy.ndarray.{0}"),
+    (r"cannot import name '(\w+)' from '([\w.]+)'", "{1}.{0}"),
+    (r"No module named '([\w.]+)'", "{0}"),
+]
+
+
+def removed_name(text):
+    """Return the dotted name that NumPy or SciPy has removed and that an error misses, or None."""
+    for pattern, path in NO_NAME:
+        if found := re.search(pattern, text):
+            name = path.format(*found.groups())
+            return name if removed.entry(name) else None
+    return None
+
+
+def advice_on_name(path):
+    """Return what to do about a name that NumPy or SciPy has removed.
+
+    Examples
+    --------
+    >>> from theanoguard.shim.advice import advice_on_name
+    >>> advice_on_name("numpy.asscalar")
+    'Write x.item(), or run it with --numpy-compat, which gives NumPy and SciPy their old names.'
+    >>> advice_on_name("numpy.npv")
+    'Take it from numpy_financial (pip install numpy-financial).'
+    """
+    text = removed.instead(path)
+    text = text[0].upper() + text[1:]
+    if numpy_compat.restores(path):
+        return f"{text}, or r{NUMPY_COMPAT[1:]}"
+    return f"{text}."
 
 
 def advice(error):
@@ -226,6 +219,8 @@ def advice(error):
     text = str(error)
     if isinstance(error, SyntaxError):
         text = f"{text} {error.text or ''}"
+    if isinstance(error, (AttributeError, ImportError)) and (path := removed_name(text)):
+        return advice_on_name(path)
     for rule in RULES:
         if isinstance(error, rule.kinds) and re.search(rule.pattern, text):
             return rule.advice

@@ -3,6 +3,7 @@
 import builtins
 import functools
 import importlib
+import pkgutil
 import sys
 import unittest
 import warnings
@@ -10,7 +11,8 @@ from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
-import numpy.testing
+
+from .removed import MODULES, TABLE, is_alias
 
 
 def asscalar(a):
@@ -143,8 +145,9 @@ def unless(condition, msg=None):
 
 def found(path):
     """Return the object with a dotted name."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an old module may warn that it is one
+        return pkgutil.resolve_name(path)
 
 
 def simps(y, x=None, dx=1.0, axis=-1, even=None):
@@ -152,86 +155,49 @@ def simps(y, x=None, dx=1.0, axis=-1, even=None):
     return found("scipy.integrate.simpson")(y, x=x, dx=dx, axis=axis)
 
 
-EXCEPTIONS = (
-    "AxisError",
-    "ComplexWarning",
-    "ModuleDeprecationWarning",
-    "TooHardError",
-    "VisibleDeprecationWarning",
-)
+def quadrature(func, a, b, args=(), tol=None, rtol=None, maxiter=None, vec_func=True, miniter=1):
+    """Integrate a function; return the integral and its error.  SciPy chooses the accuracy."""
+    return found("scipy.integrate.quad")(func, a, b, args)
 
-# The names that NumPy has removed from its namespace, and the objects that they stood for.
-NAMES = {
-    "Inf": np.inf,
-    "Infinity": np.inf,
-    "NINF": -np.inf,
-    "NZERO": -0.0,
-    "MachAr": MachAr,
-    "NaN": np.nan,
-    "PINF": np.inf,
-    "PZERO": 0.0,
-    "alen": len,
-    "alltrue": np.all,
-    "asfarray": functools.partial(np.asarray, dtype=np.float64),
-    "asscalar": asscalar,
-    "bool8": np.bool_,
-    "bytes0": np.bytes_,
-    "cast": {
-        name: functools.partial(np.asarray, dtype=name)
-        for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
-        " float16 float32 float64 complex64 complex128".split()
-    },
-    "cfloat": np.complex128,
-    "clongfloat": np.clongdouble,
-    "complex": builtins.complex,
-    "complex_": np.complex128,
-    "cumproduct": np.cumprod,
-    "deprecate": deprecate,
-    "disp": print,
-    "find_common_type": find_common_type,
-    "float": builtins.float,
-    "float_": np.float64,
-    "in1d": in1d,
-    "infty": np.inf,
-    "int": builtins.int,
-    "int0": np.intp,
-    "issubclass_": issubclass,
-    "issubsctype": issubsctype,
-    "longcomplex": np.clongdouble,
-    "longfloat": np.longdouble,
-    "mat": np.asmatrix,
-    "maximum_sctype": maximum_sctype,
-    "msort": msort,
-    "nbytes": {kind: np.dtype(kind).itemsize for kind in set(np.sctypeDict.values())},
-    "obj2sctype": _scalar_type,
-    "object": builtins.object,
-    "object0": np.object_,
-    "product": np.prod,
-    "rank": np.ndim,
-    "sctype2char": lambda kind: np.dtype(_scalar_type(kind)).char,
-    "round_": np.round,
-    "row_stack": np.vstack,
-    "sctypes": {
-        "int": [np.int8, np.int16, np.int32, np.int64],
-        "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
-        "float": [np.float16, np.float32, np.float64, np.longdouble],
-        "complex": [np.complex64, np.complex128, np.clongdouble],
-        "others": [builtins.bool, builtins.object, builtins.bytes, builtins.str, np.void],
-    },
-    "singlecomplex": np.complex64,
-    "sometrue": np.any,
-    "str": builtins.str,
-    "str0": np.str_,
-    "string_": np.bytes_,
-    "trapz": np.trapezoid,
-    "typeDict": np.sctypeDict,
-    "uint0": np.uintp,
-    "unicode": builtins.str,
-    "unicode_": np.str_,
-    "unicode0": np.str_,
-    "void0": np.void,
-    **{name: getattr(np.exceptions, name) for name in EXCEPTIONS},
-}
+
+def romberg(function, a, b, args=(), **kwargs):
+    """Integrate a function.  SciPy chooses the accuracy."""
+    return found("scipy.integrate.quad")(function, a, b, args)[0]
+
+
+def central_diff_weights(Np, ndiv=1):
+    """Return the weights of `Np` points at distances of 1 for a derivative in the middle."""
+    points = np.arange(Np) - Np // 2
+    powers = np.vander(points.astype(float), increasing=True)
+    return found("scipy.special.factorial")(ndiv) * np.linalg.inv(powers)[ndiv]
+
+
+def derivative(func, x0, dx=1.0, n=1, args=(), order=3):
+    """Return a derivative by central differences of `order` points."""
+    points = dx * (np.arange(order) - order // 2)
+    values = [func(x0 + point, *args) for point in points]
+    return sum(w * v for w, v in zip(central_diff_weights(order, n), values, strict=True)) / dx**n
+
+
+def wminkowski(u, v, p, w):
+    """Return the Minkowski distance, with weights for the differences themselves."""
+    return found("scipy.spatial.distance.minkowski")(u, v, p, np.asarray(w) ** p)
+
+
+def sph_harm(m, n, theta, phi):
+    """Return a spherical harmonic; `theta` is the azimuth and `phi` the polar angle."""
+    return found("scipy.special.sph_harm_y")(n, m, phi, theta)
+
+
+def recfromtxt(fname, **kwargs):
+    """Return what a text file holds as an array of records."""
+    return np.genfromtxt(fname, **{"dtype": None, **kwargs}).view(np.recarray)
+
+
+def recfromcsv(fname, **kwargs):
+    """Return what a CSV file holds as an array of records."""
+    defaults = {"case_sensitive": "lower", "names": True, "delimiter": ",", "dtype": None}
+    return recfromtxt(fname, **{**defaults, **kwargs})
 
 
 class Tester:
@@ -246,20 +212,66 @@ class Tester:
     bench = test
 
 
-# The names that NumPy has removed, by module, and the modules that it has removed.
 DECORATORS = SimpleNamespace(skipif=unless, knownfailureif=unless, slow=lambda test: test)
-IN_MODULES = {
-    np: NAMES,
-    np.random: {"random_integers": random_integers},
-    numpy.testing: {"Tester": Tester, "dec": DECORATORS},
+
+# The objects, by module, that are restored for names whose entry in the table is only advice.
+WRITTEN = {
+    "numpy": {
+        "NINF": -np.inf,
+        "NZERO": -0.0,
+        "PZERO": 0.0,
+        "MAXDIMS": 64,
+        "MachAr": MachAr,
+        "Tester": Tester,
+        "asfarray": functools.partial(np.asarray, dtype=np.float64),
+        "asscalar": asscalar,
+        "cast": {
+            name: functools.partial(np.asarray, dtype=name)
+            for name in "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64"
+            " float16 float32 float64 complex64 complex128".split()
+        },
+        "deprecate": deprecate,
+        "deprecate_with_doc": deprecate,
+        "fastCopyAndTranspose": lambda a: np.asarray(a).T.copy(),
+        "find_common_type": find_common_type,
+        "in1d": in1d,
+        "issctype": lambda rep: isinstance(rep, type) and issubclass(rep, np.generic),
+        "issubsctype": issubsctype,
+        "maximum_sctype": maximum_sctype,
+        "msort": msort,
+        "nbytes": {kind: np.dtype(kind).itemsize for kind in set(np.sctypeDict.values())},
+        "obj2sctype": _scalar_type,
+        "recfromcsv": recfromcsv,
+        "recfromtxt": recfromtxt,
+        "sctype2char": lambda kind: np.dtype(_scalar_type(kind)).char,
+        "sctypes": {
+            "int": [np.int8, np.int16, np.int32, np.int64],
+            "uint": [np.uint8, np.uint16, np.uint32, np.uint64],
+            "float": [np.float16, np.float32, np.float64, np.longdouble],
+            "complex": [np.complex64, np.complex128, np.clongdouble],
+            "others": [builtins.bool, builtins.object, builtins.bytes, builtins.str, np.void],
+        },
+    },
+    "numpy.random": {"random_integers": random_integers},
+    "numpy.testing": {"Tester": Tester, "dec": DECORATORS},
+    "scipy.integrate": {"quadrature": quadrature, "romberg": romberg, "simps": simps},
+    "scipy.linalg": {"kron": kron},
+    "scipy.misc": {"central_diff_weights": central_diff_weights, "derivative": derivative},
+    "scipy.spatial.distance": {"wminkowski": wminkowski},
+    "scipy.special": {"sph_harm": sph_harm},
+    "scipy.stats": {
+        "binom_test": binom_test,
+        "itemfreq": itemfreq,
+        "nanstd": functools.partial(np.nanstd, ddof=1),
+    },
 }
-MODULES = {
+WRITTEN["scipy"] = WRITTEN["numpy"]
+# The modules that are restored with other names than those of one module of today.
+WRITTEN_MODULES = {
     "numpy.distutils": {},  # imported by programs that only look whether it knows the BLAS
     "numpy.core.umath_tests": {"inner1d": np.vecdot, "matrix_multiply": np.matmul},
-    "numpy.linalg.linalg": {name: getattr(np.linalg, name) for name in np.linalg.__all__},
+    "numpy.testing.decorators": vars(DECORATORS),
 }
-
-SCIPY_VALUES = "pi e inf nan newaxis mgrid ogrid r_ c_ s_ index_exp random".split()
 
 # The attributes that SciPy has taken from sparse matrices.
 OF_SPARSE = {
@@ -267,42 +279,43 @@ OF_SPARSE = {
     "H": property(lambda self: self.conjugate().transpose()),
 }
 
-# The names that SciPy has moved, by their old module, and where they are today.
-IN_SCIPY = {
-    "scipy.integrate": {
-        "cumtrapz": "scipy.integrate.cumulative_trapezoid",
-        "simps": f"{__name__}.simps",
-        "trapz": "scipy.integrate.trapezoid",
-    },
-    "scipy.linalg": {
-        "kron": f"{__name__}.kron",
-        "pinv2": "scipy.linalg.pinv",
-        "tri": "numpy.tri",
-        "tril": "numpy.tril",
-        "triu": "numpy.triu",
-    },
-    "scipy.misc": {
-        name: f"scipy.special.{name}" for name in ("comb", "factorial", "factorial2", "logsumexp")
-    },
-    "scipy.signal": {
-        "hanning": "scipy.signal.windows.hann",
-        **{
-            name: f"scipy.signal.windows.{name}"
-            for name in "bartlett blackman boxcar cosine flattop gaussian hamming hann kaiser"
-            " parzen triang tukey".split()
-        },
-    },
-    "scipy.stats": {
-        "binom_test": f"{__name__}.binom_test",
-        "itemfreq": f"{__name__}.itemfreq",
-    },
-    # Old releases of SciPy repeated NumPy's namespace.
-    "scipy": {
-        name: f"numpy.{name}"
-        for name in np.__all__
-        if callable(getattr(np, name)) or name in SCIPY_VALUES
-    },
-}
+
+def restores(path):
+    """Whether `install` restores an object or a module that has been removed.
+
+    Examples
+    --------
+    >>> from theanoguard.shim.numpy_compat import restores
+    >>> restores("numpy.alltrue"), restores("numpy.asscalar"), restores("numpy.npv")
+    (True, True, False)
+    """
+    if path in MODULES:
+        return path in WRITTEN_MODULES or is_alias(MODULES[path])
+    module, _, name = path.rpartition(".")
+    if module == "numpy.ndarray":
+        return False
+    return name in WRITTEN.get(module, {}) or is_alias(TABLE.get(module, {}).get(name, ""))
+
+
+def is_module(path):
+    """Whether a module exists, without importing more than its parents."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a package may warn that it is an old one
+        try:
+            return find_spec(path) is not None
+        except ModuleNotFoundError:  # its parent is no package
+            return False
+
+
+def names_of(module):
+    """Return the public names of a module, as a module that has been removed gets them."""
+    return {name: getattr(module, name) for name in module.__all__}
+
+
+def missing(module):
+    """Return the names that a module does not have and that can be restored."""
+    absent = TABLE[module.__name__].keys() - vars(module).keys() - {*dir(module)}
+    return [name for name in absent if restores(f"{module.__name__}.{name}")]
 
 
 def install():
@@ -329,27 +342,27 @@ def install():
     array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0])
     >>> undo()
     """
-    added = [
-        (module, name)
-        for module, names in IN_MODULES.items()
-        for name in names.keys() - vars(module).keys()
-    ]
-    for module, name in added:
-        vars(module)[name] = IN_MODULES[module][name]
-    for path, names in IN_SCIPY.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an old module may warn that it is one
-            module = importlib.import_module(path)
-        for name in names.keys() - vars(module).keys() - {*dir(module)}:
-            vars(module)[name] = found(names[name])
+    added = []
+    for path in TABLE:
+        if not is_module(path):  # a class
+            continue
+        module = found(path)
+        written = WRITTEN.get(path, {})
+        for name in missing(module):
+            value = written[name] if name in written else found(TABLE[path][name])
+            setattr(module, name, value)
             added.append((module, name))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a package may warn that it is an old one
-        modules = [name for name in MODULES.keys() - sys.modules.keys() if not find_spec(name)]
+    modules = [
+        name
+        for name in MODULES
+        if restores(name) and name not in sys.modules and not is_module(name)
+    ]
     for name in modules:
         sys.modules[name] = ModuleType(name)
-        vars(sys.modules[name]).update(MODULES[name])
-
+        names = WRITTEN_MODULES.get(name)
+        vars(sys.modules[name]).update(
+            names_of(importlib.import_module(MODULES[name])) if names is None else names
+        )
         parent, _, last = name.rpartition(".")
         if parent in sys.modules and not hasattr(sys.modules[parent], last):
             setattr(sys.modules[parent], last, sys.modules[name])

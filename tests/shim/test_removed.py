@@ -1,0 +1,132 @@
+"""Every name that NumPy and SciPy have removed is restored, or there is advice for it."""
+
+import importlib
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from theanoguard.shim import numpy_compat, removed
+from theanoguard.shim.advice import advice
+
+OLD = json.loads(Path(__file__).with_name("old_names.json").read_text(encoding="utf-8"))
+
+# Names of modules and helpers that a module only imported, or that its authors used.
+INTERNAL = {
+    "numpy.fft": "info",
+    "numpy.linalg": "info",
+    "numpy.polynomial.polynomial": "la normalize_axis_index",
+    "numpy.testing": "test",
+    "numpy.random": "np",
+    "scipy.cluster.hierarchy": "deque distance np string_types xrange",
+    "scipy.cluster.vq": "cdist deque np py_vq2 xrange",
+    "scipy.misc": "np test",
+    "scipy.ndimage": "io",
+    "scipy.odr": "add_newdocs",
+    "scipy.sparse": "test",
+    "scipy.sparse.linalg": "arpack iterative linsolve utils",
+    "scipy.spatial.distance": "callable namedtuple np string_types xrange",
+    "scipy.special": "np",
+}
+
+
+def look_up(path):
+    """Return an object of a module, as code that uses it finds it."""
+    module, _, name = path.rpartition(".")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return getattr(importlib.import_module(module), name)
+
+
+def is_gone(path):
+    """Whether a name does not exist."""
+    try:
+        look_up(path)
+    except (AttributeError, ImportError):
+        return True
+    return False
+
+
+def gone():
+    """The names of the table that do not exist, which depends on the release."""
+    return [
+        f"{section}.{name}"
+        for section, names in removed.TABLE.items()
+        for name in names
+        if section not in ("numpy.ndarray", "scipy") and is_gone(f"{section}.{name}")
+    ]
+
+
+@pytest.mark.parametrize("module", OLD)
+def test_the_table_is_complete(module):
+    internal = INTERNAL.get(module, "").split()
+    unknown = [
+        name
+        for name in OLD[module].split()
+        if name not in internal and is_gone(f"{module}.{name}")
+        if removed.entry(f"{module}.{name}") is None
+    ]
+    assert unknown == []
+
+
+def test_every_name_has_advice():
+    paths = [*gone(), "scipy.sqrt", "scipy.pi", "scipy.float"]
+    assert len(paths) > 200
+    for path in paths:
+        module, _, name = path.rpartition(".")
+        with pytest.raises((AttributeError, ImportError)) as caught:
+            look_up(path)
+        assert advice(caught.value), path
+        assert ("--numpy-compat" in advice(caught.value)) == numpy_compat.restores(path)
+        try:
+            exec(f"from {module} import {name}")
+        except ImportError as error:
+            assert advice(error) == advice(caught.value), path
+        else:  # a module that is only not imported by itself
+            assert f"{path}" in sys.modules
+
+
+def test_every_method_has_advice():
+    for name in removed.TABLE["numpy.ndarray"]:
+        if not hasattr(np.ndarray, name):
+            with pytest.raises(AttributeError) as caught:
+                getattr(np.zeros(2), name)
+            assert advice(caught.value), name
+
+
+def test_what_can_be_restored_is_restored():
+    paths = gone()
+    undo = numpy_compat.install()
+    try:
+        for path in paths:
+            assert is_gone(path) != numpy_compat.restores(path), path
+        for module in removed.MODULES:
+            if numpy_compat.restores(module):
+                importlib.import_module(module)
+    finally:
+        undo()
+    assert gone() == paths
+
+
+def test_functions_that_are_written_anew():
+    undo = numpy_compat.install()
+    try:
+        misc = importlib.import_module("scipy.misc")
+        assert misc.derivative(np.exp, 0.0, dx=1e-3) == pytest.approx(1, rel=1e-6)
+        assert misc.derivative(lambda x: x**3, 2.0, n=2, order=5) == pytest.approx(12)
+        assert misc.central_diff_weights(3) == pytest.approx([-0.5, 0, 0.5])
+        assert look_up("scipy.integrate.romberg")(np.exp, 0, 1) == pytest.approx(np.e - 1)
+        assert look_up("scipy.integrate.quadrature")(np.exp, 0, 1)[0] == pytest.approx(np.e - 1)
+        assert look_up("scipy.special.btdtr")(2.0, 3.0, 0.4) == pytest.approx(0.5248)
+        # Of SciPy 1.2: sph_harm(1, 2, 0.3, 0.5), wminkowski([1, 2], [3, 5], 3, [1, 2])
+        harmonic = look_up("scipy.special.sph_harm")(1, 2, 0.3, 0.5)
+        assert harmonic == pytest.approx(-0.3105211711209513 - 0.09605545449894311j)
+        distance = look_up("scipy.spatial.distance.wminkowski")([1, 2], [3, 5], 3, [1, 2])
+        assert distance == pytest.approx(6.0731779437513245)
+        assert np.recfromcsv(["a,b", "1,2.5"]).b == 2.5
+        assert np.fastCopyAndTranspose([[1, 2]]).shape == (2, 1)
+    finally:
+        undo()
