@@ -194,5 +194,7 @@ def test_verdict(findings, works, verdict, monkeypatch, capsys):
     assert doctor.works(findings) is works
     assert doctor.render_text(findings).splitlines()[-1] == verdict
     monkeypatch.setattr(doctor, "collect", lambda: findings)
-    assert doctor.run(SimpleNamespace(json=False)) == (0 if works else 1)
+    assert doctor.run(SimpleNamespace(project=None, json=False, all=False, requirements=False)) == (
+        0 if works else 1
+    )
     assert capsys.readouterr().out.rstrip().endswith(verdict)

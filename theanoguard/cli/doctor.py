@@ -4,6 +4,8 @@ It tests the guard on PyTensor's C backend, for which ``GuardMode()`` compiles. 
 devices that the guard uses.
 
 The checks return a list of :class:`Finding`, which is rendered separately.
+
+``theanoguard doctor PROJECT`` reads an old Theano program instead (``shim/project.py``).
 """
 
 import contextlib
@@ -34,6 +36,8 @@ from theanoguard.explain.text.report import bytes_text
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.mode import default_backend
+from theanoguard.shim.install import install_theano, uninstall_theano
+from theanoguard.shim.project import OPTIONS, read_project, requirements
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
@@ -475,16 +479,124 @@ def render_json(findings):
     return json.dumps(content, indent=2)
 
 
+# -- a project
+
+
+PROJECT_SCHEMA = "theanoguard.doctor.project/1"
+"""Name and version of what ``--json`` prints of a project."""
+
+SHOWN_PLACES = 3  # of each name
+
+
+def render_project(project, every):
+    """Return what was found in a project, by what has to be done about it.
+
+    Parameters
+    ----------
+    project : Project
+    every : bool
+        Show all places, and not only the first ones of each name.
+
+    Returns
+    -------
+    str
+    """
+    groups = {}
+    for trouble in project.troubles:
+        remedy = OPTIONS.get(trouble.option, trouble.remedy)
+        groups.setdefault((trouble.is_harmless, remedy), []).append(trouble)
+    lines = [f"{project.files} file{'s' * (project.files != 1)} read.  Nothing was run.", ""]
+    for (harmless, remedy), troubles in sorted(groups.items(), key=lambda item: item[0][0]):
+        mark = MARKS[WARNING if harmless else PROBLEM]
+        lines += textwrap.wrap(
+            remedy, text_width(), initial_indent=f"{mark} ", subsequent_indent="  "
+        )
+        lines += _names(troubles, every)
+        lines.append("")
+    needed = sum(not trouble.is_harmless for trouble in project.troubles)
+    if needed:
+        lines.append(f"{needed} place{'s' * (needed != 1)} must be changed (marked with X).")
+    else:
+        lines.append("Nothing that must be changed was found.")
+    command = " ".join(["theanoguard run", *project.options, "PROGRAM"])
+    lines += [f"Run it with: {command}", "", "Requirements:", requirements(project.imports)]
+    return "\n".join(lines)
+
+
+def _names(troubles, every):
+    """Yield a line for each name in a group of troubles, with its places."""
+    by_name = {}
+    for trouble in troubles:
+        instead = trouble.remedy.partition(", or run it with")
+        note = f": {instead[0][0].lower()}{instead[0][1:]}" if instead[1] else ""
+        by_name.setdefault(f"{trouble.what}{note}", []).append(trouble)
+    for name, found in by_name.items():
+        shown = found if every else found[:SHOWN_PLACES]
+        places = [f"{t.file}:{t.line}" if t.line else t.file for t in shown]
+        if len(shown) < len(found):
+            places.append(f"{len(found) - len(shown)} more")
+        yield f"    {printable(name)}"
+        yield from textwrap.wrap(
+            ", ".join(map(printable, places)),
+            text_width(),
+            initial_indent=" " * 8,
+            subsequent_indent=" " * 8,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def examine_project(arguments):
+    """Read a project and print what was found; return the exit status."""
+    # The names of Theano are looked up in the shim.
+    install_theano()
+    try:
+        project = read_project(arguments.project)
+    finally:
+        uninstall_theano()
+    if arguments.requirements:
+        print(requirements(project.imports))
+        return 0
+    if arguments.json:
+        content = {
+            "schema": PROJECT_SCHEMA,
+            "files": project.files,
+            "options": project.options,
+            "requirements": requirements(project.imports).splitlines(),
+            "troubles": [
+                asdict(trouble) | {"harmless": trouble.is_harmless} for trouble in project.troubles
+            ],
+        }
+        print(json.dumps(content, indent=2))
+    else:
+        print(render_project(project, arguments.all))
+    return int(not all(trouble.is_harmless for trouble in project.troubles))
+
+
 # -- the command
 
 
 def add_arguments(parser):
     """Add the arguments of ``theanoguard doctor`` to its parser."""
+    parser.add_argument(
+        "project",
+        nargs="?",
+        metavar="PROJECT",
+        help="a folder or file of an old Theano program: list what will not work, and run nothing",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="show all places in PROJECT")
+    parser.add_argument(
+        "--requirements", action="store_true", help="print a requirements file for PROJECT, only"
+    )
 
 
 def run(arguments):
     """Run ``theanoguard doctor``; return its exit status."""
+    if arguments.project is not None:
+        return examine_project(arguments)
+    if arguments.all or arguments.requirements:
+        raise ValueError("--all and --requirements are for a project.\nName its folder.")
     if not arguments.json:
         print("Building the guard's kernel and a small function ...", file=sys.stderr)
     findings = collect()

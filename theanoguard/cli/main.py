@@ -38,7 +38,7 @@ class Command:
 COMMANDS = {
     "doctor": Command(
         "theanoguard.cli.doctor",
-        "check the installation, and print what a bug report needs",
+        "check the installation, or an old Theano project before you run it",
     ),
     "explain": Command(
         "theanoguard.cli.explain",

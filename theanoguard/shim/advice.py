@@ -50,7 +50,8 @@ RULES = [
     Rule(
         (ImportError,),
         r"No module named '(cPickle|Queue|ConfigParser|StringIO|cStringIO|urllib2|urlparse|"
-        r"__builtin__|commands|copy_reg|Tkinter|itertools\.i.*)'|"
+        r"__builtin__|commands|copy_reg|Tkinter|itertools\.i.*|BaseHTTPServer|SimpleHTTPServer|"
+        r"SocketServer|HTMLParser|httplib|thread|cookielib|Cookie|xmlrpclib|UserDict|sets|md5)'|"
         r"cannot import name '(izip|imap|ifilter|izip_longest|maketrans)'",
         PYTHON_2,
     ),
