@@ -205,3 +205,8 @@ def test_an_error_tells_its_node_as_in_theano(shim):
             told.append(str(caught.value))
     assert ["Debug print of the apply node" in text for text in told] == [False, True]
     assert all("Inputs shapes: [(1, 3), " in text for text in told)
+
+
+def test_changed_flags_are_pickled_with_what_holds_them():
+    context = "theano.configparser.change_flags(compute_test_value='off')"
+    assert show(f"__import__('pickle').dumps({context})")[0].startswith("b'")

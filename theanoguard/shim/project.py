@@ -513,11 +513,12 @@ def read_pickle(path: Path, name: str) -> Iterator[Trouble]:
     """Yield the troubles of a pickle, which is read and not loaded."""
     with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
         content = file.read(LARGEST_PICKLE)
-    names, is_python_2, last = set(), False, ["", ""]
+    names: set[str] = set()
+    is_python_2, last = False, ["", ""]
     try:
         for operation, argument, _ in pickletools.genops(content):
             if operation.name == "GLOBAL":
-                names.add(argument)
+                names.add(str(argument))
             elif operation.name == "STACK_GLOBAL":
                 names.add(" ".join(last))
             elif isinstance(argument, str):

@@ -58,10 +58,13 @@ class change_flags:
         # Theano-PyMC writes "__" in the place of a dot.
         given = {**dict(args), **kwargs}
         self.new_vals = {name.replace("__", "."): value for name, value in given.items()}
-        known = {var.fullname: var for var in _config_var_list}
-        unknown = self.new_vals.keys() - known.keys()
+        unknown = self.new_vals.keys() - self.confs.keys()
         assert not unknown, f"Theano has no configuration variable {', '.join(sorted(unknown))}."
-        self.confs = {name: known[name] for name in self.new_vals}
+
+    @property
+    def confs(self):
+        """The variables by name.  (An attribute would be pickled with PyMC3's models.)"""
+        return {var.fullname: var for var in _config_var_list if var.fullname in self.new_vals}
 
     def __call__(self, f):
         @wraps(f)
