@@ -4,6 +4,7 @@ from ._errors import TheanoguardError
 from ._event import GuardEvent
 from ._exact import Exact, exact
 from ._lint import Finding, lint
+from ._precision import Precision, precision
 from ._provenance import provenance, track_provenance
 from .explain import Explanation, explain_exception, find_masked
 from .guard import GuardError, GuardMode, GuardSummary, NanGuardMode, events_of
@@ -41,6 +42,7 @@ __all__ = [
     "Inspection",
     "MonitorMode",
     "NanGuardMode",
+    "Precision",
     "Print",
     "Stepper",
     "TheanoguardError",
@@ -61,6 +63,7 @@ __all__ = [
     "min_informative_str",
     "ops",
     "pp",
+    "precision",
     "profile_nodes",
     "provenance",
     "pydotprint",

@@ -6,6 +6,7 @@ They are plain dataclasses.  You read them, and the package creates them.
 from theanoguard._compare import Change, Comparison, Difference, ModeResult, Parting, Tolerance
 from theanoguard._event import GuardEvent, PathStep
 from theanoguard._lint import RULES, Bounds, Finding, Rule
+from theanoguard._precision import Digits, Loss, Precision
 from theanoguard._provenance import Backward, Provenance, RewriteStep, SourceLine
 from theanoguard.explain import Cause, Explanation, Failure, Hint, Operand, Situation, Waypoint
 from theanoguard.guard import GuardSummary
@@ -19,6 +20,7 @@ __all__ = [
     "Change",
     "Comparison",
     "Difference",
+    "Digits",
     "Explanation",
     "Failure",
     "Finding",
@@ -26,10 +28,12 @@ __all__ = [
     "GuardSummary",
     "Hint",
     "LogEntry",
+    "Loss",
     "ModeResult",
     "Operand",
     "Parting",
     "PathStep",
+    "Precision",
     "Provenance",
     "RewriteStep",
     "Rule",

@@ -1,0 +1,142 @@
+"""``precision``: how many digits are right, and which operation lost the others."""
+
+import inspect
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+
+from theanoguard import precision, track_provenance
+from theanoguard._compare.problem import make_problem
+from theanoguard._precision.evaluations import True64, Written, logged
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks.precision import CORES, evaluated, named, nets, planted
+
+pytestmark = pytest.mark.on_33
+
+PLAIN = Mode("py", "fast_run")
+PROGRAMS = planted()
+
+x, s = pt.dvector("x"), pt.dscalar("s")
+e = pt.fscalar("e")
+
+
+@pytest.mark.parametrize("core", CORES, ids=lambda core: core.name)
+def test_cores(core):
+    found = evaluated(core.formula, core.at)
+    assert set(named(found)) & set(core.lost_by)
+    assert evaluated(core.twin, core.at).is_precise
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_planted_cancellations_in_float32(name):
+    graph, given, operations = PROGRAMS[name]
+    found = precision(graph, given)
+    assert not found.is_precise
+    assert set(named(found)) & set(operations)
+    assert all(loss.source is not None for loss in found.losses)
+
+
+@pytest.mark.parametrize("number", [0, 7, 19])
+def test_nets_lose_nothing(number):
+    graph, given = nets(number + 1)[number]
+    assert precision(graph, given).is_precise
+
+
+def test_line_and_operands():
+    line = inspect.currentframe().f_lineno + 1
+    variance = (x**2).mean() - x.mean() ** 2
+    found = precision(variance * 2, {x: np.array([1e8, 1e8 + 1, 1e8 + 2])})
+    [loss] = found.losses
+    assert loss.operation == "sub" and loss.source.line == line
+    assert loss.exact == "0.666666666667"
+    assert len(loss.operands) == 2
+    text = str(found)
+    assert text.startswith("output 0: 0.0 of 15.7 digits: ")
+    assert "lost by sub" in text and "exactly 1.33333333333" in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_inside_of_a_loop_the_step_is_named(dtype):
+    start, c = pt.scalar("start", dtype=dtype), pt.scalar("c", dtype=dtype)
+
+    def step(t, state, c):
+        gain = pt.switch(pt.eq(t, 3), (state + c) - state, c)
+        return state + gain * 1e3
+
+    states = pytensor.scan(
+        lambda t, state, c: step(t, state, c).astype(dtype),
+        sequences=[pt.arange(6)],
+        outputs_info=[start],
+        non_sequences=[c],
+        return_updates=False,
+    )
+    small = 1e-4 if dtype == "float32" else 1e-9
+    given = {start: np.asarray(100, dtype), c: np.asarray(small * 1.2345, dtype)}
+    found = precision(states[-1] - start, given)
+    assert {loss.steps for loss in found.losses} == {(3,)}
+    assert {loss.operation for loss in found.losses} <= {"sub", "add"}
+
+
+def test_matrices():
+    a, b = pt.dmatrix("a"), pt.dvector("b")
+    n = 8
+    hilbert = 1.0 / (np.arange(n)[:, None] + np.arange(n) + 1)
+    found = precision(pt.linalg.solve(a, b), {a: hilbert, b: np.ones(n)})
+    assert named(found) == ["solve"]
+    sound = precision(pt.linalg.solve(a, b), {a: np.eye(n) + 0.1 * hilbert, b: np.ones(n)})
+    assert sound.is_precise and not named(sound)
+
+
+def test_what_the_inputs_do_not_determine_is_no_fault():
+    rng = np.random.default_rng(0)
+    data, weights, y = pt.dmatrix("data"), pt.dvector("weights"), pt.dvector("y")
+    values = rng.normal(size=(20, 3))
+    given = {data: values, weights: [1.0, 2.0, 3.0], y: values @ [1.0, 2.0, 3.0]}
+    residual = y - data @ weights
+    loss = pt.sqr(residual).sum()
+    for graph in (residual, loss, pytensor.grad(loss, weights)):
+        assert precision(graph, given).is_precise
+    found = precision(residual, given)["output 0"]
+    assert found.is_sensitive and not found.is_fault
+
+
+def test_a_function_keeps_its_shared_variables():
+    w = pytensor.shared(np.array([1e8, 1e8 + 1]), name="w")
+    with track_provenance():
+        f = pytensor.function(
+            [s], (w**2).mean() - w.mean() ** 2 + s * 0, updates={w: w + s}, mode=PLAIN
+        )
+    found = precision(f, 1.0)
+    assert not found.is_precise and [loss.operation for loss in found.losses] == ["sub"]
+    assert found["the new value of w"].right > 15
+    assert w.get_value().tolist() == [1e8, 1e8 + 1]
+
+
+def test_digits_that_a_rewrite_loses():
+    with track_provenance():
+        f = pytensor.function([s], pt.log(s / 2), mode=PLAIN)
+    found = precision(f, 2.000001)
+    [loss] = found.losses
+    assert found["output 0"].right < 11 and loss.rewrites == ("local_log_div",)
+    assert 'use mode.excluding("local_log_div")' in str(found)
+
+
+def test_float64_in_float32s_place_takes_the_same_branches():
+    y = pt.switch(e * 3 > 1, e, -e)
+    problem = make_problem(y, {e: np.float32(1 / 3)})
+    given = dict(zip(problem.fgraph.inputs, problem.values, strict=True))
+    log = logged(Written(problem.fgraph, given), problem.fgraph.outputs)
+    [true], _ = True64(problem.fgraph, log).values(given, problem.fgraph.outputs)
+    assert true.dtype == "float64" and abs(true) == np.float64(np.float32(1 / 3))
+
+
+def test_limits_are_said():
+    found = precision(pt.exp(x).sum(), {x: np.ones(1000)}, work=100.0)
+    assert not found.outputs and "limit of work or time" in str(found)
