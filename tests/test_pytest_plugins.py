@@ -108,6 +108,53 @@ def test_guarded_run(run_pytest):
     assert "guard: 3 functions guarded" in output
 
 
+REWRITTEN_SUITE = """
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+
+x, s = pt.dvector("x"), pt.dscalar("s")
+half = np.full(400, 1e-3)
+PLAIN = Mode("py", "fast_run")
+
+def compiled(graph, **more):
+    return pytensor.function([x, s], graph, on_unused_input="ignore", mode=PLAIN, **more)
+
+def test_same():
+    w = pytensor.shared(1.0, name="w")
+    f = compiled([pt.log(1 + x).sum(), x * s], updates={w: w + s})
+    assert f(half, 2.0)[1].shape == (400,)
+
+def test_stabilized():
+    compiled(pt.log(1 + pt.exp(x)))(half + 800, 1.0)
+
+def test_nan_lost():
+    compiled(x / x)(np.zeros(2), 1.0)
+
+def test_changed():
+    compiled(s // 1)(half, 1.5)
+
+def test_caught():
+    try:
+        assert np.isfinite(compiled(pt.prod(x * s))(half, 1e3))
+    except AssertionError:
+        pass
+
+def test_raises_itself():
+    raise KeyError("unrelated")
+"""
+
+
+def test_rewrites(run_pytest):
+    outcomes, output = run_pytest(REWRITTEN_SUITE, "-p", "theanoguard", "--guard=rewrites")
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert failed == {"test_changed", "test_caught", "test_raises_itself"}
+    assert 'mode.excluding("local_div_by_one") avoids it' in output
+    assert "bad value made: output 0 has a NaN or Inf" in output
+    assert "guard: 5 calls compared with the graphs as written" in output
+
+
 def test_without_the_option_nothing_happens(run_pytest):
     outcomes, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard", "-k", "bad")
     assert outcomes["test_bad"] == "PASSED"

@@ -13,6 +13,7 @@ import sys
 import pytest
 
 DEFAULT = "nan,inf,big"
+REWRITES = "rewrites"
 
 
 def pytest_addoption(parser):
@@ -23,7 +24,8 @@ def pytest_addoption(parser):
         const=DEFAULT,
         metavar="KINDS",
         help=f"fail a test in which a bad value appears in a function: some of {DEFAULT} "
-        "(default: all); write --guard=KINDS",
+        f"(default: all); or {REWRITES}: in which a rewrite changes what a function computes; "
+        "write --guard=KINDS",
     )
 
 
@@ -31,6 +33,13 @@ def pytest_configure(config):
     """Guard what is compiled from now on, if that is asked for."""
     text = config.getoption("--guard")
     if text is None:
+        return
+    if text == REWRITES:
+        from theanoguard._compare.every_function import Comparing
+
+        comparing = Comparing()
+        config.add_cleanup(comparing.start().stop)
+        config.pluginmanager.register(RewritesPlugin(comparing), "theanoguard-rewrites")
         return
     from theanoguard.guard.every_function import NotingRun, kinds
 
@@ -88,3 +97,29 @@ class Plugin:
         run = self.run
         left = f", {run.left} left as they are" if run.left else ""
         terminalreporter.write_line(f"guard: {run.guarded} functions guarded{left}")
+
+
+class RewritesPlugin:
+    """The hooks of a test run whose functions are compared with their graphs as written."""
+
+    def __init__(self, comparing):
+        self.comparing = comparing
+
+    def pytest_report_header(self):
+        """Say that functions are compared."""
+        return "guard: rewrites"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Fail a test in which a rewrite changed what a function computes."""
+        changes = self.comparing.changes
+        changes.clear()
+        result = yield
+        if changes:
+            texts = "\n".join(map(str, changes))
+            pytest.fail(f"A rewrite changed what a function computes.\n{texts}", pytrace=False)
+        return result
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Say how many calls were compared."""
+        terminalreporter.write_line(f"guard: {self.comparing}")

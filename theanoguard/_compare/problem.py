@@ -216,6 +216,14 @@ def as_value(value: Any) -> Any:
     return np.asarray(value) if hasattr(value, "__array__") else value
 
 
+def returned(fn: Function, found: Any) -> list:
+    """Return what a call returned as the outputs of its problem: then the new shared values."""
+    found = list(found.values()) if isinstance(found, dict) else found
+    outputs = found if isinstance(found, list | tuple) else [] if found is None else [found]
+    updates = sorted(fn.maker.fgraph.update_mapping.items())
+    return [*outputs, *(fn.input_storage[i].storage[0] for _, i in updates)]
+
+
 def make_problem(graph_or_function: Any, inputs: Mapping | Sequence | None) -> Problem:
     """Return the :class:`Problem` of what was handed to ``compare``.
 

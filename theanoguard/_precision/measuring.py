@@ -16,7 +16,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from theanoguard._arguments import checked
 from theanoguard._compare import compare
-from theanoguard._compare.problem import Problem, make_problem
+from theanoguard._compare.problem import Problem, make_problem, returned
 from theanoguard._exact.balls import is_balls, text_of
 from theanoguard._exact.rules import is_real
 from theanoguard._exact.twin import Budget, OutOfLimits
@@ -122,20 +122,10 @@ def _call(f: Any, inputs: Sequence[Any]) -> list[Any]:
     storage = [cell for cell in f.input_storage if cell.implicit]
     before = [deepcopy(cell.storage[0]) for cell in storage]
     try:
-        found = f(*arguments_of(f, list(inputs)))
-        found = list(found.values()) if isinstance(found, dict) else found
-        found = found if isinstance(found, list | tuple) else [found]
-        new = {i: deepcopy(f.input_storage[i].storage[0]) for i in _updated(f).values()}
+        return deepcopy(returned(f, f(*arguments_of(f, list(inputs)))))
     finally:
         for cell, value in zip(storage, before, strict=True):
             cell.storage[0] = value
-    found = [deepcopy(value) for value in found if value is not None]
-    return [*found, *(new[i] for _, i in sorted(_updated(f).items()))]
-
-
-def _updated(f: Any) -> dict[int, int]:
-    mapping: dict[int, int] = f.maker.fgraph.update_mapping
-    return mapping
 
 
 def _with_rewrites(f: Any, inputs: Sequence[Any], name: str, digits: Digits) -> Digits:

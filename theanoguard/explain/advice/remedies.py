@@ -691,13 +691,15 @@ def _finite_as_written(built, cause):
     source = source_place(spot.node.outputs[0])
     where = f" on line {source.line}" if source is not None else ""
     constant = built.folded_away(spot.node.inputs[position])
+    names = [step.reason for step in cause.provenance.history]
     if constant is None:
-        names = [step.reason for step in cause.provenance.history]
         changed = f"PyTensor's rewrite {names[0]} changed it" if names else "a rewrite changed it"
     else:
         changed = f"`{constant}` was folded away by {FOLDS_SUMS}, which puts constants together"
     text = f"As it is written, {name}{where} is {number_text(value)}, and the result is finite;"
     text += f" {changed}."
+    if constant is None and names:
+        text += f' Compile with mode.excluding("{names[0]}") to leave the rewrite out.'
     if constant is not None:
         text += " A maximum(x, eps) in its place stays."
     return Outcome(text, node=built.original(spot))
