@@ -266,9 +266,9 @@ class Judge:
         given = {v: reference[v] for v in self.problem.fgraph.inputs}
         live = reference.known_values().get
         [found] = evaluate([variable], given, live=live, elements=[index])
-        unsure = found.value.dtype != object or any(
-            n.kind in ("live", "limit") for n in found.notes
-        )
+        drawn = self.problem.draws()  # (what is drawn is exact as it is)
+        notes = [n for n in found.notes if n.kind in ("live", "limit") and n.variable not in drawn]
+        unsure = found.value.dtype != object or bool(notes)
         return UNKNOWN if unsure else found.value.item()
 
     # Lost digits are confirmed at neighbours: one of two values may be right by chance.

@@ -18,6 +18,7 @@ from theanoguard._arguments import checked
 from theanoguard._compare import compare
 from theanoguard._compare.problem import Problem, make_problem, returned
 from theanoguard._exact.balls import is_balls, text_of
+from theanoguard._exact.moving import MOVING
 from theanoguard._exact.rules import is_real
 from theanoguard._exact.twin import Budget, OutOfLimits
 from theanoguard._precision.evaluations import (
@@ -238,7 +239,7 @@ class _Measuring:
     def _losses(self, element: _Element) -> tuple[Loss, ...]:
         """Return the operations with whose true values an element is right."""
         true = rounded(self.true_log, self.log)
-        keys = [key for key in self.log if key in true]
+        keys = [k for k in self.log if k in true and not isinstance(k[1].op, MOVING)]
         fixed: list[Execution] = []
         while len(fixed) < OPERATIONS and not self._is_right(element, _part(true, fixed)):
             position = self._last_needed(element, true, keys, fixed)
