@@ -215,3 +215,39 @@ def test_a_result_is_another_variable(expression, shim):
     f = shim.function([v, m], made, on_unused_input="ignore")
     np.testing.assert_array_equal(f(*values), values[made.ndim - 1])
     assert len(f.maker.fgraph.apply_nodes) == 1  # a copy of the input
+
+
+# Recorded from Theano 1.0.5: the text of the operation, and its name if it has one.
+TEXTS = {
+    "T.argmax(x, axis=0)": ("MaxAndArgmax{axis=(0,)}", None),
+    "T.argmax(x)": ("MaxAndArgmax{axis=(0, 1)}", None),
+    "T.cumsum(x, axis=0)": ("CumOp{0, add}", None),
+    "T.cumprod(x)": ("CumOp{None, mul}", None),
+    "x[i]": ("Subtensor{int32}", None),
+    "x[b]": ("Subtensor{int8}", None),
+    "x[0]": ("Subtensor{int64}", None),
+    "x[i:l]": ("Subtensor{int32:int64:}", None),
+    "x[:, i]": ("Subtensor{::, int32}", None),
+    "T.inc_subtensor(x[i], 1.0)": ("IncSubtensor{Inc;int32}", None),
+    "T.set_subtensor(x[i:], 1.0)": ("IncSubtensor{Set;int32::}", None),
+    "x + 1": ("Elemwise{add,no_inplace}", "Elemwise{add,no_inplace}"),
+    "T.nnet.sigmoid(x)": ("sigmoid", "sigmoid"),
+    "T.switch(x > 0, x, 0)": ("Elemwise{switch,no_inplace}", "Elemwise{switch,no_inplace}"),
+}
+
+
+@pytest.mark.parametrize("expression", TEXTS)
+def test_texts_and_names_of_operations(expression, shim):
+    T = shim.tensor
+    names = {"T": T, "x": T.dmatrix(), "i": T.iscalar(), "l": T.lscalar(), "b": T.bscalar()}
+    op = eval(expression, names).owner.op
+    assert (str(op), getattr(op, "name", None)) == TEXTS[expression]
+
+
+def test_the_types_of_indices_are_no_part_of_an_operation(shim):
+    T = shim.tensor
+    x, i, l = T.dmatrix(), T.iscalar(), T.lscalar()  # noqa: E741
+    assert x[i].owner.op == x[l].owner.op
+    assert x[i].owner.op.idx_list != x[l].owner.op.idx_list
+    f = shim.function([x, i, l], [x[i], x[l]])
+    assert [part.tolist() for part in f([[1.0], [2.0]], 0, 1)] == [[1.0], [2.0]]

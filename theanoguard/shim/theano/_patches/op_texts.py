@@ -67,15 +67,17 @@ def increment_text(op):
 
 def extremum_text(op):
     """Return the text of Theano's operation for the maximum and its place."""
-    return f"MaxAndArgmax{{axis={op.axis}}}"
+    axis = vars(op).get("_all_axes") if op.axis is None else op.axis
+    return f"MaxAndArgmax{{axis={axis}}}"
 
 
 def named_output(make_node, name):
-    """Let `make_node` give its output the name that it has in Theano."""
+    """Let `make_node` give its output the name that it has in Theano, which counts the axes."""
 
     def make_named_node(self, x):
         node = make_node(self, x)
         node.outputs[0].name = name
+        vars(self)["_all_axes"] = tuple(range(node.inputs[0].type.ndim))
         return node
 
     return make_named_node

@@ -36,7 +36,12 @@ def idx_list(self):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute 'idx_list'")
     if called_by_pytensor():
         return entries
-    return tuple(each_part(lambda number: int64, entry) for entry in entries)
+    types = vars(self).get("_index_types", ())
+
+    def type_of(number):
+        return types[number] if number < len(types) else int64
+
+    return tuple(each_part(type_of, entry) for entry in entries)
 
 
 @idx_list.setter
@@ -87,6 +92,29 @@ def initialized(initialize):
         hold_pairs(self)
 
     return init
+
+
+def remembering(make_node, first):
+    """Return a ``make_node`` that lets the Op remember the types of the indices.
+
+    They are no part of its identity, which PyTensor's rewrites rely on.
+
+    Parameters
+    ----------
+    make_node : callable
+    first : int
+        The number of the first input that is an index.
+    """
+
+    @wraps(make_node)
+    def make_remembered_node(self, *inputs):
+        node = make_node(self, *inputs)
+        vars(self)["_index_types"] = tuple(
+            get_scalar_type(index.type.dtype) for index in node.inputs[first:]
+        )
+        return node
+
+    return make_remembered_node
 
 
 def allow_broadcast(*_args):
@@ -171,6 +199,8 @@ PATCHES = [
     ),
     Patch(IncSubtensor, "__init__", initialized(IncSubtensor.__init__)),
     Patch(Subtensor, "__init__", initialized(Subtensor.__init__)),
+    Patch(IncSubtensor, "make_node", remembering(IncSubtensor.make_node, 2)),
+    Patch(Subtensor, "make_node", remembering(Subtensor.make_node, 1)),
     Patch(IncSubtensor, "idx_list", idx_list),
     Patch(Subtensor, "idx_list", idx_list),
     Patch(Subtensor, "collapse", staticmethod(collapse)),

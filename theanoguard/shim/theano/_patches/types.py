@@ -157,10 +157,26 @@ _SCALARS = {name: op for name, op in vars(scalar.basic).items() if isinstance(op
 _NAMES = {str(op): name for name, op in _SCALARS.items()} | {name: name for name in _SCALARS}
 
 
+@property
+def name_elemwise(self):
+    """The name.  In Theano, an operation without one is named by its text if it is not fused."""
+    given = vars(self).get("name")
+    if given or called_by_pytensor() or isinstance(self.scalar_op, Composite):
+        return given
+    return str(self)
+
+
+@name_elemwise.setter
+def name_elemwise(self, name):
+    """Store the name."""
+    vars(self)["name"] = name
+
+
 def str_elemwise(self):
     """Return Theano's text of an element-wise operation, with the inputs that it overwrites."""
-    if self.name and not isinstance(self.scalar_op, Cast):
-        return self.name
+    given = vars(self).get("name")
+    if given and not isinstance(self.scalar_op, Cast):
+        return given
     name = _NAMES.get(str(self.scalar_op), str(self.scalar_op))
     if name in ("sigmoid", "Softplus") and not self.inplace_pattern:
         return name.lower()
@@ -223,6 +239,7 @@ PATCHES = [
     Patch(Join, "__eq__", eq_join),
     Patch(Apply, "default_output", default_output),
     Patch(Elemwise, "__str__", str_elemwise),
+    Patch(Elemwise, "name", name_elemwise),
     Patch(Elemwise, "perform", perform_elemwise),
     Patch(TensorType, "__init__", init_type),
     Patch(TensorType, "__eq__", eq_type),
