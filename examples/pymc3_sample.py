@@ -1,7 +1,7 @@
 """Sample a PyMC3 model with NUTS, under the shim.
 
-Run it with ``theanoguard run --numpy-compat --python-compat examples/pymc3_sample.py``.  The docs page
-"PyMC3" lists the packages that it needs.
+Run it with ``theanoguard run --numpy-compat --python-compat examples/pymc3_sample.py``.
+The page "PyMC3" of the documentation lists the packages that it needs.
 """
 
 import numpy as np

@@ -49,6 +49,11 @@ HOW = {
     "compare_backends": Example(says="float32 differs first at exp"),
     "dask_guard": Example(says=", task chain-1", needs=("distributed",)),
     "pymc_explain": Example(says="Inf in power: 0.0 ** (-0.1) = inf", needs=("pymc",)),
+    "pymc3_sample": Example(
+        says="slope: 1.9",
+        launcher=("-m", "theanoguard", "run", "--numpy-compat", "--python-compat"),
+        needs=("pymc3",),
+    ),
     "explain_a_nan": Example(says="NaN in sqrt: sqrt(-1.199) at element [1]"),
     "gradient_guard": Example(says="batch 20 changed no weight"),
     "lint_a_model": Example(says="after repair: []"),
