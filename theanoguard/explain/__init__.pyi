@@ -1,8 +1,8 @@
-from .advice.hints import Hint, Situation, register_hint
+from .advice.hints import register_hint
 from .explanation import explain
 from .failure import Failure, explain_exception
 from .masked import find_masked
-from .records import Cause, Explanation, Operand, Waypoint
+from .records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .text.report import render_failure, render_text
 
 __all__ = [

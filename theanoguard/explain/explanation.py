@@ -13,7 +13,13 @@ from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._provenance import Provenance, lookup, module_of
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.advice.hints import DIVERGES, WITHOUT_TRIAL, Meaning, with_module
+from theanoguard.explain.advice.hints import (
+    DIVERGES,
+    WITHOUT_TRIAL,
+    with_hint,
+    with_module,
+    with_outcome,
+)
 from theanoguard.explain.advice.meaning import meaning_of
 from theanoguard.explain.advice.remedies import position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
@@ -29,7 +35,7 @@ from theanoguard.explain.facts.naming import (
 from theanoguard.explain.facts.restated import differentiated, restated
 from theanoguard.explain.facts.situation import updates_numbers
 from theanoguard.explain.facts.way import way_from_inputs, without_rewrites
-from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Operand
+from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Meaning, Operand
 from theanoguard.explain.text.repro import FailingCall, repro_of
 
 
@@ -151,14 +157,20 @@ def _found(trip, impl, mask):
 
 def _facts_of(trip, found, mask):
     origin = found.first
-    cause = describe(origin, mask, trip.event if len(origin.steps) == 1 else None)
+    cause = _described(origin, mask, trip.event if len(origin.steps) == 1 else None)
     if origin.made_here and np.isnan(cause.value):
         further = find_origin(origin.place, culprit.not_finite)
         if further.place != origin.place or _is_before(further, origin):
-            deeper = describe(further, culprit.not_finite)
+            deeper = _described(further, culprit.not_finite)
             if deeper.kind != "nan":
                 return Facts(cause, deeper, further if further.made_here else origin)
     return Facts(cause, None, origin)
+
+
+def _described(origin, mask, event=None):
+    """Return the cause at an origin, with a hint if one can be chosen."""
+    cause = describe(origin, mask, event)
+    return attempt("the advice", replace(cause, situation=None), with_hint, cause)
 
 
 def _advised(trip, facts, mask):
@@ -256,7 +268,7 @@ def _with_remedies(trip, cause, deeper, mask):
         told = _in_users_functions(outcome.cause, outcome)
         meaning = _meaning(trip, told, outcome)
         if outcome.text is not None and told.hint is not None:
-            told = replace(told, hint=told.hint.with_outcome(outcome, meaning))
+            told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
         return told, None, meaning
     told = _in_users_functions(_as_built(blamed, outcome.spots, mask), outcome)
     if len(outcome.lines) > 1:
@@ -273,7 +285,7 @@ def _with_remedies(trip, cause, deeper, mask):
     elif outcome.text is not None:
         if meaning.kind != "none" and _may_diverge(trip, told, outcome):
             outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
-        told = replace(told, hint=told.hint.with_outcome(outcome, meaning))
+        told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
     if blamed is deeper:
         return _as_built(cause, outcome.spots, mask), told, meaning
     return told, deeper, meaning
@@ -315,6 +327,7 @@ def _as_built(cause, spots, mask):
     for spot in spots:
         other = restated(cause, spot, mask)
         if other is not cause:
+            other = with_hint(other, unless=WITHOUT_TRIAL)
             known = cause.provenance.own_source
             return other if known else replace(other, provenance=_placed(other, spot.node))
     return cause

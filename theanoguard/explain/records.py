@@ -7,18 +7,179 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
 from theanoguard._shown import brief
 from theanoguard._steps import attempt, failures
-from theanoguard.explain.advice.hints import Hint, Meaning
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
 
 SCHEMA = "theanoguard.explanation/1"
 """Name and version of the plain form of an explanation."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """The kind of a fault, and what a report says about it.
+
+    Parameters
+    ----------
+    kind : {"lost", "too large", "none", "harmless", "big", "unknown"}
+        "lost": the formula has a value in exact arithmetic, and the arithmetic loses it.
+        "too large": the value exceeds the dtype.  "none": the formula has no value.  "harmless":
+        all results of the call are finite.  "big": the value only exceeds the threshold.
+    text : str
+        A sentence for the user, or an empty text.
+    origin : str
+        Where a number outside of a domain came from, and what keeps it inside, as sentences.
+    of_derivative : bool
+        Whether the formula has a value, and its derivative has none.
+    """
+
+    kind: str
+    text: str = ""
+    origin: str = ""
+    of_derivative: bool = False
+
+
+@brief
+@dataclass(frozen=True)
+class Hint:
+    """An explanation of a bad value, and advice.
+
+    Parameters
+    ----------
+    key : str
+        Short name of the rule, such as ``"log-zero"``.
+    text : str
+    change : tuple of str
+        The user's old and new line, if a remedy was found that helps the failing call.
+    grade : {"", "same", "changes"}
+        Whether the remedy is the same function, or changes the function; empty without a remedy.
+    """
+
+    key: str
+    text: str
+    change: tuple[str, ...] = ()
+    grade: str = ""
+
+
+@dataclass(frozen=True)
+class Producer:
+    """The operation that computed an operand, one step upstream."""
+
+    op: str
+    operands: tuple = ()
+    ancestors: tuple[str, ...] = ()
+
+
+@brief
+@dataclass(frozen=True)
+class Situation:
+    """The facts that a rule can use.
+
+    Parameters
+    ----------
+    op : str
+        Name of the operation.
+    operands : tuple
+        Their values at the element: numbers, or arrays if the operation reads along an axis.
+    result : number
+        The result at the element.
+    dtype : str
+        The dtype in which it was computed.
+    backward : bool
+        Whether differentiation made the operation.
+    forward : str
+        Name of the operation that is differentiated, if it is known.
+    producers : tuple of Producer
+        The operation that computed each operand.
+    in_scan : bool
+        Whether the operation is in the body of a scan.
+    step : int
+        The step of that scan, from 0.
+    in_gradient_scan : bool
+        Whether that scan is the gradient of another scan.
+    source : str
+        Text of the user's line.
+    zero_from : tuple of (str or None)
+        For each operand that is exactly 0, the operation that made 0 from operands that are not 0;
+        None if the 0 came in from outside.
+    zero_steps : tuple of (int or None)
+        For each operand in `zero_from`, the step of the loop in which the 0 was made.
+    in_update : bool
+        Whether the function updates shared variables.
+    body : tuple of str
+        Names of the operations in the loop around it.
+    matrix : str
+        For a decomposition, why the operand cannot be decomposed.
+    indefinite : bool
+        Whether it is symmetric, with an eigenvalue that is more negative than rounding makes.
+    wrapped : str
+        The value that the operand would have if its integers had not wrapped around.
+    """
+
+    op: str
+    operands: tuple
+    result: Any
+    dtype: str
+    backward: bool = False
+    forward: str = ""
+    producers: tuple[Producer, ...] = ()
+    in_scan: bool = False
+    step: int = 0
+    in_gradient_scan: bool = False
+    source: str = ""
+    zero_from: tuple[str | None, ...] = ()
+    zero_steps: tuple[int | None, ...] = ()
+    in_update: bool = False
+    body: tuple[str, ...] = ()
+    matrix: str = ""
+    indefinite: bool = False
+    wrapped: str = ""
+
+    def underflowed(self, position: int, *names: str) -> bool:
+        """Whether one of `names` made the 0 at `position` from operands that are not 0."""
+        made = self.zero_from[position] if position < len(self.zero_from) else None
+        return made is not None and made in names
+
+    def made_by(self, position: int, *names: str) -> bool:
+        """Whether the operand at `position` was computed by (or from) one of `names`."""
+        if position >= len(self.producers):
+            return False
+        producer = self.producers[position]
+        return producer.op in names or any(a in names for a in producer.ancestors)
+
+    @property
+    def limit(self) -> float:
+        """The largest finite number of the dtype."""
+        kind = np.dtype(self.dtype)
+        return float(np.finfo(kind).max) if kind.kind in "fc" else float("inf")
+
+    @property
+    def exp_limit(self) -> float:
+        """The operand above which ``exp`` overflows: 709.8 in float64, 88.7 in float32."""
+        return round(float(np.log(self.limit)), 1)
+
+
+@dataclass(frozen=True)
+class CameIn:
+    """A bad value that no operation made.
+
+    Parameters
+    ----------
+    role : {"input", "shared", "constant", "folded"}
+    array : ndarray
+    bad : ndarray of bool
+    """
+
+    role: str
+    array: np.ndarray
+    bad: np.ndarray
 
 
 @brief
@@ -145,6 +306,8 @@ class Cause:
     path : tuple of PathStep
         The inner graphs entered, outermost first.
     hint : Hint or None
+    situation : Situation, CameIn or None
+        What a hint can be chosen by, until it is.
     around : SourceLine or None
         The user's line of the innermost scan, or other operation with an inner graph, around the
         operation.
@@ -173,6 +336,9 @@ class Cause:
     provenance: Provenance
     path: tuple[PathStep, ...] = ()
     hint: Hint | None = None
+    situation: Situation | CameIn | None = field(
+        default=None, repr=False, compare=False, metadata={"json": False}
+    )
     around: SourceLine | None = None
     differentiated: tuple[Operand, ...] = ()
 

@@ -5,83 +5,15 @@ user-defined ones.  The rules of an operation are tried in the order of registra
 user's rules come before the rules of the package.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from theanoguard._faults import code_of
-from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import number_text
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """The kind of a fault, and what a report says about it.
-
-    Parameters
-    ----------
-    kind : {"lost", "too large", "none", "harmless", "big", "unknown"}
-        "lost": the formula has a value in exact arithmetic, and the arithmetic loses it.
-        "too large": the value exceeds the dtype.  "none": the formula has no value.  "harmless":
-        all results of the call are finite.  "big": the value only exceeds the threshold.
-    text : str
-        A sentence for the user, or an empty text.
-    origin : str
-        Where a number outside of a domain came from, and what keeps it inside, as sentences.
-    of_derivative : bool
-        Whether the formula has a value, and its derivative has none.
-    """
-
-    kind: str
-    text: str = ""
-    origin: str = ""
-    of_derivative: bool = False
-
-
-@brief
-@dataclass(frozen=True)
-class Hint:
-    """An explanation of a bad value, and advice.
-
-    Parameters
-    ----------
-    key : str
-        Short name of the rule, such as ``"log-zero"``.
-    text : str
-    change : tuple of str
-        The user's old and new line, if a remedy was found that helps the failing call.
-    grade : {"", "same", "changes"}
-        Whether the remedy is the same function, or changes the function; empty without a remedy.
-    """
-
-    key: str
-    text: str
-    change: tuple[str, ...] = ()
-    grade: str = ""
-
-    def with_outcome(self, outcome, meaning):
-        """Return the hint with what was found out and tried instead of the general advice.
-
-        Parameters
-        ----------
-        outcome : Outcome
-        meaning : Meaning
-            Its sentence says already what happened.
-        """
-        first, _, general = self.text.partition(". ")
-        fact = outcome.fact or first.rstrip(".")
-        is_users = code_of(self.key) is None  # (a hint that the user has registered)
-        more = is_users or self.key in _SAYS_MORE or "of the loop" in fact
-        told = meaning.text and not more
-        parts = ["" if told else f"{fact}.", meaning.origin, outcome.text]
-        if not outcome.text and (not meaning.origin or meaning.of_derivative):
-            own = meaning.kind == "lost" and self.key in _OF_LOST
-            parts.append(general if own else _GENERAL.get(meaning.kind, general))
-        text = " ".join(filter(None, parts))
-        return replace(self, text=text, change=outcome.change, grade=outcome.grade)
-
+from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
 _SAYS_MORE = (
     *("singular-matrix", "cholesky-not-positive-definite", "integer-wrapped", "tiny-divisor"),
@@ -103,6 +35,29 @@ _GENERAL = {
     "harmless": "If that is meant, exempt this value from the guard: GuardMode(exempt=[value]).",
 }
 """What to do, by the kind of the fault, if there is no remedy."""
+
+
+def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
+    """Return the hint with what was found out and tried instead of the general advice.
+
+    Parameters
+    ----------
+    hint : Hint
+    outcome : Outcome
+    meaning : Meaning
+        Its sentence says already what happened.
+    """
+    first, _, general = hint.text.partition(". ")
+    fact = outcome.fact or first.rstrip(".")
+    is_users = code_of(hint.key) is None  # (a hint that the user has registered)
+    more = is_users or hint.key in _SAYS_MORE or "of the loop" in fact
+    told = meaning.text and not more
+    parts = ["" if told else f"{fact}.", meaning.origin, outcome.text]
+    if not outcome.text and (not meaning.origin or meaning.of_derivative):
+        own = meaning.kind == "lost" and hint.key in _OF_LOST
+        parts.append(general if own else _GENERAL.get(meaning.kind, general))
+    text = " ".join(filter(None, parts))
+    return replace(hint, text=text, change=outcome.change, grade=outcome.grade)
 
 
 _FOR_LABELLED = (
@@ -130,104 +85,6 @@ def with_module(text, module):
     for tensors, labelled in _FOR_LABELLED:
         text = text.replace(tensors, labelled.format(pt=module))
     return text
-
-
-@dataclass(frozen=True)
-class Producer:
-    """The operation that computed an operand, one step upstream."""
-
-    op: str
-    operands: tuple = ()
-    ancestors: tuple[str, ...] = ()
-
-
-@brief
-@dataclass(frozen=True)
-class Situation:
-    """The facts that a rule can use.
-
-    Parameters
-    ----------
-    op : str
-        Name of the operation.
-    operands : tuple
-        Their values at the element: numbers, or arrays if the operation reads along an axis.
-    result : number
-        The result at the element.
-    dtype : str
-        The dtype in which it was computed.
-    backward : bool
-        Whether differentiation made the operation.
-    forward : str
-        Name of the operation that is differentiated, if it is known.
-    producers : tuple of Producer
-        The operation that computed each operand.
-    in_scan : bool
-        Whether the operation is in the body of a scan.
-    step : int
-        The step of that scan, from 0.
-    in_gradient_scan : bool
-        Whether that scan is the gradient of another scan.
-    source : str
-        Text of the user's line.
-    zero_from : tuple of (str or None)
-        For each operand that is exactly 0, the operation that made 0 from operands that are not 0;
-        None if the 0 came in from outside.
-    zero_steps : tuple of (int or None)
-        For each operand in `zero_from`, the step of the loop in which the 0 was made.
-    in_update : bool
-        Whether the function updates shared variables.
-    body : tuple of str
-        Names of the operations in the loop around it.
-    matrix : str
-        For a decomposition, why the operand cannot be decomposed.
-    indefinite : bool
-        Whether it is symmetric, with an eigenvalue that is more negative than rounding makes.
-    wrapped : str
-        The value that the operand would have if its integers had not wrapped around.
-    """
-
-    op: str
-    operands: tuple
-    result: Any
-    dtype: str
-    backward: bool = False
-    forward: str = ""
-    producers: tuple[Producer, ...] = ()
-    in_scan: bool = False
-    step: int = 0
-    in_gradient_scan: bool = False
-    source: str = ""
-    zero_from: tuple[str | None, ...] = ()
-    zero_steps: tuple[int | None, ...] = ()
-    in_update: bool = False
-    body: tuple[str, ...] = ()
-    matrix: str = ""
-    indefinite: bool = False
-    wrapped: str = ""
-
-    def underflowed(self, position, *names):
-        """Whether one of `names` made the 0 at `position` from operands that are not 0."""
-        made = self.zero_from[position] if position < len(self.zero_from) else None
-        return made is not None and made in names
-
-    def made_by(self, position, *names):
-        """Whether the operand at `position` was computed by (or from) one of `names`."""
-        if position >= len(self.producers):
-            return False
-        producer = self.producers[position]
-        return producer.op in names or any(a in names for a in producer.ancestors)
-
-    @property
-    def limit(self):
-        """The largest finite number of the dtype."""
-        kind = np.dtype(self.dtype)
-        return float(np.finfo(kind).max) if kind.kind in "fc" else float("inf")
-
-    @property
-    def exp_limit(self):
-        """The operand above which ``exp`` overflows: 709.8 in float64, 88.7 in float32."""
-        return round(float(np.log(self.limit)), 1)
 
 
 @dataclass(frozen=True)
@@ -830,6 +687,23 @@ CAME_IN = {
     ),
 }
 """Hints for a value that no operation made."""
+
+
+def with_hint(cause: Cause, unless: Collection[str] = ()) -> Cause:
+    """Return a cause with the hint for its situation; it keeps its own if there is none.
+
+    It also keeps one of the keys in `unless`.
+    """
+    match cause.situation:
+        case None:
+            return cause
+        case _ if cause.hint is not None and cause.hint.key in unless:
+            hint = None
+        case CameIn(role, array, bad):
+            hint = came_in(role, array, bad)
+        case situation:
+            hint = hint_for(situation)
+    return replace(cause, hint=hint or cause.hint, situation=None)
 
 
 def came_in(role, array, bad):

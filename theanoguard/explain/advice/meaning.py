@@ -9,7 +9,6 @@ from pytensor.graph.basic import Variable
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
-from theanoguard.explain.advice.hints import Meaning
 from theanoguard.explain.advice.judge import Judge, Number
 from theanoguard.explain.advice.origins import Origins
 from theanoguard.explain.facts.derivatives import worst_element
@@ -22,6 +21,7 @@ from theanoguard.explain.facts.naming import (
     op_name,
 )
 from theanoguard.explain.facts.restated import operands_of
+from theanoguard.explain.records import Meaning
 
 MAX_NAME = 40
 """Length of the longest name in the sentence."""

@@ -31,7 +31,7 @@ from theanoguard._provenance import lookup, module_of, source_place
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.advice.exact import exact_forms, log_of_sigmoid
-from theanoguard.explain.advice.hints import GROWS
+from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import in_logs
 from theanoguard.explain.advice.source_edit import (
@@ -622,6 +622,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             failed = built.failed_forward() if cause.backward else None
             if failed is not None:
                 cause = in_forward_pass(cause, failed, built.original(failed), mask)
+                cause = with_hint(cause, unless=UNDERFLOWED)
                 tried = _tried_on(built, failed, cause)
                 return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))

@@ -11,7 +11,6 @@ from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._steps import attempt
 from theanoguard._values import kind_of
-from theanoguard.explain.advice.hints import came_in, hint_for
 from theanoguard.explain.facts.labels import (
     MAX_FORMULA,
     MAX_NAME,
@@ -29,7 +28,7 @@ from theanoguard.explain.facts.labels import (
 from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name
 from theanoguard.explain.facts.situation import situation_of
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, telling_elements
-from theanoguard.explain.records import Cause, Operand
+from theanoguard.explain.records import CameIn, Cause, Operand
 
 
 def describe(origin, mask, event=None):
@@ -49,7 +48,7 @@ def describe(origin, mask, event=None):
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
         folded = any("fold" in step.reason for step in provenance.history)
         held = "folded" if folded else role
-        hint = attempt("the advice", None, came_in, held, array, mask(array))
+        situation = CameIn(held, array, mask(array))
         op, operands, expression = None, (), name
     else:
         role = "node"
@@ -64,7 +63,7 @@ def describe(origin, mask, event=None):
             # A Composite that could not be evaluated in Python has no operand values to show.
             texts = [_in_short(o) for o in operands]
             expression = name if op == "composite" else apply_text(node.op, texts)
-        hint = attempt("the advice", None, _hint, place, made, op, value, provenance)
+        situation = attempt("the advice", None, situation_of, place, made, op, value, provenance)
     in_term = made is not None and made.bad is not None
     bad = made.bad if in_term else mask(array)
     low, high = (None, None) if in_term else finite_range(array)
@@ -91,13 +90,9 @@ def describe(origin, mask, event=None):
         maximum=high,
         provenance=provenance,
         path=scope.path,
-        hint=hint,
+        situation=situation,
         around=line_around(scope),
     )
-
-
-def _hint(place, made, op, value, provenance):
-    return hint_for(situation_of(place, made, op, value, provenance))
 
 
 # (operation, name of the user's operation) -> the user's operation, and a text for its operand

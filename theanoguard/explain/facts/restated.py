@@ -17,19 +17,12 @@ from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._graph import viewed
 from theanoguard._provenance import lookup, source_place
 from theanoguard._values import kind_of
-from theanoguard.explain.advice.hints import (
-    UNDERFLOWED,
-    WITHOUT_TRIAL,
-    Producer,
-    Situation,
-    hint_for,
-)
 from theanoguard.explain.facts.derivatives import worst_element
 from theanoguard.explain.facts.describe import finite_range
 from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, number_texts, op_name
 from theanoguard.explain.facts.situation import matrix_text
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
-from theanoguard.explain.records import Operand
+from theanoguard.explain.records import Operand, Producer, Situation
 
 
 @dataclass(frozen=True)
@@ -87,12 +80,10 @@ def restated(cause, spot, is_big):
     if not isinstance(spot.node.op, Elemwise | CAReduce) and op not in named:
         return cause
     operands = tuple(s.operand for s in stated)
-    hint = cause.hint
-    kept = hint is not None and hint.key in WITHOUT_TRIAL
-    if (op != cause.op or other_terms) and cause.op not in DECOMPOSITIONS and not kept:
-        hint = hint_for(_situation(cause, place, op)) or hint
+    if (op != cause.op or other_terms) and cause.op not in DECOMPOSITIONS:
+        cause = replace(cause, situation=_situation(cause, place, op))
     expression = _expression(spot.node.op, operands)
-    return replace(cause, op=op, operands=operands, expression=expression, hint=hint)
+    return replace(cause, op=op, operands=operands, expression=expression)
 
 
 def in_forward_pass(cause, spot, node, mask):
@@ -130,9 +121,7 @@ def in_forward_pass(cause, spot, node, mask):
         path=(),
         **_counts(place, mask),
     )
-    underflowed = cause.hint is not None and cause.hint.key in UNDERFLOWED
-    hint = None if underflowed else hint_for(_situation(cause, place, op))
-    return replace(cause, hint=hint or cause.hint)
+    return replace(cause, situation=_situation(cause, place, op))
 
 
 def differentiated(spot, element):

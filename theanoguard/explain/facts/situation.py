@@ -10,12 +10,11 @@ from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._pytensor import scalar_ops_of
-from theanoguard.explain.advice.hints import Producer, Situation
 from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
 from theanoguard.explain.facts.way import followed, most_telling
-from theanoguard.explain.records import called_function, user_line
+from theanoguard.explain.records import Producer, Situation, called_function, user_line
 from theanoguard.operations import extreme_element
 
 
