@@ -38,7 +38,7 @@ from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.testvalue import arguments_of
 
-TOLERATED = 512
+TOLERATED = {"float16": 16, "float32": 512, "float64": 8192}
 """Relative errors of so many units of rounding are no loss: they add up in any long program."""
 
 SENSITIVE = 8
@@ -185,11 +185,12 @@ class _Measuring:
         value, true = self.computed[number], self.values[number]
         unit = float(np.finfo(value.dtype).eps) / 2
         of = -np.log10(2 * unit)
+        limit = TOLERATED[str(value.dtype)] * unit
         errors = relative_errors(value, true)
         if not errors.size:
             return Digits(of, of, size=0)
         flat = int(np.argmax(errors))
-        lost = errors > TOLERATED * unit
+        lost = errors > limit
         is_sensitive = np.zeros(errors.shape, bool)
         if lost.any():
             is_sensitive = lost & (errors <= SENSITIVE * self._sensitivity(number))
@@ -200,7 +201,7 @@ class _Measuring:
         losses: tuple[Loss, ...] = ()
         if lost.any():
             error = min(float(errors[index]), 1.0)
-            tolerated = min(max(TOLERATED * unit, error / 100), error / 10)
+            tolerated = min(max(limit, error / 100), error / 10)
             element = _Element(number, index, tolerated)
             losses = self._losses(element)
             is_fault |= not losses and self._is_right(element, {})  # (a rewrite has lost them)
