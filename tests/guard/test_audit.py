@@ -11,12 +11,15 @@ from pytensor.compile.builders import OpFromGraph
 from theanoguard import GuardMode, events_of
 from theanoguard._pytensor import ifelse
 from theanoguard.guard.graph.runtime import FlaggedRuntime
-from theanoguard.guard.numba.plan import REASONS as REASONS_ON_NUMBA
-from theanoguard.guard.plan import REASONS as REASONS_ON_C
+from theanoguard.guard.plan import REASONS
 
-RULES = {"c": REASONS_ON_C, "numba": REASONS_ON_NUMBA}.get(backend(), FlaggedRuntime.reasons)
+RULES = REASONS if backend() in ("c", "numba") else FlaggedRuntime.reasons
 # Generators, slices and integers cannot be bad.
-ELSEWHERE = {"not numeric", "discrete", *(() if computes_both_branches() else ("branch",))}
+ELSEWHERE = {
+    *("not numeric", "discrete"),
+    *(() if computes_both_branches() else ("branch",)),
+    *(("exempt", "branch") if backend() == "c" else ()),  # C reads and skips these
+}
 
 x = pt.dvector("x")
 log = pt.log(x)

@@ -8,7 +8,7 @@ from guarding import trip
 from pytensor.compile.mode import Mode
 
 from theanoguard import GuardError, GuardMode, NanGuardMode, events_of
-from theanoguard.guard.c import plan
+from theanoguard.guard import plan
 from theanoguard.guard.rerun import SecondRun
 
 pytestmark = pytest.mark.usefixtures("needs_cxx", "c_backend")

@@ -35,11 +35,11 @@ def may_show_nothing(order, sources, carries):
     carries : callable
         ``carries(node, operand)`` returns the outputs that show a bad element of an operand.
     """
-    reached, found = set(sources), {}
+    reached, found = set(sources), set()
     for node in order if reached else ():
         for i, variable in enumerate(node.inputs):
             for o in carries(node, i) if variable in reached else ():
                 reached.add(node.outputs[o])
                 if may_lose(node, i, o):
-                    found[node.outputs[o]] = None
-    return list(found)
+                    found.add(node.outputs[o])
+    return found

@@ -9,23 +9,35 @@ Each way of detection has its own class of plan, with `GraphPlan` as the base cl
 ==============================================  ====================================================
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pytensor.scalar as ps
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import is_numeric
 from theanoguard._values import arrays_in
-from theanoguard.guard.elements import unwritten
-from theanoguard.guard.partly import read_in_part
-from theanoguard.operations import only_chooses
+from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.guard.elements import may_show_nothing, unwritten
+from theanoguard.guard.partly import Touch, read_in_part
+from theanoguard.operations import (
+    Kind,
+    from_constants,
+    holds_nonfinite,
+    keeps_size,
+    may_make,
+    only_chooses,
+    unsignalled,
+)
 
 # Why C and Numba do not read an output.
 REASONS = {
+    "exempt": "you excluded it; what is computed from it is read",
+    "branch": "of a branch that may be thrown away; what is chosen is read",
     "not numeric": "random generators, slices and None hold no numbers",
     "discrete": "integers and booleans are neither NaN nor infinite; big integers are allowed",
     "uninitialised": "memory that nobody has written yet; what is written into it was checked",
@@ -84,6 +96,12 @@ class GraphPlan:
         Constants that are errors whatever is passed in.
     dropped : dict of Variable to str
         Outputs that are not read, and why.
+    sizes : set of Variable
+        Outputs that must not be empty: no element of them would show a bad operand.
+    kinds : Kind
+        The kinds of bad values that are looked for.
+    literals : Kind
+        Those that are errors in a constant which a node chooses.
     unwritten : set of Variable
         Variables that may hold uninitialised memory.
     partly : dict of Variable to list of Touch
@@ -94,6 +112,8 @@ class GraphPlan:
     """
 
     node_plan: type = NodePlan
+    backend = ""
+    """The backend whose exception flags are read, as the facts on operations name it."""
 
     def __init__(self, fgraph, order, policy, is_inner=False, updated=()):
         self.fgraph = fgraph
@@ -109,9 +129,12 @@ class GraphPlan:
         self.inputs = [] if is_inner else list(filter(self.is_checked_input, fgraph.inputs))
         self.bad_constants = [] if is_inner else self._bad_literals()
         self.dropped = {}
+        self.sizes = set()
         self.unwritten = unwritten(self.order)
         self.partly = {}
         self.kept = {}
+        self.kinds = policy.looked_for
+        self.literals = Kind.BOTH if policy.anywhere else Kind.NAN
 
     def new_nodes(self):
         """Return a plan without checks for each node."""
@@ -162,6 +185,101 @@ class GraphPlan:
         if variable in self.unwritten:
             return "uninitialised"
         return "inner graph" if node in self.inner else None
+
+    # -- what is read
+
+    def find_signs(self, touches: Mapping) -> tuple[dict, set]:
+        """Decide for each output how a bad value shows that is made there; fills `dropped`.
+
+        Parameters
+        ----------
+        touches : mapping of Apply to Touch
+            The nodes that read or write a part of a shared variable.
+
+        Returns
+        -------
+        dict of Variable to Kind
+            The sources: where a bad value may appear that raises no flag.
+        set of Variable
+            The outputs that are read for all bad values.
+        """
+        sources, read = {}, set()
+        for node in self.order:
+            touch = touches.get(node)
+            for i, variable in enumerate(node.outputs):
+                reason = self.reason_to_leave_out(node, i)
+                if reason is None and touch is not None and touch.writes:
+                    reason = "part"
+                if reason is not None:
+                    self.dropped[variable] = reason
+                elif self.must_read(node, i, touch):
+                    read.add(variable)
+                elif not holds_nonfinite(variable):
+                    self.dropped[variable] = "moved"
+                elif kinds := self.unshown(node, touch):
+                    sources[variable] = kinds
+                else:
+                    makes = may_make(node, self.literals) & self.kinds
+                    self.dropped[variable] = "flag" if makes else "moved"
+        return sources, read
+
+    def unshown(self, node: Apply, touch: Touch | None) -> Kind:
+        """Return the kinds of bad values that may appear in a node's outputs without a sign."""
+        if touch is not None or self.excuses_nothing(node):
+            return self.kinds
+        if not self.uses_flags(node):
+            return may_make(node, self.literals) & self.kinds
+        return unsignalled(node, self.backend, self.literals, self._constants) & self.kinds
+
+    def must_read(self, node: Apply, i: int, touch: Touch | None) -> bool:
+        """Whether an output is read for all bad values: it may be big although no operand is."""
+        return self.policy.big and (
+            touch is not None
+            or self.excuses_nothing(node)
+            or not keeps_size(node, i, self.policy.limit)
+        )
+
+    def excuses_nothing(self, node: Apply) -> bool:
+        """Whether an operand may be bad that nobody has checked."""
+        return False
+
+    def uses_flags(self, node: Apply) -> bool:
+        """Whether the exception flags that a node raises count."""
+        return False
+
+    def carries(self, node: Apply, operand: int) -> Mapping[int, Kind]:
+        """Return what a node carries from one operand, as long as no output is empty."""
+        raise NotImplementedError
+
+    def place(self, sources: Mapping, entering: Iterable[Variable] = ()) -> dict[Variable, Kind]:
+        """Choose the values to read that show what the sources make; sets `sizes`.
+
+        Parameters
+        ----------
+        sources : mapping of Variable to Kind
+        entering : collection of Variable
+            Inputs of the graph that may hold an Inf on purpose.
+        """
+        infinite = () if self.policy.anywhere else expected_infinities(self.order, entering)
+        points = watch_points(self.order, sources, carries=self.carries, infinite=infinite)
+        hidden = sources.keys() - points.keys()
+        self.sizes = may_show_nothing(self.order, hidden, self.carries)
+        self.dropped.update((v, "carried") for v in hidden if v.owner is not None)
+        return points
+
+    def check(self, variables: Container[Variable]) -> None:
+        """Have these outputs of nodes read."""
+        for treatment in self.nodes.values():
+            outputs = treatment.node.outputs
+            treatment.checks = [i for i, v in enumerate(outputs) if v in variables]
+            for i in treatment.checks:
+                self.dropped.pop(outputs[i], None)
+
+    @cached_property
+    def _constants(self) -> set[Variable]:
+        return from_constants(self.order)
+
+    # -- shared variables
 
     def touched_in_part(self):
         """Return the shared variables that need not be read in full, and how they are touched."""

@@ -8,12 +8,13 @@ asks :mod:`theanoguard.operations.queries`.
 from theanoguard.operations import elementwise, moving, products, reductions  # noqa: F401
 from theanoguard.operations.elementwise import (
     carried_through,
+    from_constants,
     is_unit,
     scalar_carries,
     scalar_keeps_size,
     scalar_makes,
     scalar_makes_nan,
-    scalar_signals,
+    scalar_unsignalled,
 )
 from theanoguard.operations.facts import (
     Kind,
@@ -28,15 +29,18 @@ from theanoguard.operations.facts import (
 from theanoguard.operations.moving import taking
 from theanoguard.operations.queries import (
     carries,
+    is_steady,
+    keeps_flags,
     keeps_size,
     makes,
     makes_nan_of_inf,
     may_lose,
+    may_make,
     moved,
     only_chooses,
     reached,
     regions,
-    signals,
+    unsignalled,
 )
 from theanoguard.operations.regions import Region, extreme_element, first_element, locate
 from theanoguard.operations.registering import register_operation
@@ -50,15 +54,19 @@ __all__ = [
     "extreme_element",
     "facts_of",
     "first_element",
+    "from_constants",
     "holds_nonfinite",
     "is_float",
     "is_literal",
+    "is_steady",
     "is_unit",
+    "keeps_flags",
     "keeps_size",
     "locate",
     "makes",
     "makes_nan_of_inf",
     "may_lose",
+    "may_make",
     "moved",
     "only_chooses",
     "reached",
@@ -69,8 +77,8 @@ __all__ = [
     "scalar_keeps_size",
     "scalar_makes",
     "scalar_makes_nan",
-    "scalar_signals",
-    "signals",
+    "scalar_unsignalled",
     "taking",
+    "unsignalled",
     "widens",
 ]

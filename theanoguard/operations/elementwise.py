@@ -1,6 +1,6 @@
 """Operations that compute each element by itself: scalar operations, and ``Elemwise`` of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,12 @@ from pytensor.tensor.elemwise import Elemwise
 from theanoguard._values import arrays_in
 from theanoguard.operations.facts import (
     COMPLEX,
+    EVERYWHERE,
     SCALARS,
     Domain,
     Kind,
     Scalar,
     chosen_kinds,
-    constant_kinds,
     facts_of,
     holds_nonfinite,
     is_float,
@@ -38,7 +38,6 @@ NONE, NAN, INF, BOTH = Kind.NONE, Kind.NAN, Kind.INF, Kind.BOTH
 
 # Measured on all combinations of special values, alone and in vectors; ``tests/fuzz`` repeats it.
 # Most special functions raise no flag, since they return NaN and Inf as literals.
-FLAG = ("c", "numba")
 
 POSITIVE = Domain(above=0.0)
 DIVISOR = Domain(nonzero=True, operand=1)
@@ -46,21 +45,21 @@ DIVISOR = Domain(nonzero=True, operand=1)
 
 def _selecting(first: int, stop: int, **facts: Any) -> Scalar:
     chosen = slice(first, stop)
-    return Scalar(makes=NONE, makes_nan=False, signals=FLAG, selects=chosen, **facts)
+    return Scalar(makes=NONE, makes_nan=False, signals=EVERYWHERE, selects=chosen, **facts)
 
 
 def _keeping(*carries: Kind, **facts: Any) -> Scalar:
     """An operation that makes nothing bad of any number."""
-    return Scalar(carries=carries, makes=NONE, makes_nan=False, signals=FLAG, **facts)
+    return Scalar(carries=carries, makes=NONE, makes_nan=False, signals=EVERYWHERE, **facts)
 
 
 def _growing(*carries: Kind, **facts: Any) -> Scalar:
     """An operation that may overflow, and makes no NaN."""
-    return Scalar(carries=carries, makes_nan=False, signals=FLAG, **facts)
+    return Scalar(carries=carries, makes_nan=False, signals=EVERYWHERE, **facts)
 
 
 def _computing(*carries: Kind, **facts: Any) -> Scalar:
-    return Scalar(carries=carries, signals=FLAG, **facts)
+    return Scalar(carries=carries, signals=EVERYWHERE, **facts)
 
 
 SCALARS |= {
@@ -87,12 +86,12 @@ SCALARS |= {
     ps.Sub: _computing(BOTH),
     ps.Mul: _computing(BOTH),
     ps.Sqr: _growing(BOTH),
-    ps.TrueDiv: _computing(BOTH, NAN, domain=DIVISOR),  # x / inf is 0
-    ps.Reciprocal: _growing(NAN, domain=Domain(nonzero=True)),
-    ps.IntDiv: _computing(domain=DIVISOR),
-    ps.Mod: _computing(domain=DIVISOR),
-    ps.Pow: _computing(hides=(0, 1)),
-    ps.Sqrt: _computing(BOTH, domain=Domain(at_least=0.0)),
+    ps.TrueDiv: _computing(BOTH, NAN, estimated=True, domain=DIVISOR),  # x / inf is 0
+    ps.Reciprocal: _growing(NAN, estimated=True, domain=Domain(nonzero=True)),
+    ps.IntDiv: _computing(estimated=True, domain=DIVISOR),
+    ps.Mod: _computing(estimated=True, domain=DIVISOR),
+    ps.Pow: _computing(estimated=True, hides=(0, 1)),
+    ps.Sqrt: _computing(BOTH, estimated=True, domain=Domain(at_least=0.0)),
     # exponential functions and logarithms
     ps.Exp: _growing(NAN),  # exp(-inf) is 0
     ps.Exp2: _growing(NAN),
@@ -105,8 +104,8 @@ SCALARS |= {
     psm.Sigmoid: _keeping(NAN, range=(0.0, 1.0)),
     psm.Log1mexp: _computing(),
     # circular and hyperbolic functions; sin(inf) is NaN
-    ps.Sin: Scalar(carries=(BOTH,), makes=NONE, signals=FLAG, range=(-1.0, 1.0)),
-    ps.Cos: Scalar(carries=(BOTH,), makes=NONE, signals=FLAG, range=(-1.0, 1.0)),
+    ps.Sin: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
+    ps.Cos: Scalar(carries=(BOTH,), makes=NONE, signals=EVERYWHERE, range=(-1.0, 1.0)),
     ps.Tan: _computing(BOTH),
     ps.ArcSin: _computing(BOTH, bound=2.0, domain=Domain(at_least=-1.0, at_most=1.0)),
     ps.ArcCos: _computing(BOTH, bound=4.0, domain=Domain(at_least=-1.0, at_most=1.0)),
@@ -148,7 +147,9 @@ class Elementwise(Dependence):
         return union(arrays, masks, shape)
 
 
-register(ScalarOp, Elemwise, depends=Elementwise())
+register(ScalarOp, Elemwise, depends=Elementwise(), steady=True, counts=True)
+register(ScalarOp, keeps_flags=("numba",))
+register(Elemwise, keeps_flags=EVERYWHERE)
 
 
 # ---------------------------------------------------------------- what it carries, makes, signals
@@ -254,30 +255,58 @@ def scalar_makes_nan(op: Any, outputs: list[Variable]) -> bool:
     return scalar_facts(op).makes_nan or not all(map(is_float, outputs))
 
 
-def scalar_signals(
+def scalar_unsignalled(
     op: ScalarOp,
     inputs: list[Variable],
     outputs: list[Variable],
-    on_c: bool = True,
+    backend: str,
     literals: Kind = BOTH,
-) -> bool:
-    """Return whether a scalar operation raises a flag whenever it makes a NaN or an Inf.
+    constants: Container[Variable] = (),
+) -> Kind:
+    """Return the kinds that a scalar operation may make from finite operands without a flag.
 
     Half precision is converted by NumPy's own code, and complex arithmetic repairs its results, so
-    neither is relied upon.
+    neither is relied upon.  What is computed from `constants` may be computed by the compiler.
     """
-    if isinstance(op, ps.Composite):
-        return all(
-            scalar_signals(node.op, node.inputs, node.outputs, on_c, literals)
-            for node in op.fgraph.apply_nodes
-        )
-    if any(v.type.dtype == "float16" or v.type.dtype in COMPLEX for v in (*inputs, *outputs)):
-        return False
-    if any(constant_kinds(variable) & literals for variable in inputs):
-        return False
     if not any(map(holds_nonfinite, outputs)):
-        return True
-    return ("c" if on_c else "numba") in scalar_facts(op).signals
+        return NONE
+    if isinstance(op, ps.Composite):
+        return unsignalled_inside(op.fgraph, scalar_node_unsignalled, backend, literals)
+    dtypes = {v.type.dtype for v in (*inputs, *outputs)}
+    known = scalar_facts(op)
+    is_estimated = known.estimated and backend == "numba" and "float32" in dtypes
+    is_constant = any(v in constants for v in outputs)
+    if (
+        backend in known.signals
+        and dtypes.isdisjoint(("float16", *COMPLEX))
+        and not (is_estimated or is_constant)
+    ):
+        return chosen_kinds(inputs, literals)
+    of_inf = NAN if scalar_makes_nan(op, outputs) else NONE
+    return scalar_makes(op, inputs, outputs, literals) | of_inf
+
+
+def scalar_node_unsignalled(node: Apply, *settings: Any) -> Kind:
+    """As :func:`scalar_unsignalled`, for a node."""
+    return scalar_unsignalled(node.op, node.inputs, node.outputs, *settings)
+
+
+def unsignalled_inside(fgraph: Any, unsignalled: Callable[..., Kind], *settings: Any) -> Kind:
+    """Return the kinds that the nodes of a graph may make without a flag."""
+    order, kinds = fgraph.toposort(), NONE
+    constants = from_constants(order)
+    for node in order:
+        kinds |= unsignalled(node, *settings, constants)
+    return kinds
+
+
+def from_constants(order: Iterable[Apply]) -> set[Variable]:
+    """Return what a graph computes from constants alone, perhaps when it is compiled."""
+    found: set[Variable] = set()
+    for node in order:
+        if all(isinstance(v, Constant) or v in found for v in node.inputs):
+            found.update(node.outputs)
+    return found
 
 
 # ---------------------------------------------------------------- magnitudes

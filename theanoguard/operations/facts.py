@@ -175,6 +175,10 @@ class Scalar:
         `range` where there is one.
     hides : tuple of int
         Operands whose NaN may not show in a floating-point result.
+    estimated : bool
+        Whether Numba may compute it in float32 from an estimate of 1 / sqrt(x), which raises no
+        flag.  Half of the bits of a float32 are enough for that, and LLVM prefers it to a division
+        where it may take reciprocals (``numba__fastmath``).
     domain : Domain or None
         Where it has a value.
     name : str or None
@@ -191,6 +195,7 @@ class Scalar:
     range: tuple[float, float] | None = None
     bound: float | None = None
     hides: tuple[int, ...] = ()
+    estimated: bool = False
     domain: Domain | None = None
     name: str | None = None
     formula: Callable[..., Variable] | None = None
@@ -228,6 +233,14 @@ class Operation:
         ``keeps_size(node)`` returns whether no output exceeds the largest operand.
     never_empty : bool
         Whether no output is empty where an operand that it carries is not.
+    steady : bool
+        Whether a NaN among its operands does no harm: it returns, and stays within its memory.
+        Many routines of linear algebra and random draws hang or crash.
+    counts : bool
+        Whether it calculates with integers.  Others take them for sizes or indices.
+    keeps_flags : tuple of {"c", "numba"}
+        On which backends its code leaves the flags that have been raised before it, and raises none
+        but by its own arithmetic.  Code that may run in Python does not: NumPy clears them.
     chooses : bool
         Whether it may leave out elements of its operands, so that a NaN among them is right as
         long as it is not chosen.
@@ -247,11 +260,17 @@ class Operation:
     bound: float = math.nan
     keeps_size: Callable[[Apply], bool] = lambda node: False
     never_empty: bool = False
+    steady: bool = False
+    counts: bool = False
+    keeps_flags: tuple[str, ...] = ()
     chooses: bool = False
     domain: Domain | None = None
     name: str | None = None
     formula: Callable[..., Variable] | None = None
 
+
+EVERYWHERE = ("c", "numba")
+"""The backends on which exception flags are read."""
 
 NOTHING_KNOWN = Scalar()
 

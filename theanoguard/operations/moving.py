@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.printing import Print
 from pytensor.raise_op import CheckAndRaise
@@ -23,7 +23,7 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.reshape import JoinDims, SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import MakeList
 
@@ -35,7 +35,7 @@ from theanoguard._pytensor import (
     split_join,
 )
 from theanoguard.operations.elementwise import Elementwise
-from theanoguard.operations.facts import Kind, all_of, register
+from theanoguard.operations.facts import EVERYWHERE, Kind, all_of, register
 from theanoguard.operations.regions import (
     NUMPY,
     Dependence,
@@ -213,3 +213,21 @@ def _kept(node: Apply, operand: int) -> Kind:
 register(*increment_ops, depends=Written(), moves=_what_is_set, carries=_kept, never_empty=True)
 register(IncSubtensor, signals=lambda node, on_c: True)
 register(*increment_ops, name="inc_subtensor")
+
+
+# ---------------------------------------------------------------- how their code runs
+
+_CASTING = (DeepCopyOp, DimShuffle, ScalarFromTensor, TensorFromScalar)
+
+register(*_CASTING, CheckAndRaise, counts=True)
+register(
+    *(*_CASTING, Alloc, AllocEmpty, CheckAndRaise, IfElse, Join, MakeVector, Reshape, Shape),
+    *(Shape_i, Split, Subtensor, *advanced_subtensor_ops, *increment_ops),
+    steady=True,
+)
+register(
+    *(*_CASTING, AllocEmpty, MakeVector, Reshape, Shape, Shape_i, Subtensor),
+    keeps_flags=EVERYWHERE,
+)
+register(Alloc, IfElse, IncSubtensor, Join, Split, keeps_flags=("numba",))
+register(SpecifyShape, ViewOp, keeps_flags=("c",))

@@ -159,3 +159,4 @@ register(
 # A, alpha, x, y
 register(*ger_ops, depends=OuterProduct(), carries=_kept_beside_product, name="outer")
 register(Blockwise, depends=Stack(), carries=_of_the_core)
+register(Dot, blas.BatchedDot, blas.Gemv, steady=True, keeps_flags=("numba",))

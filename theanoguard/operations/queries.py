@@ -1,24 +1,34 @@
 """Questions about a node of a graph, answered from the facts of its operation."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.scalar.basic import discrete_dtypes
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import (
+    BinaryBitOp,
+    Composite,
+    LogicalComparison,
+    ScalarOp,
+    UnaryBitOp,
+    discrete_dtypes,
+)
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._pytensor import Scan, inner_graph
 from theanoguard.operations.elementwise import (
     fits,
     scalar_carries,
     scalar_keeps_size,
     scalar_makes,
     scalar_makes_nan,
-    scalar_signals,
+    scalar_unsignalled,
+    unsignalled_inside,
 )
 from theanoguard.operations.facts import (
     Kind,
     chosen_kinds,
-    constant_kinds,
     facts_of,
     holds_nonfinite,
     is_float,
@@ -140,8 +150,21 @@ def makes_nan_of_inf(node: Apply) -> bool:
     return moved(node) is None and scalar_makes_nan(scalar_op, node.outputs)
 
 
-def signals(node: Apply, on_c: bool = True, literals: Kind = Kind.BOTH) -> bool:
-    """Return whether the processor raises a flag whenever a node makes a NaN or an Inf.
+def may_make(node: Apply, literals: Kind = Kind.BOTH) -> Kind:
+    """Return the kinds of bad values that a node may make from operands that are not errors.
+
+    An Inf that is no error may become a NaN, as in ``sin(inf)``.
+    """
+    return makes(node, literals) | (Kind.NAN if makes_nan_of_inf(node) else Kind.NONE)
+
+
+def unsignalled(
+    node: Apply,
+    backend: str,
+    literals: Kind = Kind.BOTH,
+    constants: Container[Variable] = (),
+) -> Kind:
+    """Return the kinds of bad values that a node may make without a flag of the processor.
 
     It says nothing about where the node runs: code in Python or in other threads has to be known
     to the backend.
@@ -149,33 +172,77 @@ def signals(node: Apply, on_c: bool = True, literals: Kind = Kind.BOTH) -> bool:
     Parameters
     ----------
     node : Apply
-    on_c : bool
-        Whether PyTensor's C code runs it, or Numba's.
+    backend : {"c", "numba"}
+        The backend that compiles it.
     literals : Kind
         Which kinds of constants count as made by the node that chooses them.
+    constants : collection of Variable
+        What is computed from constants alone (:func:`from_constants`).
 
     Returns
     -------
-    bool
+    Kind
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> x = pt.dvector("x")
-    >>> signals(pt.log(x).owner), signals(pt.digamma(x).owner)
-    (True, False)
+    >>> unsignalled(pt.log(x).owner, "c"), unsignalled(pt.digamma(x).owner, "c")
+    (<Kind.NONE: 0>, <Kind.BOTH: 3>)
     """
     op = node.op
-    if isinstance(op, Elemwise):
-        return scalar_signals(op.scalar_op, node.inputs, node.outputs, on_c, literals)
-    if makes(node, literals) is Kind.NONE:
-        return True
-    if any(constant_kinds(variable) & literals for variable in node.inputs):
+    if not any(map(holds_nonfinite, node.outputs)):
+        return Kind.NONE
+    if isinstance(op, OpFromGraph):
+        return unsignalled_inside(inner_graph(op), unsignalled, backend, literals)
+    scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+    if isinstance(scalar_op, ScalarOp):
+        settings = (node.inputs, node.outputs, backend, literals, constants)
+        found = scalar_unsignalled(scalar_op, *settings)
+        return found | chosen_kinds(node.inputs, literals)
+    if makes(node, literals) is Kind.NONE or _signals(node, backend, literals):
+        return Kind.NONE
+    return may_make(node, literals)
+
+
+def _signals(node: Apply, backend: str, literals: Kind) -> bool:
+    variables = [v for v in (*node.inputs, *node.outputs) if holds_nonfinite(v)]
+    return (
+        not chosen_kinds(node.inputs, literals)
+        and all(is_float(v) and v.type.dtype != "float16" for v in variables)
+        and facts_of(node.op).signals(node, backend == "c")
+    )
+
+
+def is_steady(op: Op) -> bool:
+    """Whether a NaN does no harm to an operation, and to all that it consists of."""
+    if hasattr(op, "core_op"):
+        return is_steady(op.core_op)
+    if isinstance(op, Scan) and op.info.as_while:
         return False
-    variables = (*node.inputs, *node.outputs)
-    if any(not is_float(v) or v.type.dtype == "float16" for v in variables if holds_nonfinite(v)):
+    inner = getattr(op, "fgraph", None)
+    if facts_of(op).steady or inner is None:
+        return facts_of(op).steady
+    return all(is_steady(node.op) for node in inner.apply_nodes)
+
+
+def keeps_flags(op: Op, backend: str) -> bool:
+    """Whether an operation leaves the flags that have been raised before it."""
+    if isinstance(op, OpFromGraph):
+        return all(keeps_flags(node.op, backend) for node in inner_graph(op).apply_nodes)
+    if backend not in facts_of(op).keeps_flags:
         return False
-    return facts_of(op).signals(node, on_c)
+    scalar_op = op if isinstance(op, ScalarOp) else getattr(op, "scalar_op", None)
+    return backend == "c" or scalar_op is None or _is_compiled(scalar_op)
+
+
+def _is_compiled(scalar_op: ScalarOp) -> bool:
+    """Whether Numba compiles a scalar operation, and never runs it in Python."""
+    if isinstance(scalar_op, Composite):
+        return all(_is_compiled(node.op) for node in scalar_op.fgraph.apply_nodes)
+    return "numba" in scalar_facts(scalar_op).signals or isinstance(
+        scalar_op, LogicalComparison | BinaryBitOp | UnaryBitOp
+    )
 
 
 def keeps_size(node: Apply, index: int, limit: float) -> bool:

@@ -5,15 +5,22 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Prod, Sum
+from pytensor.tensor.math import Argmax, Prod, Sum
 from pytensor.tensor.sort import SortOp
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from theanoguard._pytensor import has_initial, sort_axis
-from theanoguard.operations.facts import Kind, all_of, register, scalar_facts
+from theanoguard.operations.facts import (
+    EVERYWHERE,
+    Kind,
+    all_of,
+    is_float,
+    register,
+    scalar_facts,
+)
 from theanoguard.operations.moving import first_operand
 from theanoguard.operations.regions import Dependence, Region, filled
 
@@ -93,7 +100,16 @@ def _is_infinite_if_empty(node: Apply, on_c: bool) -> bool:
     return not all(lengths if op.axis is None else [lengths[axis] for axis in op.axis])
 
 
-register(CAReduce, depends=Slices(), keeps_size=_keeps_size, signals=_signals, never_empty=True)
+register(
+    CAReduce,
+    depends=Slices(),
+    keeps_size=_keeps_size,
+    signals=_signals,
+    never_empty=True,
+    steady=True,
+    counts=True,
+    keeps_flags=EVERYWHERE,
+)
 register(Sum, Prod, carries=all_of(0))
 
 register(
@@ -102,10 +118,25 @@ register(
     carries=lambda node, operand: Kind.NAN,  # softmax(-inf) is 0
     signals=lambda node, on_c: True,
     never_empty=True,
+    steady=True,
+    keeps_flags=EVERYWHERE,
 )
 register(Softmax, makes=Kind.NONE, bound=1.0)
 
-register(CumOp, depends=Cumulated(), carries=all_of(0), never_empty=True)
+
+def _is_loop_of_numba(node: Apply, on_c: bool) -> bool:
+    [given] = node.inputs
+    return not on_c and is_float(given) and not isinstance(given, Constant)
+
+
+register(
+    CumOp,
+    depends=Cumulated(),
+    carries=all_of(0),
+    signals=_is_loop_of_numba,
+    never_empty=True,
+)
+register(CumOp, Argmax, steady=True, keeps_flags=("numba",))
 
 register(
     SortOp, depends=Slices(sort_axis), moves=first_operand, carries=all_of(0), never_empty=True

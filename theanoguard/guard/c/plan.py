@@ -15,58 +15,14 @@ bracketed, and variables that held a deliberate Inf are not used as signs any mo
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
-from pytensor.tensor.basic import (
-    AllocEmpty,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.elemwise import CAReduce
 
-from theanoguard._pytensor import (
-    IfElse,
-    is_lazy,
-)
-from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import may_show_nothing
+from theanoguard._pytensor import IfElse, is_lazy
 from theanoguard.guard.plan import GraphPlan, NodePlan
 from theanoguard.guard.products import axes_of, first_places, is_product, loses_where_thin
-from theanoguard.operations import (
-    Kind,
-    carries,
-    constant_kinds,
-    keeps_size,
-    makes,
-    makes_nan_of_inf,
-    may_lose,
-    signals,
-)
-
-# Operations whose C code calls nothing that clears or raises flags but the arithmetic itself.
-PLAIN_CODE = (
-    AllocEmpty,
-    CAReduce,
-    DimShuffle,
-    Elemwise,
-    LogSoftmax,
-    MakeVector,
-    Reshape,
-    ScalarFromTensor,
-    Shape,
-    Shape_i,
-    Softmax,
-    SpecifyShape,
-    Subtensor,
-    TensorFromScalar,
-    ViewOp,
-    DeepCopyOp,
-)
+from theanoguard.operations import carries, constant_kinds, keeps_flags, may_lose
 
 
 def casts_in_numpy(op):
@@ -138,6 +94,7 @@ class CPlan(GraphPlan):
     """
 
     node_plan = Treatment
+    backend = "c"
 
     def __init__(
         self,
@@ -161,8 +118,6 @@ class CPlan(GraphPlan):
         self.loud = set()
         self.lossy = set()
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
-        self._kinds = policy.looked_for
-        self._literals = Kind.BOTH if policy.anywhere else Kind.NAN
         self._touched = {} if is_inner or self._is_lazy else self.touched_in_part()
         self.make()
 
@@ -196,44 +151,42 @@ class CPlan(GraphPlan):
         """Decide how each node is treated."""
         policy = self.policy
         self.nodes = self.new_nodes()
-        self.dropped, self.scanned = {}, []
+        self.dropped = {}
         self.partly = {v: found for v, found in self._touched.items() if self._counts_in_part(v)}
         # (The audit reads everything, but by the same definition of an error.)
         partly = {} if policy.audit else self.partly
         touches = {t.node: t for found in partly.values() for t in found}
         self._writers = {node for node, touch in touches.items() if touch.writes}
+        for node in self._writers:
+            self.nodes[node].part = touches[node].reads
+            self.nodes[node].big_before = touches[node].reads and policy.big
         # Exempt variables that held bad values: the nodes that read them are checked instead.
         silent = {v for v in self.noisy if not self.is_watched(v)}
-        entering = [v for v in self.inputs if v not in silent]
-        sources, read = self._what_enters([v for v in entering if v not in partly]), set()
         for node in self.order:
             self._treat(node, silent)
-            for i, variable in enumerate(node.outputs):
-                reason = self.reason_to_leave_out(node, i)
-                if reason is not None:
-                    self.dropped[variable] = reason
-                    continue
-                reason, kinds = self._sign(node, i, touches.get(node))
-                if reason is not None:
-                    self.dropped[variable] = reason
-                elif kinds:
-                    sources[variable] = kinds
-                else:
-                    read.add(variable)
-                if policy.audit:
-                    read.add(variable)
+        entering = [v for v in self.inputs if v not in silent]
+        sources = self._what_enters([v for v in entering if v not in partly])
+        made, read = self.find_signs(touches)
+        sources |= made
+        points = {*self.place(sources), *read}
         if policy.audit:
-            read.update(v for v in entering if v not in self.scanned)
-        self._place_checks(sources, read)
+            points.update(entering)
+        self.scanned += [v for v in points if v.owner is None and v not in self.scanned]
+        self.check(points)
+        for node in self.order if sources else ():
+            treatment = self.nodes[node]
+            treatment.sizes = [i for i, v in enumerate(node.outputs) if v in self.sizes]
+            if is_product(node) and any(self.carries(node, i) for i in axes_of(node)):
+                treatment.thin = first_places(node, loses_where_thin(node))
 
     def _what_enters(self, variables):
         """Have inputs read when the call begins; return the others, which are sources."""
-        sources = {}
+        sources, self.scanned = {}, []
         for variable in variables:
             if variable in self.noisy or self.policy.big or self._is_trusted(variable):
                 self.scanned.append(variable)
             else:
-                sources[variable] = self._kinds
+                sources[variable] = self.kinds
         return sources
 
     def _treat(self, node, silent):
@@ -245,60 +198,6 @@ class CPlan(GraphPlan):
             or any(v in self.noisy for v in node.outputs)
             or any(v in silent for v in node.inputs)
         )
-
-    def _sign(self, node, i, touch):
-        """Decide how a bad value shows that a node makes.
-
-        Parameters
-        ----------
-        node : Apply
-        i : int
-            Which of its outputs.
-        touch : Touch or None
-            If the node reads or writes a part of a shared variable.
-
-        Returns
-        -------
-        reason : str or None
-            Why the output need not be read.
-        kinds : Kind
-            For which kinds it is a source.  With neither, it is read itself.
-        """
-        policy, treatment = self.policy, self.nodes[node]
-        if touch is not None and touch.writes:
-            treatment.part = touch.reads
-            treatment.big_before = touch.reads and policy.big
-            return "part", Kind.NONE
-        if touch is not None:
-            return None, Kind.NONE if policy.big else self._kinds
-        if treatment.careful or self._may_be_big(node, i):
-            return None, Kind.NONE
-        kinds = makes(node, self._literals)
-        if makes_nan_of_inf(node):  # of an Inf that is no error, such as sin(inf)
-            kinds |= Kind.NAN
-        kinds &= self._kinds
-        if not kinds:
-            return "moved", Kind.NONE
-        return ("flag", Kind.NONE) if self._signals(node) else (None, kinds)
-
-    def _place_checks(self, sources, read):
-        """Choose the values to read that show what the sources make, beside those in `read`."""
-        points = self._watch_points(sources) if sources else set()
-        for variable in may_show_nothing(self.order, set(sources) - points, self._carries):
-            node = variable.owner
-            self.nodes[node].sizes.append(node.outputs.index(variable))
-        for node in self.order if sources else ():
-            if is_product(node) and any(self._carries(node, i) for i in axes_of(node)):
-                self.nodes[node].thin = first_places(node, loses_where_thin(node))
-        for variable in sources:
-            if variable not in points and variable.owner is not None:
-                self.dropped[variable] = "carried"
-        for variable in points | read:
-            self.dropped.pop(variable, None)
-            if variable.owner is None:
-                self.scanned.append(variable)
-            else:
-                self.nodes[variable.owner].checks.append(variable.owner.outputs.index(variable))
 
     def _counts_in_part(self, variable):
         """Whether only the elements of a shared variable are read that the call touches."""
@@ -326,7 +225,7 @@ class CPlan(GraphPlan):
 
     def is_bad_literal(self, variable):
         """Whether a variable is a constant that a node makes bad by choosing it."""
-        return bool(constant_kinds(variable) & self._literals & self._kinds)
+        return bool(constant_kinds(variable) & self.literals & self.kinds)
 
     def _is_trusted(self, variable):
         return self.policy.trusted and isinstance(variable, SharedVariable)
@@ -334,28 +233,28 @@ class CPlan(GraphPlan):
     # -- what is known of a node
 
     def _is_plain(self, node):
-        return node in self.in_c and isinstance(node.op, PLAIN_CODE) and not casts_in_numpy(node.op)
+        op = node.op
+        return node in self.in_c and keeps_flags(op, self.backend) and not casts_in_numpy(op)
 
-    def _signals(self, node):
+    def uses_flags(self, node):
         return (
             self.flags_work
             and node not in self.loud
             and self._is_plain(node)
             and not getattr(node.op, "openmp", False)
-            and signals(node, literals=self._literals)
         )
+
+    def must_read(self, node, i, touch):
+        is_asked = touch is None and self.nodes[node].careful  # the kernel asks for a verdict
+        return self.policy.audit or is_asked or super().must_read(node, i, touch)
 
     def reason_to_leave_out(self, node, index):
         reason = super().reason_to_leave_out(node, index)
         return "moved" if reason is None and isinstance(node.op, IfElse) else reason
 
-    def _may_be_big(self, node, i):
-        return self.policy.big and not keeps_size(node, i, self.policy.limit)
-
     # -- what shows where
 
-    def _carries(self, node, operand):
-        """As :func:`theanoguard.operations.carries`, as long as no output is empty."""
+    def carries(self, node, operand):
         # (The kernel asks for a verdict on every bad output of a careful node.)
         if not self.exact or self._may_be_skipped(node):
             return {}
@@ -375,12 +274,3 @@ class CPlan(GraphPlan):
 
     def _may_be_skipped(self, node):
         return self._is_lazy or node in self.inner
-
-    def _watch_points(self, sources):
-        found = watch_points(
-            self.order,
-            sources,
-            carries=self._carries,
-            infinite=() if self.policy.anywhere else expected_infinities(self.order),
-        )
-        return set(found)

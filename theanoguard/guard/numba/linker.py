@@ -25,9 +25,10 @@ from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba import BACKEND
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, Recording, Stopped
-from theanoguard.guard.numba.plan import REASONS, NumbaPlan
+from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot
+from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.guard.spares import second_buffer, spare_of, take_turns
 from theanoguard.ops.print import PrintBeside

@@ -1,9 +1,9 @@
 """Decides which values of a graph are read on the Numba backend, so that no bad value is missed.
 
 NaN and Inf
-    Most code raises an exception flag when it makes one (:mod:`~theanoguard.guard.numba.signs`).
-    What enters the graph, and what is made without a flag, are *sources*: they are read, or a few
-    values further down that show every NaN and Inf of them (:mod:`~theanoguard.guard.carry`).
+    Most code raises an exception flag when it makes one.  What enters the graph, and what is made
+    without a flag, are *sources*: they are read, or a few values further down that show every NaN
+    and Inf of them (:mod:`~theanoguard.guard.carry`).
 Big values
     No flag is raised for them.  Each output that can be big while no operand is, is read.
 
@@ -12,25 +12,27 @@ nodes that read it are sources.
 """
 
 from dataclasses import dataclass
-from functools import partial
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.blas import BatchedDot, Gemv
+from pytensor.tensor.math import Dot
 
 from theanoguard._evaluate.replay import ScanReplay
-from theanoguard._pytensor import IfElse, LazyIfElse, Scan
-from theanoguard.guard.carry import expected_infinities, watch_points
-from theanoguard.guard.elements import may_show_nothing
+from theanoguard._pytensor import IfElse, LazyIfElse, Scan, inner_graph
 from theanoguard.guard.graph.checks import certain_variables, has_elements
-from theanoguard.guard.numba import signs
-from theanoguard.guard.plan import REASONS as SHARED_REASONS
+from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.plan import GraphPlan
-from theanoguard.operations import Kind, constant_kinds, holds_nonfinite, keeps_size, may_lose
-
-REASONS = {
-    **SHARED_REASONS,
-    "exempt": "you excluded it; what is computed from it is read",
-    "branch": "of a branch that may be thrown away; what is chosen is read",
-}
+from theanoguard.operations import (
+    Kind,
+    carried_through,
+    carries,
+    constant_kinds,
+    holds_nonfinite,
+    may_lose,
+    scalar_carries,
+)
 
 
 def sources_of(node, fgraph):
@@ -50,13 +52,10 @@ class Sign:
     ----------
     kinds : Kind
     big : bool
-    made : Kind
-        The `kinds` that only this variable shows.
     """
 
     kinds: Kind
     big: bool
-    made: Kind = Kind.NONE
 
 
 class NumbaPlan(GraphPlan):
@@ -77,15 +76,15 @@ class NumbaPlan(GraphPlan):
         Arrays that must not be empty: they would not show a bad operand.
     certain : set of Variable
         The outputs of nodes that count in every call.
-    kinds : Kind
-        The kinds of bad values that are looked for.
+    judged : dict of Variable to list of Apply
+        Values that are big on purpose, and nodes that compute which elements have been made big.
     """
+
+    backend = "numba"
 
     def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False, silent=()):
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
         self.certain = certain_variables(self)
-        self.sizes = set()
-        self.kinds = policy.looked_for
         self.silent = set(silent)
         if not is_inner:
             self.silent.update(filter(self.may_be_bad, fgraph.inputs))
@@ -142,76 +141,51 @@ class NumbaPlan(GraphPlan):
         -------
         dict of Variable to Sign
         """
-        signs_of = self._by_result() if self.policy.by_result else None
-        if signs_of is None:
-            signs_of = self._by_node(reliance, bracketed, harmless, infinite)
-        for treatment in self.nodes.values():
-            outputs = treatment.node.outputs
-            treatment.checks = [i for i, v in enumerate(outputs) if v in signs_of]
-            for variable in outputs:
-                if variable in signs_of:
-                    self.dropped.pop(variable, None)
-        return signs_of
+        self._reliance, self._bracketed = reliance, bracketed
+        self.judged, self.sizes = {}, set()
+        by_result = self.policy.by_result
+        points = self._ends() if by_result else self._by_node(harmless, infinite)
+        self.check(points.keys() | self.judged.keys())
+        return points
 
-    def _by_result(self):
+    def _ends(self):
         ends = () if self.is_inner else self.fgraph.outputs
         sign = Sign(self.kinds, self.policy.big)
-        return {v: sign for v in ends if has_elements(v) and not isinstance(v, Constant)}
+        ends = [v for v in ends if has_elements(v) and not isinstance(v, Constant)]
+        return {v: sign for v in ends if not (self.policy.big and self._is_judged(v))}
 
-    def _by_node(self, reliance, bracketed, harmless, infinite):
+    def _by_node(self, harmless, infinite):
         policy = self.policy
         left_out = self.kept.keys() | self.partly.keys()
         entering = [v for v in self.inputs if has_elements(v) and v not in left_out]
         touches = {t.node: t for found in self.partly.values() for t in found if not t.is_inside}
         self._writers = {node for node, touch in touches.items() if touch.writes}
-        read = set(entering) if policy.big else set()
-        sources = {v: self.kinds for v in entering if holds_nonfinite(v)}
-        constants = signs.from_constants(self.order)
-        for node in self.order:
-            uses_flags = reliance.flags and node not in bracketed
-            for i, variable in enumerate(node.outputs):
-                reason = self.reason_to_leave_out(node, i)
-                if reason is not None:
-                    self.dropped[variable] = reason
-                    continue
-                if node in touches and touches[node].writes:
-                    self.dropped[variable] = "part"
-                    continue
-                careful = any(v in self.silent for v in node.inputs) or node in touches
-                chosen = isinstance(node.op, IfElse)
-                if policy.big and (careful or chosen or not keeps_size(node, i, policy.limit)):
-                    read.add(variable)
-                if not holds_nonfinite(variable):
-                    continue
-                if careful or chosen:
-                    kinds = self.kinds
-                elif uses_flags:
-                    kinds = signs.unsignalled(node, policy.anywhere, constants) & self.kinds
-                else:
-                    kinds = signs.may_make(node, policy.anywhere) & self.kinds
-                if kinds:
-                    sources[variable] = kinds
-                    self.dropped[variable] = "carried"
-                else:
-                    makes = signs.may_make(node, policy.anywhere) & self.kinds
-                    self.dropped[variable] = "flag" if makes else "moved"
-        points, self.sizes = sources, set()
-        if harmless:  # else read before something may be done with them
-            carries = partial(self._carries, reliance=reliance)
-            points = watch_points(
-                self.order,
-                sources,
-                carries=carries,
-                infinite=() if policy.anywhere else expected_infinities(self.order, infinite),
-            )
-            hidden = sources.keys() - points.keys()
-            self.sizes = set(may_show_nothing(self.order, hidden, carries))
-        return {
-            v: Sign(self.kinds, policy.big, points.get(v, Kind.NONE))
-            if v in read
-            else Sign(points[v], False)
-            for v in {**points, **dict.fromkeys(read)}
-        }
+        sources, read = self.find_signs(touches)
+        if policy.big:
+            read.update(entering)
+        else:
+            sources |= {v: self.kinds for v in entering if holds_nonfinite(v)}
+        # Before a node that a bad value could harm, all of them have been read.
+        points = self.place(sources, infinite) if harmless else sources
+        found = {v: Sign(kinds, False) for v, kinds in points.items()}
+        return found | dict.fromkeys(read, Sign(self.kinds, policy.big))
+
+    def must_read(self, node, i, touch):
+        return super().must_read(node, i, touch) and not self._is_judged(node.outputs[i])
+
+    def _is_judged(self, variable):
+        """Whether only what its node makes big is looked for in a variable."""
+        if variable in self._reliance.noisy and variable.owner is not None:
+            index = variable.owner.outputs.index(variable)
+            if made := made_big(variable.owner, index, self.policy, self.silent):
+                self.judged[variable] = made
+        return variable in self.judged
+
+    def excuses_nothing(self, node):
+        return isinstance(node.op, IfElse) or any(v in self.silent for v in node.inputs)
+
+    def uses_flags(self, node):
+        return self._reliance.flags and node not in self._bracketed
 
     def reason_to_leave_out(self, node, index):
         variable = node.outputs[index]
@@ -223,14 +197,29 @@ class NumbaPlan(GraphPlan):
             return "exempt"
         return None if variable in self.certain else "branch"
 
-    def _carries(self, node, operand, reliance):
-        """Return what a node carries from one operand, as long as no output is empty."""
+    def carries(self, node, operand):
+        reliance = self._reliance
         if node in self.inner or node in self._writers:
             return {}
         return {
             i: kinds
-            for i, kinds in signs.carried(node, operand, reliance.products).items()
+            for i, kinds in self._carried(node, operand).items()
             if node.outputs[i] in self.certain
             and node.outputs[i] not in self.unwritten | self.silent
             and not (node in reliance.lossy and may_lose(node, operand, i))
         }
+
+    def _carried(self, node, operand):
+        """Return what the code that Numba compiles for a node carries from one operand."""
+        if isinstance(node.op, Dot | BatchedDot | Gemv) and not self._reliance.products:
+            return {}
+        if isinstance(node.op, ScalarOp):
+            return scalar_carries(node.op, node.inputs, node.outputs, operand)
+        if isinstance(node.op, OpFromGraph):
+            return carried_through(inner_graph(node.op), operand, self._carried_inside)
+        return carries(node, operand)
+
+    def _carried_inside(self, node, operand):
+        """As :meth:`_carried`, in a fused operation: nothing past arrays that may be empty."""
+        found = self._carried(node, operand)
+        return {o: kind for o, kind in found.items() if not may_lose(node, operand, o)}

@@ -2,11 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
+from pytensor.scalar.basic import discrete_dtypes
 from pytensor.tensor.basic import as_tensor
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
@@ -16,8 +17,6 @@ from theanoguard.guard import bounds
 from theanoguard.guard.blocks import first_readers, may_be_large, reduces, runs_in_blocks
 from theanoguard.guard.carry import expected_infinities
 from theanoguard.guard.graph.checks import CheckedGraph
-from theanoguard.guard.numba import signs
-from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.numba.ops import (
     SIGNALS,
     Bracketed,
@@ -35,7 +34,7 @@ from theanoguard.guard.numba.ops import (
 )
 from theanoguard.guard.numba.plan import Sign
 from theanoguard.guard.plan import overwritten
-from theanoguard.operations import Kind
+from theanoguard.operations import Kind, facts_of, is_steady, keeps_flags
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,11 @@ def program_of(plan, policy, reliance):
     return writer.graph, writer.n_read, list(writer.spares)
 
 
+def is_number(variable):
+    """Whether a variable holds floating-point numbers."""
+    return getattr(variable.type, "dtype", "int64") not in discrete_dtypes
+
+
 class Writer:
     """Writes a graph together with the nodes that signal a suspicion.
 
@@ -129,7 +133,7 @@ class Writer:
         self._within = set()  # indices that are known to be inside, and of which length
         self._new = {variable: variable for variable in fgraph.inputs}
         # Integers that may have been computed from a NaN: as an index they could point anywhere.
-        self._computed = {v for v in fgraph.inputs if around and not signs.is_number(v)}
+        self._computed = {v for v in fgraph.inputs if around and not is_number(v)}
         self._harmless = {node: self._is_harmless(node) for node in self.plan.order}
         self._infinite = expected_infinities(self.plan.order, fgraph.inputs if infinite else ())
         self._bracketed = {
@@ -146,7 +150,7 @@ class Writer:
         self.spares = {}
         becomes = {} if around is not None else self.plan.updates()
         self._updates = {fgraph.outputs[i]: variable for variable, i in becomes.items()}
-        self._made = self._asked_what_they_made(points)
+        self._made = self.plan.judged
         self._watches = {v: self._watch(sign) for v, sign in points.items()}
         self.n_read = len(self._watches)
         self._waiting = self._block_readers()
@@ -171,24 +175,9 @@ class Writer:
         return (
             node in self._reliance.quiet
             or not self.plan.certain.issuperset(node.outputs)
-            or not signs.keeps_flags(node.op)
+            or not keeps_flags(node.op, "numba")
             or any(v in self.plan.silent for v in node.outputs)
         )
-
-    def _asked_what_they_made(self, points):
-        """Return nodes that find what was made big in variables that are big on purpose."""
-        found = {}
-        for variable in [v for v in points if v in self._reliance.noisy and v.owner is not None]:
-            node, sign = variable.owner, points[variable]
-            index = node.outputs.index(variable)
-            made = sign.big and made_big(node, index, self._policy, self.plan.silent)
-            if made:
-                found[variable] = made
-                if sign.made:
-                    points[variable] = replace(sign, kinds=sign.made, big=False)
-                else:
-                    del points[variable]
-        return found
 
     def _watch(self, sign):
         policy, kinds = self._policy, sign.kinds
@@ -202,13 +191,12 @@ class Writer:
         """Whether a node can be run on whatever has been computed."""
         reads_computed = any(v in self._computed for v in node.inputs)
         if not isinstance(node.op, Shape | Shape_i) and (
-            reads_computed
-            or any(signs.is_number(v) for v in node.inputs if not isinstance(v, Constant))
+            reads_computed or any(is_number(v) for v in node.inputs if not isinstance(v, Constant))
         ):
-            self._computed.update(v for v in node.outputs if not signs.is_number(v))
-        if reads_computed and not isinstance(node.op, signs.COUNTING):
+            self._computed.update(v for v in node.outputs if not is_number(v))
+        if reads_computed and not facts_of(node.op).counts:
             return False
-        return node in self.plan.inner or signs.is_steady(node.op)
+        return node in self.plan.inner or is_steady(node.op)
 
     def _block_readers(self):
         """Return the node that reads each large input first, if it can read it in blocks."""
