@@ -9,7 +9,6 @@ from sphinx.util.docutils import SphinxDirective
 
 import theanoguard
 from theanoguard._faults import GROUPS, IMPORTS, faults
-from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.plan import REASONS
 
 DOCS = Path(__file__).parent
@@ -157,17 +156,10 @@ def write_fault_pages(app):
 
 
 class PlanRules(FromCode):
-    """The rules by which the guard on C does not read an output, with their reasons."""
+    """The reasons why the guard does not read an output."""
 
     def lines(self):
-        return list_table(("rule", "reason"), *REASONS.items())
-
-
-class GraphPlanRules(FromCode):
-    """Those of the backends that compile a whole graph at once."""
-
-    def lines(self):
-        return list_table(("rule", "reason"), *((rule.name, rule.reason) for rule in RULES))
+        return list_table(("reason", "what it means"), *REASONS.items())
 
 
 class Rooms(FromCode):
@@ -195,7 +187,6 @@ def setup(app):
     app.add_directive("public-names", PublicNames)
     app.add_directive("public-entries", PublicEntries)
     app.add_directive("plan-rules", PlanRules)
-    app.add_directive("graph-plan-rules", GraphPlanRules)
     app.add_directive("rooms", Rooms)
     app.add_directive("faults", Faults)
     app.connect("builder-inited", write_fault_pages)

@@ -34,10 +34,7 @@ from theanoguard.operations import (
     unsignalled,
 )
 
-# Why C and Numba do not read an output.
 REASONS = {
-    "exempt": "you excluded it; what is computed from it is read",
-    "branch": "of a branch that may be thrown away; what is chosen is read",
     "not numeric": "random generators, slices and None hold no numbers",
     "discrete": "integers and booleans are neither NaN nor infinite; big integers are allowed",
     "uninitialised": "memory that nobody has written yet; what is written into it was checked",
@@ -45,8 +42,11 @@ REASONS = {
     "flag": "the processor raises a flag when the node makes a NaN or an Inf",
     "carried": "a NaN or an Inf in it shows in a later value, which is read",
     "part": "only the elements that the node increments are read",
-    "moved": "returns operands that were checked, or values in a fixed range",
+    "moved": "returns operands that were checked, a part of them, or values in a fixed range",
+    "exempt": "you excluded it; what is computed from it is read",
+    "branch": "of a branch that may be thrown away; what is chosen is read",
 }
+"""Why an output is not read: the words of ``GuardMode.summary`` on all backends."""
 
 
 @dataclass

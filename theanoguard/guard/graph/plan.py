@@ -1,7 +1,7 @@
 """Which values of a graph are read on JAX and PyTorch, which do not report exception flags.
 
-An output is not checked only by a named rule of `RULES`, each with its reason; a property test
-shows for each that it never hides a bad value.
+An output is left out only by one of `RULES`; a test shows for each reason that it never hides a
+bad value.
 """
 
 import math
@@ -37,9 +37,8 @@ class Rule:
 
     Parameters
     ----------
-    name : str
     reason : str
-        Why a bad value cannot be missed.
+        A key of :data:`~theanoguard.guard.plan.REASONS`.
     applies : callable
         ``applies(plan, node, index)`` for output number `index` of `node`.
     clean : bool
@@ -48,7 +47,6 @@ class Rule:
         Whether the output is not read for a NaN or an Inf that the node itself may make.
     """
 
-    name: str
     reason: str
     applies: Callable
     clean: bool = True
@@ -149,66 +147,28 @@ def _is_softmax(plan, node, index):
 
 
 RULES = (
-    Rule(
-        "not numeric",
-        "random generators, slices and None hold no numbers",
-        lambda plan, node, i: not is_numeric(node.outputs[i].type),
-    ),
-    Rule(
-        "discrete",
-        "integers and booleans are neither NaN nor infinite; big integers are allowed",
-        lambda plan, node, i: not plan.may_be_bad(node.outputs[i]),
-    ),
-    Rule(
-        "uninitialised",
-        "memory that nobody has written yet; what is written into it was checked",
-        lambda plan, node, i: node.outputs[i] in plan.unwritten,
-        clean=False,
-    ),
-    Rule(
-        "exempt",
-        "you excluded it",
-        lambda plan, node, i: plan.is_exempt(node.outputs[i]),
-        clean=False,
-    ),
+    Rule("not numeric", lambda plan, node, i: not is_numeric(node.outputs[i].type)),
+    Rule("discrete", lambda plan, node, i: not plan.may_be_bad(node.outputs[i])),
+    Rule("uninitialised", lambda plan, node, i: node.outputs[i] in plan.unwritten, clean=False),
+    Rule("exempt", lambda plan, node, i: plan.is_exempt(node.outputs[i]), clean=False),
     Rule(
         "branch",
-        "the value of the branch that ran was checked when it was made",
         lambda plan, node, i: (
             isinstance(node.op, IfElse)
             and plan.is_clean(node.inputs[1 + i])
             and plan.is_clean(node.inputs[1 + node.op.n_outs + i])
         ),
     ),
-    Rule(
-        "view",
-        "a view shows only elements that were checked",
-        _is_view,
-        spares_made=False,
+    *(
+        Rule("moved", applies, spares_made=False)
+        for applies in (_is_view, _is_copy, _is_safe_map, _is_softmax)
     ),
     Rule(
-        "copy",
-        "only copies elements that were checked, or writes 0 and 1",
-        _is_copy,
-        spares_made=False,
-    ),
-    Rule(
-        "clean map",
-        "returns an operand, its magnitude or a part of it, or a value in a fixed range",
-        _is_safe_map,
-        spares_made=False,
-    ),
-    Rule(
-        "softmax", "a softmax of finite numbers is between 0 and 1", _is_softmax, spares_made=False
-    ),
-    Rule(
-        "whole inner graph",
-        "every value was checked inside, when it was made, and nothing is left unwritten",
+        "inner graph",
         lambda plan, node, i: plan.checks_inside(node) and all(map(plan.holds_clean, node.inputs)),
     ),
     Rule(
         "inner graph",
-        "every value was checked inside, when it was made",
         lambda plan, node, i: (
             node in plan.inner and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
         ),
@@ -249,7 +209,7 @@ class FlaggedPlan(GraphPlan):
         self._written_clean = set()  # unwritten variables into which nothing bad has been written
         for node in self.order:
             self._plan_outputs(node)
-        self.dropped = {v: rule.name for v, rule in self._rules.items()}
+        self.dropped = {v: rule.reason for v, rule in self._rules.items()}
         self.kept = self.kept_values(self.is_clean)
         self._check_what_counts()
 

@@ -14,8 +14,8 @@ import theanoguard.explain as explaining
 from theanoguard._backends import Backend
 from theanoguard._pytensor import Container, map_storage, raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
-from theanoguard.guard.graph.plan import RULES
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
+from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
 from theanoguard.guard.rerun import SecondRun, frames_of
 from theanoguard.guard.spares import store
@@ -62,12 +62,9 @@ class JittedRuntime(Reporter):
     kept : dict of Variable to (int or None)
         Shared variables that are checked when they are set, not in every call; and which output
         becomes their value.
-    reasons : mapping of str to str
-        What the rules say by which the plans leave out values.
     """
 
     live: dict = {}
-    reasons: dict = {}
 
     def __init__(self, policy, recorder, plan, storage_map):
         super().__init__(policy, recorder, plan.fgraph)
@@ -181,7 +178,7 @@ class JittedRuntime(Reporter):
         for plan in self.plans():
             reasons |= plan.dropped
         reason = reasons.get(observations[0].variable)
-        return missed_without_audit(observations[0], reason, self.reasons.get(reason))
+        return missed_without_audit(observations[0], reason, REASONS.get(reason))
 
     def second_run(self, values, ended=True, whole=False):
         """Return a second run of a call from these values of its inputs.
@@ -373,8 +370,6 @@ class FlaggedRuntime(JittedRuntime):
     n_read : int
         How many values it reads.
     """
-
-    reasons = {rule.name: rule.reason for rule in RULES}
 
     def __init__(self, policy, recorder, plan, storage_map, compile, kernels=None):
         super().__init__(policy, recorder, plan, storage_map)

@@ -28,7 +28,6 @@ from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, 
 from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot
-from theanoguard.guard.plan import REASONS
 from theanoguard.guard.reporting import Snapshot
 from theanoguard.guard.spares import second_buffer, spare_of, take_turns
 from theanoguard.ops.print import PrintBeside
@@ -108,8 +107,6 @@ class NumbaRuntime(JittedRuntime):
         ``compile(reliance)`` returns the function that runs in every call, how many values it
         reads, and the shared variables whose second buffers it takes; for None, one without signs.
     """
-
-    reasons = REASONS
 
     def __init__(self, policy, recorder, plan, storage_map, compile):
         super().__init__(policy, recorder, plan, storage_map)
