@@ -357,10 +357,10 @@ def test_tells_a_masked_value_from_one_that_survives():
     x = pt.dvector("x")
     bad = pt.cumsum(pt.log(x))
     masked = explained([x], [pt.switch(pt.isnan(bad), 0.0, bad)], [np.array([1.0, -1.0])],
-                       masked=True)  # fmt: skip
+                       tell_fate=True)  # fmt: skip
     assert not masked.fate.survives
     assert "masked later" in render_text(masked.event, masked)
-    alive = explained([x], [bad.sum()], [np.array([1.0, -1.0])], masked=True)
+    alive = explained([x], [bad.sum()], [np.array([1.0, -1.0])], tell_fate=True)
     assert alive.fate.survives
 
 

@@ -26,8 +26,8 @@ def make_kernel(policy, module=None):
         nan=policy.nan,
         inf=policy.inf,
         big=policy.big,
-        ints=policy.integers,
-        limit=policy.limit,
+        ints=policy.check_integers,
+        limit=policy.big_threshold,
         is_bad=policy.is_bad,
         save=None,
         verdict=None,
@@ -40,8 +40,8 @@ policies = st.builds(
     nan=st.booleans(),
     inf=st.booleans(),
     big=st.booleans(),
-    limit=st.sampled_from([1e10, 1e3, 1e-3, 1e300, 65000.0]),
-    integers=st.booleans(),
+    big_threshold=st.sampled_from([1e10, 1e3, 1e-3, 1e300, 65000.0]),
+    check_integers=st.booleans(),
 ).filter(lambda policy: policy.nan or policy.inf or policy.big)
 
 
@@ -157,7 +157,7 @@ def test_a_scan_agrees_with_numpy_on_each_side_of_a_limit(dtype):
     for limit, nan, inf, big in itertools.product(limits, *[(True, False)] * 3):
         if not (nan or inf or big):
             continue
-        policy = Policy(nan, inf, big, limit=limit)
+        policy = Policy(nan, inf, big, big_threshold=limit)
         guard = make_kernel(policy)
         for number, size in itertools.product(numbers_near(limit, dtype), (1, 5, 100)):
             for array in (np.full(size, number, dtype), np.full((size, 2), -number, dtype)[:, 0]):
@@ -170,7 +170,7 @@ def test_the_modulus_of_a_complex_number_counts(dtype):
     for limit, nan, inf, big in itertools.product([1e10, 0.1], *[(True, False)] * 3):
         if not (nan or inf or big):
             continue
-        policy = Policy(nan, inf, big, limit=limit)
+        policy = Policy(nan, inf, big, big_threshold=limit)
         guard = make_kernel(policy)
         parts = [limit * f for f in (0, 0.5, 0.7, 0.708, 0.8, 1, 1.01)] + [np.inf, np.nan]
         for x, y in itertools.product(np.array(parts, real), repeat=2):
@@ -184,7 +184,7 @@ def test_the_modulus_of_a_complex_number_counts(dtype):
 def test_integers_are_compared_with_any_limit(dtype):
     info = np.iinfo(dtype)
     for limit in (0.5, 100.0, 127.0, 127.5, 128.0, 255.0, 32768.0, 65535.5, 2.0**31, 1e10):
-        policy = Policy(False, False, True, limit=limit, integers=True)
+        policy = Policy(False, False, True, big_threshold=limit, check_integers=True)
         guard = make_kernel(policy)
         near = {int(sign * limit) + step for sign in (1, -1) for step in (-1, 0, 1)}
         for number in {info.min, info.max, *(n for n in near if info.min <= n <= info.max)}:
@@ -196,7 +196,7 @@ def test_integers_are_compared_with_any_limit(dtype):
 def test_long_integers_are_rounded_as_numpy_rounds_them(dtype):
     info = np.iinfo(dtype)
     for limit in (1e10, 2.0**53 - 1, 2.0**53, 2.0**60, 2.0**63, 2.0**64):
-        policy = Policy(False, False, True, limit=limit, integers=True)
+        policy = Policy(False, False, True, big_threshold=limit, check_integers=True)
         guard = make_kernel(policy)
         near = {int(sign * limit) + step for sign in (1, -1) for step in (-513, -1, 0, 1, 2, 513)}
         for number in {info.min, info.max, *(n for n in near if info.min <= n <= info.max)}:

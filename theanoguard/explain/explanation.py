@@ -39,13 +39,13 @@ from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Meaning
 from theanoguard.explain.text.repro import FailingCall, repro_of
 
 
-def explain(trip, masked=False, impl=None):
+def explain(trip, tell_fate=False, impl=None):
     """Find the operation or outside value that a bad value comes from.
 
     Parameters
     ----------
     trip : Trip
-    masked : bool
+    tell_fate : bool
         Also run the rest of the call, to see whether the bad value survives.
     impl : {"c", "py", None}
         The implementation of the operations that the replay runs.
@@ -55,7 +55,7 @@ def explain(trip, masked=False, impl=None):
     Explanation
     """
     with _garbage_kept():
-        return _explained(trip, masked, impl)
+        return _explained(trip, tell_fate, impl)
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def _garbage_kept():
         gc.enable()
 
 
-def _explained(trip, masked, impl):
+def _explained(trip, tell_fate, impl):
     mask = culprit.numeric_mask(trip.is_bad)
     with failures() as failed:
         found = attempt("the operation that made the value", None, _found, trip, impl, mask)
@@ -95,7 +95,7 @@ def _explained(trip, masked, impl):
             **attempt("the path", {}, _path, facts, told),
             reproduced=found.first is not None,
             notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
-            fate=attempt("the outputs that it reaches", None, _fate, found, outer, mask, masked),
+            fate=attempt("the outputs that it reaches", None, _fate, found, outer, mask, tell_fate),
             feeds=attempt("the outputs that depend on it", (), feeds, trip.fgraph, outer),
             repro=attempt("the script that reproduces it", None, _repro, trip, found.first),
             failed=tuple(failed),
@@ -189,8 +189,8 @@ def _path(facts, told):
     return {"waypoints": points, "left_out": left_out}
 
 
-def _fate(found, outer, mask, masked):
-    if found.first is None or not masked:
+def _fate(found, outer, mask, tell_fate):
+    if found.first is None or not tell_fate:
         return None
     return fate_of(found.outermost.replay, outer[0], mask)
 

@@ -168,12 +168,12 @@ class GraphPlan:
         """Whether values of this type may be bad."""
         if not is_numeric(variable.type):
             return False
-        return not is_discrete(variable) or (self.policy.big and self.policy.integers)
+        return not is_discrete(variable) or (self.policy.big and self.policy.check_integers)
 
     def is_checked_input(self, variable):
         """Whether a bad value in this input of the graph is an error."""
         policy = self.policy
-        return policy.inputs and self.may_be_bad(variable) and not policy.exempts(variable)
+        return policy.check_inputs and self.may_be_bad(variable) and not policy.exempts(variable)
 
     def reason_to_leave_out(self, node, index):
         """Return the reason (a key of `REASONS`) why no backend reads an output, or None."""
@@ -236,7 +236,7 @@ class GraphPlan:
         return self.policy.big and (
             touch is not None
             or self.excuses_nothing(node)
-            or not keeps_size(node, i, self.policy.limit)
+            or not keeps_size(node, i, self.policy.big_threshold)
         )
 
     def excuses_nothing(self, node: Apply) -> bool:
@@ -328,7 +328,7 @@ class GraphPlan:
         An infinite constant is one only with ``inf_is_error="any"``.
         """
         policy = self.policy
-        if not policy.inputs:
+        if not policy.check_inputs:
             return []
         read = {v for node in self.order if not self._leaves_open(node) for v in node.inputs}
         constants = dict.fromkeys(v for node in self.order for v in node.inputs)

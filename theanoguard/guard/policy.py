@@ -75,16 +75,14 @@ class Policy:
     anywhere : bool
         Whether every bad element is an error.  Otherwise an infinite or big one is an error
         only where an operation makes it, and where it enters (:mod:`~theanoguard.guard.verdict`).
-    limit : float
+    big_threshold : float
         Magnitudes above it are big.
-    integers : bool
+    check_integers : bool
         Whether big integers are bad as well.
-    indices : bool
+    check_indices : bool
         Whether Numba's code checks that indices are inside of their arrays.
-    inputs : bool
+    check_inputs : bool or "trusted"
         Whether inputs, shared variables and constants are checked where they enter.
-    trusted : bool
-        Whether a shared variable may be taken to hold what the last call left in it.
     judge : {"node", "result"} or callable
         Whether a bad value counts where it is made, or only if an output or an update of the
         call is bad; ``judge(results)`` says it of a list of them.
@@ -104,7 +102,7 @@ class Policy:
     ops : tuple of type
         Classes of operations (or of scalar operations inside ``Elemwise``) whose
         outputs are left out.
-    fate : bool
+    tell_fate : bool
         Whether the report says if the bad value reaches an output.
     token : str or None
         Mark carried in the tags of variables that are left out one by one.
@@ -114,11 +112,10 @@ class Policy:
     inf: bool
     big: bool
     anywhere: bool = False
-    limit: float = 1e10
-    integers: bool = False
-    indices: bool = True
-    inputs: bool = True
-    trusted: bool = False
+    big_threshold: float = 1e10
+    check_integers: bool = False
+    check_indices: bool = True
+    check_inputs: bool | str = True
     judge: str | Callable = "node"
     audit: bool = False
     every: int = 1
@@ -128,8 +125,13 @@ class Policy:
     action: str | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
-    fate: bool = False
+    tell_fate: bool = False
     token: str | None = None
+
+    @property
+    def trusted(self) -> bool:
+        """Whether a shared variable may be taken to hold what the last call left in it."""
+        return self.check_inputs == "trusted"
 
     @property
     def looked_for(self) -> Kind:
@@ -186,8 +188,8 @@ class Policy:
                 isinf = arrays.xp.isinf(array) & ~isnan
                 nan = isnan if self.nan or everything else nan
                 inf = isinf if self.inf or everything else inf
-            if self.big and (kind in "fc" or (kind in "iu" and self.integers)):
-                big = arrays.exceeds(array, self.limit) & ~inf
+            if self.big and (kind in "fc" or (kind in "iu" and self.check_integers)):
+                big = arrays.exceeds(array, self.big_threshold) & ~inf
         return nan, inf, big
 
     def mask(self, array):
@@ -274,16 +276,16 @@ def make_policy(
     inf_is_error,
     big_is_error,
     *,
-    big,
-    integers,
-    indices,
-    inputs,
+    big_threshold,
+    check_integers,
+    check_indices,
+    check_inputs,
     action,
     exempt,
     anywhere=False,
     judge="node",
     audit=False,
-    fate=False,
+    tell_fate=False,
     every=1,
     when=None,
     delay_calls=10,
@@ -297,10 +299,10 @@ def make_policy(
         Naming the argument and what is allowed.
     """
     kinds = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
-    limit = _checked_limit(big)
+    big_threshold = _checked_threshold(big_threshold)
     _check_times(every, when, delay_calls, delay_ms)
-    if isinstance(inputs, str):
-        _one_of("check_inputs", inputs, (True, False, "trusted"))
+    if isinstance(check_inputs, str):
+        _one_of("check_inputs", check_inputs, (True, False, "trusted"))
     if not callable(judge):
         _one_of("judge", judge, JUDGES)
     if action is None:
@@ -314,11 +316,10 @@ def make_policy(
     return Policy(
         *kinds,
         anywhere=anywhere or inf_is_error == "any",
-        limit=limit,
-        integers=bool(integers),
-        indices=bool(indices),
-        inputs=bool(inputs),
-        trusted=inputs == "trusted",
+        big_threshold=big_threshold,
+        check_integers=bool(check_integers),
+        check_indices=bool(check_indices),
+        check_inputs=check_inputs if check_inputs == "trusted" else bool(check_inputs),
         judge=judge,
         audit=bool(audit),
         every=every,
@@ -328,7 +329,7 @@ def make_policy(
         action=action,
         names=names,
         ops=ops,
-        fate=bool(fate),
+        tell_fate=bool(tell_fate),
         token=token,
     )
 
@@ -357,7 +358,7 @@ def _checked_kinds(nan_is_error, inf_is_error, big_is_error):
     return values
 
 
-def _checked_limit(big):
+def _checked_threshold(big):
     try:
         limit = operator.index(big) if not isinstance(big, float | np.floating) else float(big)
     except TypeError:

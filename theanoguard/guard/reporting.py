@@ -266,7 +266,7 @@ class Reporter:
         """
         error = GuardError(trip.event)
         try:
-            explanation = explaining.explain(trip, masked=self.policy.fate)
+            explanation = explaining.explain(trip, tell_fate=self.policy.tell_fate)
             error = GuardError(trip.event, explanation)
             self.last_way = trip.event, explanation.waypoints
             trip.event.attach(_without_values(explanation))

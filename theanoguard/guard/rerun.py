@@ -213,7 +213,7 @@ class SecondRun:
         if variable.owner is not None:
             return True
         if replay.place is None:
-            return self.policy.inputs
+            return self.policy.check_inputs
         outside, node, step = replay.place
         ran = outside.inner(node)
         position = list(replay.fgraph.inputs).index(variable)

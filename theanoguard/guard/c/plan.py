@@ -221,7 +221,7 @@ class CPlan(GraphPlan):
             return variable in self.bad_constants
         if self.is_exempt(variable):
             return False
-        return variable.owner is not None or self.is_inner or self.policy.inputs
+        return variable.owner is not None or self.is_inner or self.policy.check_inputs
 
     def is_bad_literal(self, variable):
         """Whether a variable is a constant that a node makes bad by choosing it."""

@@ -101,7 +101,7 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
         return False
     policy = plan.policy
     if all(v.type.dtype in ps.discrete_dtypes for v in outputs):
-        big_integers = policy.big and policy.integers
+        big_integers = policy.big and policy.check_integers
         return not big_integers or all(v.type.dtype == "bool" for v in outputs)
     if isinstance(op, ps.Composite):
         result = op.fgraph.outputs[index]
@@ -115,7 +115,7 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     # Of numbers that are clean, some may be infinite.
     makes_nan = policy.nan and not _are_finite(policy) and scalar_makes_nan(op, outputs)
     made = scalar_makes(op, inputs, outputs, Kind.NONE) & policy.looked_for
-    is_large = policy.big and not scalar_keeps_size(op, inputs, outputs, policy.limit)
+    is_large = policy.big and not scalar_keeps_size(op, inputs, outputs, policy.big_threshold)
     return not (makes_nan or made or is_large)
 
 
@@ -141,7 +141,7 @@ def _is_softmax(plan, node, index):
     return (
         isinstance(node.op, Softmax)
         and _are_finite(policy)
-        and (not policy.big or policy.limit >= 1.0)
+        and (not policy.big or policy.big_threshold >= 1.0)
         and _all_clean(plan, node.inputs)
     )
 

@@ -101,7 +101,7 @@ def asked_of(policy, watched, v, operands):
     question = Question(
         Kind.NAN in watched.kind or (watched.big and policy.nan),
         Kind.INF in watched.kind or watched.big,
-        policy.limit if watched.big else None,
+        policy.big_threshold if watched.big else None,
     )
     return question, v
 

@@ -60,7 +60,7 @@ class NumbaKernels(Kernels):
     def __init__(self, plan):
         super().__init__()
         self._stepped_into = {node for inner in plan.plans() for node in inner.inner}
-        self._checks_indices = plan.policy.indices
+        self._checks_indices = plan.policy.check_indices
         self._code, _ = numba_code()
         self._signals = np.zeros(N_SIGNALS, np.int64)
         self.raised = 0

@@ -39,7 +39,7 @@ def made_big(node, index, policy, silent):
         In the order in which they run, on inputs of `node`; the last one gives the truth values.
         Empty where they cannot be written.
     """
-    if policy.anywhere or policy.integers:
+    if policy.anywhere or policy.check_integers:
         return []
     elementwise = elementwise_part(node, index)
     if elementwise is None:
@@ -90,7 +90,7 @@ def _made_by(op, node, made, policy, silent):
     if any(v in silent or not _may_be_big(v) for v in node.inputs):
         return None
     output = node.outputs[0]
-    allowed = excused(op, [_is_big_array(v, policy.limit) for v in node.inputs])
+    allowed = excused(op, [_is_big_array(v, policy.big_threshold) for v in node.inputs])
     if allowed is None:
         return None
     none = [pt.zeros_like(v, dtype="bool") for v in node.inputs]
@@ -98,7 +98,7 @@ def _made_by(op, node, made, policy, silent):
     unless = pt.invert(allowed)
     if any(v in made for v in node.inputs):
         unless = pt.or_(unless, excused(op, from_made))
-    return {output: pt.and_(_is_big_array(output, policy.limit), unless)}
+    return {output: pt.and_(_is_big_array(output, policy.big_threshold), unless)}
 
 
 @_made_by.register
@@ -113,7 +113,7 @@ def _(op: Elemwise, node, made, policy, silent):
             return None
         [flags] = own.outputs
         if carried:
-            big = _is_big_array(output, policy.limit)
+            big = _is_big_array(output, policy.big_threshold)
             flags = pt.or_(flags, pt.and_(big, reduce(pt.or_, carried)))
         found[output] = flags
     return found
@@ -171,10 +171,10 @@ def _made_by_elements(scalar_op, index, operands, policy, silent):
     made = {}
     for step in steps:
         excusing = [v for v in step.inputs if v not in excuses_nothing]
-        given = [flag for v in excusing if (flag := _is_big(v, policy.limit)) is not None]
+        given = [flag for v in excusing if (flag := _is_big(v, policy.big_threshold)) is not None]
         from_made = [made[v] for v in step.inputs if v in made]
         for variable in step.outputs:
-            flag = _is_big(variable, policy.limit)
+            flag = _is_big(variable, policy.big_threshold)
             if flag is None:
                 continue
             unless = [ps.invert(reduce(ps.or_, given))] if given else []

@@ -183,7 +183,7 @@ class Writer:
         policy, kinds = self._policy, sign.kinds
         nan, inf = policy.nan and Kind.NAN in kinds, policy.inf and Kind.INF in kinds
         if sign.big:
-            return Watch(nan, inf, True, policy.limit)
+            return Watch(nan, inf, True, policy.big_threshold)
         # Where infinite elements are not looked for by themselves, they count as big.
         return Watch(nan, inf or (policy.big and Kind.INF in kinds), False, 0.0)
 
@@ -288,7 +288,7 @@ class Writer:
     def _mind_indices(self, node):
         """Check that what the node indexes is there, unless Numba or the graph makes sure."""
         may_be_thrown_away = not self.plan.certain.issuperset(node.outputs)
-        if may_be_thrown_away or not self._policy.indices:
+        if may_be_thrown_away or not self._policy.check_indices:
             return
         for lookup in bounds.lookups(node):
             array, index = node.inputs[lookup.array], lookup.index

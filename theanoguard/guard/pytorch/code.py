@@ -40,7 +40,7 @@ def bad_elements(watched, policy, v):
     if v.is_complex() and not watched.big:  # the magnitude of finite parts may overflow
         return ~torch.isfinite(v) if nan else torch.isinf(v) & ~torch.isnan(v)
     # PyTorch's compiler makes faster code of a comparison than of ``isfinite``.
-    size, limit = magnitude(v, policy.limit if watched.big else np.inf)
+    size, limit = magnitude(v, policy.big_threshold if watched.big else np.inf)
     return ~(size <= limit) if nan else size > limit
 
 
