@@ -68,9 +68,10 @@ class Page(HTMLParser):
         return "".join(self.texts)
 
 
-def packed(html):
-    """What the script of the page is given."""
-    [script] = Page(html).scripts
+def packed(html, written=False):
+    """What the script is given that shows the compiled graph, or the graph as it was written."""
+    first, *others = Page(html).scripts
+    script = others[0] if others and not written else first
     data = script.rsplit('"', 2)[1]
     return json.loads(zlib.decompress(base64.b64decode(data)))
 
@@ -172,8 +173,52 @@ def test_it_shows_what_debugprint_shows(function, error):
     assert bad["events"] == ["nan in call 1"]
     assert "nan in call 1" in text
     assert "test_notebook.py:" in text
-    assert row_with(data, label="x")["type"] == "float64 (?,)"
+    assert row_with(data, label="x")["type"] == "float64 (3,)"  # (of the last call)
     assert ("Shape", "(?,)") in row_with(data, label="x")["facts"]
+
+
+def training_step():
+    x, w = pt.dmatrix("x"), pytensor.shared(np.array([[-1.0, 1.0]] * 3), name="w")
+    scores = pt.tanh(x @ w) * 40.0
+    probs = pt.special.softmax(scores, axis=1)
+    loss = -pt.log(probs[:, 0] - 1e-6).mean()
+    return guarded([x], loss, updates={w: w - 0.5 * pytensor.grad(loss, w)}), w
+
+
+def test_the_graph_is_shown_as_it_was_written():
+    step, _w = training_step()
+    shown = inspect_graph(step)
+    assert len(shown.written.nodes) < len(shown.model.nodes)
+    labels = {row["label"] for row in rows(packed(shown.html(), written=True)).values()}
+    assert labels == {
+        "x",
+        "w",
+        "x @ w",
+        "tanh(x @ w)",
+        "tanh(x @ w) * 40.0",
+        "softmax(scores, axis=1)",
+        "probs[:, 0]",
+        "probs[:, 0] - 1e-6",
+        "log(probs[:, 0] - 1e-6)",
+        "log(probs[:, 0] - 1e-6).mean()",
+        "-log(probs[:, 0] - 1e-6).mean()",
+        "grad(loss, w)",
+        "0.5 * grad(loss, w)",
+        "w - 0.5 * grad(loss, w)",
+    }
+    assert not [text for text in labels if "Composite" in text]
+
+
+def test_the_mark_is_at_the_expression_that_the_report_names():
+    step, _w = training_step()
+    with pytest.raises(GuardError) as caught:
+        step(np.ones((4, 3)))
+    shown = inspect_graph(caught.value)
+    found = rows(packed(shown.html(), written=True)).values()
+    [marked] = [row for row in found if row["events"]]
+    cause = caught.value.explanation.cause
+    assert marked["label"] == cause.provenance.expression
+    assert marked["line"].endswith(f":{cause.provenance.source.line}")
 
 
 def test_a_name_that_turns_the_text_around_is_made_harmless():
@@ -356,10 +401,11 @@ def test_names_stay_text(name, monkeypatch):
         found = Page(inspect_graph(thing, values={x: [1.0]}).html())
         assert set(found.tags) <= {*honest.tags, "p", "pre", "span", "mark", "i", "code", "details"}
         assert found.attributes <= honest.attributes | {"open"}
-        assert found.tags.count("script") == 1
+        shown = inspect_graph(thing)
+        assert found.tags.count("script") == 1 + (shown.written is not None)
         assert "".join(c if c.isprintable() else "\ufffd" for c in name) in found.text
     in_file = page.document(inspect_graph(f).html(), name)
-    assert Page(in_file).tags.count("script") == 1
+    assert Page(in_file).tags.count("script") == 2
 
 
 # -- size

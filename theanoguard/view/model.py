@@ -165,6 +165,8 @@ class NodeModel:
     events : list of str
     inner : dict of str to GraphModel
         Its inner graphs by name.
+    written : str or None
+        In the graph as the user wrote it, the expression.
     """
 
     key: str
@@ -180,6 +182,7 @@ class NodeModel:
     provenance: Provenance | None = None
     events: list[str] = field(default_factory=list)
     inner: dict[str, "GraphModel"] = field(default_factory=dict)
+    written: str | None = None
 
 
 @dataclass(repr=False)
@@ -446,21 +449,10 @@ class _Gatherer:
         value = self.values.get(variable)
         if value is not None and not isinstance(value, Statistics):
             value = statistics(value)
-        return VariableModel(
-            key=key,
-            kind=_kind(variable),
-            name=variable.name,
-            label=str(variable),
-            type=str(variable.type),
-            dtype=getattr(variable.type, "dtype", None),
-            shape=_static_shape(variable.type),
-            owner=node_keys[variable.owner] if variable.owner is not None else None,
-            index=variable.index or 0,
-            value=_short(variable.data) if isinstance(variable, Constant) else None,
-            statistics=value,
-            events=_marks(self.events.get(variable)),
-            provenance=provenance,
-        )
+        owner = node_keys[variable.owner] if variable.owner is not None else None
+        found = variable_model(variable, key, owner, provenance)
+        found.statistics, found.events = value, _marks(self.events.get(variable))
+        return found
 
     def _inner(self, node, provenance):
         for name, graph in inner_graphs(node):
@@ -479,6 +471,25 @@ class _Gatherer:
                     inner_provenance=per_node,
                 ),
             )
+
+
+def variable_model(
+    variable: Variable, key: str, owner: str | None, provenance: Provenance | None
+) -> VariableModel:
+    """The model of a variable, without its value and its marks."""
+    return VariableModel(
+        key=key,
+        kind=_kind(variable),
+        name=variable.name,
+        label=str(variable),
+        type=str(variable.type),
+        dtype=getattr(variable.type, "dtype", None),
+        shape=_static_shape(variable.type),
+        owner=owner,
+        index=variable.index or 0,
+        value=_short(variable.data) if isinstance(variable, Constant) else None,
+        provenance=provenance,
+    )
 
 
 def inner_graphs(node):

@@ -10,6 +10,8 @@ def label(model, variable):
     node = model.nodes.get(variable.owner)
     if node is None:
         return variable.value if variable.kind == "constant" else variable.name or variable.label
+    if node.written is not None:
+        return node.written
     return node.op if len(node.outputs) == 1 else f"{node.op}.{variable.index}"
 
 
@@ -102,7 +104,9 @@ def _of_variable(model, variable):
 
 
 def short_type(variable):
-    """Return the dtype and the shape of a variable, as ``float64 (?, 3)``."""
+    """Return the dtype and the shape of a variable, of its last value if that is known."""
+    if (found := variable.statistics) is not None:
+        return f"{found.dtype} {_shape_text(found.shape)}"
     if variable.dtype is None or variable.shape is None:
         return variable.type
     return f"{variable.dtype} {_shape_text(variable.shape)}"
@@ -132,7 +136,7 @@ def _of_provenance(provenance):
         yield "Gradient of", backward.cost or "a cost"
         yield "through", backward.forward
         yield "at", backward.forward_source and str(backward.forward_source)
-    if provenance.name and not provenance.own_name:
+    if provenance.name and not provenance.own_name and not provenance.expression:
         yield "Near name", provenance.name
     for step, text in zip(provenance.history, rewrites(provenance), strict=True):
         yield "Rewritten from", f"{text} ({step.name})" if step.name else text

@@ -15,6 +15,7 @@ from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import picture, pictures
 from theanoguard.view.inspecting.subject import subject_of
+from theanoguard.view.written import written_model
 
 TRACEBACK = 15_000
 """How many characters of a traceback are kept, from its end."""
@@ -77,11 +78,16 @@ class Inspection:
     ----------
     model : GraphModel
         The graph as plain data.
+    written : GraphModel or None
+        For a function that was compiled under a guard or inside
+        :func:`theanoguard.track_provenance`,
+        the graph as you wrote it, with the values and the marks of the compiled graph.
     """
 
     def __init__(self, thing, subject):
         self._subject = subject
         self.model = subject.model
+        self.written = written_model(subject.function, subject.model, subject.cause)
         self._traceback = _traceback_text(thing) if isinstance(thing, GuardError) else None
 
     def __repr__(self):
@@ -105,6 +111,10 @@ class Inspection:
     def _html(self, stored):
         subject = self._subject
         tree = page.tree(Outline(self.model, subject.wanted), subject.title, stored)
+        if self.written is not None:
+            outline = Outline(self.written, subject.wanted)
+            own = page.tree(outline, f"{subject.title}, as you wrote it", stored)
+            tree = own + page.fold("The compiled graph", tree)
         if subject.report is None:
             return tree
         parts = [
@@ -151,7 +161,7 @@ class Inspection:
         with seldom_collecting():
             if before:
                 return pictures(subject.function, self.model, subject.wanted, subject.title)
-            return picture(self.model, subject.wanted, subject.title)
+            return picture(self.written or self.model, subject.wanted, subject.title)
 
     def save(self, path):
         """Write the graph as a page that opens in any browser.

@@ -136,7 +136,7 @@
     }));
     const home = thing.view !== at ? [button("Show it with all around it", () => reveal(chosen))] : [];
     panel.replaceChildren(
-      make("p", { class: "tg-chosen-name" }, `${thing.role || thing.name} ${thing.label} ${thing.key}`.trim()),
+      make("p", { class: "tg-chosen-name" }, [...new Set([thing.role || thing.name, thing.label, thing.key])].join(" ").trim()),
       listed(facts), ...inside, ...home,
     );
     host.dispatchEvent(new CustomEvent("tg-chosen", { bubbles: true, detail: linked[thing.key] ?? [] }));

@@ -32,6 +32,8 @@ class Subject:
         Returns what is shown where there is only text.
     function : Function or None
         The compiled function, where there is one.
+    cause : Provenance or None
+        Of a trip, where the first bad value was written.
     """
 
     title: str
@@ -40,6 +42,7 @@ class Subject:
     report: str | None = None
     text: Callable[[], str] = str
     function: Function | None = None
+    cause: Provenance | None = None
 
 
 def subject_of(thing, *, values=None, events=None, times=None):
@@ -98,7 +101,8 @@ def _of_trip(event, explanation, graph, values, times):
         _mark_inside(model, event, explanation)
     named = event.function or getattr(function, "name", None)
     name = f" of {named}" if named else ""
-    return Subject(f"call {event.call}{name}", model, wanted, report, text, function)
+    cause = None if explanation is None else explanation.cause.provenance
+    return Subject(f"call {event.call}{name}", model, wanted, report, text, function, cause)
 
 
 def _mark_inside(model, event, explanation):

@@ -3,15 +3,14 @@
   const rowOf = (item) => graphs[item.graph].rows[item.row];
   const marks = graphs.map(({ path, bad }) => ({ path: new Set(path), bad: new Set(bad) }));
   let chosen = null;
-  let deepest = 0; // em
 
   const cell = (css, text, ...more) => {
     const element = make("span", { role: "gridcell", class: css }, text ?? "", ...more);
     if (text) element.title = text;
     return element;
   };
-  const heads = ["Mark", "Operation", "Name and role", "Type", "Line", "Last value"].map((text) =>
-    make("span", { role: "columnheader" }, text));
+  const heads = ["!", "Expression", "Line", "Name and role", "Type", "Last value"].map((text) =>
+    make("span", { role: "columnheader", title: text === "!" ? "Mark" : text }, text));
   const tree = make("div", { role: "rowgroup", class: "tg-body" });
   const grid = make(
     "div", { role: "treegrid", "aria-label": title, class: "tg-grid" },
@@ -51,12 +50,22 @@
     const arrow = make("span", { class: "tg-arrow", "aria-hidden": "true" });
     const label = make("span", { class: `tg-label ${css}`.trim() }, text);
     const element = make("span", { role: "gridcell", title: text }, arrow, label);
-    const indent = (Math.min(item.level, 24) - 1) * 0.9;
-    element.style.paddingInlineStart = `${indent}em`;
-    if (indent > deepest) {
-      deepest = indent;
-      grid.style.setProperty("--tg-indent", `${deepest}em`); // so that the column shows a deep name
-    }
+    element.style.paddingInlineStart = `${(Math.min(item.level, 16) - 1) * 0.6}em`;
+    return element;
+  };
+
+  const markOf = (events) => {
+    const element = cell("tg-event", events.length ? "\u25CF" : "");
+    element.title = events.join("; ");
+    if (events.length) element.setAttribute("aria-label", element.title);
+    return element;
+  };
+
+  // In a narrow column the name of the file is cut, not the number of the line.
+  const lineOf = (place) => {
+    const [, file, line] = /^(.*?)((?::|, line )\d+)?$/.exec(place ?? "");
+    const element = cell("tg-line", "", make("span", {}, file), make("span", {}, line ?? ""));
+    element.title = place ?? "";
     return element;
   };
 
@@ -64,13 +73,13 @@
     const row = rowOf(item);
     const { path, bad } = marks[item.graph];
     const css = bad.has(item.row) ? "tg-bad" : path.has(item.row) ? "tg-path" : "";
-    // What is marked comes first.
+    const name = words[row.role] || (row.home < 0 ? "" : words[row.name]);
     return [
-      cell("tg-event", row.events.join("; ")),
+      markOf(row.events),
       first(item, words[row.label], css),
-      cell("tg-name", words[row.role] || (row.home < 0 ? "" : words[row.name])),
+      lineOf(words[row.line]),
+      cell("tg-name", name === words[row.label] ? "" : name),
       item.away ? cell("tg-key", `${row.key} ↗`) : cell("tg-type", words[row.type]),
-      cell("tg-line", words[row.line]),
       cell("tg-value", row.value),
     ];
   };

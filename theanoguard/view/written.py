@@ -1,0 +1,225 @@
+"""The graph as the user wrote it, with what is known of the compiled graph."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from pytensor.graph.basic import Apply, Constant, Variable
+
+from theanoguard._provenance import Provenance, ProvenanceTracker, tracker_of
+from theanoguard._pytensor import Function
+from theanoguard.view.model import GraphModel, NodeModel, VariableModel, variable_model
+
+
+def written_model(
+    function: Function | None, compiled: GraphModel, cause: Provenance | None = None
+) -> GraphModel | None:
+    """Return one row for each expression of the user's.
+
+    The steps of a function such as ``softmax``, what reshapes an operand for a broadcast, and the
+    steps of a gradient have no rows: a row reads the nearest expressions before it.
+
+    Parameters
+    ----------
+    function : Function or None
+    compiled : GraphModel
+        The model of its compiled graph, whose values and marks the rows get.
+    cause : Provenance or None
+        Of what the report of an error names.
+
+    Returns
+    -------
+    GraphModel or None
+        None if nobody recorded how the function was rewritten, or if a mark has no row.
+    """
+    if function is None:
+        return None
+    fgraph = function.maker.fgraph
+    tracker = tracker_of(fgraph)
+    if tracker is None or not tracker.original:
+        return None
+    rows = _Rows(tracker)
+    updated = fgraph.update_mapping or {}
+    count = len(function.maker.outputs) + len(updated)
+    outputs = [rows.row(v) for v in tracker.original_outputs[:count]]
+    rows.updates = {outputs[o]: fgraph.inputs[i] for o, i in updated.items() if o < len(outputs)}
+    for v in (*fgraph.inputs, *outputs):
+        rows.add(v)
+    rows.carry_over(compiled)
+    return (
+        rows.model(fgraph.inputs, outputs, compiled) if rows.place_marks(compiled, cause) else None
+    )
+
+
+@dataclass
+class _Rows:
+    tracker: ProvenanceTracker
+    operands: dict[Variable, list[Variable]] = field(default_factory=dict)
+    updates: dict[Variable, Variable] = field(default_factory=dict)
+    made_by: dict[Variable, VariableModel] = field(default_factory=dict)
+    marks: dict[Variable, list[str]] = field(default_factory=dict)
+    inside: dict[Variable, Variable] = field(default_factory=dict)
+
+    def row(self, variable: Variable) -> Variable:
+        """Return the variable in whose row a variable is shown."""
+        return self.tracker.behind(variable)
+
+    def is_row(self, variable: Variable) -> bool:
+        if variable.owner is None:
+            is_number = isinstance(variable, Constant) and not variable.type.ndim
+            return not (is_number and variable.data == variable.data)
+        known = self.tracker.lookup(variable)
+        return known.expression is not None or known.own_name
+
+    def add(self, variable: Variable) -> None:
+        """Add the row of a variable, and the rows that it reads."""
+        todo = [variable]
+        while todo:
+            row = todo.pop()
+            if row not in self.operands:
+                self.operands[row] = self._cost(row) or list(dict.fromkeys(self._read_by(row)))
+                todo += self.operands[row]
+
+    def _cost(self, row: Variable) -> list[Variable]:
+        """Return what ``grad`` differentiated to make a row; [] for other rows."""
+        known = self.tracker.lookup(row)
+        costs = {self.row(cost) for cost in self.tracker.costs()} if known.backward else ()
+        return list(costs) if len(costs) == 1 and known.expression else []
+
+    def _read_by(self, row: Variable) -> Iterator[Variable]:
+        todo, seen = [*reversed(self.tracker.original.get(row.owner, ()))], set()
+        while todo:
+            below = self.row(todo.pop())
+            if below in seen:
+                continue
+            seen.add(below)
+            if self.is_row(below) and not self._is_same_gradient(row, below):
+                yield below
+            else:
+                self.inside.setdefault(below, row)
+                todo += reversed(self.tracker.original.get(below.owner, ()))
+
+    def _is_same_gradient(self, row: Variable, below: Variable) -> bool:
+        """Return whether one call of ``grad`` made both, the one as a step to the other."""
+        one, other = self.tracker.lookup(row), self.tracker.lookup(below)
+        same = (one.expression, one.source) == (other.expression, other.source)
+        return same and one.backward is not None and other.backward is not None
+
+    def carry_over(self, compiled: GraphModel) -> None:
+        """Find the compiled variable that has the value of each row."""
+        for key, known in compiled.variables.items():
+            variable = compiled.objects[key]
+            for equal in (variable, *self.tracker.equals(variable)):
+                row = self.row(equal)
+                found = self.made_by.get(row)
+                if row in self.operands and (found is None or found.statistics is None):
+                    self.made_by[row] = known
+
+    def place_marks(self, compiled: GraphModel, cause: Provenance | None) -> bool:
+        """Put the marks of the compiled graph at the rows; return whether each has one."""
+        places = _Places(self)
+        for variable, part in _marked(compiled):
+            equals = [variable, *self.tracker.equals(variable)]
+            found = [places.of(cause), places.of(part.provenance), *map(self.row, equals)]
+            near = [*map(self.inside.get, equals), places.on_line(part.provenance)]
+            if not self._mark([*found, *near], part.events):
+                return False
+        return True
+
+    def _mark(self, candidates, events: list[str]) -> bool:
+        row = next((v for v in candidates if v in self.operands), None)
+        if row is not None:
+            self.marks.setdefault(row, []).extend(events)
+        return row is not None
+
+    def model(self, inputs, outputs, compiled: GraphModel) -> GraphModel:
+        order = self._in_order(outputs)
+        keys = {v: f"n{i}" for i, v in enumerate(dict.fromkeys((*order, *self.operands)))}
+        owners = {v: f"a{i}" for i, v in enumerate(v for v in order if v.owner is not None)}
+        variables: dict[str, VariableModel] = {}
+        nodes: dict[str, NodeModel] = {}
+        for v, key in keys.items():
+            known = self.made_by.get(v)
+            variables[key] = replace(
+                variable_model(v, key, owners.get(v), self._provenance(v, known)),
+                is_output=v in outputs,
+                update_of=keys[self.updates[v]] if v in self.updates else None,
+                statistics=None if known is None else known.statistics,
+                events=self.marks.get(v, []),
+            )
+            if v in owners:
+                nodes[owners[v]] = self._node(v, owners[v], keys, known, compiled, len(nodes))
+        return GraphModel(
+            inputs=[keys[v] for v in inputs],
+            outputs=[keys[v] for v in outputs],
+            variables=variables,
+            nodes=nodes,
+            name=compiled.name,
+            objects={key: v for v, key in keys.items()},
+        )
+
+    def _in_order(self, outputs) -> list[Variable]:
+        """Return the rows that are computed, each after the rows that it reads."""
+        order: dict[Variable, None] = {}
+        todo = [*reversed(outputs)]
+        while todo:
+            before = [v for v in self.operands[todo[-1]] if v not in order]
+            if todo[-1] in order or not before:
+                order[todo.pop()] = None
+            else:
+                todo += reversed(before)
+        return list(order)
+
+    def _provenance(self, variable: Variable, known: VariableModel | None) -> Provenance:
+        own = self.tracker.lookup(variable)
+        later = known.provenance if known is not None else None
+        return own if later is None else replace(own, history=later.history)
+
+    def _node(self, variable, key, keys, known, compiled, order) -> NodeModel:
+        own = self.tracker.lookup(variable)
+        node: Apply = variable.owner
+        made = compiled.nodes.get(known.owner) if known is not None else None
+        return NodeModel(
+            key=key,
+            op=str(node.op) if made is None else made.op,
+            op_type=type(node.op).__name__ if made is None else made.op_type,
+            inputs=[keys[v] for v in self.operands[variable]],
+            outputs=[keys[variable]],
+            order=order,
+            written=own.expression or own.name or str(node.op),
+            seconds=made and made.seconds,
+            calls=made and made.calls,
+        )
+
+
+class _Places:
+    """The rows by what is known of where they were written."""
+
+    def __init__(self, rows: _Rows):
+        self.by_expression: dict[tuple, Variable] = {}
+        self.by_line: dict[tuple, Variable] = {}
+        for row in rows.operands:
+            known = rows.tracker.lookup(row)
+            self.by_expression.setdefault((known.source, known.expression), row)
+            if known.source is not None:
+                self.by_line.setdefault((known.source.file, known.source.line), row)
+
+    def of(self, known: Provenance | None) -> Variable | None:
+        if known is None or known.expression is None:
+            return None
+        return self.by_expression.get((known.source, known.expression))
+
+    def on_line(self, known: Provenance | None) -> Variable | None:
+        source = known and known.source
+        return self.by_line.get((source.file, source.line)) if source else None
+
+
+def _marked(compiled: GraphModel) -> Iterator[tuple[Variable, NodeModel | VariableModel]]:
+    """Yield what is marked and its variable in the compiled graph, from inner graphs first."""
+    for node in compiled.nodes.values():
+        graphs = [model for graph in node.inner.values() for model in graph.walk()]
+        inside = [part for graph in graphs for part in graph.nodes.values() if part.events]
+        for part in inside or [node] * bool(node.events):
+            yield compiled.objects[node.outputs[0]], part
+    for key, variable in compiled.variables.items():
+        if variable.events:
+            yield compiled.objects[key], variable
