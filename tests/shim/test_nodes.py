@@ -251,3 +251,13 @@ def test_the_types_of_indices_are_no_part_of_an_operation(shim):
     assert x[i].owner.op.idx_list != x[l].owner.op.idx_list
     f = shim.function([x, i, l], [x[i], x[l]])
     assert [part.tolist() for part in f([[1.0], [2.0]], 0, 1)] == [[1.0], [2.0]]
+
+
+def test_coordinates_have_the_order_of_c(shim):
+    # (Recorded from Theano 1.0.5, which ignores the order.)
+    found = shim.tensor.unravel_index(np.arange(4), (2, 2), order="F")
+    assert [part.eval().tolist() for part in found] == [[0, 0, 1, 1], [0, 1, 0, 1]]
+
+
+def test_a_number_of_numpy_is_shared_with_a_pattern(shim):
+    assert shim.shared(np.float64(0.5), broadcastable=()).type == shim.tensor.dscalar

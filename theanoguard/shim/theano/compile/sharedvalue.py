@@ -1,5 +1,6 @@
 """Shared variables, and the functions that make them of values."""
 
+import numpy as np
 from pytensor.compile import sharedvalue
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
@@ -39,6 +40,8 @@ def shared(value, name=None, strict=False, allow_downcast=None, **kwargs):
         raise TypeError(
             "Shared variable constructor needs numeric values and not symbolic variables."
         )
+    if isinstance(value, np.generic) and "broadcastable" in kwargs:
+        value = np.asarray(value)  # PyMC3 3.11 relies on Theano-PyMC, whose test values are arrays
     for constructor in reversed(shared.constructors):
         try:
             variable = constructor(

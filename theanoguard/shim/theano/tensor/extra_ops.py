@@ -23,7 +23,11 @@ def squeeze(x, axis=None):
 
 
 def unravel_index(indices, dims, order="C", ndim=None):
-    """Return the coordinates of flat indices; `ndim` is the length of `dims` if it is unknown."""
+    """Return the coordinates of flat indices; `ndim` is the length of `dims` if it is unknown.
+
+    As in Theano 1.0.5, the order is that of C, whatever `order` says.
+    """
+    assert order in ("C", "F")
     if ndim is None:
         try:
             ndim = get_vector_length(dims)
@@ -35,7 +39,7 @@ def unravel_index(indices, dims, order="C", ndim=None):
                 "'unravel_index' to avoid this problem."
             ) from error
     dims = as_tensor_variable(dims)
-    found = pt_unravel_index(indices, stack([dims[i] for i in range(ndim)]), order)
+    found = pt_unravel_index(indices, stack([dims[i] for i in range(ndim)]))
     return tuple(found) if isinstance(found, list | tuple) else (found,)
 
 
