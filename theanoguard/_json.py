@@ -46,6 +46,8 @@ def to_plain(value: Any) -> Any:
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return {"numpy": [value.dtype.str, to_plain(value.tolist())]}
     if isinstance(value, np.generic):
         return {"numpy": [value.dtype.str, to_plain(value.item())]}
     if isinstance(value, complex):

@@ -5,7 +5,7 @@ They are plain dataclasses.  You read them, and the package creates them.
 
 from theanoguard._compare import Change, Comparison, Difference, ModeResult, Parting, Tolerance
 from theanoguard._event import GuardEvent, PathStep
-from theanoguard._lint import RULES, Bounds, Finding, Rule
+from theanoguard._lint import RULES, Bounds, Finding, Rule, Witness
 from theanoguard._precision import Digits, Loss, Precision
 from theanoguard._provenance import Backward, Provenance, RewriteStep, SourceLine
 from theanoguard.explain import Cause, Explanation, Failure, Hint, Operand, Situation, Waypoint
@@ -41,4 +41,5 @@ __all__ = [
     "SourceLine",
     "Tolerance",
     "Waypoint",
+    "Witness",
 ]

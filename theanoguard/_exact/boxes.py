@@ -140,6 +140,8 @@ def _positions(value: Any) -> np.ndarray:
 
 def _read(node: Any, inputs: Sequence[Any], output: int, box: Box) -> Box:
     """The box of the first operand that an operation moves to a box of its output."""
+    if not np.shape(inputs[0]):
+        return ()
     moved = NUMPY.run(node, [_positions(inputs[0]), *inputs[1:]], output)
     places = np.unravel_index(in_box(np.asarray(moved), box).ravel(), np.shape(inputs[0]))
     return tuple(map(np.unique, places))

@@ -1,8 +1,25 @@
-"""Finds risky patterns in a graph without running it."""
+"""Finds inputs at which a graph fails, and risky patterns in it."""
 
 from theanoguard._lint.bounds import Bounds
-from theanoguard._lint.linter import Finding, lint, lint_values
+from theanoguard._lint.finding import Finding, Static, reported
+from theanoguard._lint.linter import SECONDS, lint, lint_values
+from theanoguard._lint.matching import Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES, Rule
+from theanoguard._lint.witness import Witness
 
-__all__ = ["RULES", "Bounds", "Finding", "GraphBounds", "Rule", "lint", "lint_values"]
+__all__ = [
+    "RULES",
+    "SECONDS",
+    "Asked",
+    "Bounds",
+    "Finding",
+    "GraphBounds",
+    "Rule",
+    "Static",
+    "Witness",
+    "lint",
+    "lint_values",
+    "reported",
+    "witnessed",
+]

@@ -1,8 +1,10 @@
 """Bounds of the elements of a value, and how arithmetic changes them."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -196,3 +198,15 @@ def of_array(values):
     if not values.size:
         return Bounds()
     return Bounds(float(values.min()), float(values.max()), bool((values == 0).any()))
+
+
+def of_arrays(arrays: Iterable[Any]) -> Bounds:
+    """The bounds of the elements of several arrays of one variable.
+
+    Examples
+    --------
+    >>> of_arrays([np.array([1.0]), np.array([-2.0])])
+    Bounds(lo=-2.0, hi=1.0, zero=True)
+    """
+    found = unite([of_array(np.asarray(array)) for array in arrays])
+    return Bounds(found.lo, found.hi)

@@ -1,80 +1,32 @@
-"""Finding risky patterns in a graph without running it."""
+"""Finding inputs at which a graph fails, and risky patterns in it."""
 
-import linecache
-import re
-import textwrap
+import builtins
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from theanoguard._arguments import checked, did_you_mean, refuse
-from theanoguard._lint.bounds import Bounds, of_array
+from theanoguard._compare.problem import without_damage
+from theanoguard._lint.bounds import Bounds, of_array, of_arrays
+from theanoguard._lint.finding import Finding, Static, reported
+from theanoguard._lint.matching import Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
-from theanoguard._provenance import SourceLine, lookup, module_of, source_place
-from theanoguard._provenance.places import place_text, source_lines, text_width
-from theanoguard._pytensor import OpFromGraph, Scan, is_numeric
+from theanoguard._provenance import lookup, module_of, source_place, tracker_of
+from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
-from theanoguard._shown import brief
 from theanoguard.explain.advice.hints import with_module
 
-
-@brief
-@dataclass(frozen=True)
-class Finding:
-    """An operation that may become NaN or infinite.
-
-    Parameters
-    ----------
-    rule : str
-        Name of the rule, a key of ``theanoguard.records.RULES``.
-    source : SourceLine or None
-        The user's line.  None if PyTensor has kept no stack trace.
-    why : str
-        What may go wrong.
-    write : str
-        What to write instead.
-
-    Examples
-    --------
-    >>> from theanoguard import Finding
-    >>> from theanoguard.records import SourceLine
-    >>> line = SourceLine("model.py", 7, "<module>", "y = pt.log(x)")
-    >>> print(Finding("log-of-zero", line, "x must be positive", "log(x + eps)"))
-    model.py:7: log-of-zero: x must be positive
-        y = pt.log(x)
-        write: log(x + eps)
-    """
-
-    rule: str
-    source: SourceLine | None
-    why: str
-    write: str
-
-    def __str__(self):
-        if self.source is None:
-            where, text = "(line not known)", ""
-        else:
-            line = replace(self.source, function="<module>")
-            where = place_text(line)
-            below = source_lines(line, text_width())[1:] or [f"  {line.text}"] * bool(line.text)
-            text = "".join(f"\n  {shown}" for shown in below)
-        advice = textwrap.fill(
-            f"write: {self.write}",
-            text_width(),
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 6,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        return f"{where}: {self.rule}: {self.why}{text}\n{advice}"
+SECONDS = 3.0
+"""How long lint searches one graph for inputs."""
 
 
 @checked
@@ -84,65 +36,97 @@ def lint(
     updates: Mapping[Variable, Any] | Iterable[tuple[Variable, Any]] | None = None,
     params: Sequence[Variable] = (),
     bounds: Mapping[Variable, Any] | None = None,
+    examples: Mapping[Variable, Any] | Sequence[Mapping[Variable, Any]] = (),
     shared_values: bool = False,
     gradient: bool | None = None,
     ignore: Iterable[str] = (),
+    mode: Any = None,
+    all: bool = False,
+    seconds: float = SECONDS,
+    seed: int = 0,
 ) -> list[Finding]:
-    """Find risky patterns in a graph, without running or compiling it.
+    """Find inputs at which a function fails, or gives a result that its formula does not have.
+
+    Lint looks for an input at which a result, or a gradient, is NaN or infinite in the function
+    that your mode compiles.  It reports a finding only with such an input.
 
     Parameters
     ----------
-    graph : Variable, list of Variable, or FunctionGraph
-        The outputs as you wrote them.  PyTensor's rewrites repair some patterns in some modes.
+    graph : Variable, list of Variable, FunctionGraph or Function
+        The outputs as you wrote them, or a compiled function.  The graph of a function as you wrote
+        it is known if the function was compiled inside :func:`track_provenance` or under a guard.
     updates : dict or list of pairs, optional
         As for ``pytensor.function``.
     params : list of Variable, optional
         Parameters.  A gradient must reach each of them.
     bounds : dict of Variable to (float, float), optional
         Smallest and largest element of inputs and shared variables.
+    examples : dict of Variable to value, or list of dict, optional
+        Inputs of calls.  Their smallest and largest elements are the bounds of inputs without
+        others, and their shapes are used.
     shared_values : bool
         Take the bounds of a shared variable from its present value, unless the graph updates it.
+        The search for inputs always uses the present values.
     gradient : bool, optional
-        Whether you take gradients of the graph.  If True, lint also reports operations whose value
-        is finite and whose gradient is not, such as ``sqrt(x ** 2)`` at 0.  By default, lint
-        reports them where the graph contains their gradient, and everywhere if it contains no
-        gradient.
+        Whether you take gradients of the graph.  If True, lint also searches gradients, and reports
+        operations whose value is finite and whose gradient is not, such as ``sqrt(x ** 2)`` at 0.
+        By default, lint looks at the gradients that the graph contains, and at all if it contains
+        none.
     ignore : list of str
         Names of rules to switch off.  The comment ``# theanoguard: ignore[log-of-zero]`` on the
         user's line switches off a rule for that line.  Without the bracket it switches off all
         rules.
+    mode : str or Mode, optional
+        The mode in which you compile the function.
+    all : bool
+        Also report operations for which lint has found no such input.  The remark of a finding
+        says whether your mode repairs it.
+    seconds : float
+        How long lint may search.  With 0, it does not search, and reports as with ``all=True``.
+    seed : int
+        Of the random inputs.
 
     Returns
     -------
     list of Finding
-        In the order in which the graph computes.
+        In the order in which the graph computes.  Findings with a witness come first.
 
     Raises
     ------
     TypeError
-        If `graph` is not a graph, such as a compiled function.
+        If `graph` is not a graph.
     ValueError
-        For an unknown rule.
+        For an unknown rule, for bounds that contradict each other, or if the graph fails at every
+        input that was tried.
 
     Notes
     -----
-    If a shared variable is not negative and its update cannot make it negative, it counts as not
-    negative.
+    If nothing bounds an input, its elements lie between -1000 and 1000.  If a shared variable is
+    not negative and its update cannot make it negative, it counts as not negative.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> from theanoguard import lint
     >>> n = pt.vector("n")
-    >>> [finding.rule for finding in lint(pt.log(n))]
-    ['log-of-zero']
-    >>> lint(pt.log(pt.sqr(n) + 1e-6))
+    >>> [finding] = lint(pt.log(n), mode="FAST_COMPILE")
+    >>> finding.rule, finding.witness.inputs
+    ('log-of-zero', {'n': array([0., 0., 0.])})
+    >>> lint(pt.log(n), mode="FAST_COMPILE", bounds={n: (1, 100)})
     []
-    >>> lint(pt.log(n), bounds={n: (1, 100)})
+
+    The finding behind ``all=True`` says that a rewrite repairs it:
+
+    >>> z = pt.vector("z")
+    >>> loss = -pt.log(pt.special.softmax(z)).mean()
+    >>> lint(loss, mode="FAST_RUN", gradient=False)
     []
+    >>> [finding] = lint(loss, mode="FAST_RUN", gradient=False, all=True)
+    >>> finding.remark
+    'repaired by this mode (rewrite local_logsoftmax)'
     """
-    outputs = _outputs_of(graph)
-    updates = dict(updates or {})  # type: ignore[arg-type]
+    outputs, own_updates, own_mode = _opened(graph)
+    updates = dict(updates or {}) or own_updates  # type: ignore[arg-type]
     if wrong := [new for new in updates.values() if not isinstance(new, Variable)]:
         raise refuse("lint", "updates", wrong[0], "the values of updates must be variables")
     results = [*outputs, *updates.values(), *params]
@@ -150,7 +134,8 @@ def lint(
     for v in updates:
         if _is_shared_array(v):
             values[v] = v.get_value(borrow=True)
-    return lint_values(
+    calls = [examples] if isinstance(examples, Mapping) else list(examples)
+    found = lint_values(
         outputs,
         updates,
         values,
@@ -159,7 +144,20 @@ def lint(
         shared_values=shared_values,
         gradient=gradient,
         ignore=ignore,
+        ranges=ranges_of(calls),
     )
+    if seconds <= 0:
+        return reported([static.finding for static in found], ignore)
+    asked = Asked(
+        bounds={v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()},
+        examples=calls,
+        gradient=gradient,
+        mode=own_mode if mode is None else mode,
+        seconds=seconds,
+        seed=seed,
+    )
+    findings = witnessed(outputs, updates, found, asked, ignore)
+    return findings if all else [finding for finding in findings if finding.witness is not None]
 
 
 def lint_values(
@@ -172,6 +170,7 @@ def lint_values(
     shared_values=False,
     gradient=None,
     ignore=(),
+    ranges=None,
 ):
     """:func:`lint`, for a graph the values of whose shared variables are given.
 
@@ -182,10 +181,13 @@ def lint_values(
     values : dict of Variable to array
     params, bounds, shared_values, gradient, ignore
         As for :func:`lint`.
+    ranges : dict of Variable to Bounds, optional
+        What other evidence says of inputs.
 
     Returns
     -------
-    list of Finding
+    list of Static
+        Also of rules that are switched off.
     """
     ignore = [ignore] if isinstance(ignore, str) else list(ignore)
     if unknown := [rule for rule in ignore if rule not in RULES]:
@@ -199,7 +201,8 @@ def lint_values(
     computed = unlabelled([*outputs, *updates.values()])
     outputs, news = computed[: len(outputs)], computed[len(outputs) :]
     updates = dict(zip(updates, news, strict=True))
-    known = {v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()}
+    known = dict(ranges or {})
+    known |= {v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()}
     if shared_values:
         kept = {v: of_array(value) for v, value in values.items() if v not in updates}
         known = {**kept, **known}
@@ -212,20 +215,46 @@ def lint_values(
         params=params,
         values=values if shared_values else {},
     )
-    findings = dict.fromkeys(finding for finding in _findings(view) if finding.rule not in ignore)
-    return [finding for finding in findings if not is_ignored(finding)]
+    return list({static.finding: static for static in _findings(view)}.values())
 
 
-def _outputs_of(graph):
+def _opened(graph: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
+    """Return the outputs and the updates of what was handed to lint, and its mode."""
+    if isinstance(graph, Function):
+        return _of_function(graph)
     if isinstance(graph, FunctionGraph):
-        return list(graph.outputs)
+        return list(graph.outputs), {}, None
     outputs = [graph] if isinstance(graph, Variable) else graph
-    if isinstance(outputs, list | tuple) and all(isinstance(v, Variable) for v in outputs):
-        return list(outputs)
+    if isinstance(outputs, list | tuple) and builtins.all(isinstance(v, Variable) for v in outputs):
+        return list(outputs), {}, None
     raise TypeError(
-        f"lint() takes variables or a FunctionGraph, not {type(graph).__name__}.\n"
+        f"lint() takes variables, a FunctionGraph or a Function, not {type(graph).__name__}.\n"
         "Give it the outputs, and `updates=`, that pytensor.function was given."
     )
+
+
+def _of_function(fn: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
+    fgraph = fn.maker.fgraph
+    tracker = tracker_of(fgraph)
+    if tracker is not None and tracker.original_outputs:
+        outputs, _ = tracker.before()
+    else:
+        new = without_damage(fgraph, fused=False)
+        outputs = [new.get(v, v) for v in fgraph.outputs]
+    kept = dict(zip(fgraph.inputs, fn.maker.inputs, strict=True))
+    known = {v: kept[v].variable for v in fgraph.inputs if kept[v].variable is not v}
+    outputs = clone_replace(outputs, known) if known else outputs
+    n_own = len(fn.maker.outputs)
+    updates = {
+        kept[fgraph.inputs[i]].variable: outputs[o] for o, i in fgraph.update_mapping.items()
+    }
+    return list(outputs[:n_own]), updates, fn.maker.mode
+
+
+def ranges_of(examples: Sequence[Mapping[Variable, Any]]) -> dict[Variable, Bounds]:
+    """Return the bounds of the values that inputs had in calls."""
+    known = dict.fromkeys(v for example in examples for v in example)
+    return {v: of_arrays([e[v] for e in examples if v in e]) for v in known}
 
 
 def _is_shared_array(variable):
@@ -250,7 +279,7 @@ def _findings(view, fgraph=None, around=None):
         for found in rule.check(view):
             line = _line(found.variable, fgraph) or around
             write = with_module(found.write, module_of(found.variable))
-            yield Finding(rule.name, line, found.why, write)
+            yield Static(Finding(rule.name, line, found.why, write), found.variable)
     for node in view.nodes:
         if node in view.backward or not _is_users(node.op):
             continue
@@ -269,17 +298,3 @@ def _line(variable, fgraph):
     if line is None and fgraph is not None and variable.owner is not None:
         line = lookup(fgraph, variable).source
     return None if line is None else replace(line, callers=(), loop=None)
-
-
-_COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")
-
-
-def is_ignored(finding):
-    """Whether a comment on the user's line switches the rule of a finding off."""
-    if finding.source is None:
-        return False
-    line = linecache.getline(finding.source.file, finding.source.line) or finding.source.text
-    comment = _COMMENT.search(line)
-    if comment is None:
-        return False
-    return comment[1] is None or finding.rule in re.split(r"[,\s]+", comment[1].strip())

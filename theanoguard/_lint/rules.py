@@ -553,6 +553,11 @@ def _each_node(check):
     return check_all
 
 
+def _only_witnessed(view):
+    """The check of a rule that holds for witnesses alone: no bounds show it."""
+    return ()
+
+
 # ---------------------------------------------------------------- the table
 
 RULES = {
@@ -622,6 +627,16 @@ RULES = {
             "float64-constant",
             "a float64 constant that turns a float32 graph into float64",
             _each_node(_float64_constant),
+        ),
+        Rule(
+            "overflow",
+            "a sum, a product or another operation that overflows or underflows at a witness",
+            _only_witnessed,
+        ),
+        Rule(
+            "no-value",
+            "an operation that has no value, or an infinite one, at a witness",
+            _only_witnessed,
         ),
         Rule(
             "scan-without-clipping",

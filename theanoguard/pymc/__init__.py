@@ -5,6 +5,7 @@ PyMC is optional (extra ``pymc``).  Importing this package does not import it.
 
 from theanoguard.pymc.divergences import DivergenceGroup, Divergences, explain_divergences
 from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.linting import lint
 from theanoguard.pymc.modes import mode, model_lines, spoils_sampling
 from theanoguard.pymc.records import BadTerm, ModelExplanation, SamplingError, Where
 from theanoguard.pymc.running import guarding
@@ -19,6 +20,7 @@ __all__ = [
     "explain",
     "explain_divergences",
     "guarding",
+    "lint",
     "mode",
     "model_lines",
     "spoils_sampling",

@@ -23,7 +23,10 @@ FILES = (
     *(f"/pymc/{part}/" for part in ("sampling", "smc", "step_methods", "tuning", "variational")),
     *(
         f"/theanoguard/pymc/{name}.py"
-        for name in ("divergences", "explaining", "geometry", "jax_gradient", "points", "running")
+        for name in (
+            *("divergences", "explaining", "geometry", "jax_gradient", "linting"),
+            *("points", "running"),
+        )
     ),
     *(f"/theanoguard/pymc/{name}.py" for name in ("scales", "watch", "with_jax", "with_nutpie")),
 )

@@ -1,0 +1,170 @@
+"""Witnesses: inputs at which the compiled function fails, and silence where there are none."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.xtensor import xtensor
+
+from theanoguard import lint, track_provenance
+from theanoguard.ops import assert_in_range
+
+X, Y = pt.dvector("x"), pt.dvector("y")
+M = pt.dmatrix("m")
+C = "CVM"
+WRITTEN = "FAST_COMPILE"
+AS_IT_IS = Mode("py", None)
+
+
+def failing(graph, inputs, found, mode):
+    """Whether the compiled function fails at the input of a witness."""
+    function = pytensor.function(inputs, graph, mode=mode)
+    result = function(*(found.witness.inputs[v.name] for v in inputs))
+    return not np.isfinite(result).all()
+
+
+FAULTS = {
+    "log-of-softmax": (lambda: -pt.log(pt.special.softmax(M, axis=1)).mean(), [M], AS_IT_IS),
+    "exp-overflow": (lambda: pt.exp(X) / (1 + pt.exp(X).sum()), [X], WRITTEN),
+    "log-of-zero": (lambda: pt.log(pt.special.softmax(M, axis=1) - 0.5).mean(), [M], C),
+    "division-by-zero": (lambda: X / (X - Y).sum(), [X, Y], C),
+    "arc-out-of-range": (lambda: pt.arccos(X * Y).sum(), [X, Y], C),
+    "power-at-zero": (lambda: X.sum() ** 0.5, [X], C),
+}
+
+
+@pytest.mark.parametrize("rule", FAULTS)
+def test_witness_makes_the_compiled_function_fail(rule):
+    build, inputs, mode = FAULTS[rule]
+    graph = build()
+    found = [f for f in lint(graph, mode=mode, gradient=False) if f.rule == rule]
+    assert len(found) == 1
+    assert failing(graph, inputs, found[0], mode)
+
+
+def test_what_the_mode_repairs_is_behind_all():
+    loss = -pt.log(pt.special.softmax(M, axis=1)).mean()
+    assert lint(loss, mode=C) == []
+    [finding] = lint(loss, mode=C, all=True)
+    assert finding.witness is None
+    assert finding.remark == "repaired by this mode (rewrite local_logsoftmax)"
+
+
+SOUND = {
+    "guarded log": lambda: pt.log(X**2 + 1e-6).sum(),
+    "softplus": lambda: pt.log1p(pt.exp(-pt.abs(X))).sum(),
+    "shifted softmax": lambda: pt.exp(X - X.max()) / pt.exp(X - X.max()).sum(),
+    "mask of -inf": lambda: pt.switch(X > 0, X, -np.inf).max(),
+    "switch within the domain": lambda: pt.log(pt.switch(X > 0, X, 1)).sum(),
+    "asserted": lambda: pt.log(assert_in_range(X, 1e-3, 10.0)).sum(),
+    "norm": lambda: pt.sqrt((X**2).sum() + 1e-8),
+}
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_sound_formula_has_no_finding(name):
+    assert lint(SOUND[name](), mode=WRITTEN) == []
+
+
+def test_gradient_is_searched():
+    norm = pt.sqrt((X**2).sum())
+    assert lint(norm, mode=WRITTEN, gradient=False) == []
+    [finding] = lint(norm, mode=WRITTEN)
+    assert finding.rule == "sqrt-at-zero"
+    assert finding.witness.output == "the gradient for x"
+    assert (finding.witness.inputs["x"] == 0).all()
+
+
+def test_evidence_bounds_the_search():
+    log = pt.log(X)
+    assert lint(log, mode=WRITTEN)
+    assert lint(log, mode=WRITTEN, bounds={X: (0.1, 2)}) == []
+    assert lint(log, mode=WRITTEN, examples={X: np.array([0.5, 3.0])}) == []
+    [finding] = lint(log, mode=WRITTEN, examples=[{X: np.array([0.5, 3.0])}, {X: np.array([-1.0])}])
+    assert finding.witness.inputs["x"].min() <= 0
+    with pytest.raises(ValueError, match="must be a pair"):
+        lint(log, bounds={X: (1, 0)})
+
+
+def test_eps_that_rewriting_removes():
+    loss = pt.log((1 - pt.sigmoid(X)) + 1e-20).sum()
+    [finding] = lint(loss, mode=WRITTEN, gradient=False)
+    assert finding.witness.exact.startswith("-")
+    assert finding.remark.startswith("made by rewriting")
+    assert finding.source.text.strip() == "loss = pt.log((1 - pt.sigmoid(X)) + 1e-20).sum()"
+
+
+def test_overflow_of_a_product():
+    product = (X * Y).sum()
+    assert lint(product, mode=WRITTEN) == []
+    [finding] = lint(product, mode=WRITTEN, bounds={X: (0, 1e200), Y: (0, 1e200)})
+    assert finding.rule == "overflow"
+    assert finding.witness.kind == "overflow"
+
+
+def test_shapes_are_found():
+    w, b = pytensor.shared(np.ones((4, 2)), name="w"), pt.dvector("b")
+    labels = pt.lvector("labels")
+    p = pt.special.softmax(M @ w + b, axis=1)
+    loss = -pt.log(p[pt.arange(labels.shape[0]), labels]).mean()
+    [finding] = lint(loss, mode=WRITTEN)
+    assert finding.witness.inputs["m"].shape[1] == 4
+    assert finding.witness.inputs["b"].shape == (2,)
+
+
+def test_a_graph_that_cannot_run():
+    with pytest.raises(
+        ValueError, match=r"lint\(\) cannot run the graph: .*\nIt tried the inputs x"
+    ):
+        lint(pt.log(X.reshape((7, 5))), mode=WRITTEN)
+
+
+def test_line_in_a_loop():
+    def step(x_t, s):
+        return s + pt.log(x_t)
+
+    states = pytensor.scan(step, sequences=[X], outputs_info=[pt.zeros(())], return_updates=False)
+    [finding] = lint(states[-1], mode=WRITTEN, gradient=False)
+    assert finding.source.text.strip() == "return s + pt.log(x_t)"
+
+
+def test_a_compiled_function():
+    with track_provenance():
+        function = pytensor.function([X], pt.log(X).sum(), mode=WRITTEN)
+    [finding] = lint(function)
+    assert finding.source.text.strip().startswith("function = pytensor.function([X], pt.log(X)")
+    assert finding.rule == "log-of-zero"
+
+
+@pytest.mark.on_33
+def test_line_under_labelled_arrays():
+    x = xtensor("x", dims=("a",))
+    y = (x - x.max()).sum() / x.std()
+    found = lint(y, mode=WRITTEN, gradient=False)
+    assert {f.source.text.strip() for f in found} == {"y = (x - x.max()).sum() / x.std()"}
+
+
+SCRIPT = """
+import pytensor, pytensor.tensor as pt
+x = pt.dvector("x")
+f = pytensor.function([x], pt.tanh(x), mode="FAST_COMPILE")
+g = pytensor.function([x], pt.log(x).sum(), mode="FAST_COMPILE")
+"""
+
+
+def test_witness_as_a_test(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    command = [sys.executable, "-m", "theanoguard", "lint", "--witness", "test_it.py", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "def test_log_of_zero_line_5():" in (tmp_path / "test_it.py").read_text()
+    pytest_run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_it.py"]
+    fails = subprocess.run(pytest_run, cwd=tmp_path, capture_output=True, text=True)
+    assert "1 failed" in fails.stdout, fails.stdout
+    (tmp_path / "script.py").write_text(SCRIPT.replace("log(x)", "log(x**2 + 1)"))
+    passes = subprocess.run(pytest_run, cwd=tmp_path, capture_output=True, text=True)
+    assert "1 passed" in passes.stdout, passes.stdout

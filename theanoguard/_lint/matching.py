@@ -1,0 +1,261 @@
+"""Witnesses for the findings of the rules, and findings for witnesses that no rule foresaw."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors, graph_inputs
+
+from theanoguard._evaluate.replay import Replay
+from theanoguard._graph import scalar_class
+from theanoguard._lint.bounds import Bounds
+from theanoguard._lint.evidence import find_evidence
+from theanoguard._lint.finding import Finding, Static, reported
+from theanoguard._lint.rules import RISKS
+from theanoguard._lint.view import is_backward
+from theanoguard._lint.witness import Fault, Program, Search, rewrite_behind
+from theanoguard._provenance import SourceLine
+from theanoguard._pytensor import is_numeric, is_sparse
+from theanoguard._pytensor.labelled import unlabelled
+from theanoguard.explain.facts.naming import op_name
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is known of the inputs, and how the function is compiled.
+
+    Parameters
+    ----------
+    bounds : dict of Variable to Bounds
+    examples : list of mapping of Variable to value
+    gradient : bool or None
+        As for :func:`~theanoguard.lint`.
+    mode : str or Mode or None
+    seconds : float
+    seed : int
+    compile : callable
+        As ``pytensor.function``.
+    watched : callable or None
+        From the results of a call to the positions of those that must be finite.
+    infinite_is_bad : bool
+        Whether an infinity that the formula has is a fault.
+    names : sequence of str
+        Of the results.
+    """
+
+    bounds: Mapping[Variable, Bounds] = field(default_factory=dict)
+    examples: Sequence[Mapping[Variable, Any]] = ()
+    gradient: bool | None = None
+    mode: Any = None
+    seconds: float = 3.0
+    seed: int = 0
+    compile: Callable[..., Any] = pytensor.function
+    watched: Callable[[list[Any]], Collection[int]] | None = None
+    infinite_is_bad: bool = True
+    names: Sequence[str] = ()
+
+
+def witnessed(
+    outputs: Sequence[Variable],
+    updates: Mapping[Variable, Variable],
+    static: Sequence[Static],
+    asked: Asked,
+    ignore: Iterable[str] = (),
+) -> list[Finding]:
+    """Search a graph, and return the findings, those with a witness first.
+
+    Raises
+    ------
+    ValueError
+        If the graph fails at every input that was tried.
+    """
+    search = search_of(outputs, updates, asked)
+    if search is None:
+        return reported([one.finding for one in static], ignore)
+    search.run([target for one in static if (target := _target(one.variable)) is not None])
+    if search.error is not None and not search.faults:
+        _refuse(search)
+    faults = list(search.faults.values())
+    found: dict[Finding, None] = {}
+    used: set[int] = set()
+    for fault in faults:
+        position = _matching(fault, static)
+        remark = _remark_of(fault)
+        if position is None:
+            finding = replace(_unforeseen(fault), witness=fault.witness, remark=remark)
+        else:
+            used.add(position)
+            known = static[position].finding
+            source = known.source or fault.line
+            finding = replace(known, source=source, witness=fault.witness, remark=remark)
+        found.setdefault(finding)
+    for position, one in enumerate(static):
+        if position not in used and one.finding not in found:
+            found[replace(one.finding, remark=_without_witness(one, search))] = None
+    return reported(found, ignore)
+
+
+def search_of(
+    outputs: Sequence[Variable], updates: Mapping[Variable, Variable], asked: Asked
+) -> Search | None:
+    """Return the search for a graph, or None if there is nothing to search."""
+    computed = map(_unwrapped, unlabelled([*outputs, *updates.values()]))
+    results = [v for v in dict.fromkeys(computed) if v.owner and is_numeric(v.type)]
+    roots = [
+        v
+        for v in dict.fromkeys(graph_inputs(results))
+        if not isinstance(v, Constant | SharedVariable)
+    ]
+    if not results or not all(_is_array(v.type) for v in roots):
+        return None
+    names = list(asked.names) or [v.name or f"output {i}" for i, v in enumerate(results)]
+    slopes = _gradients(results, roots, asked.gradient)
+    program = Program(
+        roots,
+        [*results, *slopes.values()],
+        [*names, *(f"the gradient for {v.name or 'an input'}" for v in slopes)],
+        asked.mode,
+        asked.compile,
+        asked.watched,
+    )
+    evidence = find_evidence(roots, results, asked.bounds, asked.examples)
+    return Search(program, evidence, asked.seconds, asked.seed, asked.infinite_is_bad)
+
+
+def _unwrapped(variable: Variable) -> Variable:
+    """Return the tensor that a labelled array is made of, or the variable itself."""
+    made = variable.owner
+    is_wrapped = made is not None and not is_numeric(variable.type) and len(made.inputs) == 1
+    return made.inputs[0] if is_wrapped and is_numeric(made.inputs[0].type) else variable
+
+
+def _is_array(kind: Any) -> bool:
+    """Whether values of a Type are arrays, labelled or not, that can be made up."""
+    dtype = getattr(kind, "dtype", None)
+    is_plain = isinstance(dtype, str) and np.dtype(dtype).kind in "fiub"
+    return is_plain and hasattr(kind, "shape") and not is_sparse(kind)
+
+
+def _gradients(
+    results: Sequence[Variable], roots: Sequence[Variable], gradient: bool | None
+) -> dict[Variable, Variable]:
+    """Return the gradients of a graph for its inputs and shared variables."""
+    nodes = {v.owner for v in ancestors(list(results)) if v.owner is not None}
+    if gradient is False or (gradient is None and any(map(is_backward, nodes))):
+        return {}
+    real = [v for v in results if str(getattr(v.type, "dtype", "")).startswith("float")]
+    shared = [v for v in ancestors(real) if isinstance(v, SharedVariable)]
+    wrt = [
+        v
+        for v in dict.fromkeys([*roots, *shared])
+        if str(getattr(v.type, "dtype", "")).startswith("float")
+    ]
+    if not real or not wrt:
+        return {}
+    try:
+        cost = sum(v.sum() for v in real) if len(real) > 1 else real[0].sum()
+        slopes = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
+    except Exception:  # an operation without a gradient: then nobody takes one
+        return {}
+    return dict(zip(wrt, slopes, strict=True))
+
+
+def _target(variable: Any) -> Callable[[Replay], float] | None:
+    """Return what is small where an operand is near to where its operation fails."""
+    node = variable.owner
+    kind = None if node is None else scalar_class(variable)
+    if kind not in RISKS:
+        return None
+    risk = RISKS[kind]
+    operand = node.inputs[risk.operand]
+
+    def distance(replay: Replay) -> float:
+        value = np.asarray(replay.value(operand), float)
+        value = value[np.isfinite(value)]
+        if not value.size:
+            return np.inf
+        if risk.rule == "exp-overflow":
+            return -float(value.max())
+        if risk.rule == "division-by-zero":
+            return float(np.abs(value).min())
+        if risk.rule == "arc-out-of-range":
+            return -float(np.abs(value).max())
+        return float(value.min())
+
+    return distance
+
+
+def _matching(fault: Fault, static: Sequence[Static]) -> int | None:
+    """Return the position of the finding of the rules that a fault confirms."""
+    line = fault.line
+    forward = fault.provenance.backward and fault.provenance.backward.forward
+    ops = {fault.op, *([forward.lower()] if forward else [])}
+    same = [i for i, one in enumerate(static) if one.variable is fault.variable]
+    near = [i for i, one in enumerate(static) if _is_same_line(one.finding.source, line)]
+    exact = [i for i in near if static[i].variable.owner and _op(static[i].variable) in ops]
+    return next(iter([*same, *exact, *near]), None)
+
+
+def _op(variable: Any) -> str:
+    return op_name(variable.owner.op).lower()
+
+
+def _is_same_line(one: SourceLine | None, other: SourceLine | None) -> bool:
+    if one is None or other is None:
+        return False
+    return (one.file, one.line) == (other.file, other.line)
+
+
+_UNFORESEEN = {
+    "overflow": ("overflow", "{op} overflows"),
+    "arithmetic": ("overflow", "{op} overflows or underflows on the way"),
+    "no value": ("no-value", "{op} has no value"),
+    "pole": ("no-value", "{op} is infinite"),
+}
+
+
+def _unforeseen(fault: Fault) -> Finding:
+    """Return a finding for a fault that no rule foresaw."""
+    rule, why = _UNFORESEEN[fault.witness.kind]
+    write = {
+        "overflow": "Scale the operands, or compute with their logarithms.",
+        "no-value": "Keep the operands within the domain of the operation.",
+    }[rule]
+    line = fault.line
+    line = None if line is None else replace(line, callers=(), loop=None)
+    return Finding(rule, line, why.format(op=fault.op), write)
+
+
+def _remark_of(fault: Fault) -> str:
+    if not fault.by_rewriting:
+        return ""
+    reasons = [s.reason for s in fault.provenance.history]
+    which = f" ({reasons[0]})" if reasons else ""
+    return f"made by rewriting{which}: the graph as you wrote it is finite there"
+
+
+def _without_witness(one: Static, search: Search) -> str:
+    source = one.finding.source
+    place = None if source is None else (source.file, source.line)
+    for line, op in search.repaired:
+        if line == place and one.variable.owner and op.lower() == _op(one.variable):
+            rewrite = rewrite_behind(search.program, source, op)
+            which = f" (rewrite {rewrite})" if rewrite else ""
+            return f"repaired by this mode{which}"
+    return f"no input found in {search.tried} tries"
+
+
+def _refuse(search: Search) -> None:
+    inputs = ", ".join(
+        f"{v.name or v}: {r.dtype} {r.shape}" for v, r in search.evidence.ranges.items()
+    )
+    first = str(search.error).strip().splitlines()[:1]
+    raise ValueError(
+        f"lint() cannot run the graph: {type(search.error).__name__}: {''.join(first)}\n"
+        f"It tried the inputs {inputs}.\n"
+        "Give inputs that fit: examples={variable: value}."
+    ) from search.error

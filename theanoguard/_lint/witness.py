@@ -1,0 +1,527 @@
+"""Inputs at which the function that is compiled fails, judged by the exact value.
+
+Candidates come from :mod:`~theanoguard._lint.evidence`.  Each one runs in Python through the graph
+that the rewriting of the user's mode makes.  If a result is bad there, the exact value of the graph
+as it was written says whether it is a fault.  Then the function is compiled in the user's mode to
+confirm it.  So a graph without a fault is never compiled.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.mode import Mode, get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
+from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._exact import evaluate
+from theanoguard._lint.evidence import Evidence
+from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
+from theanoguard._provenance.tracker import tracker_of
+from theanoguard._pytensor import is_numeric
+from theanoguard._shown import brief
+from theanoguard.explain.facts.naming import number_text, op_name
+
+CANDIDATES = 60
+"""Random inputs that are tried."""
+
+CLIMBS = 60
+"""Steps towards the place where one operation fails."""
+
+ELEMENTS = 3
+"""Bad elements of an output that are judged."""
+
+EXACT_WORK = 300_000
+
+
+@brief
+@dataclass(frozen=True)
+class Witness:
+    """An input at which the compiled function fails.
+
+    Parameters
+    ----------
+    inputs : dict of str to ndarray
+        The value of each input, by name.  An input without a name has its position.
+    output : str
+        The output that is bad.
+    value : float
+        Its bad element.
+    exact : str
+        The value that the formula has there, in decimal digits, or "no value".
+    kind : {"arithmetic", "overflow", "no value", "pole"}
+        "arithmetic": the formula has a value that the dtype can hold.  "overflow": its value is
+        too large for the dtype.  "no value": the formula has none.  "pole": it is infinite.
+    mode : str
+        The mode in which the function was compiled.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from theanoguard import lint
+    >>> z = pt.dscalar("z")
+    >>> [finding] = lint(1 - pt.sqrt(z), gradient=False, mode="FAST_COMPILE")
+    >>> finding.witness.inputs, finding.witness.exact
+    ({'z': array(-1000.)}, 'no value')
+    """
+
+    inputs: dict[str, np.ndarray]
+    output: str
+    value: float
+    exact: str
+    kind: str
+    mode: str
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} = {_array_text(value)}" for name, value in self.inputs.items())
+        said = {
+            "arithmetic": f"where the formula is {self.exact}",
+            "overflow": f"where the formula is {self.exact}, beyond its dtype",
+            "no value": "where the formula has no value",
+            "pole": "where the formula is infinite",
+        }[self.kind]
+        at = f" at {values}" if values else ""
+        return f"{self.output} is {number_text(self.value)}{at}, {said}"
+
+
+def _array_text(value: np.ndarray) -> str:
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return number_text(array.item()) if array.dtype.kind in "fiu" else str(array.item())
+    if array.size > 1 and (array == array.ravel()[0]).all():
+        return f"{number_text(array.ravel()[0].item())} everywhere"
+    if array.size <= 12:
+        return np.array2string(array, separator=", ", threshold=12).replace("\n", "")
+    return f"{array.dtype} of shape {array.shape}"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A witness with the operation that made the bad value.
+
+    Parameters
+    ----------
+    witness : Witness
+    variable : Variable
+        The result of that operation, in the graph as it was written or as it was rewritten.
+    provenance : Provenance
+    by_rewriting : bool
+        Whether the graph as it was written is finite there.
+    values : dict of Variable to ndarray
+        The inputs.
+    """
+
+    witness: Witness
+    variable: Any
+    provenance: Provenance
+    by_rewriting: bool
+    values: Mapping[Variable, np.ndarray] = field(repr=False)
+
+    @property
+    def line(self) -> SourceLine | None:
+        """The user's line: of a gradient, the line of the operation that is differentiated."""
+        found = self.provenance
+        if found.backward is not None and found.backward.forward_source is not None:
+            return found.backward.forward_source
+        return found.source
+
+    @property
+    def op(self) -> str:
+        """The name of the operation."""
+        return op_name(self.variable.owner.op) if self.variable.owner else "input"
+
+
+Compile = Callable[..., Any]
+
+
+@dataclass
+class Program:
+    """What is compiled: outputs and gradients of a graph, and how.
+
+    Parameters
+    ----------
+    inputs : list of Variable
+    outputs : list of Variable
+    names : list of str
+        Of the outputs.
+    mode : Mode or str or None
+        The user's mode.
+    compile : callable
+        As ``pytensor.function``.
+    watched : callable or None
+        From the results of a call to the positions of those that must be finite.  By default, all
+        must be.
+    """
+
+    inputs: list[Variable]
+    outputs: list[Variable]
+    names: list[str]
+    mode: Any = None
+    compile: Compile = pytensor.function
+    watched: Callable[[list[Any]], Collection[int]] | None = None
+
+    def _compiled(self, mode: Any) -> Callable[..., list[Any]]:
+        run: Callable[..., list[Any]] = self.compile(
+            list(self.inputs), list(self.outputs), mode=mode, on_unused_input="ignore"
+        )
+        return run
+
+    @cached_property
+    def written(self) -> FunctionGraph:
+        """The graph as it was written, with its lines; it has the user's variables."""
+        roots = dict.fromkeys([*self.inputs, *self.shared])
+        graph = FunctionGraph(list(roots), list(self.outputs), clone=False)
+        attach(graph)
+        return graph
+
+    @cached_property
+    def shared(self) -> dict[Variable, Any]:
+        """The values of the shared variables."""
+        return {
+            v: v.get_value(borrow=True)
+            for v in ancestors(self.outputs)
+            if isinstance(v, SharedVariable) and v not in set(self.inputs)
+        }
+
+    @cached_property
+    def rewritten(self) -> Any:
+        """The function after the rewriting of the user's mode, in Python; None if it cannot run."""
+        query = get_mode(self.mode).provided_optimizer
+        plain = query.excluding(
+            "fusion", "inplace", "scan_make_inplace", "fuse_indexed_into_elemwise"
+        )
+        with track_provenance():
+            return self._compiled(Mode("py", plain))
+
+    @cached_property
+    def users(self) -> Callable[..., list[Any]]:
+        """The function as the user compiles it."""
+        return self._compiled(self.mode)
+
+    def replay(self, values: Mapping[Variable, Any]) -> Replay:
+        """Return the evaluation of the graph as it was written."""
+        return Replay(self.written, self.shared | {v: values[v] for v in self.inputs}, _KERNELS)
+
+    def arguments(self, values: Mapping[Variable, Any]) -> list[Any]:
+        """Return the values of the inputs, in order."""
+        return [values[v] for v in self.inputs]
+
+    def call(self, function: Callable[..., list[Any]], values: Mapping[Variable, Any]) -> list[Any]:
+        """Return the outputs of a function, without NumPy's warnings."""
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return function(*self.arguments(values))
+
+    def bad(self, results: Sequence[Any]) -> dict[int, np.ndarray]:
+        """Return the masks of bad elements, by the position of the output."""
+        asked = range(len(results)) if self.watched is None else self.watched(list(results))
+        masks = {
+            i: not_finite(np.asarray(results[i]))
+            for i in asked
+            if not isinstance(self.outputs[i].type, RandomType)
+        }
+        return {i: mask for i, mask in masks.items() if mask.any()}
+
+    def has_infinities(self, output: int) -> bool:
+        """Whether infinities are written in the graph of an output, as in a mask."""
+        return any(
+            isinstance(v, Constant) and is_numeric(v.type) and np.isinf(np.asarray(v.data)).any()
+            for v in ancestors([self.outputs[output]])
+            if getattr(v.type, "dtype", "")[:5] == "float"
+        )
+
+
+_KERNELS = Kernels("py")
+
+
+@dataclass
+class Search:
+    """The search for witnesses of a program.
+
+    Parameters
+    ----------
+    program : Program
+    evidence : Evidence
+    seconds : float
+        The time that it may take.
+    seed : int
+    infinite_is_bad : bool
+        Whether an infinity that the formula has is a fault.
+    """
+
+    program: Program
+    evidence: Evidence
+    seconds: float
+    seed: int = 0
+    infinite_is_bad: bool = True
+    faults: dict[Any, Fault] = field(default_factory=dict)
+    repaired: dict[Any, SourceLine | None] = field(default_factory=dict)
+    tried: int = 0
+    error: Exception | None = None
+    deadline: float = 0.0
+    has_targets: bool = False
+
+    def run(self, targets: Sequence[Any] = ()) -> None:
+        """Look for faults; `targets` are objectives for what the usual inputs do not reach."""
+        self.has_targets = bool(targets)
+        try:
+            self.program.rewritten  # noqa: B018
+        except Exception as error:  # the user's graph: whatever its operations raise
+            self.error = error
+            return
+        self.deadline = time.perf_counter() + self.seconds
+        for values in self.evidence.candidates(self.seed, CANDIDATES):
+            if time.perf_counter() > self.deadline:
+                return
+            self.look_at(values)
+        for target in targets:
+            for values in self._climb(target):
+                self.look_at(values)
+
+    def look_at(self, values: Mapping[Variable, np.ndarray]) -> None:
+        """Try one input."""
+        program = self.program
+        self.tried += 1
+        try:
+            results = program.call(program.rewritten, values)
+        except Exception as error:  # shapes that do not fit, checks of the user's
+            self.error = error
+            return
+        self.error = None
+        masks = program.bad(results)
+        if not masks:
+            if self.has_targets:
+                self._note_repaired(values)
+            return
+        replay = program.replay(values)
+        for output, mask in masks.items():
+            for index in map(tuple, np.argwhere(mask)[:ELEMENTS]):
+                try:
+                    self._judge(values, replay, output, index, results)
+                except Exception as error:  # a check of the user's that rewriting has removed
+                    self.error = error
+
+    # -- judging
+
+    def _judge(
+        self, values: Mapping, replay: Replay, output: int, index: tuple, results: Sequence[Any]
+    ) -> None:
+        program = self.program
+        variable = program.written.outputs[output]
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            own = np.asarray(replay.value(variable))
+            is_bad = own.shape == np.shape(results[output]) and bool(not_finite(own[index]))
+            place = self._origin(replay, variable, index) if is_bad else None
+        by_rewriting = place is None
+        if place is None:
+            place = self._origin_of_rewritten(values, output, index)
+        if place is None or place.is_leaf:
+            return
+        found = lookup(place.scope.fgraph, place.variable)
+        key = (_line_of(found), op_name(place.variable.owner.op))
+        if key in self.faults:
+            return
+        kind, text = self._kind(replay, values, variable, output, index, results[output])
+        if kind is None or not self._is_confirmed(values, output):
+            return
+        witness = Witness(
+            {v.name or f"input {i}": values[v] for i, v in enumerate(program.inputs)},
+            program.names[output],
+            float(np.asarray(results[output])[index]),
+            text,
+            kind,
+            _mode_name(program.mode),
+        )
+        self.faults[key] = Fault(witness, place.variable, found, by_rewriting, dict(values))
+
+    def _origin(self, replay: Replay, variable: Variable, index: tuple) -> Place | None:
+        origin = find_origin(Place(Scope(replay), variable, index), not_finite)
+        return origin.place
+
+    def _origin_of_rewritten(self, values: Mapping, output: int, index: tuple) -> Place | None:
+        """Where the rewritten graph makes the bad value, which the graph as written does not."""
+        graph = self.program.rewritten.maker.fgraph
+        cells = self.program.rewritten.input_storage
+        own = [c.storage[0] for c in cells]
+        given = self.program.arguments(values)
+        known = dict(zip(graph.inputs, [*given, *own[len(given) :]], strict=True))
+        replay = Replay(graph, known, _KERNELS)
+        with np.errstate(all="ignore"):
+            value = np.asarray(replay.value(graph.outputs[output]))
+            if not not_finite(value[index]):
+                return None
+            return self._origin(replay, graph.outputs[output], index)
+
+    def _kind(
+        self,
+        replay: Replay,
+        values: Mapping,
+        variable: Variable,
+        output: int,
+        index: tuple,
+        result: Any,
+    ) -> tuple[str | None, str]:
+        """Judge a bad element by the exact value of the formula."""
+        given = {v: values[v] for v in self.program.inputs}
+
+        def live(v: Variable) -> Any:
+            with np.errstate(all="ignore"):
+                return replay.value(v)
+
+        left = max(0.2, min(1.0, self.deadline - time.perf_counter()))
+        [found] = evaluate(
+            [variable],
+            given,
+            live=live,
+            elements=[index],
+            masked_gradients=True,
+            work=EXACT_WORK,
+            seconds=left,
+        )
+        known = str(found.known)
+        if any(note.kind == "limit" for note in found.notes):
+            return None, ""
+        if known == "number":
+            dtype = np.asarray(result).dtype
+            too_large = abs(float(found.mid)) > float(np.finfo(dtype).max)
+            return ("overflow" if too_large else "arithmetic"), found.text(6)
+        if known == "none":
+            return "no value", "no value"
+        if known == "infinite":
+            written = self.program.has_infinities(output)
+            legitimate = written or not self.infinite_is_bad
+            same = float(np.asarray(result)[index]) == float(found.mid)
+            return (None, "") if legitimate and same else ("pole", found.text(6))
+        return None, ""
+
+    def _is_confirmed(self, values: Mapping, output: int) -> bool:
+        start = time.perf_counter()
+        function = self.program.users
+        self.deadline += time.perf_counter() - start  # (compiling is no search)
+        results = self.program.call(function, values)
+        return output in self.program.bad(results)
+
+    # -- what the mode repairs
+
+    def _note_repaired(self, values: Mapping) -> None:
+        """Remember the operations that fail as written, where the rewritten graph does not."""
+        program = self.program
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            replay = program.replay(values)
+            for output in program.written.outputs:
+                try:
+                    value = replay.value(output)
+                except Exception:  # a check of the user's that rewriting has removed
+                    return
+                mask = not_finite(np.asarray(value)) if is_numeric(output.type) else np.False_
+                for index in map(tuple, np.argwhere(mask)[:1]):
+                    place = self._origin(replay, output, index)
+                    if place is not None and not place.is_leaf:
+                        found = lookup(place.scope.fgraph, place.variable)
+                        key = (_line_of(found), op_name(place.variable.owner.op))
+                        self.repaired.setdefault(key, found.source)
+
+    # -- climbing
+
+    def _climb(self, target: Any) -> Iterator[Mapping[Variable, np.ndarray]]:
+        """Yield inputs that bring an operand nearer to where its operation fails."""
+        rng = np.random.default_rng(self.seed)
+        pool = list(self.evidence.candidates(self.seed, 16))
+        scored = []
+        for values in pool:
+            if time.perf_counter() > self.deadline:
+                return
+            if (score := self._score(target, values)) is not None:
+                scored.append((score, values))
+        scored.sort(key=lambda pair: pair[0])
+        if not scored:
+            return
+        best, at = scored[0]
+        for _ in range(CLIMBS):
+            if time.perf_counter() > self.deadline:
+                return
+            moved = self._moved(at, rng)
+            score = self._score(target, moved)
+            if score is not None and score < best:
+                best, at = score, moved
+                yield at
+
+    def _score(self, target: Any, values: Mapping) -> float | None:
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return target(self.program.replay(values))
+        except Exception:  # shapes that do not fit, checks of the user's
+            return None
+
+    def _moved(self, values: Mapping, rng: np.random.Generator) -> dict:
+        ranges = self.evidence.ranges
+        real = [v for v, r in ranges.items() if r.is_real]
+        if not real:
+            return dict(values)
+        v = real[rng.integers(len(real))]
+        old = np.asarray(values[v], float)
+        way = rng.integers(4)
+        factor = 10.0 ** rng.uniform(-2, 2)
+        new = (
+            old * factor,
+            -old,
+            old + rng.normal(size=old.shape) * factor,
+            np.where(
+                rng.uniform(size=old.shape) < 0.5,
+                old,
+                rng.permutation(old.ravel()).reshape(old.shape),
+            ),
+        )[way]
+        return {**values, v: ranges[v].clip(new)}
+
+
+def _line_of(found: Provenance) -> tuple[str, int] | None:
+    backward = found.backward
+    line = (backward.forward_source if backward is not None else None) or found.source
+    return None if line is None else (line.file, line.line)
+
+
+def _mode_name(mode: Any) -> str:
+    if isinstance(mode, str):
+        return mode
+    return type(get_mode(mode).linker).__name__.removesuffix("Linker").lower()
+
+
+def rewrite_behind(program: Program, line: SourceLine | None, op: str) -> str | None:
+    """Return the name of the rewrite that has replaced an operation of a line, or None."""
+    graph = program.rewritten.maker.fgraph
+    tracker = tracker_of(graph)
+    if tracker is None or line is None:
+        return None
+    for node in graph.toposort():
+        for old in tracker.replaced_by(node):
+            if old is node or op_name(old.op) != op:
+                continue
+            source = lookup(graph, old.outputs[0]).source
+            if source is not None and (source.file, source.line) == (line.file, line.line):
+                steps = [s.reason for s in lookup(graph, node.outputs[0]).history]
+                named = [s for s in steps if s not in _HOUSEKEEPING]
+                if named:
+                    return str(named[-1])
+    return None
+
+
+_HOUSEKEEPING = {
+    "MergeOptimizer",
+    "constant_folding",
+    "FusionOptimizer",
+    "InplaceElemwiseOptimizer",
+}

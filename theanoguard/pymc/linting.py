@@ -1,0 +1,137 @@
+"""Lint of a PyMC model: points of its prior at which its log-density or its gradient fails."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from pytensor.compile.mode import Mode
+
+from theanoguard._lint import SECONDS, Asked, Finding, lint_values, witnessed
+from theanoguard._lint.bounds import of_arrays
+from theanoguard.pymc.modes import model_lines
+from theanoguard.pymc.points import unconstraining
+
+DRAWS = 60
+"""Draws from the prior."""
+
+
+def lint(
+    model: Any,
+    *,
+    mode: Any = None,
+    all: bool = False,
+    draws: int = DRAWS,
+    seconds: float = SECONDS,
+    seed: int = 0,
+    ignore: Collection[str] = (),
+) -> list[Finding]:
+    """Find points of a model at which its log-density, or the gradient of it, fails.
+
+    Lint draws from the prior and searches between the smallest and the largest draw of each
+    parameter.  It reports a point at which the log-density is NaN or +inf, at which it is -inf
+    although the formula is finite, or at which it is finite and its gradient is not.  The functions
+    are compiled as PyMC compiles them.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    mode : str or Mode, optional
+        The mode in which you sample.
+    all : bool
+        Also report operations for which lint has found no such point.
+    draws : int
+        How many draws from the prior it takes.
+    seconds : float
+        How long lint may search.
+    seed : int
+        Of the draws.
+    ignore : collection of str
+        Names of rules to switch off, as for :func:`theanoguard.lint`.
+
+    Returns
+    -------
+    list of Finding
+        ``finding.witness.inputs`` is a point, by the names of the value variables.
+
+    Raises
+    ------
+    ImportError
+        If PyMC is not installed.
+    ValueError
+        If the log-density cannot be computed at any point.
+
+    Examples
+    --------
+    .. code-block:: python
+
+        for finding in theanoguard.pymc.lint(model):
+            print(finding)
+    """
+    import pymc
+
+    with model_lines(), model:
+        logp, slopes = model.logp(), _slopes(model)
+        inputs = list(model.value_vars)
+    examples = points_of(model, draws, seed)
+    bounds = {v: of_arrays([e[v] for e in examples]) for v in inputs}
+    static = lint_values([logp], {}, {}, gradient=bool(slopes), ranges=bounds)
+
+    def compile_function(ins: Any, outs: Any, **settings: Any) -> Any:
+        with model:
+            return pymc.compile(ins, outs, **settings)
+
+    asked = Asked(
+        examples=examples,
+        gradient=False,
+        mode=mode,
+        seconds=seconds,
+        seed=seed,
+        compile=compile_function,
+        watched=decides,
+        infinite_is_bad=False,
+        names=("the log-density", "its gradient"),
+    )
+    findings = witnessed([logp, *slopes], {}, static, asked, ignore)
+    return findings if all else [finding for finding in findings if finding.witness is not None]
+
+
+def _slopes(model: Any) -> list[Any]:
+    """Return the gradient of the log-density, if the model has continuous values."""
+    return [model.dlogp()] if model.continuous_value_vars else []
+
+
+def decides(results: list[Any]) -> Collection[int]:
+    """Return which results of the log-density and its gradient matter to a sampler.
+
+    Where the log-density is not finite, a sampler rejects the point, whatever the gradient is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> decides([np.array(-np.inf), np.array([np.nan])]), decides([np.array(1.0), np.zeros(2)])
+    ((0,), (0, 1))
+    """
+    return tuple(range(len(results))) if np.isfinite(results[0]) else (0,)
+
+
+def points_of(model: Any, draws: int, seed: int) -> list[Mapping[Any, Any]]:
+    """Return the initial point and points that are drawn from the prior, by value variable."""
+    import pymc
+
+    start = model.initial_point(random_seed=seed)
+    points = [start]
+    if model.free_RVs:
+        plain = Mode("py", "fast_compile")
+        drawn = pymc.draw(model.free_RVs, draws=draws, random_seed=seed, mode=plain)
+        drawn = drawn if isinstance(drawn, list | tuple) else [drawn]
+        to_point = unconstraining(model)
+        names = [rv.name for rv in model.free_RVs]
+        rows = [dict(zip(names, (d[i] for d in drawn), strict=True)) for i in range(draws)]
+        points += [point for row in rows if _is_finite(point := to_point(row))]
+    return [
+        {v: np.asarray(point[v.name], v.type.dtype) for v in model.value_vars} for point in points
+    ]
+
+
+def _is_finite(point: Mapping[str, Any]) -> bool:
+    return all(np.isfinite(value).all() for value in point.values())
