@@ -200,7 +200,8 @@ class Looking:
 
         def find():
             rows = self.all(".tg-row .tg-label")
-            found = next((row for row in rows if row.text.startswith(label)), None)
+            exact = [row for row in rows if row.text == label]
+            found = next(iter([*exact, *(r for r in rows if r.text.startswith(label))]), None)
             return found and found.find_element("xpath", "../..")
 
         return self.wait(find, f"a row {label}")
