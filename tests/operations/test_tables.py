@@ -287,6 +287,27 @@ def test_what_scalar_operations_make(op):
             assert not np.isfinite(result[~inside]).any()
 
 
+BOUNDED = [op for op in SCALAR_OPS if SCALARS[type(op)].bound is not None]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("op", BOUNDED, ids=str)
+def test_bounds_are_not_far_from_what_is_reached(op):
+    known = SCALARS[type(op)]
+    n = max(op.nin, 1)
+    columns = [pt.dvector() for _ in range(n)]
+    f = pytensor.function(columns, Elemwise(op)(*columns), mode=Mode(LINKER, None))
+    result = f(
+        *np.array(
+            list(itertools.product([*ENDS, 5e-324, 1e308, -40.0, -1.5707, 1.5708], repeat=n))
+        ).T
+    )
+    result = result[np.isfinite(result)]
+    assert np.abs(result).max() >= 0.75 * known.bound
+    if known.range is not None:
+        np.testing.assert_allclose([result.min(), result.max()], known.range, atol=0.1)
+
+
 # ---------------------------------------------------------------- the guard
 
 POLICIES = {
