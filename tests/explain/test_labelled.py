@@ -104,7 +104,7 @@ CASES = {
     joined: ("1.0 / both", ["1.0", "both"], "b[1] is 0.0 (input)."),
     broadcast: ("a**b", ["a", "b"], "a[1] is -2.0 (input)."),
     chosen: ("safe / scale", ["safe", "scale"], "scale[1] is 0.0 (input)."),
-    cumulated: ("px.math.log(level)", ["level"], "Check what is subtracted from it."),
+    cumulated: ("px.math.log(level)", ["level"], "Find out why it is negative."),
     softmax: ("logits / first", ["logits", "first"], "logits[0, 1] is 0.0 (input)."),
     without_labels: ("pt.log(y)", ["y"], "x[1, 0] is -3.0 (input)."),
 }

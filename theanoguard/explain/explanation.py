@@ -86,7 +86,7 @@ def _explained(trip, tell_fate, impl):
         if facts.origin is not None:
             told = attempt("the advice", facts.without_hints(), _advised, trip, facts, mask)
         outer = _outer_variables(trip)
-        notes = (found.note,) if found.note else ()
+        notes = (found.note,) if found.note else _joined_note(facts.cause, told.cause)
         return Explanation(
             trip.event,
             told.cause,
@@ -222,6 +222,14 @@ def _rounding_notes(origin):
         for s in near
         if s.by_numpy is not None
     )
+
+
+def _joined_note(computed, told):
+    """Return a sentence if the user's operation gives inf, and what a rewrite made of it NaN."""
+    if told.kind != "nan" or np.isnan(told.value):
+        return ()
+    written = f"{told.expression} = {number_text(told.value)}"
+    return (f"PyTensor joined {written} with a product, and computes {computed.expression}.",)
 
 
 def _is_elementwise(variable):

@@ -121,6 +121,10 @@ class Situation:
         Whether it is symmetric, with an eigenvalue that is more negative than rounding makes.
     wrapped : str
         The value that the operand would have if its integers had not wrapped around.
+    written : str
+        Name of the operation in the user's code, which a rewrite may have replaced.
+    own_gradient : str
+        The method of the user's own operation that computes this gradient.
     """
 
     op: str
@@ -141,6 +145,8 @@ class Situation:
     matrix: str = ""
     indefinite: bool = False
     wrapped: str = ""
+    written: str = ""
+    own_gradient: str = ""
 
     def underflowed(self, position: int, *names: str) -> bool:
         """Whether one of `names` made the 0 at `position` from operands that are not 0."""
@@ -519,10 +525,24 @@ class Explanation:
 
 
 def user_line(provenance: Provenance) -> SourceLine | None:
-    """Return the user's line; for a gradient, the line that is differentiated."""
-    if provenance.backward is not None and provenance.backward.forward_source is not None:
-        return provenance.backward.forward_source
-    return provenance.source
+    """Return the user's line; for a gradient, the line that is differentiated.
+
+    For a gradient that an operation of the user's own computes, it is the line that computes it.
+    """
+    backward, line = provenance.backward, provenance.source
+    if backward is None or backward.forward_source is None or in_own_gradient(provenance):
+        return line
+    return backward.forward_source
+
+
+def in_own_gradient(provenance: Provenance) -> bool:
+    """Return whether a method of the user's own operation computes a gradient."""
+    line = provenance.source
+    return provenance.backward is not None and line is not None and line.function in GRADIENTS
+
+
+GRADIENTS = ("grad", "L_op", "pullback")
+"""Methods of operations that compute gradients."""
 
 
 def called_function(source: SourceLine | None) -> str | None:

@@ -134,7 +134,7 @@ def written(variable):
 CLAMP = re.compile(r"\b(?:maximum|minimum|clip)\(")
 """What bounds a number: in a log-density it changes the posterior, and hides the mistake."""
 
-INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. Check it before the call")
+INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
 
 POSITIVE_ARGUMENT = ("log", "sqrt", "pow", "log1p", "gammaln", "true_div")

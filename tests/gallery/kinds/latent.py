@@ -138,7 +138,7 @@ TRUTH = {
     "collapsed_component": {
         "op": "true_div",
         "kind": "inf",
-        "element": (),
+        "element": (1,),
         "operands": (
             -2.0,
             0.0,

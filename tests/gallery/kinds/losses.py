@@ -234,7 +234,7 @@ TRUTH = {
     "log_softmax_by_hand": {
         "op": "log",
         "kind": "inf",
-        "element": (0,),
+        "element": (0, 0),
         "operands": (0.0,),
         "start": "h",
         "hint": "probability-underflow",

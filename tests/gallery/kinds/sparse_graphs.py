@@ -32,9 +32,9 @@ TRUTH = {
     "degree_of_an_isolated_node": {
         "op": "true_div",
         "kind": "nan",
-        "element": (2, 0),
+        "element": (2,),
         "operands": (
-            0.0,
+            1.0,
             0.0,
         ),
         "start": "degree",

@@ -160,7 +160,7 @@ TRUTH = {
     "moment_of_one_sample": {
         "op": "true_div",
         "kind": "nan",
-        "element": (),
+        "element": (0,),
         "operands": (
             0.0,
             0.0,

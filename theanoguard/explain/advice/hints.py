@@ -128,8 +128,22 @@ def register_hint(op, key, when, text):
     _rules.setdefault(name, []).insert(0, Rule(key, when, text))
 
 
+_OF_REWRITTEN = {"log": "log-negative", "sqrt": "sqrt-negative", "pow": "pow-negative-base"}
+"""Hints for NaNs that a rewrite chooses with a switch, by the user's operation."""
+
+_OF_OWN_GRADIENT = (
+    "The formula in {0} has no value here. The operation may have a derivative here all the same:"
+    " check what {0} returns with pytensor.gradient.verify_grad."
+)
+
+
 def hint_for(situation):
     """Return the :class:`Hint` of the first rule that applies, or None."""
+    if situation.own_gradient:
+        return Hint("gradient-at-zero", _OF_OWN_GRADIENT.format(situation.own_gradient))
+    key = _OF_REWRITTEN.get(situation.written) if situation.op == "switch" else None
+    if key is not None and np.isnan(situation.result):
+        return Hint(key, f"{situation.written} has no value here. {advice(key, situation.written)}")
     named = {
         "result": number_text(situation.result),
         "dtype": situation.dtype,
@@ -344,8 +358,8 @@ _TABLE = [
         "log log2 log10",
         "log-negative",
         lambda s: _first(s) < 0,
-        "The logarithm of a negative number ({0}) is NaN. Check what is subtracted from it. Compute"
-        " a parameter that must stay positive with exp or softplus from one that is free.",
+        "The logarithm of a negative number ({0}) is NaN. Find out why it is negative. Compute a"
+        " parameter that must stay positive with exp or softplus from one that is free.",
     ),
     (
         "log1p",

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
-from theanoguard.explain.advice.judge import Judge, Number
-from theanoguard.explain.advice.origins import Origins
+from theanoguard._evaluate.replay import Replay
+from theanoguard.explain.advice.judge import Judge, Number, exact_elements, leaf_values
+from theanoguard.explain.advice.origins import Origins, Part
 from theanoguard.explain.facts.derivatives import worst_element
 from theanoguard.explain.facts.naming import (
     apply_text,
@@ -216,9 +217,52 @@ def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:
         if len(values) > domain.operand and domain.outside(*values):
             operand = stated[domain.operand]
             what = element_text(operand.name, operand.index)
-            what = what if len(what) <= MAX_NAME and not operand.constant else "the operand"
+            is_named = not operand.constant or operand.name.isidentifier()
+            what = what if len(what) <= MAX_NAME and is_named else "the operand"
             applied = apply_text(place.variable.owner.op, number_texts(values))
             text = f"{applied} does not exist: {domain.needs.format(x=what)}."
             outside = culprit.operand_place(place, regions[domain.operand])
-            return Meaning("none", text, origins.text(outside, domain.kept))
+            origin = origins.text(outside, domain.kept)
+            if name == "true_div" and not np.any(values) and origins.leaf is not None:
+                limit = _limit_text(judge, place, origins.leaf)
+                origin = f"{origins.known(origins.leaf)} {limit}" if limit else origin
+            return Meaning("none", text, origin)
     return Meaning("none")
+
+
+def _limit_text(judge: Judge, place: Place, leaf: Part) -> str:
+    """Return what a quotient 0 / 0 tends to as a number of an input does; "" if unknown."""
+    bad = np.argwhere(np.isnan(np.asarray(place.array)))[[0, -1]]
+    limits = [_limit(judge, Place(place.scope, place.variable, tuple(i)), leaf) for i in bad]
+    if None in limits:
+        return ""
+    where = "switch(eq(n, 0), {}, x / switch(eq(n, 0), 1, n))".format
+    if limits[0] == limits[1]:
+        use = f"Use that where the divisor n is 0: {where(limits[0])}."
+        return f"The quotient tends to {limits[0]} there. {use}"
+    first, last = (index_text(tuple(map(int, i))) for i in bad)
+    return (
+        f"The quotient has a limit there, {limits[0]} at element {first} and {limits[1]} at"
+        f" {last}. Use its formula where the divisor n is 0: {where('limit')}."
+    )
+
+
+def _limit(judge: Judge, place: Place, leaf: Part) -> str | None:
+    """Return the limit of an element as a number of an input tends to its value, or None."""
+    if isinstance(leaf.variable, Constant) or leaf.value.size != 1 or leaf.value.dtype.kind != "f":
+        return None
+    given = leaf_values([place.variable], judge.spot.replay.value)
+    found = []
+    for step in (1e-9, -1e-9):
+        near = np.array(given[leaf.variable])
+        near[leaf.index] += step * max(1.0, abs(float(leaf.value)))
+        moved = Replay(None, {**given, leaf.variable: near}, judge.spot.replay.kernels)
+        element = [(place.variable, place.index)]
+        found += exact_elements(element, {**given, leaf.variable: near}, moved.value)
+    above, below = found
+    if above.kind != below.kind or above.kind != "number":
+        return None
+    if abs(above.value - below.value) > 1e-6 * max(1.0, abs(above.value)):
+        return None
+    middle = (above.value + below.value) / 2
+    return number_text(float(f"{middle:.5g}") if abs(middle) > 1e-12 else 0.0)

@@ -8,7 +8,8 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, Join, MakeVector
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._evaluate import culprit
@@ -23,8 +24,6 @@ MAX_HOPS = 200
 
 _SAME_ZERO = (ps.Sqr, ps.Abs, ps.Sqrt, ps.Neg, ps.Cast, ps.Identity)
 """Operations that are 0 only where their operand is 0."""
-
-_ARITHMETIC = (ps.Add, ps.Sub, ps.Mul, ps.TrueDiv, ps.Pow)
 
 _CHOOSES = (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Switch)
 
@@ -60,6 +59,7 @@ class Origins:
     def __init__(self, spot: Any, updated: Any):
         self.spot = spot
         self.updated = updated
+        self.leaf: Part | None = None  # where the way of the last text ended
 
     def part(self, variable: Variable, index: tuple) -> Part:
         """Return the elements of a variable at an index."""
@@ -78,12 +78,14 @@ class Origins:
             What it must be; "check" for any other condition, and an empty text for an argument at
             which only a derivative does not exist.
         """
-        part = self.part(place.variable, place.index)
-        difference = ""
+        part = start = self.part(place.variable, place.index)
+        self.leaf, difference = None, ""
         for _ in range(MAX_HOPS):
             node = part.variable.owner
             if node is None:
-                return self._of_leaf(part, needs)
+                self.leaf = part
+                is_own = part is start or viewed(start.variable) is part.variable
+                return self._of_leaf(part, needs, is_own)
             special = self._special(part)
             if special:
                 return special
@@ -110,7 +112,9 @@ class Origins:
         if kind is ps.Pow and not np.any(part.value):
             return self._region(part, 0)
         others = [i for i, v in enumerate(node.inputs) if constant_number(v) is None]
-        if kind in _ARITHMETIC and len(others) == 1 and part.value.size == 1:
+        if isinstance(node.op, CumOp):
+            return self._cumulated(part)
+        if isinstance(node.op, Elemwise) and len(others) == 1 and part.value.size == 1:
             return self._region(part, others[0])
         if kind in (ps.Mul, ps.TrueDiv, *_CHOOSES):
             return self._factor(part, kind)
@@ -131,6 +135,20 @@ class Origins:
         if shape != np.shape(self.spot.replay.value(part.variable)):
             return None
         return self.part(source, part.index)
+
+    def _cumulated(self, part: Part) -> Part | None:
+        """Return the first factor of a cumulated product that is 0."""
+        node, axis = part.variable.owner, part.variable.owner.op.axis
+        if node.op.mode != "mul" or axis is None or part.value.size != 1 or np.any(part.value):
+            return None
+        index = list(part.index)
+        index[axis] = slice(None)
+        factors = self.part(node.inputs[0], tuple(index)).value[: part.index[axis] + 1]
+        zeros = np.flatnonzero(factors == 0)
+        if not len(zeros):
+            return None
+        index[axis] = int(zeros[0])
+        return self.part(node.inputs[0], tuple(index))
 
     def _factor(self, part: Part, kind: type) -> Part | None:
         """Return the factor that makes a product 0 or negative; the operand that a choice took."""
@@ -168,22 +186,35 @@ class Origins:
                 return f"{self._name(taken)} {what}: {number}. So its spread is 0."
         return ""
 
-    def _of_leaf(self, part: Part, needs: str) -> str:
+    def _of_leaf(self, part: Part, needs: str, is_own: bool) -> str:
+        """Return the value of an input, and what to do; `is_own`: it is the operand itself."""
         leaf = part.variable
-        if isinstance(leaf, Constant):
+        if isinstance(leaf, Constant) and (not leaf.type.ndim or not self.spot.name_of(leaf)):
             return ""
-        name, role = self._name(part), ROLES[role_of(leaf)]
+        name = self._name(part)
         if part.value.size == 0:
             return f"{name} has no elements."
         if part.value.size > 1 and np.any(part.value):
             return ""
         value = _value_text(part.value)
         if self.spot.body is not None:
-            return f"{name} is {value} in this step."
+            return f"{name} is {value} in this step." if is_own else ""
         if not needs:
-            return f"{name} is {value} ({role})."
+            return self.known(part)
+        known = self.known(part)
         if leaf not in self.updated:
-            return f"{name} is {value} ({role}). Check it before the call."
+            if isinstance(leaf, Constant):
+                return f"{known} Correct it before you build the graph."
+            if leaf.type.ndim:
+                is_one = part.value.size == 1
+                these, them = ("this element", "it") if is_one else ("these elements", "them")
+                return f"{known} Correct {these} before the call, or leave {them} out."
+            if is_own and needs == "positive":
+                return (
+                    f"{known} If an optimizer or a sampler sets it, let it set the logarithm:"
+                    f" {name} = exp(log_{name})."
+                )
+            return f"{known} Check it before the call."
         moved = f"{name} is {value}, and the updates of this function change {leaf.name or 'it'}."
         if needs != "positive":
             return moved
@@ -192,6 +223,11 @@ class Origins:
             f"{moved} To keep it positive, update its logarithm: {own} = exp(log_{own}). Or use"
             " softplus, or constrain the optimizer."
         )
+
+    def known(self, part: Part) -> str:
+        """Return the value of an input as a sentence."""
+        role = ROLES[role_of(part.variable)]
+        return f"{self._name(part)} is {_value_text(part.value)} ({role})."
 
     def _of_difference(self, part: Part) -> str:
         """Return which operand of a difference is too large."""

@@ -23,8 +23,6 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
 
-from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._evaluate.replay import NotRun
 from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, module_of, source_place
@@ -47,7 +45,7 @@ from theanoguard.explain.advice.written import evaluated, spellings, with_import
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
-from theanoguard.explain.facts.restated import in_forward_pass, place_in, unmoved
+from theanoguard.explain.facts.restated import in_forward_pass, place_like, unmoved
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.operations.facts import SCALARS
 from theanoguard.stable.patterns import squared_base, through_views
@@ -630,7 +628,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
             tried = Outcome(None, spots=spots, lines=lines) if own else None
             if own and not trial and cause.kind == "big":
-                judge = Judge(built, own[0], _place(cause, own[0]))
+                judge = Judge(built, own[0], place_like(cause, own[0]))
                 tried = replace(tried, text="", judge=judge)
             for spot in own if trial else ():
                 found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
@@ -710,9 +708,11 @@ def _tried_on(built, spot, cause):
     """Return the :class:`Outcome` of the remedies for one operation."""
     op = op_name(spot.node.op)
     fact = derivative_text(op, spot.values, position(cause)) if cause.backward else ""
-    judge = Judge(built, spot, None if cause.backward else _place(cause, spot))
+    judge = Judge(built, spot, None if cause.backward else place_like(cause, spot))
     outcome = Outcome("", fact=fact, node=built.original(spot), judge=judge)
-    for remedy in same_functions(spot, judge.kind, cause.backward):
+    # (an infinite operand has no exact value, such as the logarithm of a probability of 0)
+    may_be_same = judge.kind != "none" or cause.backward or _reads_infinity(spot)
+    for remedy in same_functions(spot, judge.kind, cause.backward) if may_be_same else ():
         told = _told(remedy, judge, cause)
         if told is not None and _is_same_around(remedy, judge):
             return replace(outcome, text=told.text, change=told.change, grade="same")
@@ -726,17 +726,9 @@ def _tried_on(built, spot, cause):
     return outcome
 
 
-def _place(cause, spot):
-    """Return the element of the graph as built that is the one of a cause, or one like it."""
-    place = place_in(cause, spot)
-    if place is not None:
-        return place
-    value = np.asarray(culprit.dense(spot.replay.value(spot.node.outputs[0])))
-    if value.dtype.kind != "f":
-        return None
-    same = np.argwhere((value == cause.value) | (np.isnan(value) & np.isnan(cause.value)))
-    index = tuple(map(int, same[0])) if len(same) else None
-    return None if index is None else Place(Scope(spot.replay), spot.node.outputs[0], index)
+def _reads_infinity(spot):
+    values = map(np.asarray, spot.values)
+    return any(v.dtype.kind == "f" and bool(np.isinf(v).any()) for v in values)
 
 
 def _is_same_around(remedy, judge):

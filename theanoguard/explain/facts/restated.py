@@ -23,6 +23,7 @@ from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, numb
 from theanoguard.explain.facts.situation import matrix_text
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
 from theanoguard.explain.records import Operand, Producer, Situation
+from theanoguard.operations import moved
 
 
 @dataclass(frozen=True)
@@ -51,18 +52,23 @@ def restated(cause, spot, is_big):
     """
     if cause.backward or cause.role != "node" or spot.replay.steps != _steps(cause):
         return cause
-    place = place_in(cause, spot)
+    place, op = place_like(cause, spot), op_name(spot.node.op)
     if place is None:
-        return cause
-    if len(cause.operands) == 5 and op_name(spot.node.op) == "dot":  # Gemm, Gemv
+        return _computed_otherwise(cause, spot)
+    if len(cause.operands) == 5 and op == "dot":  # Gemm, Gemv
         cause = replace(cause, **_product(place, spot))
     if not _agree(place.element, cause.value):
-        return cause
-    if cause.fused:
+        return _computed_otherwise(cause, spot)
+    is_moved = np.shape(place.array) != cause.shape and (
+        len(place.index) <= len(cause.index) or place.array.size != cause.size
+    )
+    if cause.fused or is_moved:
         cause = replace(cause, **_counts(place, _KINDS.get(cause.kind, is_big)))
-    op, stated = op_name(spot.node.op), _operands(place, spot)
-    if len(place.index) < len(cause.index):  # (a rewrite has added dimensions of length 1)
-        cause = replace(cause, index=place.index, shape=np.shape(place.array))
+    stated = _operands(place, spot)
+    if is_moved:  # (a rewrite has added or exchanged dimensions, or moved the operation)
+        name = spot.name_of(place.variable)
+        known = {"name": name, "own_name": name.isidentifier()} if name else {}
+        cause = replace(cause, index=place.index, shape=np.shape(place.array), **known)
     # (a rewrite may have fused what computes the terms into the reduction)
     other_terms = isinstance(spot.node.op, CAReduce) and not any(
         s.known and _is_same(o, s.operand) for o, s in zip(cause.operands, stated, strict=False)
@@ -72,6 +78,9 @@ def restated(cause, spot, is_big):
             (o, stated if op in ("add", "mul") else [s])
             for o, s in zip(cause.operands, stated, strict=True)
         ]
+        if any(_differ(o, s.operand) for o, s in zip(cause.operands, stated, strict=True)):
+            operands = tuple(s.operand for s in stated)
+            return replace(cause, operands=operands, expression=_expression(spot.node.op, operands))
         operands = tuple(_renamed(o, equal) for o, equal in pairs)
         if operands != cause.operands and any(o.value is None for o in operands):
             cause = replace(cause, expression=_expression(spot.node.op, operands))
@@ -84,6 +93,32 @@ def restated(cause, spot, is_big):
         cause = replace(cause, situation=_situation(cause, place, op))
     expression = _expression(spot.node.op, operands)
     return replace(cause, op=op, operands=operands, expression=expression)
+
+
+def _computed_otherwise(cause, spot):
+    """Return a cause with the operands of the user's operation, whose value is also bad.
+
+    ``1 / n`` is inf where ``n`` is 0.  A product with a 0 is computed as ``0 / n``, which is NaN.
+    """
+    variable = spot.node.outputs[0]
+    if op_name(spot.node.op) != cause.op or source_place(variable) != cause.source:
+        return cause
+    bad = np.argwhere(culprit.not_finite(np.asarray(culprit.dense(spot.replay.value(variable)))))
+    if not len(bad):
+        return cause
+    place = Place(Scope(spot.replay), variable, tuple(map(int, bad[0])))
+    operands = tuple(operands_of(place, spot))
+    name = spot.name_of(variable) or cause.name
+    return replace(
+        cause,
+        operands=operands,
+        expression=_expression(spot.node.op, operands),
+        name=name,
+        own_name=name.isidentifier(),
+        index=place.index,
+        value=place.element,
+        **_counts(place, culprit.not_finite),
+    )
 
 
 def in_forward_pass(cause, spot, node, mask):
@@ -148,6 +183,24 @@ def place_in(cause, spot):
     if [n for n in shape if n != 1] != [n for n in cause.shape if n != 1]:
         return None
     return Place(Scope(spot.replay), variable, tuple(0 if n == 1 else next(inside) for n in shape))
+
+
+def place_like(cause, spot):
+    """Return the element of the graph as built that is the one of a cause, or one like it."""
+    place = place_in(cause, spot)
+    if place is not None:
+        return place
+    variable = spot.node.outputs[0]
+    value = np.asarray(culprit.dense(spot.replay.value(variable)))
+    if value.dtype.kind != "f" or moved(spot.node) is not None:
+        return None
+    same = np.argwhere((value == cause.value) | (np.isnan(value) & np.isnan(cause.value)))
+    return Place(Scope(spot.replay), variable, tuple(map(int, same[0]))) if len(same) else None
+
+
+def _differ(operand, stated):
+    """Return whether a rewrite has changed an operand: both values are known and not the same."""
+    return None not in (operand.value, stated.value) and not _agree(operand.value, stated.value)
 
 
 _KINDS = {"nan": np.isnan, "inf": np.isinf}

@@ -14,7 +14,13 @@ from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, ro
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.facts.telling import DECOMPOSITIONS
 from theanoguard.explain.facts.way import followed, most_telling
-from theanoguard.explain.records import Producer, Situation, called_function, user_line
+from theanoguard.explain.records import (
+    Producer,
+    Situation,
+    called_function,
+    in_own_gradient,
+    user_line,
+)
 from theanoguard.operations import extreme_element
 
 
@@ -63,6 +69,8 @@ def situation_of(place, made, op, value, provenance):
         matrix=matrix_text(operands[0], op) if op in DECOMPOSITIONS and operands else "",
         indefinite=op == "cholesky" and bool(operands) and is_indefinite(operands[0]),
         wrapped=_wrapped(producers[0], operands[0]) if operands else "",
+        written=user_op_name(provenance.op or ""),
+        own_gradient=provenance.source.function if in_own_gradient(provenance) else "",
     )
 
 

@@ -25,6 +25,7 @@ from theanoguard._provenance.places import (
     text_width,
 )
 from theanoguard._steps import attempt, failures
+from theanoguard._values import kind_of
 from theanoguard.explain.facts.labels import MAX_FORMULA, user_op_name
 from theanoguard.explain.facts.naming import (
     LOG_DENSITY,
@@ -349,7 +350,8 @@ def _facts(explanation):
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
     whose = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
-        line = f"{cause.n_bad} of {cause.size} elements{whose} {_are(cause)} {BAD[cause.kind]}"
+        bad = BAD[kind_of(cause.value)]
+        line = f"{cause.n_bad} of {cause.size} elements{whose} {_are(cause)} {bad}"
         if cause.minimum is not None and cause.n_bad < cause.size - 1 and cause.kind != "big":
             line += f"; the finite ones lie {_between(cause)}"
         lines.append(f"{line} ({cause.dtype}, shape {shape_text(cause.shape)}).")
