@@ -432,7 +432,7 @@ def test_report_refuses_what_is_no_log(content, text, tmp_path, monkeypatch, cap
         (["report", "x", "--last", "0"], "'0' is not a number of events"),
         (["report", "x", "--all", "--count"], "not allowed with argument"),
         (["report", "x", "--odd"], "theanoguard report: unknown arguments: --odd"),
-        (["doctor", "now"], "theanoguard doctor: unknown arguments: now"),
+        (["doctor", "--odd"], "theanoguard doctor: unknown arguments: --odd"),
         (["cure"], "invalid choice: 'cure'"),
         (["--odd"], "theanoguard: unknown arguments: --odd"),
     ],

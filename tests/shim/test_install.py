@@ -91,6 +91,19 @@ print(json.dumps(theano.function([], theano.tensor.ones(1).sum())().tolist()))
     assert json.loads(again) == 1.0
 
 
+def test_installs_after_rewrites_were_excluded_by_name():
+    """PyTensor keeps an empty entry for each name that a mode excludes."""
+    code = """
+from pytensor.compile.mode import OPTIMIZER_FAST_RUN, optdb
+import theanoguard
+phases = ("canonicalize", "stabilize", "specialize")
+names = {name for phase in phases for name in optdb[phase]._names}
+optdb.query(OPTIMIZER_FAST_RUN.excluding(*names))
+theanoguard.install_theano()
+"""
+    run_python(code)
+
+
 def test_refuses_another_theano(tmp_path):
     package = tmp_path / "theano"
     package.mkdir()

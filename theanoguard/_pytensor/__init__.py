@@ -11,6 +11,7 @@ import traceback
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import wraps
+from typing import Any
 
 import pytensor
 from pytensor import config
@@ -21,6 +22,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabase
 from pytensor.graph.traversal import toposort
 from pytensor.graph.type import Type
 from pytensor.graph.utils import InconsistencyError
@@ -145,6 +147,7 @@ __all__ = [
     "with_flag",
     "with_inner_graphs",
     "with_tests",
+    "registered",
 ]
 
 
@@ -546,6 +549,15 @@ def register_rewrite(database, name, rewriter, *tags, **settings):
     return undo
 
 
+def registered(database: RewriteDatabase, name: str) -> Any:
+    """Return the rewriter of a name in a database, or None.
+
+    Who queries a database for a name, such as by ``mode.excluding(name)``, leaves an empty entry.
+    ``name in database`` is then true.
+    """
+    return next(iter(database.__db__.get(name, ())), None)
+
+
 def withhold_rewrite(database, name):
     """Take a rewrite out of a database and return a function that puts it back in its place.
 
@@ -555,9 +567,9 @@ def withhold_rewrite(database, name):
     name : str
         Where there is no rewrite of the name, nothing happens.
     """
-    if name not in database:
+    rewriter = registered(database, name)
+    if rewriter is None:
         return lambda: None
-    rewriter = database[name]
     before = {
         tag: list(rewriters) for tag, rewriters in database.__db__.items() if rewriter in rewriters
     }

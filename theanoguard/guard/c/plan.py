@@ -2,7 +2,7 @@
 
 NaN and Inf
     Most C code raises an exception flag of the processor when it makes one
-    (:func:`theanoguard.operations.signals`).  What enters the graph, and what is made without a
+    (:func:`theanoguard.operations.unsignalled`).  What enters the graph, and what is made without a
     flag, are *sources*: they are read, or a few values further down that show every NaN and Inf of
     them (:mod:`theanoguard.guard.carry`).
 Big values

@@ -16,7 +16,7 @@ from pytensor.tensor.math import and_, eq, ge, lt, maximum
 from pytensor.tensor.rewriting import subtensor as rewriting
 from pytensor.tensor.subtensor import Subtensor, get_canonical_form_slice
 
-from theanoguard._pytensor import lengths_of
+from theanoguard._pytensor import lengths_of, registered
 
 from ..tensor.opt import local_assert_with_operands
 from . import Patch, Rewrite
@@ -125,7 +125,7 @@ def by_slices_only(rewrite):
 
 def changed(name, change, *arguments):
     """Return the patches that change the function of a rewrite, which may be in several phases."""
-    found = {optdb[phase][name] for phase in PHASES if name in optdb[phase]}
+    found = {registered(optdb[phase], name) for phase in PHASES} - {None}
     return [Patch(one, "fn", change(one.fn, *arguments)) for one in found]
 
 
