@@ -94,11 +94,11 @@ print(json.dumps(theano.function([], theano.tensor.ones(1).sum())().tolist()))
 def test_installs_after_rewrites_were_excluded_by_name():
     """PyTensor keeps an empty entry for each name that a mode excludes."""
     code = """
-from pytensor.compile.mode import OPTIMIZER_FAST_RUN, optdb
+from pytensor.compile.mode import get_mode, optdb
 import theanoguard
 phases = ("canonicalize", "stabilize", "specialize")
 names = {name for phase in phases for name in optdb[phase]._names}
-optdb.query(OPTIMIZER_FAST_RUN.excluding(*names))
+optdb.query(get_mode("FAST_RUN").excluding(*names).provided_optimizer)
 theanoguard.install_theano()
 """
     run_python(code)
