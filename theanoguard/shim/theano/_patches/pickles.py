@@ -41,7 +41,7 @@ def hold_pairs(op):
 def set_subtensor_state(self, state):
     """Set the state of an Op that indexes with slices and numbers."""
     vars(self).update(state)
-    self.idx_list = numbered(self.idx_list)
+    self.idx_list = numbered(vars(self)["idx_list"])
     hold_pairs(self)
 
 
