@@ -118,6 +118,7 @@ def shown(tmp_path_factory):
         theanoguard.step_through(function, 0.5),
         theanoguard.compare(function, [0.5], ["py"]),
         theanoguard.exact([y.owner.inputs[0]], {x: 0.5}),
+        theanoguard.precision(function, 0.5),
         theanoguard.detect_nan,
         theanoguard.MonitorMode(),
         GuardMode.summary(function),

@@ -223,7 +223,9 @@ def _opened(graph: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
     if isinstance(graph, Function):
         return _of_function(graph)
     if isinstance(graph, FunctionGraph):
-        return list(graph.outputs), {}, None
+        works_in_place = builtins.any(node.op.destroy_map for node in graph.apply_nodes)
+        new = without_damage(graph, fused=False) if works_in_place else {}
+        return [new.get(v, v) for v in graph.outputs], {}, None
     outputs = [graph] if isinstance(graph, Variable) else graph
     if isinstance(outputs, list | tuple) and builtins.all(isinstance(v, Variable) for v in outputs):
         return list(outputs), {}, None

@@ -172,7 +172,11 @@ class Program:
 
     def _compiled(self, mode: Any) -> Callable[..., list[Any]]:
         run: Callable[..., list[Any]] = self.compile(
-            list(self.inputs), list(self.outputs), mode=mode, on_unused_input="ignore"
+            list(self.inputs),
+            list(self.outputs),
+            mode=mode,
+            on_unused_input="ignore",
+            accept_inplace=True,  # (of a compiled function they work on copies)
         )
         return run
 
