@@ -5,6 +5,7 @@ updates, buffers that are set and sorted, random generators.
 """
 
 import copy
+from contextlib import suppress
 from functools import cache
 
 import numpy as np
@@ -290,7 +291,8 @@ def compared(fn, arguments, pieces):
 
 def linted(fn, arguments, pieces):
     theanoguard.lint(pieces.outputs, updates=pieces.updates, shared_values=True)
-    theanoguard.lint(fn.maker.fgraph)
+    with suppress(ValueError):  # (Numba's random operations cannot be compiled a second time)
+        theanoguard.lint(fn.maker.fgraph)
 
 
 def shown(fn, arguments, pieces):
