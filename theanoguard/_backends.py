@@ -104,6 +104,7 @@ def backends() -> dict[str, Backend]:
     folders = (found.name for found in pkgutil.iter_modules(guard.__path__) if found.ispkg)
     modules = (importlib.import_module(f"{FOLDERS}.{folder}") for folder in folders)
     known = [module.BACKEND for module in modules if hasattr(module, "BACKEND")]
+    # (To look for a linker notes whether this PyTensor lacks it, which every caller may ask then.)
     return {backend.name: backend for backend in known if backend.linker}
 
 

@@ -27,7 +27,14 @@ from theanoguard._compare.problem import (
 )
 from theanoguard._compare.reasons import Case, reason_of
 from theanoguard._compare.result import Comparison, ModeResult, Parting
-from theanoguard._compare.rewriting import Change, Judge, Raised, blamed, unguarded
+from theanoguard._compare.rewriting import (
+    Change,
+    Judge,
+    Raised,
+    blamed,
+    outcome,
+    unguarded,
+)
 from theanoguard._provenance import lookup, track_provenance, tracker_of
 from theanoguard._pytensor import (
     FUSING,
@@ -312,7 +319,7 @@ class _Comparing:
         names, changes = problem.names, None
         try:
             compiled = problem.compile(mode)
-            found = compiled() if self.judge is None else _outcome(compiled)
+            found = compiled() if self.judge is None else outcome(compiled)
             if self.judge is not None:
                 changes = self._changes(self.judge, problem, mode, compiled, found)
         except Exception as error:  # whatever a backend raises: this mode alone has failed
@@ -464,14 +471,6 @@ class _Comparing:
             operands=tuple((name, d) for name, d in operands if d is not None),
             reason=reason_of(case),
         )
-
-
-def _outcome(compiled: Compiled) -> list | Exception:
-    """Return what a compiled graph returns, or the error that it raises."""
-    try:
-        return compiled()
-    except Exception as error:  # whatever a backend raises is judged
-        return error
 
 
 def _is_jax(mode: Mode) -> bool:

@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 
 from theanoguard._backends import backend_of
 from theanoguard._compare.difference import Tolerance, difference, is_comparable
-from theanoguard._compare.problem import Problem, Reference
+from theanoguard._compare.problem import Compiled, Problem, Reference
 from theanoguard._exact import evaluate
 from theanoguard._exact.balls import UNKNOWN, kind_of, nearest_float, text_of
 from theanoguard._exact.rules import is_real
@@ -32,7 +32,7 @@ WORST = 4
 """Elements of an output that are judged: those that differ most."""
 
 LOST = 100
-"""A compiled value has lost digits if its error is so many times that of the graph as written."""
+"""A compiled value has lost digits if its error is so many times the error as written."""
 
 CLOSE = 16
 """Units in the last place that are no loss whatever the graph as written has."""
@@ -148,6 +148,14 @@ def outcome_of(reference: Reference, variable: Variable) -> Any:
     except Exception as error:  # whatever an operation raises: the error is the outcome
         node = reference.interrupted()[1]
         return Raised(error, None if node is None else node.outputs[0])
+
+
+def outcome(compiled: Compiled) -> list | Exception:
+    """Return what a compiled graph returns, or the error that it raises."""
+    try:
+        return compiled()
+    except Exception as error:  # whatever a backend raises is judged
+        return error
 
 
 class Judge:
@@ -499,10 +507,9 @@ class _Search:
         tracker = tracker_of(compiled.fgraph)
         if tracker is not None:
             self.names |= dict.fromkeys(tracker.rewrites())
-        try:
-            found: Any = dict(zip(self.problem.names, compiled(), strict=True))
-        except Exception as error:  # what the compiled graph raises is judged
-            found = error
+        found: Any = outcome(compiled)
+        if not isinstance(found, Exception):
+            found = dict(zip(self.problem.names, found, strict=True))
         return {(c.output, c.kind) for c in self.judge.changes(found)}
 
     def fewest(self, key: tuple[str, str]) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.finding import Finding, Static, reported
-from theanoguard._lint.linter import SECONDS, lint, lint_values
-from theanoguard._lint.matching import Asked, witnessed
+from theanoguard._lint.linter import lint, lint_values
+from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES, Rule
 from theanoguard._lint.witness import Witness

@@ -118,7 +118,7 @@ class Evidence:
 
 
 def critical(constants: Sequence[float]) -> list[float]:
-    """Return the numbers at which formulas fail first; those of the graph last."""
+    """Return the numbers at which formulas fail first; the numbers in the graph come last."""
     near = [c * f for c in constants for f in (1.0, 1 + 1e-6, 1 - 1e-6)]
     large = [np.inf, -np.inf]  # (the ends of a range)
     return [0.0, *large, 1.0, -1.0, 100.0, -100.0, 1e-8, -1e-8, 1e-30, 10.0, -10.0, 0.5, *near]

@@ -16,7 +16,7 @@ from theanoguard._arguments import checked, did_you_mean, refuse
 from theanoguard._compare.problem import without_damage
 from theanoguard._lint.bounds import Bounds, of_array, of_arrays
 from theanoguard._lint.finding import Finding, Static, reported
-from theanoguard._lint.matching import Asked, witnessed
+from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
@@ -24,9 +24,6 @@ from theanoguard._provenance import lookup, module_of, source_place, tracker_of
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
-
-SECONDS = 3.0
-"""How long lint searches one graph for inputs."""
 
 
 @checked
@@ -224,8 +221,7 @@ def _opened(graph: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
         return _of_function(graph)
     if isinstance(graph, FunctionGraph):
         works_in_place = builtins.any(node.op.destroy_map for node in graph.apply_nodes)
-        new = without_damage(graph, fused=False) if works_in_place else {}
-        return [new.get(v, v) for v in graph.outputs], {}, None
+        return _on_copies(graph) if works_in_place else list(graph.outputs), {}, None
     outputs = [graph] if isinstance(graph, Variable) else graph
     if isinstance(outputs, list | tuple) and builtins.all(isinstance(v, Variable) for v in outputs):
         return list(outputs), {}, None
@@ -235,14 +231,19 @@ def _opened(graph: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
     )
 
 
+def _on_copies(fgraph: FunctionGraph) -> list[Variable]:
+    """Return the outputs of a compiled graph, computed so that no input is overwritten."""
+    new = without_damage(fgraph, fused=False)
+    return [new.get(v, v) for v in fgraph.outputs]
+
+
 def _of_function(fn: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:
     fgraph = fn.maker.fgraph
     tracker = tracker_of(fgraph)
     if tracker is not None and tracker.original_outputs:
         outputs, _ = tracker.before()
     else:
-        new = without_damage(fgraph, fused=False)
-        outputs = [new.get(v, v) for v in fgraph.outputs]
+        outputs = _on_copies(fgraph)
     kept = dict(zip(fgraph.inputs, fn.maker.inputs, strict=True))
     known = {v: kept[v].variable for v in fgraph.inputs if kept[v].variable is not v}
     outputs = clone_replace(outputs, known) if known else outputs

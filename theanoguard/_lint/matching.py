@@ -23,6 +23,9 @@ from theanoguard._pytensor import is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.facts.naming import op_name
 
+SECONDS = 3.0
+"""How long lint searches one graph for inputs."""
+
 
 @dataclass(frozen=True)
 class Asked:
@@ -51,7 +54,7 @@ class Asked:
     examples: Sequence[Mapping[Variable, Any]] = ()
     gradient: bool | None = None
     mode: Any = None
-    seconds: float = 3.0
+    seconds: float = SECONDS
     seed: int = 0
     compile: Callable[..., Any] = pytensor.function
     watched: Callable[[list[Any]], Collection[int]] | None = None
@@ -178,15 +181,17 @@ def _target(variable: Any) -> Callable[[Replay], float] | None:
         value = value[np.isfinite(value)]
         if not value.size:
             return np.inf
-        if risk.rule == "exp-overflow":
-            return -float(value.max())
-        if risk.rule == "division-by-zero":
-            return float(np.abs(value).min())
-        if risk.rule == "arc-out-of-range":
-            return -float(np.abs(value).max())
-        return float(value.min())
+        return float(_DISTANCES.get(risk.rule, np.min)(value))
 
     return distance
+
+
+_DISTANCES: dict[str, Callable[[np.ndarray], float]] = {
+    "exp-overflow": lambda value: -value.max(),
+    "division-by-zero": lambda value: np.abs(value).min(),
+    "arc-out-of-range": lambda value: -np.abs(value).max(),
+}
+"""What is small near a failure, by rule; for the other rules, the smallest element is."""
 
 
 def _matching(fault: Fault, static: Sequence[Static]) -> int | None:

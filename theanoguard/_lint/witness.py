@@ -31,6 +31,7 @@ from theanoguard._provenance.tracker import tracker_of
 from theanoguard._pytensor import is_numeric
 from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.records import user_line
 
 CANDIDATES = 60
 """Random inputs that are tried."""
@@ -130,10 +131,7 @@ class Fault:
     @property
     def line(self) -> SourceLine | None:
         """The user's line: of a gradient, the line of the operation that is differentiated."""
-        found = self.provenance
-        if found.backward is not None and found.backward.forward_source is not None:
-            return found.backward.forward_source
-        return found.source
+        return user_line(self.provenance)
 
     @property
     def op(self) -> str:

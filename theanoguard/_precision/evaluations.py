@@ -120,7 +120,7 @@ def logged(replay: Replay, outputs: Iterable[Variable]) -> Log:
 
 
 class True64:
-    """The true values of a float32 graph: those of the same graph in float64."""
+    """The true values of a float32 graph, which the same graph in float64 gives."""
 
     def __init__(self, fgraph: FunctionGraph, written: Log) -> None:
         self.fgraph = fgraph
@@ -188,7 +188,7 @@ def _moved(value: Any, shift: Any) -> Any:
 def rounded(log: Log, written: Log) -> Log:
     """Return true values as the floats that the graph as written has, where they are known.
 
-    What is discrete is that of the graph as written.
+    Integers and booleans are taken from the graph as written.
     """
     found = dict(written)
     for key, values in log.items():

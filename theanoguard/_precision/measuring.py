@@ -8,7 +8,7 @@ amplifies.
 import time
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +139,7 @@ def _with_rewrites(f: Any, inputs: Sequence[Any], name: str, digits: Digits) -> 
         for change in changes
         if change.output == name
     )
-    return Digits(**{**vars(digits), "losses": losses})
+    return replace(digits, losses=losses)
 
 
 @dataclass(frozen=True)
