@@ -27,8 +27,12 @@ from theanoguard.operations.facts import (
     widens,
 )
 from theanoguard.operations.regions import (
+    Arrays,
     Dependence,
+    Dims,
+    Index,
     Region,
+    Values,
     broadcast_index,
     filled,
     union,
@@ -134,11 +138,13 @@ class Elementwise(Dependence):
     def __init__(self, operands: int | None = None) -> None:
         self.operands = operands
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         read = enumerate(inputs[: self.operands])
         return [Region(i, broadcast_index(index, np.shape(value))) for i, value in read]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         masks = list(masks[: self.operands])
         if isinstance(getattr(node.op, "scalar_op", node.op), ps.Switch):
             is_first = arrays.xp.asarray(inputs[0]) != 0

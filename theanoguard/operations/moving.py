@@ -38,8 +38,12 @@ from theanoguard.operations.elementwise import Elementwise
 from theanoguard.operations.facts import EVERYWHERE, Kind, all_of, register
 from theanoguard.operations.regions import (
     NUMPY,
+    Arrays,
     Dependence,
+    Dims,
+    Index,
     Region,
+    Values,
     broadcast_index,
     filled,
     unravel,
@@ -54,13 +58,15 @@ def first_operand(node: Apply) -> list[Variable]:
 class Moved(Dependence):
     """Each element is one of the first operand: the operation is run on positions, or on marks."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         shape = np.shape(inputs[0])
         positions = np.arange(np.size(inputs[0])).reshape(shape)
         moved = NUMPY.run(node, [positions, *inputs[1:]], output)
         return [Region(0, unravel(moved[index], shape))]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         [mask] = filled(arrays, masks[:1], inputs[:1])
         return arrays.run(node, [mask, *inputs[1:]], output)
 
@@ -98,7 +104,7 @@ register(ARange, name="arange")
 class Chosen(Dependence):
     """Each element is the same one of one of the choices, if these are stacked in an array."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         which, choices = inputs
         if not isinstance(choices, np.ndarray):
             return super().regions(node, inputs, output, index)
@@ -106,7 +112,9 @@ class Chosen(Dependence):
         chosen = NUMPY.run(node, [which, positions], output)
         return [Region(1, unravel(chosen[index], choices.shape))]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         if masks[1] is None:
             return super().reached(arrays, node, inputs, masks, output, shape)
         return arrays.run(node, [inputs[0], masks[1]], output)
@@ -122,7 +130,7 @@ register(IfElse, moves=lambda node: node.inputs[1:], chooses=True)
 class Joined(Dependence):
     """Each element is one of the arrays that are joined."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         axis, parts = split_join(node.op, inputs)
         axis %= len(index)
         at = index[axis]
@@ -132,7 +140,9 @@ class Joined(Dependence):
             at -= part.shape[axis]
         return []
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         pairs = zip(node.inputs, inputs, strict=True)  # (3.0 has the axis among them)
         given = [v.data if isinstance(v, Constant) and not v.type.ndim else x for v, x in pairs]
         axis, parts = split_join(node.op, given)
@@ -142,10 +152,12 @@ class Joined(Dependence):
 class Stacked(Dependence):
     """Each element is one operand."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         return [Region(index[0], ())]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         marks = [mask.reshape(()) for mask in filled(arrays, masks, inputs)]
         return arrays.xp.stack(marks) if marks else arrays.xp.zeros(shape, dtype=bool)
 
@@ -175,7 +187,7 @@ class Written(Dependence):
     The operation is run on marks as on numbers.
     """
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         x, y, *where = inputs
         cell: list[Any] = [None]
         positions = np.arange(x.size).reshape(x.shape)
@@ -187,7 +199,9 @@ class Written(Dependence):
             return from_y[-1:]
         return [Region(0, index), *from_y]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         marks = map(arrays.as_numbers, filled(arrays, masks[:2], inputs[:2]))
         return arrays.run(node, [*marks, *inputs[2:]]) != 0
 

@@ -1,7 +1,8 @@
 """Matrix products: ``Dot``, BLAS operations, and products of stacks of matrices."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -12,8 +13,12 @@ from pytensor.tensor.math import Dot
 from theanoguard._pytensor import ger_ops
 from theanoguard.operations.facts import Kind, all_of, facts_of, is_nonzero, register
 from theanoguard.operations.regions import (
+    Arrays,
     Dependence,
+    Dims,
+    Index,
     Region,
+    Values,
     broadcast_index,
     filled,
     union,
@@ -42,21 +47,21 @@ class Product(Dependence):
     added: int | None = None
     beta: int | None = None
 
-    def _also(self, inputs):
+    def _also(self, inputs: Values) -> tuple[int, ...]:
         """Return the operands that are read element by element."""
         found = () if self.alpha is None else (self.alpha,)
         if self.added is None or (self.beta is not None and inputs[self.beta] == 0):
             return found
         return (*found, self.added, *(() if self.beta is None else (self.beta,)))
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         read = [(i, np.shape(inputs[i])) for i in self._also(inputs)]
         return [
             *self.factors(inputs, index),
             *(Region(i, broadcast_index(index, shape)) for i, shape in read),
         ]
 
-    def factors(self, inputs, index):
+    def factors(self, inputs: Values, index: Index) -> list[Region]:
         """Return the regions of x and y: a row and a column."""
         ndim = np.ndim(inputs[self.left])
         batch = index[: max(ndim - 2, 0)]
@@ -67,13 +72,15 @@ class Product(Dependence):
             Region(self.right, (*batch, EVERY, *column)),
         ]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         marks = filled(arrays, masks, inputs)
         product = marked_product(marks[self.left], marks[self.right])
         return union(arrays, [product, *(marks[i] for i in self._also(inputs))], shape)
 
 
-def marked_product(left, right):
+def marked_product(left: Any, right: Any) -> Any:
     """Return which elements of a product a marked element decides."""
     rows, columns = left.any(-1), right.any(-2 if right.ndim > 1 else 0)
     if left.ndim > 1 and right.ndim > 1:
@@ -84,10 +91,12 @@ def marked_product(left, right):
 class OuterProduct(Dependence):
     """``A + alpha * outer(x, y)``; the operands are A, alpha, x, y."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         return [Region(0, index), Region(1, ()), Region(2, index[:1]), Region(3, index[1:])]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         added, alpha, left, right = filled(arrays, masks, inputs)
         return added | alpha | left[:, None] | right[None, :]
 
@@ -95,7 +104,7 @@ class OuterProduct(Dependence):
 class Stack(Dependence):
     """``Blockwise``: each element depends on the arrays of the same entry; of a product, a row."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         op = node.op
         n_batch = len(index) - len(op.outputs_sig[output])
         batches = [
@@ -109,7 +118,9 @@ class Stack(Dependence):
             inside = depends.factors(cores, index[n_batch:])
         return [Region(r.operand, (*batches[r.operand], *r.index)) for r in inside]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         op = node.op
         marks = filled(arrays, masks, inputs)
         if isinstance(facts_of(op.core_op).depends, Product):
@@ -126,7 +137,7 @@ class Stack(Dependence):
         return union(arrays, batches, shape)
 
 
-def _carrying(is_read: Mapping[int, int]):
+def _carrying(is_read: Mapping[int, int]) -> Callable[[Apply, int], Kind]:
     """The rule of an operation that reads an operand only where another one, a factor, is not 0."""
 
     def carries(node: Apply, operand: int) -> Kind:

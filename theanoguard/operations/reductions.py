@@ -22,7 +22,7 @@ from theanoguard.operations.facts import (
     scalar_facts,
 )
 from theanoguard.operations.moving import first_operand
-from theanoguard.operations.regions import Dependence, Region, filled
+from theanoguard.operations.regions import Arrays, Dependence, Dims, Index, Region, Values, filled
 
 
 class Slices(Dependence):
@@ -35,21 +35,23 @@ class Slices(Dependence):
         them, or has the shape of the operand.
     """
 
-    def __init__(self, axes: Callable[[Any, list], Any] = lambda op, inputs: op.axis) -> None:
+    def __init__(self, axes: Callable[[Any, Values], Any] = lambda op, inputs: op.axis) -> None:
         self._axes_of = axes
 
-    def _axes(self, node, inputs):
+    def _axes(self, node: Apply, inputs: Values) -> set[int]:
         ndim, axes = np.ndim(inputs[0]), self._axes_of(node.op, inputs)
         return {int(a) % ndim for a in (range(ndim) if axes is None else np.atleast_1d(axes))}
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         axes, ndim = self._axes(node, inputs), np.ndim(inputs[0])
         if len(index) == ndim:
-            index = [i for axis, i in enumerate(index) if axis not in axes]
+            index = tuple(i for axis, i in enumerate(index) if axis not in axes)
         kept = iter(index)
         return [Region(0, tuple(slice(None) if a in axes else next(kept) for a in range(ndim)))]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         [mask] = filled(arrays, masks[:1], inputs[:1])
         for axis in self._axes(node, inputs):
             mask = arrays.xp.any(mask, axis=axis, keepdims=True)
@@ -61,7 +63,7 @@ class Slices(Dependence):
 class Cumulated(Dependence):
     """Each element depends on those before it along an axis, and on the same one."""
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         axis = node.op.axis
         if axis is None:
             flat = np.arange(np.size(inputs[0])).reshape(np.shape(inputs[0]))
@@ -69,7 +71,9 @@ class Cumulated(Dependence):
         axis %= len(index)
         return [Region(0, (*index[:axis], slice(0, index[axis] + 1), *index[axis + 1 :]))]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         [mask] = filled(arrays, masks[:1], inputs[:1])
         axis = node.op.axis
         return arrays.xp.cumsum(mask.reshape(shape), 0 if axis is None else axis) > 0

@@ -14,6 +14,8 @@ import numpy as np
 from pytensor.graph.basic import Apply
 
 Index = tuple[Any, ...]
+Values = Sequence[Any]
+Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -152,7 +154,7 @@ class Dependence:
     Subclasses know more, each about one kind of operation.
     """
 
-    def regions(self, node: Apply, inputs: Sequence[Any], output: int, index: Index) -> list:
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         """Return the :class:`Region` of each operand that decides an element of an output.
 
         Parameters
@@ -169,13 +171,7 @@ class Dependence:
         return [Region(i) for i, value in enumerate(inputs) if isinstance(value, numbers)]
 
     def reached(
-        self,
-        arrays: Arrays,
-        node: Apply,
-        inputs: Sequence[Any],
-        masks: Sequence[Any],
-        output: int,
-        shape: tuple[int, ...],
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
     ) -> Any:
         """Return the mask of the elements of an output that a marked element decides.
 

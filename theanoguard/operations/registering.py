@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 
 from theanoguard.operations.elementwise import Elementwise
 from theanoguard.operations.facts import SCALARS, Domain, Kind, Scalar, register
 from theanoguard.operations.reductions import Slices
-from theanoguard.operations.regions import ANYTHING, Dependence, Region
+from theanoguard.operations.regions import ANYTHING, Arrays, Dependence, Dims, Index, Region, Values
 
 
 class Stated(Dependence):
@@ -20,13 +21,15 @@ class Stated(Dependence):
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
 
-    def regions(self, node, inputs, output, index):
+    def regions(self, node: Apply, inputs: Values, output: int, index: Index) -> list[Region]:
         return [Region(i, part) for i, part in self.function(node, inputs, output, index)]
 
-    def reached(self, arrays, node, inputs, masks, output, shape):
+    def reached(
+        self, arrays: Arrays, node: Apply, inputs: Values, masks: Values, output: int, shape: Dims
+    ) -> Any:
         if arrays.xp is not np:  # compiled code has no loop over the elements
             return super().reached(arrays, node, inputs, masks, output, shape)
-        result = np.zeros(shape, bool)
+        result: np.ndarray = np.zeros(shape, bool)
         for at in np.ndindex(shape):
             parts = self.regions(node, inputs, output, at)
             marked = [masks[r.operand][r.index] for r in parts if masks[r.operand] is not None]
