@@ -592,6 +592,16 @@ def test_parentheses_of_a_remedy_are_in_pairs():
     assert "with (x.T @ x) + 1e-10 * pt.eye((x.T @ x).shape[-1]) on line" in hint.text
 
 
+def test_a_covariance_with_equal_rows_takes_jitter():
+    """Its entries are rounded, so that no arithmetic proves that it is singular."""
+    place, scale = np.array([0.5, 3.0, 3.0, 7.0]), pt.dscalar("scale")
+    cov = pt.exp(-0.5 * (place[:, None] - place) ** 2 / scale**2)
+    fn = compiled([scale], pt.linalg.cholesky(cov), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(2.5)
+    assert "with cov + 1e-10 * pt.eye(cov.shape[-1]) on line" in " ".join(str(caught.value).split())
+
+
 def test_counts_of_a_fused_operation_are_its_own():
     x, y = pt.dvectors("x", "y")
     fn = compiled([x, y], -pt.exp(x) * y, mode=GuardMode())
