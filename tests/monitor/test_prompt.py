@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 import theanoguard
-from theanoguard.monitor.prompt import StepPrompt, _about
+from theanoguard.monitor.prompt import StepPrompt, _about, value_lines
 from theanoguard.monitor.stepper import Stepper
 
 pytestmark = pytest.mark.on_30
@@ -233,6 +234,35 @@ def test_it_fits_the_terminal(columns, monkeypatch):
     assert "mean=" in out.getvalue()
     lines = [line for line in out.getvalue().splitlines() if ".py:" not in line]
     assert max(map(len, lines)) <= columns
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("shape", [(3, 7), (2, 2), (40,), (2, 3, 4)])
+def test_rows_are_aligned_and_numbers_whole(shape, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    value = np.random.default_rng(0).normal(0, 1, shape) / 7
+    value.flat[1] = np.nan
+    lines = value_lines("! wrote a_rather_long_name_of_an_output", value)
+    assert max(map(len, lines)) <= columns
+    rows = [line for line in lines if line.lstrip().startswith("[")]
+    if len(shape) > 1:
+        assert len({row.index(".") for row in rows}) == 1
+    for word in re.sub(r"[\[\]]|\.\.\.", " ", " ".join(rows)).split():
+        assert word == "nan" or re.fullmatch(r"-?\d\.\d{2,6}", word)
+    assert "<<< 1 NaN" in lines[0] + lines[1]
+
+
+@pytest.mark.parametrize("wish", ["NO_COLOR", "FORCE_COLOR"])
+def test_a_bad_value_is_red_where_there_are_colours(wish, monkeypatch):
+    for name in ("PYTHON_COLORS", "NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(wish, "1")
+    x = pt.dvector("x")
+    out = io.StringIO()
+    f = pytensor.function([x], pt.log(x), mode="CVM")
+    StepPrompt(Stepper(f, ([-1.0, 2.0],)), stdout=out).onecmd("next")
+    assert ("\x1b[1;31m! wrote" in out.getvalue()) == (wish == "FORCE_COLOR")
+    assert ("\x1b" in out.getvalue()) == (wish == "FORCE_COLOR")
 
 
 def test_going_to_a_step(prompt):

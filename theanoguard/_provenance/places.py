@@ -121,6 +121,13 @@ def place_text(source, column=True):
     return place
 
 
+def brief_place(source):
+    """Return the place of a line of source without its folder and function, ``net.py:15``."""
+    if source.cell is not None:
+        return f"cell {source.cell}, line {source.line}"
+    return f"{printable(os.path.basename(source.file))}:{source.line}"
+
+
 def source_text(source):
     """Return a line of source on one line, ``net.py:15 in model:  return pt.log(p)``."""
     place = place_text(source, column=False)

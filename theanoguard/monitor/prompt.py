@@ -16,8 +16,9 @@ from pytensor.graph.basic import Apply
 from theanoguard._arguments import checked
 from theanoguard._provenance.places import encodable, fitted, text_width
 from theanoguard._pytensor import Function
+from theanoguard.explain.text.color import BLUE, BOLD, BOLD_RED, DIM, RESET, wants_color
 from theanoguard.monitor.operands import counted, operands, source_around
-from theanoguard.monitor.stepper import Stepper
+from theanoguard.monitor.stepper import Stepper, is_bad
 from theanoguard.view.model import statistics
 
 #: Elements of a value that are shown without statistics.
@@ -29,15 +30,26 @@ Compile the function under a guard, or inside: with theanoguard.track_provenance
 MAX_COMMANDS = 500
 
 
-def _shown(value: Any) -> str:
-    """Show a value in a few lines."""
+def value_lines(before: str, value: Any) -> list[str]:
+    """Return ``before = value`` as lines that fit the terminal, with the range and a mark.
+
+    A line is never broken inside a number.  The rows of an array of several rows have lines of
+    their own.
+    """
     if value is None:
-        return "(not computed yet, or no longer kept)"
-    if isinstance(value, np.ndarray):
-        text = np.array2string(value, threshold=20, edgeitems=2, precision=6)
-        return f"{value.dtype} {value.shape} {text}"
-    text = repr(value.item() if isinstance(value, np.generic) else value)
-    return text if len(text) <= 200 else text[:197] + "..."
+        return [f"{before} = (not computed yet, or no longer kept)"]
+    if not isinstance(value, np.ndarray):
+        text = repr(value.item() if isinstance(value, np.generic) else value)
+        text = text if len(text) <= 200 else text[:197] + "..."
+        return fitted(f"{before} = {text}{_about(value)}")
+    indent = " " * 4
+    start, about = f"{before} = {value.dtype} {value.shape}", _about(value)
+    settings: dict[str, Any] = {"threshold": 20, "edgeitems": 2, "precision": 6}
+    line = f"{start} {np.array2string(value, **settings, max_line_width=text_width())}{about}"
+    if "\n" not in line and len(line) <= text_width():
+        return [line]
+    settings |= {"prefix": indent, "max_line_width": text_width()}
+    return [*fitted(start + about), *(indent + np.array2string(value, **settings)).split("\n")]
 
 
 def _about(value: Any) -> str:
@@ -88,6 +100,7 @@ class StepPrompt(cmd.Cmd):
         super().__init__(**streams)
         self.stepper = stepper
         self.error: Exception | None = None
+        self.color = wants_color(self.stdout)
         self.commands: list[str] = []
         self.breaks: list[str] = []
         name = stepper.fn.name or "the function"
@@ -99,20 +112,28 @@ class StepPrompt(cmd.Cmd):
         """Print a line."""
         print(encodable(text, self.stdout), file=self.stdout)
 
-    def tell(self, text: str) -> None:
-        """Print a line so that it fits the terminal; a text of several lines as it is."""
-        self.say(text if "\n" in text else "\n".join(fitted(text)))
+    def tell(self, before: str, value: Any) -> None:
+        """Print a value, in red if it is bad."""
+        bad = value is not None and is_bad(value)
+        for line in value_lines(before, value):
+            self.say(self.paint(BOLD_RED if bad else "", line))
+
+    def paint(self, color: str, text: str) -> str:
+        """Return a text in a colour, if this terminal shows colours."""
+        return f"{color}{text}{RESET}" if color and self.color else text
 
     def show(self) -> None:
         """Print the current step and the watched variables."""
         stepper = self.stepper
-        self.say(stepper.where())
+        first, *place = stepper.where().split("\n")
+        self.say(self.paint(BOLD, first))
+        for line in place:
+            self.say(self.paint(BLUE, line))
         for operand in operands(stepper):
             mark = "!" if operand.is_bad else " "
-            text = f"{operand.name} = {_shown(operand.value)}{_about(operand.value)}"
-            self.tell(f"{mark} {operand.verb} {text}")
+            self.tell(f"{mark} {operand.verb} {operand.name}", operand.value)
         for label, value in stepper.watched.items():
-            self.tell(f"  watched {label} = {_shown(value)}{_about(value)}")
+            self.tell(f"  watched {label}", value)
 
     def move(self, how: Callable, at_end: str | Callable[[], str]) -> None:
         """Move the stepper and show the current step; say `at_end` if it did not move."""
@@ -308,7 +329,7 @@ class StepPrompt(cmd.Cmd):
             except Exception as error:  # the expression's own: it is shown
                 self.say("".join(traceback.format_exception_only(error)).rstrip())
                 return
-        self.tell(f"{argument} = {_shown(value)}{_about(value)}")
+        self.tell(argument, value)
 
     def do_watch(self, argument: str) -> None:
         """watch NAME: print the value of a variable after each step."""
@@ -330,7 +351,8 @@ class StepPrompt(cmd.Cmd):
         if not lines:
             self.say(UNKNOWN_LINE)
         for number, text, is_here in lines:
-            self.say(f"{'->' if is_here else '  '} {number:4}  {text}")
+            line = f"{'->' if is_here else '  '} {number:4}  {text}"
+            self.say(self.paint(BOLD if is_here else DIM, line))
 
     def do_history(self, argument: str) -> None:
         """history: list the commands that you typed."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -9,14 +10,33 @@ from pytensor.graph.basic import Apply
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
+from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Header, Static
 
-from theanoguard._provenance.places import cut
-from theanoguard.monitor.operands import called, operands, short, source_around
+from theanoguard._provenance import SourceLine, lookup
+from theanoguard._provenance.places import brief_place, cut
+from theanoguard.monitor.operands import CONTEXT, called, operands, short, source_around
 from theanoguard.monitor.stepper import Stepper
 
 BAD = "bold #ff8a80"  # (readable on both backgrounds of a table)
+#: Columns from which the table of nodes is beside the step instead of above it.
+WIDE = 120
+#: Seconds between two messages of a run over many nodes.
+REFRESH = 0.1
+HELP = """\
+n      run the next node
+b      go back one step
+u      run to the next node that writes NaN or Inf
+c      run to the end, and make the updates
+Enter  go to the node of the row, forward or back
+Ctrl-C stop a run between two nodes
+q      leave; a call that is not complete is abandoned,
+       and shared variables keep their values
+
+Arrows, Page Up, Page Down, Home and End move in the
+table.  Tab changes to the values.  ! marks a bad step."""
 
 
 def complete() -> bool:
@@ -38,18 +58,30 @@ class StepScreen(App):
     """
 
     CSS = """
-    #graph { width: 2fr; }
-    #step { width: 3fr; padding: 0 1; }
-    #step Static { height: auto; margin-bottom: 1; }
+    #graph { width: 2fr; height: 1fr; min-height: 5; }
+    #step { width: 3fr; height: 1fr; padding: 0 1; }
+    #where, #source, #note { height: auto; }
+    #where { text-style: bold; }
     #where, #source { text-wrap: nowrap; text-overflow: ellipsis; }
-    #values { height: auto; max-height: 60%; }
+    #values { height: auto; max-height: 1fr; margin: 1 0; }
+    #all { height: 1fr; }
+    .-narrow #all { layout: vertical; }
+    .-narrow #graph, .-narrow #step { width: 100%; }
+    .-narrow #step { height: auto; max-height: 70%; border-top: solid $secondary; }
+    .-narrow #values { margin: 0; max-height: 8; }
+    .-narrow DataTable { scrollbar-size-horizontal: 0; }
+    #note { padding: 0 1; max-height: 6; }
     """
+    HORIZONTAL_BREAKPOINTS: ClassVar = [(0, "-narrow"), (WIDE, "-wide")]
     BINDINGS: ClassVar = [
         ("n", "next", "Next"),
         ("b", "back", "Back"),
         ("u", "bad", "Next bad"),
         ("c", "complete", "To the end"),
+        Binding("question_mark,h", "help", "Help", key_display="?"),
         ("q", "leave", "Quit"),
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("ctrl+q", "leave", show=False, priority=True),
     ]
     ENABLE_COMMAND_PALETTE = False
 
@@ -58,6 +90,7 @@ class StepScreen(App):
         self.stepper = stepper
         self.error: Exception | None = None
         self.number: dict[Apply, int] = {}
+        self.unmarked: list[int] = []
         self.order = stepper.order()
         self.row = {node: row for row, node in enumerate(self.order)}
         self.title = stepper.fn.name or "the function"
@@ -75,23 +108,27 @@ class StepScreen(App):
     def compose(self) -> ComposeResult:
         """Return the parts of the screen."""
         yield Header(icon="")
-        with Horizontal():
+        with Horizontal(id="all"):
             yield DataTable(id="graph", cursor_type="row")
             with Vertical(id="step"):
                 yield Static(id="where")
                 yield Static(id="source")
                 yield DataTable(id="values", cursor_type="none")
-                yield Static(id="note")
+        yield Static(id="note")
         yield Footer()
 
     def on_mount(self) -> None:
         """Fill the tables."""
         graph, values = self.query_one("#graph"), self.query_one("#values")
-        graph.add_columns("Step", "Operation", "Name")
+        graph.add_column("Step", width=6)
+        graph.add_columns("Expression", "Line", "Operation")
         for node in self.order:
-            name = called(self.stepper.fgraph, node.outputs[0])
-            graph.add_row("", *(Text(cut(text, 24)) for text in (node.op, name or "")))
-        values.add_columns("", "Name", "Type", "NaN and Inf", "Range", "Values")
+            name, source = called(self.stepper.fgraph, node.outputs[0]), self.source_of(node)
+            line = "" if source is None else brief_place(source)
+            graph.add_row(
+                "", *map(Text, (cut(name or node.op, 32), cut(line, 20), cut(node.op, 40)))
+            )
+        values.add_columns("", "Name", "NaN and Inf", "Range", "Type", "Values")
         graph.focus()
         self.show()
 
@@ -112,6 +149,16 @@ class StepScreen(App):
     def action_back(self) -> None:
         """Go back to the step before."""
         self.go_to(self.stepper.number - 1)
+
+    def action_help(self) -> None:
+        """Show what the keys do."""
+        self.push_screen(Keys())
+
+    def action_interrupt(self) -> None:
+        """Stop between two nodes."""
+        running = [worker for worker in self.workers if worker.is_running]
+        self.workers.cancel_all()
+        self.show("Stopped. q leaves." if running else "q leaves.")
 
     def action_leave(self) -> None:
         """Leave, and abandon a call that is not complete."""
@@ -143,13 +190,19 @@ class StepScreen(App):
     ) -> None:
         """Run nodes until one matches.  Another key stops it between two nodes."""
         stepper = self.stepper
+        shown = time.monotonic()
         try:
             while stepper.goto(stepper.number + 1) is not None:
-                self.mark()
+                self.number[stepper.node] = stepper.number
+                self.unmarked.append(stepper.number)
                 if arrived():
                     self.show()
                     return
-                await asyncio.sleep(0)
+                if time.monotonic() - shown > REFRESH:
+                    self.mark()
+                    self.say(f"Step {stepper.number} of {len(self.order)}. Ctrl-C stops.")
+                    await asyncio.sleep(0)
+                    shown = time.monotonic()
             if arrived is complete:
                 stepper.run()
         except Exception as error:  # the node's own: it is shown, and raised on leaving
@@ -157,32 +210,76 @@ class StepScreen(App):
         self.show(otherwise)
 
     def mark(self) -> None:
-        """Write the number of the current step beside its node."""
-        node, number = self.stepper.node, self.stepper.number
-        self.number[node] = number
-        bad = number in self.stepper.bad_steps
-        text = Text(f"{number} !", BAD) if bad else Text(str(number))
-        self.query_one("#graph").update_cell_at((self.row[node], 0), text, update_width=True)
+        """Write the numbers of the steps that have run beside their nodes."""
+        graph, bad = self.query_one("#graph"), set(self.stepper.bad_steps)
+        nodes = {number: node for node, number in self.number.items()}
+        for number in self.unmarked:
+            text = Text(f"{number} !", BAD) if number in bad else Text(str(number))
+            graph.update_cell_at((self.row[nodes[number]], 0), text)
+        self.unmarked.clear()
+
+    def source_of(self, node: Apply) -> SourceLine | None:
+        """Return the user's line of a node."""
+        return lookup(self.stepper.fgraph, node).source
+
+    def say(self, text: str, style: str = "") -> None:
+        """Show a message above the keys."""
+        self.query_one("#note").update(Text(text, style))
 
     def show(self, note: str = "") -> None:
         """Show the current step."""
+        self.mark()
         stepper = self.stepper
-        where, source, told = (self.query_one(f"#{name}") for name in ("where", "source", "note"))
         values = self.query_one("#values").clear()
         if stepper.node is not None:
             self.query_one("#graph").move_cursor(row=self.row[stepper.node])
-        where.update(Text(stepper.where()))
-        text = Text()
-        for number, line, is_here in source_around(stepper):
-            style, arrow = ("bold", ">") if is_here else ("dim", " ")
-            text.append(f"{arrow} {number:4}  {line}\n", style)
-        source.update(text)
+        self.query_one("#where").update(Text(self.where()))
+        self.query_one("#source").update(self.source())
         for operand in operands(stepper):
             name, value = cut(operand.name, 24), cut(short(operand.value), 40)
-            cells = (operand.verb, name, operand.type, operand.bad, operand.range, value)
+            cells = (operand.verb, name, operand.bad, operand.range, operand.type, value)
             values.add_row(*(Text(cell, BAD if operand.is_bad else "") for cell in cells))
         if self.error is not None:
             note = f"{type(self.error).__name__}: {self.error}\nThe node has failed. q leaves."
         elif stepper.done:
-            note = f"The call is complete: {short(stepper.result)}\nq returns this result."
-        told.update(Text(note, BAD if self.error else ""))
+            note = f"The call is complete: {cut(short(stepper.result))}\nq returns this result."
+        self.say(note, BAD if self.error else "")
+
+    def where(self) -> str:
+        """Return the number of the current step, its expression and its operation."""
+        node = self.stepper.node
+        if node is None:
+            return f"before the first of {len(self.order)} nodes"
+        name = called(self.stepper.fgraph, node.outputs[0])
+        parts = [f"step {self.stepper.number}", *([cut(name, 50)] if name else []), cut(node.op)]
+        return ", ".join(parts)
+
+    def source(self) -> Text:
+        """Return the source around the current step, with its expression underlined."""
+        text = Text()
+        narrow = self.size.width < WIDE
+        for number, line, is_here in source_around(self.stepper, 1 if narrow else CONTEXT):
+            shown = Text(
+                f"{'>' if is_here else ' '} {number:4}  {line}\n", "" if is_here else "dim"
+            )
+            source = self.source_of(self.stepper.node) if is_here else None
+            if source is not None and source.marked is not None:
+                start = len(shown) - 1 - len(line.lstrip())
+                shown.stylize("bold underline", *(start + column for column in source.marked))
+            text.append_text(shown)
+        text.rstrip()
+        return text
+
+
+class Keys(ModalScreen):
+    """What the keys do."""
+
+    CSS = """
+    Keys { align: center middle; }
+    Keys Static { width: 62; height: auto; padding: 1 2; background: $panel; }
+    """
+    BINDINGS: ClassVar = [("escape,question_mark,h,q,enter,ctrl+c", "dismiss")]
+
+    def compose(self) -> ComposeResult:
+        """Return the text."""
+        yield Static(Text(HELP))

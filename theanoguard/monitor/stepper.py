@@ -7,7 +7,7 @@ overwrites is copied first, so that it can still be shown, and shared variables 
 when the run is completed.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from pytensor.graph.op import Op
 from theanoguard._arguments import checked
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._provenance import SourceLine, lookup
-from theanoguard._provenance.places import source_lines, text_width
+from theanoguard._provenance.places import cut, source_lines, text_width
 from theanoguard._pytensor import (
     Function,
     captured_inputs,
@@ -129,6 +129,8 @@ class Stepper:
         self._call = (tuple(args), dict(kwargs or {}))
         self._history: deque[Step] = deque()
         self._cursor = -1
+        self._uses: Counter[int] = Counter()
+        self._kept = 0
         self._has_run: set[Apply] = set()
         self.bad_steps: list[int] = []
         self._watched: dict[str, Variable] = {}
@@ -189,7 +191,7 @@ class Stepper:
             step.outputs = [self._cells[v][0] for v in node.outputs]
             if any(map(is_bad, step.outputs)):
                 self.bad_steps.append(number)
-            self._forget_old()
+            self._keep(step)
             self._collect(node)
             yield step
 
@@ -240,18 +242,19 @@ class Stepper:
         self._history.append(step)
         self._cursor = len(self._history) - 1
 
-    def _forget_old(self) -> None:
-        """Drop the oldest steps until the kept values are within the bound."""
-        while len(self._history) > 1:
-            kept = {
-                id(value): getattr(value, "nbytes", 0)
-                for step in self._history
-                for value in (*step.inputs, *(step.outputs or ()))
-            }
-            if sum(kept.values()) <= self.memory_bound:
-                return
-            self._history.popleft()
+    def _keep(self, step: Step) -> None:
+        """Count the values of a step, and drop the oldest steps while they are above the bound."""
+        self._count(step, 1)
+        while len(self._history) > 1 and self._kept > self.memory_bound:
+            self._count(self._history.popleft(), -1)
             self._cursor = max(self._cursor - 1, 0)
+
+    def _count(self, step: Step, change: int) -> None:
+        """Add or remove one use of each value of a step; several steps may hold a value."""
+        for value in (*step.inputs, *(step.outputs or ())):
+            self._uses[id(value)] += change
+            if self._uses[id(value)] == max(change, 0):
+                self._kept += change * getattr(value, "nbytes", 0)
 
     # -- moving
 
@@ -536,7 +539,7 @@ class Stepper:
         if step is None:
             return f"before the first of {nodes}"
         name = self.fn.name or "the function"
-        text = f"step {step.number}, {step.node.op}, of {nodes} of {name}"
+        text = f"step {step.number}, {cut(step.node.op, 60)}, of {nodes} of {name}"
         source = lookup(self.fgraph, step.node).source
         return "\n  ".join([text, *(source_lines(source, text_width() - 2) if source else ())])
 

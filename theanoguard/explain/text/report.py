@@ -37,6 +37,7 @@ from theanoguard.explain.facts.naming import (
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.records import ROLES, called_function, user_line
+from theanoguard.explain.text.color import BLUE, BOLD_RED, DIM, GREEN, RESET
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
@@ -44,8 +45,6 @@ MIN_PATH_LINES = 3
 MAX_OPERANDS = 4
 
 BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
-
-BOLD_RED, BLUE, GREEN, DIM, RESET = "\x1b[1;31m", "\x1b[36m", "\x1b[32m", "\x1b[2m", "\x1b[0m"
 
 
 def render_text(event, explanation, color=False, links=False, in_call=True):

@@ -1,8 +1,6 @@
 """The facts about one variable of a graph, as short texts."""
 
-import os
-
-from theanoguard._provenance.places import cut
+from theanoguard._provenance.places import brief_place, cut
 
 
 def label(model, variable):
@@ -49,11 +47,7 @@ def place(variable):
     """Return the user's line of a row as ``model.py:12``; None where it is not known."""
     known = variable.provenance
     source = known.source if known is not None and variable.kind != "constant" else None
-    if source is None:
-        return None
-    if source.cell is not None:
-        return f"cell {source.cell}, line {source.line}"
-    return f"{os.path.basename(source.file)}:{source.line}"
+    return None if source is None else brief_place(source)
 
 
 def events(model, variable):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from theanoguard._provenance.places import cut, printable
 from theanoguard._shown import MOST
+from theanoguard.explain.text.color import BLUE, BOLD_RED, DIM, GREEN
 from theanoguard.view.inspecting.facts import (
     events,
     facts,
@@ -131,8 +132,8 @@ def title_json(title):
 
 def colored(report):
     """Return the HTML of a report that has the terminal's colours."""
-    classes = {"1;31": "tg-bad", "36": "tg-line", "32": "tg-hint", "2": "tg-dim"}
-    parts = re.split(r"\x1b\[([\d;]*)m", report)
+    classes = {BOLD_RED: "tg-bad", BLUE: "tg-line", GREEN: "tg-hint", DIM: "tg-dim"}
+    parts = re.split(r"(\x1b\[[\d;]*m)", report)
     pieces = [html.escape(parts[0])]
     for code, piece in zip(parts[1::2], parts[2::2], strict=True):
         piece = html.escape(piece)
