@@ -11,8 +11,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 import theanoguard
+from theanoguard._lint.every_function import LintedRun
 from theanoguard._patching import Patch, apply
-from theanoguard.cli.lint import LintedRun
 from theanoguard.guard.every_function import guarding
 from theanoguard.testvalue import test_values
 

@@ -2,7 +2,7 @@
 
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.finding import Finding, Static, reported
-from theanoguard._lint.linter import lint, lint_values
+from theanoguard._lint.linter import lint, lint_values, with_lines
 from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES, Rule
@@ -21,5 +21,6 @@ __all__ = [
     "lint",
     "lint_values",
     "reported",
+    "with_lines",
     "witnessed",
 ]

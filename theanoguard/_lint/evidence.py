@@ -46,8 +46,9 @@ class Range:
     examples: tuple[np.ndarray, ...] = ()
 
     def clip(self, value: Any) -> np.ndarray:
-        """Return a value of this shape and dtype within the range."""
-        array = np.broadcast_to(np.clip(value, self.lo, self.hi), self.shape)
+        """Return a value of this dtype within the range; a number fills the shape."""
+        array = np.clip(value, self.lo, self.hi)
+        array = array if np.ndim(array) else np.broadcast_to(array, self.shape)
         if np.dtype(self.dtype).kind in "iub":
             array = np.round(array)
         return np.array(array, self.dtype)
@@ -104,7 +105,8 @@ class Evidence:
         if not r.is_real:
             hi = min(r.hi, max(r.lo, 0) + LENGTH - 1)
             return np.asarray(rng.integers(int(r.lo), int(hi) + 1, r.shape), r.dtype)
-        known = r.examples[rng.integers(len(r.examples))] if r.examples else None
+        examples = [e for e in r.examples if e.shape == r.shape]
+        known = examples[rng.integers(len(examples))] if examples else None
         way = int(rng.integers(4))
         if known is not None and way == 0:
             return r.clip(known * 10.0 ** rng.uniform(-2, 2))
@@ -170,12 +172,17 @@ def find_evidence(
         if said is not None:
             lo = said.lo if np.isfinite(said.lo) or given is not None else lo
             hi = said.hi if np.isfinite(said.hi) or given is not None else hi
-        elif known:
-            lo = min(float(np.nanmin(k)) for k in known if k.size) if known[0].size else lo
-            hi = max(float(np.nanmax(k)) for k in known if k.size) if known[0].size else hi
+        elif (values := _finite(known)).size:
+            lo, hi = float(values.min()), float(values.max())
         lo, hi = _in_dtype(lo, hi, v.type.dtype)
         ranges[v] = Range(lo, hi, shapes[v], v.type.dtype, known)
     return Evidence(ranges, _constants(nodes))
+
+
+def _finite(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """The finite elements of arrays."""
+    values = np.concatenate([np.empty(0), *map(np.ravel, arrays)])
+    return values[np.isfinite(values)]
 
 
 def _in_dtype(lo: float, hi: float, dtype: str) -> tuple[float, float]:

@@ -75,10 +75,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Static:
-    """A finding of a rule, with the variable that it speaks of."""
+    """A finding of a rule, with the variable that it speaks of.
+
+    Parameters
+    ----------
+    finding : Finding
+    variable : Variable
+    is_own : bool
+        Whether the user's code has built the operation, or called what has built it.
+    """
 
     finding: Finding
     variable: Any
+    is_own: bool = True
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")

@@ -10,7 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, graph_inputs
 
 from theanoguard._arguments import checked, did_you_mean, refuse
 from theanoguard._compare.problem import without_damage
@@ -20,10 +20,11 @@ from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
-from theanoguard._provenance import lookup, module_of, source_place, tracker_of
+from theanoguard._provenance import attach, lookup, module_of, source_place, tracker_of
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
+from theanoguard.explain.records import user_line
 
 
 @checked
@@ -79,7 +80,8 @@ def lint(
         Also report operations for which lint has found no such input.  The remark of a finding
         says whether your mode repairs it.
     seconds : float
-        How long lint may search.  With 0, it does not search, and reports as with ``all=True``.
+        Seconds of processor time that the search may take.  With 0, lint does not search, and
+        reports as with ``all=True``.
     seed : int
         Of the random inputs.
 
@@ -213,6 +215,25 @@ def lint_values(
         values=values if shared_values else {},
     )
     return list({static.finding: static for static in _findings(view)}.values())
+
+
+def with_lines(found: list[Static], results: list[Variable]) -> list[Static]:
+    """Give findings without a line that of the nearest variable that has one.
+
+    A package which was called with variables has built their operations: PyMC, for a model.
+    """
+    if builtins.all(one.finding.source for one in found):
+        return found
+    graph = FunctionGraph(list(graph_inputs(results)), results, clone=False)
+    attach(graph)
+    lined = []
+    for one in found:
+        if one.finding.source is None and one.variable in graph.variables:
+            line = user_line(lookup(graph, one.variable))
+            line = None if line is None else replace(line, callers=(), loop=None)
+            one = Static(replace(one.finding, source=line), one.variable, is_own=False)
+        lined.append(one)
+    return lined
 
 
 def _opened(graph: Any) -> tuple[list[Variable], dict[Variable, Variable], Any]:

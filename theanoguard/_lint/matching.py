@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 
 from theanoguard._evaluate.replay import Replay
-from theanoguard._graph import scalar_class
+from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.evidence import find_evidence
 from theanoguard._lint.finding import Finding, Static, reported
@@ -199,10 +199,17 @@ def _matching(fault: Fault, static: Sequence[Static]) -> int | None:
     line = fault.line
     forward = fault.provenance.backward and fault.provenance.backward.forward
     ops = {fault.op, *([forward.lower()] if forward else [])}
-    same = [i for i, one in enumerate(static) if one.variable is fault.variable]
+    same = [i for i, one in enumerate(static) if fault.variable in _blamed(one)]
     near = [i for i, one in enumerate(static) if _is_same_line(one.finding.source, line)]
     exact = [i for i in near if static[i].variable.owner and _op(static[i].variable) in ops]
     return next(iter([*same, *exact, *near]), None)
+
+
+def _blamed(one: Static) -> list[Any]:
+    """Return the variables that a finding of a rule blames: of a bad constant, the operands."""
+    made = one.variable.owner
+    is_constant = one.finding.rule == "bad-constant" and made is not None
+    return [one.variable, *(map(viewed, made.inputs) if is_constant else ())]
 
 
 def _op(variable: Any) -> str:
@@ -246,8 +253,10 @@ def _remark_of(fault: Fault) -> str:
 def _without_witness(one: Static, search: Search) -> str:
     source = one.finding.source
     place = None if source is None else (source.file, source.line)
+    made = one.variable.owner
+    is_gradient = one.finding.rule == "masked-gradient"
     for line, op in search.repaired:
-        if line == place and one.variable.owner and op.lower() == _op(one.variable):
+        if line == place and made and (is_gradient or op.lower() == _op(one.variable)):
             rewrite = rewrite_behind(search.program, source, op)
             which = f" (rewrite {rewrite})" if rewrite else ""
             return f"repaired by this mode{which}"

@@ -16,12 +16,14 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.basic import (
     AllocEmpty,
     ARange,
+    ExtractDiag,
     Eye,
 )
 from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
@@ -180,6 +182,18 @@ for _class, _ends in {
 @bounds_of.register(AllocEmpty)
 def _(op, node, bounds):
     return [NOTHING]
+
+
+@bounds_of.register(ExtractDiag)
+def _of_diagonal(op, node, bounds):
+    """A Cholesky factor has a positive diagonal: the matrix is not positive definite otherwise."""
+    x = node.inputs[0]
+    made = viewed(x).owner
+    core = None if made is None else getattr(made.op, "core_op", made.op)
+    last = (x.type.ndim - 2, x.type.ndim - 1)
+    if isinstance(core, Cholesky) and op.offset == 0 and (op.axis1, op.axis2) == last:
+        return [Bounds(0.0, zero=False)]
+    return [bounds[x]]
 
 
 @bounds_of.register(ARange)
@@ -346,6 +360,7 @@ MONOTONE = {
     ps.Sinh: np.sinh,
     ps.Exp2: np.exp2,
     psm.Erf: special.erf,
+    ps.Sign: np.sign,
     ps.Floor: np.floor,
     ps.Ceil: np.ceil,
     ps.RoundHalfToEven: np.rint,
@@ -355,7 +370,7 @@ MONOTONE = {
     ps.Log10: lambda v: np.log10(max(v, 0.0)),
 }
 # of which these keep what is not 0 from 0
-ODD = {ps.Tanh, ps.ArcTan, ps.ArcSinh, ps.Sinh, psm.Erf}
+ODD = {ps.Tanh, ps.ArcTan, ps.ArcSinh, ps.Sinh, ps.Sign, psm.Erf}
 
 
 @bounds_of.register(Elemwise)
@@ -440,6 +455,7 @@ SPECIAL = {
     ps.Clip: lambda node, operands, bounds: operands[0].maximum(operands[1]).minimum(operands[2]),
     ps.Cast: _converted,
     ps.Cosh: lambda node, operands, bounds: Bounds(1.0),
+    psm.Erfcx: lambda node, operands, bounds: Bounds(0.0, zero=False),
     ps.Reciprocal: lambda node, operands, bounds: Bounds(1.0, 1.0) / operands[0],
 }
 

@@ -141,6 +141,9 @@ class Fault:
 
 Compile = Callable[..., Any]
 
+_now = time.thread_time
+"""The clock of a search: the processor's time, so that it finds the same on a busy machine."""
+
 
 @dataclass
 class Program:
@@ -255,10 +258,10 @@ class Search:
     program : Program
     evidence : Evidence
     seconds : float
-        The time that it may take.
+        The processor's time that it may take.
     seed : int
     infinite_is_bad : bool
-        Whether an infinity that the formula has is a fault.
+        Whether an infinity that the formula has is a fault, and -inf for a number below all others.
     """
 
     program: Program
@@ -281,14 +284,19 @@ class Search:
         except Exception as error:  # the user's graph: whatever its operations raise
             self.error = error
             return
-        self.deadline = time.perf_counter() + self.seconds
+        self.deadline = _now() + self.seconds
         for values in self.evidence.candidates(self.seed, CANDIDATES):
-            if time.perf_counter() > self.deadline:
+            if self.is_over:
                 return
             self.look_at(values)
         for target in targets:
             for values in self._climb(target):
                 self.look_at(values)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time has passed."""
+        return _now() > self.deadline
 
     def look_at(self, values: Mapping[Variable, np.ndarray]) -> None:
         """Try one input."""
@@ -308,6 +316,8 @@ class Search:
         replay = program.replay(values)
         for output, mask in masks.items():
             for index in map(tuple, np.argwhere(mask)[:ELEMENTS]):
+                if self.is_over:
+                    return
                 try:
                     self._judge(values, replay, output, index, results)
                 except Exception as error:  # a check of the user's that rewriting has removed
@@ -328,10 +338,13 @@ class Search:
         by_rewriting = place is None
         if place is None:
             place = self._origin_of_rewritten(values, output, index)
-        if place is None or place.is_leaf:
+        if place is None or (place.is_leaf and not _holds_nan(place.variable)):
             return
         found = lookup(place.scope.fgraph, place.variable)
-        key = (_line_of(found), op_name(place.variable.owner.op))
+        key = (
+            _line_of(found),
+            place.variable if place.is_leaf else op_name(place.variable.owner.op),
+        )
         if key in self.faults:
             return
         kind, text = self._kind(replay, values, variable, output, index, results[output])
@@ -348,8 +361,11 @@ class Search:
         self.faults[key] = Fault(witness, place.variable, found, by_rewriting, dict(values))
 
     def _origin(self, replay: Replay, variable: Variable, index: tuple) -> Place | None:
-        origin = find_origin(Place(Scope(replay), variable, index), not_finite)
-        return origin.place
+        start = Place(Scope(replay), variable, index)
+        found: Place | None = find_origin(start, not_finite).place
+        if found is not None and found.is_leaf and not _holds_nan(found.variable):
+            return find_origin(start, _is_nan).place  # (an infinity that was written, as in a mask)
+        return found
 
     def _origin_of_rewritten(self, values: Mapping, output: int, index: tuple) -> Place | None:
         """Where the rewritten graph makes the bad value, which the graph as written does not."""
@@ -381,7 +397,7 @@ class Search:
             with np.errstate(all="ignore"):
                 return replay.value(v)
 
-        left = max(0.2, min(1.0, self.deadline - time.perf_counter()))
+        left = max(0.2, min(1.0, self.deadline - _now()))
         [found] = evaluate(
             [variable],
             given,
@@ -394,23 +410,26 @@ class Search:
         known = str(found.known)
         if any(note.kind == "limit" for note in found.notes):
             return None, ""
+        value = float(np.asarray(result)[index])
         if known == "number":
             dtype = np.asarray(result).dtype
             too_large = abs(float(found.mid)) > float(np.finfo(dtype).max)
+            if too_large and not self.infinite_is_bad and value == -np.inf and found.mid < 0:
+                return None, ""  # (a log-density of -1e400 rejects the point as well)
             return ("overflow" if too_large else "arithmetic"), found.text(6)
         if known == "none":
             return "no value", "no value"
         if known == "infinite":
             written = self.program.has_infinities(output)
             legitimate = written or not self.infinite_is_bad
-            same = float(np.asarray(result)[index]) == float(found.mid)
+            same = value == float(found.mid)
             return (None, "") if legitimate and same else ("pole", found.text(6))
         return None, ""
 
     def _is_confirmed(self, values: Mapping, output: int) -> bool:
-        start = time.perf_counter()
+        start = _now()
         function = self.program.users
-        self.deadline += time.perf_counter() - start  # (compiling is no search)
+        self.deadline += _now() - start  # (compiling is no search)
         results = self.program.call(function, values)
         return output in self.program.bad(results)
 
@@ -423,6 +442,8 @@ class Search:
             warnings.simplefilter("ignore")
             replay = program.replay(values)
             for output in program.written.outputs:
+                if self.is_over:
+                    return
                 try:
                     value = replay.value(output)
                 except Exception:  # a check of the user's that rewriting has removed
@@ -443,7 +464,7 @@ class Search:
         pool = list(self.evidence.candidates(self.seed, 16))
         scored = []
         for values in pool:
-            if time.perf_counter() > self.deadline:
+            if self.is_over:
                 return
             if (score := self._score(target, values)) is not None:
                 scored.append((score, values))
@@ -452,7 +473,7 @@ class Search:
             return
         best, at = scored[0]
         for _ in range(CLIMBS):
-            if time.perf_counter() > self.deadline:
+            if self.is_over:
                 return
             moved = self._moved(at, rng)
             score = self._score(target, moved)
@@ -488,6 +509,19 @@ class Search:
             ),
         )[way]
         return {**values, v: ranges[v].clip(new)}
+
+
+def _is_nan(array: Any) -> np.ndarray:
+    """Return the mask of the elements that are NaN."""
+    mask: np.ndarray = not_finite(array) & ~np.isinf(array)
+    return mask
+
+
+def _holds_nan(variable: Variable) -> bool:
+    """Whether a constant or the value of a shared variable holds NaN."""
+    if isinstance(variable, SharedVariable):
+        return bool(np.isnan(variable.get_value(borrow=True)).any())
+    return isinstance(variable, Constant) and bool(np.isnan(np.asarray(variable.data)).any())
 
 
 def _line_of(found: Provenance) -> tuple[str, int] | None:

@@ -6,223 +6,20 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import toposort
 
 from theanoguard._json import to_plain
-from theanoguard._lint import (
-    RULES,
-    SECONDS,
-    Asked,
-    Finding,
-    Static,
-    lint_values,
-    reported,
-    witnessed,
-)
-from theanoguard._lint.view import is_backward
+from theanoguard._lint import RULES, SECONDS, Finding
+from theanoguard._lint.every_function import LintedRun, ModelCalled, is_inner
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file, track_provenance
-from theanoguard._pytensor import (
-    Container,
-    FunctionMaker,
-    Mode,
-    PerformLinker,
-    Variable,
-    is_numeric,
-    map_storage,
-)
+from theanoguard._pytensor import FunctionMaker
 from theanoguard.cli import run as programs
 from theanoguard.shim.install import install_theano
-
-# Where the functions inside ``scan`` and ``OpFromGraph`` are compiled: they have been checked with
-# the graph around them.
-_COMPILERS = tuple(
-    f"pytensor/{name}"
-    for name in ("scan/op.py", "compile/builders.py", "compile/inner_function.py", "link/")
-)
-
-
-class ModelCalled(BaseException):
-    """The program calls a function, which has not been compiled."""
-
-
-class Unlinked(PerformLinker):
-    """Makes functions that cannot be called, without compiling anything.
-
-    Parameters
-    ----------
-    called : callable
-        Called with the values of the inputs, by variable, when the program calls the function.
-    """
-
-    def __init__(self, called: Callable[[dict], None]) -> None:
-        super().__init__()
-        self.called = called
-
-    def make_all(
-        self, input_storage: Any = None, output_storage: Any = None, storage_map: Any = None
-    ) -> tuple:
-        """Return what a linker does, with a function that stops the program."""
-        variables = list(self.fgraph.inputs)
-        ins, outs, _ = map_storage(
-            self.fgraph, self.fgraph.toposort(), input_storage, output_storage, storage_map
-        )
-
-        def stop() -> None:
-            self.called({v: cell[0] for v, cell in zip(variables, ins, strict=True)})
-            raise ModelCalled
-
-        containers = (
-            [Container(v, storage) for v, storage in zip(variables, storages, strict=True)]
-            for variables, storages in ((self.fgraph.inputs, ins), (self.fgraph.outputs, outs))
-        )
-        stop.allow_gc = False  # type: ignore[attr-defined]
-        return stop, *containers, [], []
-
-
-@dataclass
-class Seen:
-    """A graph that was compiled.
-
-    Parameters
-    ----------
-    outputs : list of Variable
-    updates : dict of Variable to Variable
-    values : dict of Variable to array
-        Of shared variables.
-    static : list of Static
-    mode : Mode or None
-    gradient : bool or None
-    examples : list of dict of Variable to value
-        The inputs of calls.
-    """
-
-    outputs: list[Variable]
-    updates: dict[Variable, Variable]
-    values: dict[Variable, Any]
-    static: list[Static]
-    mode: Any
-    gradient: bool | None
-    examples: list[dict[Variable, Any]] = field(default_factory=list)
-
-    def call(self, values: dict[Variable, Any]) -> None:
-        """Remember the inputs of a call."""
-        if len(self.examples) < CALLS:
-            self.examples.append({v: np.copy(x) for v, x in values.items() if is_numeric(v.type)})
-
-    def findings(self, ignore: Sequence[str], seconds: float) -> list[Finding]:
-        """Return the findings, those with a witness first."""
-        asked = Asked({}, self.examples, self.gradient, self.mode, seconds)
-        try:
-            return witnessed(self.outputs, self.updates, self.static, asked, ignore)
-        except ValueError as error:
-            remark = str(error).partition("\n")[0]
-            return reported([replace(one.finding, remark=remark) for one in self.static], ignore)
-
-
-CALLS = 20
-"""Calls of a function whose inputs are remembered."""
-
-
-class LintedRun:
-    """Lints every function that is compiled between `start` and `stop`.
-
-    Parameters
-    ----------
-    linked : bool
-        Whether the functions are compiled as well.
-    **settings
-        Of :func:`theanoguard._lint.lint_values`.
-    """
-
-    def __init__(self, linked: bool = False, **settings: Any) -> None:
-        self.linked = linked
-        self.settings = settings
-        self.seen: list[Seen] = []
-        self.numbers: dict[Finding, int] = {}
-
-    def look_at(self, inputs: Any, outputs: Any, mode: Any) -> Seen:
-        """Note one function, given as ``FunctionMaker`` is."""
-        inputs = [FunctionMaker.wrap_in(i) for i in inputs]
-        several = isinstance(outputs, list | tuple)
-        outputs = [] if outputs is None else outputs if several else [outputs]
-        outputs = [FunctionMaker.wrap_out(o).variable for o in outputs]
-        updates = {i.variable: i.update for i in inputs if i.update is not None}
-        values = {i.variable: _shared_value(i) for i in inputs if is_numeric(i.variable.type)}
-        values = {v: value for v, value in values.items() if value is not None}
-        if self.linked:  # the compiler rewrites the graph in place
-            copies = clone_replace([*outputs, *updates.values()], {})
-            outputs, news = copies[: len(outputs)], copies[len(outputs) :]
-            updates = dict(zip(updates, news, strict=True))
-        # A compiled function cannot be differentiated, so it has all its gradients already.
-        nodes = toposort([*outputs, *updates.values()])
-        gradient = None if any(map(is_backward, nodes)) else False
-        static = lint_values(outputs, updates, values, gradient=gradient, **self.settings)
-        seen = Seen(outputs, updates, values, static, mode, gradient)
-        self.seen.append(seen)
-        return seen
-
-    def findings(self, seconds: float) -> list[Finding]:
-        """Return the findings in all functions, each once, with a witness if there is one."""
-        ignore = self.settings.get("ignore", ())
-        best: dict[Finding, Finding] = {}
-        for number, seen in enumerate(self.seen):
-            for finding in seen.findings(ignore, seconds):
-                if finding not in best or best[finding].witness is None:
-                    best[finding] = finding
-                    self.numbers[finding] = number
-        return list(best.values())
-
-    def number_of(self, finding: Finding) -> int:
-        """Return which of the functions a finding belongs to."""
-        return self.numbers[finding]
-
-    def start(self) -> Callable[[], None]:
-        """Lint what is compiled from now on, and return a function that ends it."""
-
-        def linted(make: Any) -> Any:
-            @wraps(make)
-            def __init__(
-                maker: Any, inputs: Any, outputs: Any, mode: Any = None, *args: Any, **kwargs: Any
-            ) -> None:
-                called: Callable[[dict], None] = _forget
-                if not _is_inner(sys._getframe(1)):
-                    called = self.look_at(inputs, outputs, mode).call
-                if not self.linked:
-                    mode = Mode(Unlinked(called), None)
-                make(maker, inputs, outputs, mode, *args, **kwargs)
-
-            return __init__
-
-        return apply([Patch(FunctionMaker, "__init__", linted)])
-
-
-def _forget(values: dict[Variable, Any]) -> None:
-    """Do nothing with the inputs of a call."""
-
-
-def _is_inner(frame: Any) -> bool:
-    """Whether a function is compiled for a node, and not for the program."""
-    while frame is not None and not is_user_file(frame.f_code.co_filename):
-        file = frame.f_code.co_filename.replace("\\", "/")
-        if any(part in file for part in _COMPILERS):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _shared_value(spec: Any) -> Any:
-    """The value of an input that is a shared variable, else None."""
-    value = spec.value.container if isinstance(spec.value, Variable) else spec.value
-    return value.storage[0] if isinstance(value, Container) else None
-
 
 # ---------------------------------------------------------------- the command
 
@@ -464,7 +261,7 @@ def compiled_by(script: Sequence[str], number: int) -> Any:
         @wraps(create)
         def function(maker: Any, *args: Any, **kwargs: Any) -> Any:
             result = create(maker, *args, **kwargs)
-            if not _is_inner(sys._getframe(1)):
+            if not is_inner(sys._getframe(1)):
                 made.append(result)
                 if len(made) > number:
                     raise _Compiled

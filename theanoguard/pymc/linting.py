@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from pytensor.compile.mode import Mode
 
-from theanoguard._lint import SECONDS, Asked, Finding, lint_values, witnessed
+from theanoguard._lint import SECONDS, Asked, Finding, lint_values, with_lines, witnessed
 from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.points import unconstraining
@@ -38,11 +38,11 @@ def lint(
     mode : str or Mode, optional
         The mode in which you sample.
     all : bool
-        Also report operations for which lint has found no such point.
+        Also report operations of your own code for which lint has found no such point.
     draws : int
         How many draws from the prior it takes.
     seconds : float
-        How long lint may search.
+        Seconds of processor time that the search may take.
     seed : int
         Of the draws.
     ignore : collection of str
@@ -74,7 +74,8 @@ def lint(
         inputs = list(model.value_vars)
     examples = points_of(model, draws, seed)
     bounds = {v: of_arrays([e[v] for e in examples]) for v in inputs}
-    static = lint_values([logp], {}, {}, gradient=bool(slopes), ranges=bounds)
+    found = lint_values([logp], {}, {}, gradient=bool(slopes), ranges=bounds)
+    static = with_lines(found, [logp])
 
     def compile_function(ins: Any, outs: Any, **settings: Any) -> Any:
         with model:
@@ -92,7 +93,8 @@ def lint(
         names=("the log-density", "its gradient"),
     )
     findings = witnessed([logp, *slopes], {}, static, asked, ignore)
-    return findings if all else [finding for finding in findings if finding.witness is not None]
+    own = {one.finding for one in static if one.is_own}
+    return [f for f in findings if f.witness is not None or (all and f in own)]
 
 
 def _slopes(model: Any) -> list[Any]:
