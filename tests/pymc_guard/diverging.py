@@ -97,3 +97,102 @@ def no_link():
     slope = pm.Normal("slope", 0, 1)
     x = RNG.normal(size=30)
     pm.Bernoulli("y", p=0.5 + slope * x, observed=RNG.integers(0, 2, 30))
+
+
+# Models of the literature, written as their authors warn against.
+
+
+@diverging("funnel")
+def hierarchical_logistic():
+    """Tumours in groups of rats, centred (Gelman et al., Bayesian Data Analysis, 5.1)."""
+    mu, tau = pm.Normal("mu", -2, 1), pm.HalfNormal("tau", 1)
+    eta = pm.Normal("eta", mu, tau, shape=10)
+    deaths, rats = [0, 0, 1, 1, 2, 2, 1, 3, 2, 4], [20, 20, 20, 19, 20, 19, 18, 20, 17, 20]
+    pm.Binomial("y", rats, logit_p=eta, observed=deaths)
+
+
+@diverging("funnel")
+def meta_analysis():
+    """Random effects of trials that hardly differ (magnesium after infarction, centred)."""
+    effects = np.array([-0.83, -1.06, -1.28, -0.04, 0.22, -2.41, -1.28, -1.19])
+    errors = np.array([1.25, 0.41, 0.81, 1.43, 0.48, 1.07, 0.83, 0.82])
+    mu, tau = pm.Normal("mu", 0, 2), pm.HalfNormal("tau", 0.5)
+    pm.Normal("y", pm.Normal("delta", mu, tau, shape=8), errors, observed=effects)
+
+
+@diverging("funnel", "tails")
+def horseshoe():
+    """Carvalho, Polson and Scott 2009; Betancourt 2018 on its geometry."""
+    x = np.random.default_rng(1).normal(size=(40, 6))
+    tau, lam = pm.HalfCauchy("tau", 0.1), pm.HalfCauchy("lam", 1, shape=6)
+    beta = pm.Normal("beta", 0, tau * lam)
+    pm.Normal("y", x @ beta, 1.0, observed=x[:, 0] + np.random.default_rng(2).normal(size=40))
+
+
+@diverging("ridge", "banana", "tails", "boundary")
+def gp_hyperparameters():
+    """A length that the data do not bound (Betancourt 2017, Robust Gaussian processes)."""
+    x = np.linspace(0, 1, 12)[:, None]
+    length, size = pm.HalfCauchy("length", 5), pm.HalfCauchy("size", 5)
+    noise = pm.HalfCauchy("noise", 5)
+    gp = pm.gp.Marginal(cov_func=size**2 * pm.gp.cov.ExpQuad(1, length))
+    gp.marginal_likelihood("y", X=x, y=np.sin(2 * x[:, 0]), sigma=noise)
+
+
+@diverging("modes", "boundary")
+def label_switching():
+    """A mixture whose components may be exchanged (Betancourt 2017, Identifying mixtures)."""
+    weights = pm.Dirichlet("weights", np.ones(2))
+    mu, sigma = pm.Normal("mu", 0, 5, shape=2), pm.HalfCauchy("sigma", 1, shape=2)
+    y = np.concatenate([np.full(3, -2.0), np.random.default_rng(3).normal(2, 1, size=12)])
+    pm.NormalMixture("y", w=weights, mu=mu, sigma=sigma, observed=y)
+
+
+@diverging("boundary")
+def ordinal_cut_points():
+    """A category that nobody chose: two cut points may fall together (Betancourt 2019)."""
+    ordered = pm.distributions.transforms.ordered
+    cuts = pm.Normal("cuts", 0, 10, shape=4, transform=ordered, initval=[-2, -1, 1, 2])
+    x = np.random.default_rng(4).normal(size=40)
+    y = np.where(x < -0.5, 0, np.where(x < 0.3, 1, np.where(x < 1.2, 3, 4)))
+    pm.OrderedLogistic("y", eta=pm.Normal("slope", 0, 10) * x, cutpoints=cuts, observed=y)
+
+
+@diverging("bad", "wall", "stiff")
+def ode():
+    """Logistic growth with a step of Euler's that is too long for large rates."""
+    rate, capacity = pm.HalfNormal("rate", 5), pm.HalfNormal("capacity", 2)
+    sizes, size = [], 0.1
+    for _ in range(8):
+        size = size + rate * size * (1 - size / capacity)
+        sizes.append(size)
+    y = 1 / (1 + 9 * np.exp(-2.8 * np.arange(1, 9)))
+    pm.Normal("y", pt.stack(sizes), 0.02, observed=y)
+
+
+@diverging("boundary")
+def ar_unit_root():
+    """A random walk, fitted by a stationary process: its variance is infinite at the edge."""
+    y = np.cumsum(np.random.default_rng(5).normal(size=30))
+    rho, sigma = pm.Uniform("rho", -1, 1), pm.HalfNormal("sigma", 1)
+    pm.Normal("first", 0, sigma / pt.sqrt(1 - rho**2), observed=y[0])
+    pm.Normal("y", rho * y[:-1], sigma, observed=y[1:])
+
+
+@diverging("ridge", "banana", "funnel")
+def item_response():
+    """Two parameters for each item, and abilities whose scale is free: nothing fixes the scale."""
+    sd, a = pm.HalfNormal("sd", 5), pm.HalfNormal("a", 5, shape=5)
+    theta, b = pm.Normal("theta", 0, sd, shape=15), pm.Normal("b", 0, 1, shape=5)
+    y = np.random.default_rng(6).integers(0, 2, (15, 5))
+    pm.Bernoulli("y", logit_p=a * (theta[:, None] - b), observed=y)
+
+
+@diverging("funnel")
+def survival_with_frailty():
+    """Weibull times with a frailty for each hospital, centred."""
+    rng = np.random.default_rng(7)
+    hospital, times = np.repeat(np.arange(8), 3), rng.weibull(1.5, 24)
+    sd, shape = pm.HalfNormal("sd", 1), pm.HalfNormal("shape", 2)
+    frailty = pm.Normal("frailty", pm.Normal("mean"), sd, shape=8)
+    pm.Weibull("y", alpha=shape, beta=pt.exp(frailty[hospital]), observed=times)

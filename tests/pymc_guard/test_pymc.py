@@ -932,23 +932,23 @@ X5 = np.array([-0.7, -0.2, 0.3, 0.8, 1.3])
     [
         (
             lambda a: pm.Beta("y", mu=a * X5, nu=2.0, observed=np.full(5, 0.3)),
-            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.sigmoid(...).",
+            "Give mu a link: mu = pm.math.sigmoid(...).",
         ),
         (
             lambda a: pm.Gamma("y", mu=a * X5, sigma=2.0, observed=np.full(5, 0.3)),
-            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.exp(...).",
+            "Give mu a link: mu = pm.math.exp(...).",
         ),
         (
             lambda a: pm.NegativeBinomial("y", mu=a * X5, alpha=2.0, observed=np.arange(5)),
-            "mu is -0.7 at element [0]. Give mu a link: mu = pm.math.exp(...).",
+            "Give mu a link: mu = pm.math.exp(...).",
         ),
         (
             lambda a: pm.Normal("y", 0.0, tau=-a, observed=X5),
-            "tau is -1.0. Give tau a link: tau = pm.math.exp(...).",
+            "Give tau a link: tau = pm.math.exp(...).",
         ),
         (
             lambda a: pm.LogNormal("y", 0.0, tau=-a, observed=X5 + 1),
-            "tau is -1.0. Give tau a link: tau = pm.math.exp(...).",
+            "Give tau a link: tau = pm.math.exp(...).",
         ),
         # The mean is negative as well, and may be.
         (
@@ -1010,3 +1010,68 @@ def test_a_column_of_the_data_that_is_nan_throughout_is_named():
     text = " ".join(str(theanoguard.pymc.explain(model)).split())
     assert "Column 1 of 3 is NaN in every row." in text
     assert "Leave this column out before you build the graph." in text
+
+
+@needs_pymc
+def test_a_gradient_that_pymc_itself_makes_nan_is_told_with_a_reproduction():
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1, initval=735.0)
+        pm.HurdlePoisson("y", psi=0.5 + 0 * mu, mu=mu, observed=[0, 800, 3])
+    told = str(theanoguard.pymc.explain(model))
+    assert (
+        "inside pymc.HurdlePoisson: of finite parameters, the gradient by mu is nan at y[1]" in told
+    )
+    lines = [line.strip() for line in told.splitlines() if line.startswith("      ")]
+    assert 0 < len(lines) <= 15
+    namespace = {}
+    exec("\n".join(lines[:-1]), namespace)
+    logp, _, slope = eval(lines[-1].removeprefix("print(").removesuffix(")"), namespace)
+    assert np.isfinite(logp)
+    assert np.isnan(slope)
+
+
+@needs_pymc
+def test_a_column_against_a_vector_is_named_with_both_lines():
+    x = np.linspace(-1, 1, 6)[:, None]
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        mu = b * x
+        pm.Potential("likelihood", pm.logp(pm.Normal.dist(mu, 1.0), np.arange(6.0)).sum())
+    [note] = theanoguard.pymc.explain(model).notes
+    assert note.startswith("likelihood has 6 x 6 log-densities for 6 data")
+    assert "mu has the shape (6, 1)" in note
+    with pm.Model() as sound:
+        pm.Potential("likelihood", pm.logp(pm.Normal.dist(pm.Normal("b") * x[:, 0], 1.0), x[:, 0]))
+        z = pm.Normal("z", shape=6)
+        pm.Potential("apart", -pt.sum(pt.exp(-((z[:, None] - z) ** 2))))
+    assert theanoguard.pymc.explain(sound).notes == ()
+
+
+@needs_pymc
+def test_the_condition_that_gives_minus_infinity_is_told():
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        pm.Potential("order", pt.switch(a > 1, 0.0, -np.inf))
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert bad.data.startswith("the condition a > 1 does not hold (0.0 against 1)")
+    assert "exempt" not in str(bad)
+
+
+@needs_pymc
+def test_a_predictor_far_from_0_is_to_be_centred():
+    x = 2000 + 3 * np.array([-1.0, 1.0, -1.0, 1.0])
+    with pm.Model() as model:
+        b = pm.Normal("b", initval=0.5)
+        pm.Poisson("y", pm.math.exp(b * x), observed=[1, 2, 3, 4])
+    bad = theanoguard.pymc.explain(model).bad[0]
+    assert bad.advice == "x has mean 2,000 and sd 3: centre it, x - x.mean()."
+
+
+@needs_pymc
+def test_a_mixture_names_the_parameter_that_it_is_given():
+    with pm.Model() as model:
+        psi, mu = pm.Normal("psi", initval=1.3), pm.Gamma("mu", 2, 1)
+        pm.ZeroInflatedPoisson("y", psi=psi, mu=mu, observed=[0, 1])
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert bad.checks[0].startswith("0 <= psi <= 1 (it is 1.3)")
+    assert bad.advice == "Give psi a prior in its domain, such as pm.Beta."

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import fisher_exact
 
 from theanoguard._shown import brief
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.explaining import explain
-from theanoguard.pymc.geometry import Comparison, Shape
+from theanoguard.pymc.geometry import FEWEST, SURE, Comparison, Shape
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import Broken, broken_points, is_known, of_points, unconstraining
 from theanoguard.pymc.records import ModelExplanation, point_text
@@ -20,6 +21,10 @@ MOST, MOST_OTHERS = 200, 1000
 
 WALL = 1000.0
 """A term that falls by more than this in one step, which its gradient does not tell, is a wall."""
+
+
+MOST_TRIED = 2
+"""So many non-centred forms are run where no test by ranks tells the cause."""
 
 
 @brief
@@ -294,15 +299,28 @@ class _Grouping:
         points = [{**one.proposal, **one.point} for one in known or members]
         if self.others:
             chains, others = zip(*self.others, strict=True)
-            shape = Comparison(self.model, points, list(others), chains, self.bend).shape()
+            comparison = Comparison(self.model, points, list(others), chains, self.bend)
+            shape = comparison.shape()
+            if shape is None or shape.cause == "stiff":
+                shape = self._tried(comparison) or shape
+            elif shape is not None:
+                shape = self._checked(shape)
             if shape is not None:
-                return self._checked(shape)
+                return shape
         few = "Only " if len(members) < 10 else ""
         title = f"{few}{len(members)} trajectories broke, at no place that the other draws avoid."
         title = title if few else title[0].upper() + title[1:]
         return Shape("unknown", title, "Raise target_accept, and see whether they vanish.")
 
-    def _checked(self, shape):
+    def _tried(self, comparison):
+        """Return the funnel whose non-centred form diverges less for sure, if one does."""
+        if not self.check or len(comparison.b) < FEWEST:
+            return None
+        funnels = [shape for _, _, shape in comparison.funnels()]
+        shapes = (self._checked(shape, SURE) for shape in funnels[:MOST_TRIED])
+        return next((shape for shape in shapes if shape.scale is not None), None)
+
+    def _checked(self, shape, sure=1.0):
         """Return a shape whose remedy has been tried, where that is possible."""
         if shape.scale is None or not self.check:
             return shape
@@ -314,7 +332,10 @@ class _Grouping:
         n_new, n_run = diverging_in_short_run(other)
         n_old, n_all = self.counts
         told = f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
-        if n_new / n_run >= n_old / n_all:
+        rarer = fisher_exact(
+            [[n_new, n_run - n_new], [n_old, n_all - n_old]], alternative="less"
+        ).pvalue
+        if n_new / n_run >= n_old / n_all or rarer > sure:
             advice = (
                 f"The non-centred form is no better ({told}): give {shape.scale.text} a prior that "
                 "keeps it away from 0."

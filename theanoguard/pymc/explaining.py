@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
-from pytensor.scalar.basic import Abs, LogicalComparison, Sub
+from pytensor.scalar.basic import Abs, LogicalComparison, Sub, Switch
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._event import Trip
@@ -17,12 +18,15 @@ from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
 from theanoguard.explain import explain as explain_trip
-from theanoguard.explain.facts.naming import number_text
+from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
-from theanoguard.pymc.links import advice_for, without_clamp, written
+from theanoguard.pymc.broadcasts import crossed, written
+from theanoguard.pymc.library import inside_library
+from theanoguard.pymc.links import fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.points import compiled
+from theanoguard.pymc.parameters import given_parameters
+from theanoguard.pymc.points import compiled, in_python
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
@@ -89,6 +93,22 @@ def _failing_text(failing):
     return f" (it is {' and '.join(shown)})" if shown else ""
 
 
+def _is_minus_inf(variable):
+    made = written(variable)
+    return isinstance(made, Constant) and bool(np.isneginf(made.data).all())
+
+
+def _compared(comparisons, values, holding):
+    """Return the numbers of the first comparison with this result, as ``" (0.0 > 2.0)"``."""
+    for node in comparisons:
+        left, right = np.broadcast_arrays(*(np.asarray(values[v]) for v in node.inputs))
+        hits = np.argwhere(np.asarray(node.op.scalar_op.impl(left, right)).astype(bool) == holding)
+        if len(hits):
+            at = tuple(hits[0])
+            return f" ({number_text(left[at])} against {number_text(right[at])})"
+    return ""
+
+
 def _made_before(parameter, line, free):
     """Return the line, other than `line`, that computes a parameter, or None.
 
@@ -109,7 +129,8 @@ def _made_before(parameter, line, free):
 def explain(model, point=None, *, prior_draws=0):
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
-    The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
+    The function runs the graphs that PyMC samples with, rewrites included, in Python: to compile
+    them takes longer than one run.
 
     Parameters
     ----------
@@ -140,14 +161,31 @@ def explain(model, point=None, *, prior_draws=0):
     pymc = _pymc()
     if not isinstance(model, pymc.Model):
         raise TypeError(f"model is {model!r}.\nGive a pymc.Model.")
-    explaining = _Explaining(pymc, model, point)
-    found = explaining.result()
-    if not found.ok or not prior_draws:
+    with in_python():
+        explaining = _Explaining(pymc, model, point)
+        found = explaining.result()
+        if not found.ok or not prior_draws:
+            return found
+        for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
+            if explaining.is_bad_at(drawn):
+                return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
         return found
-    for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
-        if explaining.is_bad_at(drawn):
-            return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
-    return found
+
+
+def of_prior(model: Any, n: int = 20) -> str:
+    """Say at how many of `n` draws from the prior a term is bad; "" if the prior has no draws."""
+    pymc = _pymc()
+    with in_python():
+        explaining = _Explaining(pymc, model, None)
+        try:
+            draws = list(_prior_points(pymc, model, n))
+        except NotImplementedError:  # (of pm.Flat, or of a density without a sampler)
+            return ""
+        n_bad = sum(map(explaining.is_bad_at, draws))
+    told = f"{n_bad} of {n} draws from the prior are bad"
+    if not n_bad:
+        return f"{told}: the model is sound elsewhere, an initval moves the start."
+    return f"{told} as well: an initval alone does not mend the model."
 
 
 def _prior_points(pymc, model, n):
@@ -157,8 +195,9 @@ def _prior_points(pymc, model, n):
         transform = model.rvs_to_transforms.get(rv)
         drawn = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
         values[model.rvs_to_values[rv].name] = drawn
+    mode = Mode("py", "fast_compile")
     with unguarded():
-        draws = pymc.draw(list(values.values()), draws=n, random_seed=0)
+        draws = pymc.draw(list(values.values()), draws=n, random_seed=0, mode=mode)
     for number in range(n):
         yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
 
@@ -226,7 +265,21 @@ class _Explaining:
             # Data outside of the support make the gradient bad as well: that is told once.
             gradient, more = self._gradient({t.term for t in bad if t.checks or not t.explanation})
             bad += more
-        return ModelExplanation(self.point, sums, gradient, tuple(bad), self._flat(gradient))
+        return ModelExplanation(
+            self.point,
+            sums,
+            gradient,
+            tuple(bad),
+            self._flat(gradient),
+            notes=self._crossed(values),
+        )
+
+    def _crossed(self, values):
+        """Describe the terms that have more log-densities than there are data, by a broadcast."""
+        notes = []
+        for name, variable in zip(self.names, self.variables, strict=True):
+            notes += crossed(self.model, name, variable)
+        return tuple(notes)
 
     def is_bad_at(self, point):
         """Return whether a term is bad at a whole point that lies in the domains of its values."""
@@ -268,15 +321,72 @@ class _Explaining:
         if by is None and event.kind == "inf":
             checks, unknown = self._failed(name)
             if checks:
+                fault = self._fault(name, checks[0])
+                if fault is not None and fault.check:
+                    checks, unknown = (fault.check + self._line_of(name, fault.parameter),), None
                 made = None if unknown is None else self._explained(unknown)
-                advice = self._link(name, checks[0])
-                return term(checks=checks, explanation=made, advice=advice)
+                return term(checks=checks, explanation=made, advice=fault.advice if fault else "")
+            if data := self._chosen(name):
+                return term(data=data)
         if by is None and (data := self._outside(name) or self._missing(name)):
+            return term(data=data)
+        if data := self._inside(name, by, event):
             return term(data=data)
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
         data = self._observed(name, value, event.first_index) if by is None else None
         explanation = without_clamp(explain_trip(trip), self.model)
-        return term(explanation=explanation, data=data)
+        overflowed = by is None and explanation.cause.kind == "inf"
+        advice = self._scaling(name) if overflowed else ""
+        return term(explanation=explanation, data=data, advice=advice)
+
+    def _scaling(self, name):
+        """Return which data to centre or to scale, if a term has overflowed for their size."""
+        made = [self.model[name], *given_parameters(self.model[name]).values()]
+        told = (scaling(v) for v in made if v is not None)
+        return next((text for text in told if text), "")
+
+    def _inside(self, name, by, event):
+        """Say that a distribution of PyMC has made a bad value of sound parameters, if so."""
+        if by is None and event.kind != "nan":
+            return ""
+        return inside_library(self.model, self.model[name], self._evaluate) if name != SUM else ""
+
+    def _chosen(self, name):
+        """Say which condition has chosen the -inf of a potential, if one has."""
+        if name not in {v.name for v in self.model.potentials}:
+            return ""
+        term = self.terms[self.names.index(name)]
+        choices = [
+            (node, is_infinite.index(True))
+            for node in toposort([term])
+            if isinstance(getattr(node.op, "scalar_op", None), Switch)
+            and any(is_infinite := [_is_minus_inf(v) for v in node.inputs[1:]])
+        ]
+        compared = {node: _comparisons(node.inputs[0]) for node, _ in choices}
+        operands = [v for nodes in compared.values() for node in nodes for v in node.inputs]
+        values = self._evaluate([*(node.inputs[0] for node, _ in choices), *operands])
+        for node, which in choices:
+            condition = node.inputs[0]
+            at_fault = values[condition].astype(bool) == (which == 0)
+            if not at_fault.any():
+                continue
+            holds = "holds" if which == 0 else "does not hold"
+            index = tuple(int(i) for i in np.argwhere(at_fault)[0])
+            place = f" at element {list(index)}" if index else ""
+            shown = _compared(compared[node], values, which == 0)
+            line = source_line(condition)
+            where = "" if line is None else f"\n  {source_text(line)}"
+            return (
+                f"the condition {self._text(condition)} {holds}{place}{shown}: this gives "
+                f"-inf.{where}\nStart where the density is finite, with an initval, or give the "
+                "variables priors that end there.\nNUTS rejects each step across such a wall; a "
+                "transform such as ordered has none."
+            )
+        return ""
+
+    def _text(self, variable):
+        known = {value: rv.name for rv, value in self.model.rvs_to_values.items()}
+        return name_of(variable, own=known.get)
 
     def _event(self, variable, value):
         node = variable.owner
@@ -342,11 +452,16 @@ class _Explaining:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
         return tuple(dict.fromkeys(checks)), unknown
 
-    def _link(self, name, check):
+    def _fault(self, name, check):
         variable = self.model[name]
         if variable.owner is None:
-            return ""
-        return advice_for(self.model, variable, check, self._evaluate)
+            return None
+        return fault_of(self.model, variable, check, self._evaluate)
+
+    def _line_of(self, name, parameter):
+        """Return the line that computes a parameter, if the distribution's line does not."""
+        made = _made_before(parameter, source_line(self.model[name]), set(self.model.free_RVs))
+        return "" if made is None else f"\n  {source_text(made)}"
 
     def _made(self, name, failing):
         """Return the line of the model that has computed a parameter with one of these values."""

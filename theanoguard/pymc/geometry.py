@@ -117,6 +117,10 @@ class Comparison:
 
     def funnel(self, sure=SURE):
         """A scale that is small where trajectories break."""
+        return next((shape for p, above, shape in self.funnels() if p < sure and above < LOW), None)
+
+    def funnels(self):
+        """Return p, the probability above, and the shape of each scale, the surest first."""
         found = []
         scales = scales_of(self.model)
         for scale in scales:
@@ -126,16 +130,14 @@ class Comparison:
                 for points in (self.broken, self.others)
             )
             p, above = self.differs(small, usual, len(scales))
-            if p < sure and above < LOW:
-                found.append((above, p, scale, np.exp(np.median(small)), np.exp(np.median(usual))))
-        if not found:
-            return None
-        _, p, scale, small, usual = min(found, key=lambda one: one[:2])
-        title = (
-            f"a funnel: {scale.text}, the scale of {scale.child.name}, is {_short(small)} where "
-            f"trajectories break, and {_short(usual)} in the other draws (medians, p = {p:.0e})."
-        )
-        return Shape("funnel", title, f"Write it non-centred: {scale.non_centred}", scale)
+            small, usual = (_short(np.exp(np.median(sizes))) for sizes in (small, usual))
+            title = (
+                f"a funnel: {scale.text}, the scale of {scale.child.name}, is {small} where "
+                f"trajectories break, and {usual} in the other draws (medians, p = {p:.0e})."
+            )
+            advice = f"Write it non-centred: {scale.non_centred}"
+            found.append((p, above, Shape("funnel", title, advice, scale)))
+        return sorted(found, key=lambda one: (one[1], one[0]))
 
     def boundary(self):
         """A variable that is near a bound of its domain where trajectories break."""

@@ -3,15 +3,18 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle
 
+from theanoguard._provenance.designating import Designations
 from theanoguard.explain.facts.naming import number_text
-from theanoguard.pymc.parameters import given_parameters
-from theanoguard.pymc.support import support_of
+from theanoguard.pymc.broadcasts import written
+from theanoguard.pymc.parameters import distribution_of, given_parameters
+from theanoguard.pymc.support import is_compound, support_of
 
 
 @dataclass(frozen=True)
@@ -20,8 +23,8 @@ class Domain:
 
     Parameters
     ----------
-    condition : str
-        A pattern of how PyMC writes it, with the parameter as its group.
+    text : str
+        How PyMC writes it, with ``{}`` for the parameter.
     holds : callable
     priors : str
         Distributions of such numbers.
@@ -29,33 +32,69 @@ class Domain:
         The function whose values lie in it.
     """
 
-    condition: str
+    text: str
     holds: Callable[[Any], Any]
     priors: str
     link: str
 
+    @property
+    def pattern(self) -> str:
+        """A pattern of the text, with the parameter as its group."""
+        return re.escape(self.text).replace(r"\{\}", r"(\w+)")
 
-UNIT = Domain(r"0 <= (\w+) <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid")
-POSITIVE = Domain(r"(\w+) > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp")
-NOT_NEGATIVE = replace(POSITIVE, condition=r"(\w+) >= 0", holds=lambda v: v >= 0)
+
+UNIT = Domain("0 <= {} <= 1", lambda v: (v >= 0) & (v <= 1), "pm.Beta", "pm.math.sigmoid")
+POSITIVE = Domain("{} > 0", lambda v: v > 0, "pm.HalfNormal or pm.Gamma", "pm.math.exp")
+NOT_NEGATIVE = replace(POSITIVE, text="{} >= 0", holds=lambda v: v >= 0)
 DOMAINS = (UNIT, POSITIVE, NOT_NEGATIVE)
 
-# By the name of a random variable's operation: parameters that PyMC's conditions do not name,
-# because PyMC computes its own from them.
+_MEAN = {"mu": POSITIVE, "sigma": POSITIVE}
+_NEGATIVE_BINOMIAL = {"mu": POSITIVE, "alpha": POSITIVE}
+
+# By the name of a distribution: parameters that PyMC's conditions do not name, because PyMC
+# computes its own from them.
 OTHER_PARAMETERS = {
-    "beta": {"mu": UNIT, "sigma": POSITIVE, "nu": POSITIVE},
-    "gamma": {"mu": POSITIVE, "sigma": POSITIVE},
-    "invgamma": {"mu": POSITIVE, "sigma": POSITIVE},
-    "negative_binomial": {"mu": POSITIVE, "alpha": POSITIVE},
-    **dict.fromkeys(("normal", "halfnormal", "lognormal", "truncated_normal"), {"tau": POSITIVE}),
+    "Beta": {"mu": UNIT, "sigma": POSITIVE, "nu": POSITIVE},
+    **dict.fromkeys(("Gamma", "InverseGamma"), _MEAN),
+    "NegativeBinomial": _NEGATIVE_BINOMIAL,
+    **dict.fromkeys(("Normal", "HalfNormal", "LogNormal", "TruncatedNormal"), {"tau": POSITIVE}),
+    "ZeroInflatedBinomial": {"psi": UNIT, "p": UNIT},
+    **dict.fromkeys(("ZeroInflatedPoisson", "HurdlePoisson"), {"psi": UNIT, "mu": NOT_NEGATIVE}),
+    **dict.fromkeys(
+        ("ZeroInflatedNegativeBinomial", "HurdleNegativeBinomial"),
+        {"psi": UNIT, **_NEGATIVE_BINOMIAL},
+    ),
+    "HurdleGamma": {"psi": UNIT, **_MEAN, "alpha": POSITIVE, "beta": POSITIVE},
+    "HurdleLogNormal": {"psi": UNIT, "sigma": POSITIVE, "tau": POSITIVE},
+    "NormalMixture": {"w": UNIT, "sigma": POSITIVE, "tau": POSITIVE},
 }
 
-# By the name of a random variable's operation, what takes the logit of its p.
-WITH_LOGIT = {"bernoulli": "pm.Bernoulli", "binomial": "pm.Binomial"}
+SHARES = ("w", "p")
+"""Parameters whose values sum to 1."""
+
+# By the name of a distribution, what takes the logit of its p.
+WITH_LOGIT = {"Bernoulli": "pm.Bernoulli", "Binomial": "pm.Binomial"}
 
 
-def advice_for(model: Any, variable: Any, check: str, evaluate: Callable) -> str:
-    """Return how to keep a parameter in the domain that a failed check of PyMC tells.
+@dataclass(frozen=True)
+class Fault:
+    """A parameter of a distribution that is outside of its domain.
+
+    Parameters
+    ----------
+    check : str
+        The condition with the number, in the parameters of the model; "" where it is PyMC's.
+    advice : str
+    parameter : Variable
+    """
+
+    check: str
+    advice: str
+    parameter: Any
+
+
+def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault | None:
+    """Return which parameter makes a check of PyMC fail, and how to keep it in its domain.
 
     Parameters
     ----------
@@ -69,33 +108,48 @@ def advice_for(model: Any, variable: Any, check: str, evaluate: Callable) -> str
 
     Returns
     -------
-    str
-        "" if no parameter that the model computes is outside of its domain.
+    Fault or None
+        None if no parameter that the model computes is outside of its domain.
     """
     condition = check.partition(" (")[0]
-    domains = {m[1]: d for d in DOMAINS for m in re.finditer(d.condition, condition)}
-    own = OTHER_PARAMETERS.get(_op_name(variable), {})
+    domains = {m[1]: d for d in DOMAINS for m in re.finditer(d.pattern, condition)}
+    own = OTHER_PARAMETERS.get(distribution_of(variable), {})
     free = set(model.free_RVs)
 
-    def outside(parameters, domain):
+    def outside(parameters, is_bad):
         computed = [v for v in parameters if free & set(ancestors([v]))]
         values = evaluate(model.replace_rvs_by_values(computed)).values()
         found = zip(computed, values, strict=True)
-        return [(v, value) for v, value in found if _outside(domain, value).any()]
+        return [(v, value) for v, value in found if is_bad(value).any()]
 
     given = given_parameters(variable)
-    for name, domain in {**domains, **own}.items():
-        if given.get(name) is not None and (found := outside([given[name]], domain)):
-            [(parameter, value)] = found
-            told = "" if name in domains else _told(name, value, domain)
-            return told + _advice(free, variable, name, parameter, domain)
-    if given.keys() & {*domains, *own}:
-        return ""
+    known = {name: d for name, d in {**domains, **own}.items() if given.get(name) is not None}
+    for name in known:
+        for parameter, value in outside([given[name]], np.isinf):
+            text = f"{name} has overflowed{_element(np.isinf(value), value)}"
+            advice = scaling(parameter) or (
+                f"Give what {name} is computed from narrower priors, or an initval nearer to 0."
+            )
+            return Fault(text, advice, parameter)
+    for name, domain in known.items():
+        for parameter, value in outside([given[name]], partial(_outside, domain)):
+            told = domain.text.format(name) + _element(_outside(domain, value), value)
+            advice = _advice(free, variable, name, parameter, domain)
+            return Fault("" if name in domains else told, advice, parameter)
+    for name in SHARES if "sum(" in condition else ():
+        if given.get(name) is not None and free & set(ancestors([given[name]])):
+            advice = (
+                f"Give {name} values that sum to 1: pm.Dirichlet as its prior, or pm.math.softmax."
+            )
+            return Fault("", advice, given[name])
+    if given.keys() & {*domains, *own} or is_compound(variable):
+        return None
     for name, domain in domains.items():
-        found = outside(support_of(variable)[1], domain)
+        found = outside(support_of(variable)[1], partial(_outside, domain))
         if len(found) == 1:  # (of several, it is not known which one PyMC's name is for)
-            return _advice(free, variable, name, found[0][0], domain)
-    return ""
+            parameter = found[0][0]
+            return Fault("", _advice(free, variable, name, parameter, domain), parameter)
+    return None
 
 
 def _outside(domain, value):
@@ -103,36 +157,56 @@ def _outside(domain, value):
     return ~(domain.holds(value) | np.isnan(value))
 
 
-def _told(name, value, domain):
-    """Say which number a parameter has that PyMC's own conditions do not name."""
-    at = np.argwhere(_outside(domain, value))[0]
-    element = f" at element {at.tolist()}" if len(at) else ""
-    return f"{name} is {number_text(value[tuple(at)])}{element}. "
-
-
-def _op_name(variable):
-    return getattr(variable.owner.op, "name", None) or ""
+def _element(failing, value):
+    """Return the first number that fails, as ``" (it is -1.0 at element [3], 1 of 4 fail)"``."""
+    at = np.argwhere(failing)[0]
+    number = number_text(value[tuple(at)])
+    place = f" at element {at.tolist()}, {int(failing.sum())} of {failing.size} fail"
+    return f" (it is {number}{place if failing.size > 1 else ''})"
 
 
 def _advice(free, variable, name, parameter, domain):
     random = written(parameter)
     if random in free:
         return f"Give {random.name} a prior in its domain, such as {domain.priors}."
-    own = WITH_LOGIT.get(_op_name(variable))
+    own = WITH_LOGIT.get(distribution_of(variable))
     if own and name == "p":
         return f"Give the linear predictor as logit_p: {own}('{variable.name}', logit_p=...)."
     return f"Give {name} a link: {name} = {domain.link}(...)."
 
 
-def written(variable):
-    """Return the variable that PyMC has shaped to be a parameter."""
-    while isinstance(getattr(variable.owner, "op", None), DimShuffle):
-        variable = variable.owner.inputs[0]
-    return variable
+FAR_FROM_0, LARGE = 20.0, 30.0
+"""A predictor is not centred if its mean is so many of its standard deviations from 0, and not
+scaled if its standard deviation is more than this."""
 
 
-CLAMP = re.compile(r"\b(?:maximum|minimum|clip)\(")
-"""What bounds a number: in a log-density it changes the posterior, and hides the mistake."""
+def scaling(parameter: Any) -> str:
+    """Return which data that a parameter is computed from ought to be centred or scaled, or ""."""
+    graph = list(ancestors([parameter]))
+    nodes = dict.fromkeys(v.owner for v in graph if v.owner is not None)
+    names = Designations({node: tuple(node.inputs) for node in nodes})
+    for variable in graph:
+        data = getattr(variable, "data", None)
+        if isinstance(variable, SharedVariable):
+            data = variable.get_value(borrow=True)
+        if np.size(data) < 4 or getattr(np.asarray(data).dtype, "kind", "") not in "fiu":
+            continue
+        mean, sd = np.mean(data, axis=0), np.std(data, axis=0)
+        bad = (sd > 0) & ((np.abs(mean) > FAR_FROM_0 * sd) | (sd > LARGE))
+        if not np.isfinite(sd).all() or not bad.any():
+            continue
+        at = tuple(np.argwhere(bad)[0])
+        column = f"[:, {', '.join(map(str, at))}]" if at else ""
+        name = (names.of(variable).name or variable.name or "the predictor") + column
+        away = np.abs(mean[at]) > sd[at]
+        remedy = f"centre it, {name} - {name}.mean()" if away else f"divide {name} by its sd"
+        return f"{name} has mean {mean[at]:,.4g} and sd {sd[at]:,.3g}: {remedy}."
+    return ""
+
+
+FOR_A_CALL = re.compile(r"\b(?:maximum|minimum|clip)\(|exempt this value")
+"""What bounds a number, which in a log-density changes the posterior and hides the mistake, and
+what concerns a function that the user calls."""
 
 INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
@@ -164,7 +238,7 @@ def _is_for_a_call(hint, model):
     """Return whether advice bounds a number, or has the user check what the sampler gives."""
     names = [v.name for v in model.value_vars] if model is not None else ()
     is_input = INPUT.match(hint.text)
-    bounds = any(CLAMP.search(text) for text in (hint.text, *hint.change))
+    bounds = any(FOR_A_CALL.search(text) for text in (hint.text, *hint.change))
     return bounds or (is_input is not None and is_input[1] in names)
 
 

@@ -9,7 +9,18 @@ from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
+import numpy as np
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from theanoguard.pymc.broadcasts import crossing, described
+
+OF_OTHERS = (
+    "NormalMixture",
+    *(f"ZeroInflated{name}" for name in ("Poisson", "Binomial", "NegativeBinomial")),
+    *(f"Hurdle{name}" for name in ("Poisson", "NegativeBinomial", "Gamma", "LogNormal")),
+)
+"""PyMC's classes that make a mixture of the parameters that they are given."""
 
 
 def noting_parameters(original: Any) -> Any:
@@ -18,22 +29,58 @@ def noting_parameters(original: Any) -> Any:
 
     @wraps(create)
     def __new__(cls, name, *args, **kwargs):
-        made = create(cls, name, *args, **kwargs)
         names = inspect.signature(cls.dist).parameters
         given = {**dict(zip(names, args, strict=False)), **kwargs}
+        try:
+            made = create(cls, name, *args, **kwargs)
+        except ValueError as error:
+            _note_shapes(error, name, given)
+            raise
         made.tag.given_parameters = {
             name: given[name] if isinstance(given[name], Variable) else None
             for name in names
             if given.get(name) is not None
         }
+        made.tag.given_to = cls.__name__
         return made
 
     return staticmethod(__new__)
 
 
+def _note_shapes(error, name, given):
+    """Add to PyMC's error which parameter has more dimensions than the data, and why."""
+    observed = np.shape(given["observed"]) if given.get("observed") is not None else None
+    for key, parameter in given.items():
+        is_larger = isinstance(parameter, Variable) and observed is not None
+        if is_larger and parameter.type.ndim > len(observed):
+            text = f"{name}: {key} has the shape {parameter.type.shape}, and the data {observed}"
+            node = crossing(parameter, ())
+            error.add_note(f"{text}." if node is None else f"{text}: {described(node)}")
+            return
+
+
 def given_parameters(variable: Any) -> Mapping[str, Any]:
     """Return the parameters by their names, and None for each number.
 
-    There are none if theanoguard was imported after the model was built.
+    There are none if theanoguard was imported after the model was built.  In the copy of a model a
+    parameter is the variable that was made by the same call.
     """
-    return getattr(variable.tag, "given_parameters", {})
+    given = getattr(variable.tag, "given_parameters", {})
+    if not given:
+        return given
+    own = list(ancestors([variable]))
+    found = {name: v if v is None else _counterpart(v, own) for name, v in given.items()}
+    return {name: v for name, v in found.items() if v is not None or given[name] is None}
+
+
+def _counterpart(parameter, own):
+    if parameter in own:
+        return parameter
+    trace = getattr(parameter.tag, "trace", None)
+    same = (v for v in own if v.type == parameter.type and getattr(v.tag, "trace", None) is trace)
+    return next(same, None) if trace else None
+
+
+def distribution_of(variable: Any) -> str:
+    """Return the name of PyMC's class that made a random variable, "" if it is not known."""
+    return getattr(variable.tag, "given_to", "")

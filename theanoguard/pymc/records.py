@@ -139,6 +139,9 @@ class ModelExplanation:
         Elements of the value variables that the log-density does not depend on near the point.
     prior_draw : int or None
         If the point is a draw from the prior, its number, from 0.
+    notes : tuple of str
+        Of terms that are finite, and are not what was meant: data that are broadcast against each
+        other.
     """
 
     point: dict[str, Any]
@@ -147,6 +150,7 @@ class ModelExplanation:
     bad: tuple[BadTerm, ...]
     flat: tuple[str, ...] = ()
     prior_draw: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self):
@@ -174,7 +178,7 @@ class ModelExplanation:
         if self.ok:
             total = number_text(sum(self.terms.values()))
             head = f"The log-density is {total} here; it and its gradient are finite."
-            return "\n".join([head, *self._flat_text()])
+            return "\n\n".join(["\n".join([head, *self._flat_text()]), *filter(None, self.notes)])
         place = (
             "this point" if self.prior_draw is None else f"draw {self.prior_draw} from the prior"
         )
@@ -187,7 +191,7 @@ class ModelExplanation:
             key = bad.cause_key or first
             blocks.append(f"{bad.title}\n  as above: {first}" if key in told else str(bad))
             told |= {key} if key else set()
-        return "\n\n".join([*blocks, *self._flat_text()])
+        return "\n\n".join([*blocks, *self._flat_text(), *filter(None, self.notes)])
 
     def _flat_text(self):
         if not self.flat:

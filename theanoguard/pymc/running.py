@@ -34,7 +34,7 @@ from theanoguard.pymc.modes import (
     settings_for_pymc,
     spoils_this_run,
 )
-from theanoguard.pymc.parameters import noting_parameters
+from theanoguard.pymc.parameters import OF_OTHERS, noting_parameters
 from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
@@ -458,6 +458,8 @@ def patches() -> list[Patch]:
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
     distribution = importlib.import_module("pymc.distributions.distribution").Distribution
+    mixtures = importlib.import_module("pymc.distributions.mixture")
+    made_of_others = [getattr(mixtures, name, None) for name in OF_OTHERS]
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
     slicer = importlib.import_module("pymc.step_methods.slicer")
     joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
@@ -470,6 +472,7 @@ def patches() -> list[Patch]:
         *(Patch(model, name, _with_lines) for name in BUILDING),
         Patch(model, "logp", _named),
         Patch(distribution, "__new__", noting_parameters),
+        *(Patch(kind, "__new__", noting_parameters) for kind in made_of_others if kind),
         *(Patch(module, "make_initial_point_fn", _unguarded) for module in starting),
         *(
             Patch(importlib.import_module(f"pymc.{name}"), "join_nonshared_inputs", _joining)

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable as RV
 
 from theanoguard.explain.facts.naming import name_of
 from theanoguard.guard.pausing import unguarded
-from theanoguard.pymc.links import written
+from theanoguard.pymc.broadcasts import written
 from theanoguard.pymc.points import of_draws, unconstraining
 
 PRIOR_DRAWS = 100
@@ -80,15 +81,14 @@ class Scale:
     @property
     def text(self) -> str:
         """The scale, as the model writes it."""
-        return name_of(written(self.scale))
+        return _name(self.scale)
 
     @property
     def non_centred(self) -> str:
         """The line of the model that has the same prior, with a standard variable."""
-        name, location = self.child.name, name_of(written(self.location))
+        name, location = self.child.name, _name(self.location)
         extra = "".join(
-            f"{key}={name_of(written(_parameters(self.child)[i]))}, "
-            for key, i in self.family.others
+            f"{key}={_name(_parameters(self.child)[i])}, " for key, i in self.family.others
         )
         raw = f"pm.{self.family.name}('{name}_raw', {extra}{self._standard}, shape=...)"
         start = "" if location in ("0", "0.0") else f"{location} + "
@@ -98,6 +98,13 @@ class Scale:
     @property
     def _standard(self):
         return {"StudentT": "mu=0, sigma=1"}.get(self.family.name, "0, 1")
+
+
+def _name(parameter):
+    def own(variable):  # (a random variable may have the name of a function, such as "mean")
+        return variable.name if isinstance(getattr(variable.owner, "op", None), RV) else None
+
+    return name_of(written(parameter), own=own)
 
 
 def _parameters(rv):

@@ -154,6 +154,11 @@ COMPOUND = {
 """By the class of the operation of a distribution that is made of others, its support."""
 
 
+def is_compound(variable: Any) -> bool:
+    """Return whether a random variable's distribution is made of others."""
+    return type(variable.owner.op).__name__ in COMPOUND
+
+
 def aligned(value: Any, type_: Any, like: Any) -> Any:
     """Return the value of a parameter, shaped to fit an observed value of named dimensions."""
     dims, wanted = getattr(type_, "dims", None), getattr(like, "dims", None)

@@ -9,7 +9,7 @@ guarded log-density is called at the point, which explains it.  All others are c
 import logging
 import threading
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from theanoguard._backends import backends
 from theanoguard._pytensor import predefined_linkers
 from theanoguard.guard import GuardError, GuardMode
-from theanoguard.pymc.explaining import explain
+from theanoguard.pymc.explaining import explain, of_prior
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.points import of_points
 from theanoguard.pymc.records import SamplingError, Where
@@ -82,6 +82,7 @@ def bad_start(
         return None
     first = terms.bad[0]
     where = Where(sampler, chain, at_start=True)
+    terms = replace(terms, notes=(*terms.notes, of_prior(model)))
     return SamplingError(first.event, first.explanation, where, terms)
 
 
