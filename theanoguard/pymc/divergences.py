@@ -1,7 +1,7 @@
 """Why a sampler's trajectories have diverged: what is special at the points where they did."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,9 @@ WALL = 1000.0
 
 MOST_TRIED = 2
 """So many non-centred forms are run where no test by ranks tells the cause."""
+
+RARE = 0.01
+"""With fewer divergences per draw, none is run: a short run could not show that they vanish."""
 
 
 @brief
@@ -314,11 +317,19 @@ class _Grouping:
 
     def _tried(self, comparison):
         """Return the funnel whose non-centred form diverges less for sure, if one does."""
-        if not self.check or len(comparison.b) < FEWEST:
+        n_divergent, n_draws = self.counts
+        if not self.check or len(comparison.b) < FEWEST or n_divergent <= RARE * n_draws:
             return None
-        funnels = [shape for _, _, shape in comparison.funnels()]
-        shapes = (self._checked(shape, SURE) for shape in funnels[:MOST_TRIED])
-        return next((shape for shape in shapes if shape.scale is not None), None)
+        for _, _, funnel in comparison.funnels()[:MOST_TRIED]:
+            shape = self._checked(funnel, SURE)
+            if shape.scale is not None:
+                scale = shape.scale
+                title = (
+                    f"a funnel: {scale.text}, the scale of {scale.child.name}.  Ranks do not show "
+                    "it, a run of the non-centred form does."
+                )
+                return replace(shape, title=title)
+        return None
 
     def _checked(self, shape, sure=1.0):
         """Return a shape whose remedy has been tried, where that is possible."""

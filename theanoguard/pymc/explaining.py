@@ -26,7 +26,7 @@ from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import given_parameters
-from theanoguard.pymc.points import compiled, in_python
+from theanoguard.pymc.points import compiled
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
@@ -129,8 +129,7 @@ def _made_before(parameter, line, free):
 def explain(model, point=None, *, prior_draws=0):
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
-    The function runs the graphs that PyMC samples with, rewrites included, in Python: to compile
-    them takes longer than one run.
+    The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
 
     Parameters
     ----------
@@ -161,27 +160,25 @@ def explain(model, point=None, *, prior_draws=0):
     pymc = _pymc()
     if not isinstance(model, pymc.Model):
         raise TypeError(f"model is {model!r}.\nGive a pymc.Model.")
-    with in_python():
-        explaining = _Explaining(pymc, model, point)
-        found = explaining.result()
-        if not found.ok or not prior_draws:
-            return found
-        for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
-            if explaining.is_bad_at(drawn):
-                return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
+    explaining = _Explaining(pymc, model, point)
+    found = explaining.result()
+    if not found.ok or not prior_draws:
         return found
+    for draw, drawn in enumerate(_prior_points(pymc, model, prior_draws)):
+        if explaining.is_bad_at(drawn):
+            return replace(_Explaining(pymc, model, drawn).result(), prior_draw=draw)
+    return found
 
 
 def of_prior(model: Any, n: int = 20) -> str:
     """Say at how many of `n` draws from the prior a term is bad; "" if the prior has no draws."""
     pymc = _pymc()
-    with in_python():
-        explaining = _Explaining(pymc, model, None)
-        try:
-            draws = list(_prior_points(pymc, model, n))
-        except NotImplementedError:  # (of pm.Flat, or of a density without a sampler)
-            return ""
-        n_bad = sum(map(explaining.is_bad_at, draws))
+    explaining = _Explaining(pymc, model, None)
+    try:
+        draws = list(_prior_points(pymc, model, n))
+    except NotImplementedError:  # (of pm.Flat, or of a density without a sampler)
+        return ""
+    n_bad = sum(map(explaining.is_bad_at, draws))
     told = f"{n_bad} of {n} draws from the prior are bad"
     if not n_bad:
         return f"{told}: the model is sound elsewhere, an initval moves the start."

@@ -65,7 +65,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
         number = logp if np.isnan(logp) else slopes[bad[0]]
         given_text = ", ".join(f"{n}={float(v)!r}" for n, v in arguments.items())
         place = f"{variable.name}{list(index)}" if index else variable.name
-        at_edge = value == 0 and name not in COUNTS
+        at_edge = value == 0 and name not in WITH_ZERO
         head = f"inside pymc.{name}: of finite parameters, {told} is {float(number)} at {place}."
         if at_edge:
             return (
@@ -89,9 +89,11 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
     return ""
 
 
-COUNTS = ("Poisson", "Binomial", "NegativeBinomial", "HurdlePoisson", "HurdleNegativeBinomial")
-COUNTS += ("ZeroInflatedPoisson", "ZeroInflatedBinomial", "ZeroInflatedNegativeBinomial")
-COUNTS += ("BetaBinomial", "Bernoulli", "Normal", "StudentT", "Cauchy", "Laplace")
+WITH_ZERO = (
+    *("Poisson", "Binomial", "NegativeBinomial", "HurdlePoisson", "HurdleNegativeBinomial"),
+    *("ZeroInflatedPoisson", "ZeroInflatedBinomial", "ZeroInflatedNegativeBinomial"),
+    *("BetaBinomial", "Bernoulli", "Normal", "StudentT", "Cauchy", "Laplace"),
+)
 """Distributions for which 0 is a value like others."""
 
 

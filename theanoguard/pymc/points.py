@@ -1,7 +1,6 @@
 """The draws of a trace as points of a model's value variables, and the points where it diverged."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,15 +18,9 @@ def compiled(model: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
     """Return a function without a guard, as PyMC compiles it."""
     import pymc
 
-    mode = Mode("cvm" if config.cxx else "py", "fast_run")
-    mode = mode if config.cxx else mode.excluding("inplace")
+    mode = Mode("cvm" if config.cxx else "vm", "fast_run")
     with unguarded(), model:
         return pymc.compile(list(inputs), list(outputs), mode=mode, on_unused_input="ignore")
-
-
-def in_python() -> AbstractContextManager[None]:
-    """Compile nothing to C in the block: a graph that runs once takes longer to compile."""
-    return config.change_flags(cxx="")
 
 
 def of_points(model: Any, outputs: Sequence[Any]) -> Callable:
