@@ -16,7 +16,7 @@ import pytest
 
 import theanoguard.pymc
 from theanoguard import GuardError, GuardMode, events_of, read_log
-from theanoguard.pymc import SamplingError, Where
+from theanoguard.pymc import SamplingError, Where, explaining
 from theanoguard.pymc.modes import (
     anything,
     bad_energy,
@@ -1015,8 +1015,8 @@ def test_a_column_of_the_data_that_is_nan_throughout_is_named():
 @needs_pymc
 def test_a_gradient_that_pymc_itself_makes_nan_is_told_with_a_reproduction():
     with pm.Model() as model:
-        mu = pm.Gamma("mu", 2, 1, initval=735.0)
-        pm.HurdlePoisson("y", psi=0.5 + 0 * mu, mu=mu, observed=[0, 800, 3])
+        mu = pm.Gamma("mu", 2, 1, initval=760.0)
+        pm.HurdlePoisson("y", psi=0.5, mu=mu, observed=[0, 800, 3])
     told = str(theanoguard.pymc.explain(model))
     assert (
         "inside pymc.HurdlePoisson: of finite parameters, the gradient by mu is nan at y[1]" in told
@@ -1075,3 +1075,38 @@ def test_a_mixture_names_the_parameter_that_it_is_given():
     [bad] = theanoguard.pymc.explain(model).bad
     assert bad.checks[0].startswith("0 <= psi <= 1 (it is 1.3)")
     assert bad.advice == "Give psi a prior in its domain, such as pm.Beta."
+
+
+@pytest.mark.parametrize(
+    "step", ["_start", "_outside", "_missing", "_inside", "_replayed", "_gradient", "_crossed"]
+)
+def test_a_fault_in_one_step_costs_that_step_only(model, monkeypatch, step):
+    def fault(*args):
+        raise KeyError("planted")
+
+    monkeypatch.setattr(explaining._Explaining, step, fault)
+    found = theanoguard.pymc.explain(model, {"a": [-1.0, 1.0]})
+    assert (found.bad[0].term, found.bad[0].event.kind) == ("y", "nan")
+    assert all("KeyError: 'planted'" in text for text in found.failed)
+    assert "Left out because of a fault in theanoguard: " in str(found)
+
+
+@needs_pymc
+def test_parameters_of_other_shapes_than_the_data_are_no_fault():
+    with pm.Model() as model:
+        mu = pt.log(pm.Normal("a", shape=3))
+        weights = pm.Dirichlet("weights", np.ones(3))
+        pm.NormalMixture("y", weights, mu, 1.0, observed=np.arange(5.0))
+    found = theanoguard.pymc.explain(model, {"a": [1.0, -1.0, 2.0]})
+    assert found.bad[0].term == "y"
+    assert found.failed == ()
+
+
+@needs_pymc
+def test_data_that_nothing_multiplies_are_not_to_be_centred():
+    with pm.Model() as model:
+        p = 2 + pm.Normal("a")
+        pm.Binomial("y", np.array([2000, 2001, 2002, 2003]), p, observed=[1, 2, 3, 4])
+        b = pm.Normal("b", initval=800.0)
+        pm.Potential("likelihood", -pt.exp(b + np.array([2000.0, 2001.0, 2002.0, 2003.0])))
+    assert "centre it" not in str(theanoguard.pymc.explain(model))

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from theanoguard._event import Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
+from theanoguard._steps import attempt, failures
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
@@ -171,18 +171,24 @@ def explain(model, point=None, *, prior_draws=0):
 
 
 def of_prior(model: Any, n: int = 20) -> str:
-    """Say at how many of `n` draws from the prior a term is bad; "" if the prior has no draws."""
-    pymc = _pymc()
-    explaining = _Explaining(pymc, model, None)
-    try:
-        draws = list(_prior_points(pymc, model, n))
-    except NotImplementedError:  # (of pm.Flat, or of a density without a sampler)
+    """Say at how many of `n` draws from the prior a term is bad; "" if the prior has no draws.
+
+    A prior such as pm.Flat has none.
+    """
+    with failures():
+        n_bad = attempt("the draws from the prior", None, _n_bad_of_prior, model, n)
+    if n_bad is None:
         return ""
-    n_bad = sum(map(explaining.is_bad_at, draws))
     told = f"{n_bad} of {n} draws from the prior are bad"
     if not n_bad:
         return f"{told}: the model is sound elsewhere, an initval moves the start."
     return f"{told} as well: an initval alone does not mend the model."
+
+
+def _n_bad_of_prior(model, n):
+    pymc = _pymc()
+    explaining = _Explaining(pymc, model, None)
+    return sum(map(explaining.is_bad_at, _prior_points(pymc, model, n)))
 
 
 def _prior_points(pymc, model, n):
@@ -226,6 +232,11 @@ def _point(model, point):
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
+def _told(text):
+    """Return the arguments of a bad term that a text explains; none if there is no text."""
+    return {"data": text} if text else {}
+
+
 class _Explaining:
     def __init__(self, pymc, model, point):
         self.pymc = pymc
@@ -252,6 +263,11 @@ class _Explaining:
 
     def result(self):
         """Return the :class:`ModelExplanation`."""
+        with failures() as failed:
+            found = self._result()
+        return replace(found, failed=tuple(failed))
+
+    def _result(self):
         try:
             values, bad = self._values(self.terms, [(name, None) for name in self.names])
         except Exception:  # of any term: which one?
@@ -260,18 +276,14 @@ class _Explaining:
         gradient = {}
         if not any(term.error for term in bad):
             # Data outside of the support make the gradient bad as well: that is told once.
-            gradient, more = self._gradient({t.term for t in bad if t.checks or not t.explanation})
+            told = {t.term for t in bad if t.checks or not t.explanation}
+            gradient, more = attempt("the gradient", ({}, []), self._gradient, told)
             bad += more
-        return ModelExplanation(
-            self.point,
-            sums,
-            gradient,
-            tuple(bad),
-            self._flat(gradient),
-            notes=self._crossed(values),
-        )
+        flat = attempt("flat directions", (), self._flat, gradient)
+        notes = attempt("the broadcasts", (), self._crossed)
+        return ModelExplanation(self.point, sums, gradient, tuple(bad), flat, notes=notes)
 
-    def _crossed(self, values):
+    def _crossed(self):
         """Describe the terms that have more log-densities than there are data, by a broadcast."""
         notes = []
         for name, variable in zip(self.names, self.variables, strict=True):
@@ -312,46 +324,49 @@ class _Explaining:
     def _bad(self, fn, given, key, variable, value):
         name, by = key
         event = self._event(variable, value)
-        term = partial(self._term, name, by, event=event)
-        if data := self._start(variable):
-            return term(data=data)
-        if by is None and event.kind == "inf":
-            checks, unknown = self._failed(name)
-            if checks:
-                fault = self._fault(name, checks[0])
-                if fault is not None and fault.check:
-                    checks, unknown = (fault.check + self._line_of(name, fault.parameter),), None
-                made = None if unknown is None else self._explained(unknown)
-                return term(checks=checks, explanation=made, advice=fault.advice if fault else "")
-            if data := self._chosen(name):
-                return term(data=data)
-        if by is None and (data := self._outside(name) or self._missing(name)):
-            return term(data=data)
-        if data := self._inside(name, by, event):
-            return term(data=data)
+        of_inf, of_nan = event.kind == "inf", event.kind == "nan"
+        of_term = by is None
+        looks = (
+            ("the start", True, self._start, (variable,)),
+            ("the conditions on the parameters", of_term and of_inf, self._failed, (name,)),
+            ("the condition of the potential", of_term and of_inf, self._chosen, (name,)),
+            ("the support", of_term, self._outside, (name,)),
+            ("the missing data", of_term, self._missing, (name,)),
+            ("the distribution", of_nan or not of_term, self._inside, (name,)),
+            ("the operation", True, self._replayed, (fn, given, key, event, variable, value)),
+        )
+        found = (attempt(what, {}, look, *of) for what, applies, look, of in looks if applies)
+        return self._term(name, by, event=event, **next(filter(None, found), {}))
+
+    def _replayed(self, fn, given, key, event, variable, value):
+        """Return the explanation of the operation that has made a value, and what belongs to it."""
+        name, by = key
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
-        data = self._observed(name, value, event.first_index) if by is None else None
         explanation = without_clamp(explain_trip(trip), self.model)
-        overflowed = by is None and explanation.cause.kind == "inf"
-        advice = self._scaling(name) if overflowed else ""
-        return term(explanation=explanation, data=data, advice=advice)
+        if by is not None:
+            return {"explanation": explanation}
+        data = attempt("the observed value", None, self._observed, name, value, event.first_index)
+        overflowed = explanation.cause.kind == "inf"
+        advice = attempt("the predictors", "", self._scaling, name) if overflowed else ""
+        return {"explanation": explanation, "data": data, "advice": advice}
 
     def _scaling(self, name):
         """Return which data to centre or to scale, if a term has overflowed for their size."""
-        made = [self.model[name], *given_parameters(self.model[name]).values()]
-        told = (scaling(v) for v in made if v is not None)
+        variable, free = self.model[name], set(self.model.free_RVs)
+        made = [v for v in given_parameters(variable).values() if v is not None] or [variable]
+        told = (scaling(v, free) for v in made if not isinstance(v, Constant))
         return next((text for text in told if text), "")
 
-    def _inside(self, name, by, event):
+    def _inside(self, name):
         """Say that a distribution of PyMC has made a bad value of sound parameters, if so."""
-        if by is None and event.kind != "nan":
-            return ""
-        return inside_library(self.model, self.model[name], self._evaluate) if name != SUM else ""
+        if name == SUM:
+            return {}
+        return _told(inside_library(self.model, self.model[name], self._evaluate))
 
     def _chosen(self, name):
         """Say which condition has chosen the -inf of a potential, if one has."""
         if name not in {v.name for v in self.model.potentials}:
-            return ""
+            return {}
         term = self.terms[self.names.index(name)]
         choices = [
             (node, is_infinite.index(True))
@@ -373,13 +388,13 @@ class _Explaining:
             shown = _compared(compared[node], values, which == 0)
             line = source_line(condition)
             where = "" if line is None else f"\n  {source_text(line)}"
-            return (
+            return _told(
                 f"the condition {self._text(condition)} {holds}{place}{shown}: this gives "
                 f"-inf.{where}\nStart where the density is finite, with an initval, or give the "
                 "variables priors that end there.\nNUTS rejects each step across such a wall; a "
                 "transform such as ordered has none."
             )
-        return ""
+        return {}
 
     def _text(self, variable):
         known = {value: rv.name for rv, value in self.model.rvs_to_values.items()}
@@ -398,7 +413,9 @@ class _Explaining:
         )
 
     def _explained(self, variable):
-        """Return the explanation of the NaN in a variable of a term."""
+        """Return the explanation of the NaN in a variable of a term; None of no variable."""
+        if variable is None:
+            return None
         [value], given = self._run([variable])
         fgraph = self.compiled.maker.fgraph
         [compiled] = fgraph.outputs[:1]
@@ -417,19 +434,12 @@ class _Explaining:
         return dict(zip(variables, map(np.asarray, values), strict=True))
 
     def _failed(self, name):
-        """Return the conditions on the parameters of a distribution that do not hold here.
-
-        Returns
-        -------
-        tuple of str
-        Variable or None
-            A number that a condition compares, if it is NaN.
-        """
+        """Return the conditions on the parameters of a distribution that do not hold here."""
         term = self.terms[self.names.index(name)]
         kind = self.pymc.logprob.utils.CheckParameterValue
         nodes = [node for node in toposort([term]) if isinstance(node.op, kind)]
         if not nodes:
-            return (), None
+            return {}
         conditions = [v for node in nodes for v in node.inputs[1:]]
         compared = {v: _comparisons(v) for v in conditions}
         comparisons = [node for found in compared.values() for node in found]
@@ -447,7 +457,17 @@ class _Explaining:
                 for comparison in compared[condition]:
                     for v in comparison.inputs:
                         unknown = v if unknown is None and np.isnan(values[v]).any() else unknown
-        return tuple(dict.fromkeys(checks)), unknown
+        if not checks:
+            return {}
+        fault = attempt("the parameter", None, self._fault, name, checks[0])
+        advice = fault.advice if fault is not None else ""
+        if fault is not None and fault.check:
+            return {
+                "checks": (fault.check + self._line_of(name, fault.parameter),),
+                "advice": advice,
+            }
+        made = attempt("the NaN of a parameter", None, self._explained, unknown)
+        return {"checks": tuple(dict.fromkeys(checks)), "explanation": made, "advice": advice}
 
     def _fault(self, name, check):
         variable = self.model[name]
@@ -486,17 +506,17 @@ class _Explaining:
             if variable.name not in reached or np.isfinite(value).all():
                 continue
             index = [int(i) for i in np.argwhere(~np.isfinite(value))[0]]
-            name = self.model.values_to_rvs[variable].name
-            transform = self.model.rvs_to_transforms.get(self.model.values_to_rvs[variable])
-            if empty := self._empty(self.model.values_to_rvs[variable], transform):
-                return empty
+            rv = self.model.values_to_rvs[variable]
+            transform = self.model.rvs_to_transforms.get(rv)
+            if empty := self._empty(rv, transform):
+                return _told(empty)
             is_ordered = isinstance(transform, self.pymc.distributions.transforms.Ordered)
             domain = "of increasing numbers" if is_ordered else "inside of its domain"
-            return (
+            return _told(
                 f"the point has {variable.name}{index or ''} = {value[tuple(index)]}"
-                f"{self._initval(variable)}.\nGive {name} an initval {domain}."
+                f"{self._initval(variable)}.\nGive {rv.name} an initval {domain}."
             )
-        return None
+        return {}
 
     def _empty(self, rv, transform):
         """Say that the domain of a variable between two bounds is empty, if it is."""
@@ -543,7 +563,7 @@ class _Explaining:
         """Say which observed values lie outside of the distribution's support, if any do."""
         variable = self.model[name]
         if variable not in self.model.observed_RVs or variable.owner is None:
-            return None
+            return {}
         support, parameters = support_of(variable)
         parameters = self.model.replace_rvs_by_values(parameters)
         observed = self.model.rvs_to_values[variable]
@@ -552,7 +572,7 @@ class _Explaining:
         given = [aligned(values[v], v.type, observed.type) for v in parameters]
         inside = support.holds(data, *given)
         if np.all(inside):
-            return None
+            return {}
         index = tuple(int(i) for i in np.argwhere(~inside)[0])
         bounds = [
             f"{bound} = {number_text(np.broadcast_to(value, np.shape(inside))[index])}"
@@ -563,7 +583,7 @@ class _Explaining:
         bounds += [f"{size} = {length}" for size, length in lengths]
         n_bad = int(np.size(inside) - np.sum(inside))
         shown = f" ({', '.join(bounds)})" if bounds else ""
-        return (
+        return _told(
             f"observed {self._shown(name, data, index)} lies outside of the support: "
             f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
@@ -591,7 +611,7 @@ class _Explaining:
         """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""
         term = self.terms[self.names.index(name)]
         if not any(isinstance(v.type, RandomType) for v in graph_inputs([term])):
-            return None
+            return {}
         for variable in graph_inputs([term]):
             value = getattr(variable, "data", None)
             if isinstance(variable, SharedVariable):
@@ -601,11 +621,11 @@ class _Explaining:
             rows = np.isnan(value).reshape(len(value), -1).any(axis=1)
             if rows.any():
                 text = variable.name or f"data of shape {np.shape(value)}"
-                return (
+                return _told(
                     f"{text}: {int(rows.sum())} of {len(rows)} rows hold NaN, "
                     f"the first is row {int(np.argmax(rows))}.\nLeave these rows out."
                 )
-        return None
+        return {}
 
     def _term(self, term, by=None, **more):
         source = source_line(self.model[term]) if term != SUM else None

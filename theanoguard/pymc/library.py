@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 from theanoguard._pytensor import Mode
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.parameters import OF_OTHERS, distribution_of, given_parameters
+from theanoguard.pymc.support import is_compound, support_of
 
 MODERATE = 1e-8, 1e8
 """Parameters and data of a size between these, or 0, are sound."""
@@ -41,88 +42,93 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
     values = model.rvs_to_values.get(variable)
     if distribution is None or values is None or not given or None in given.values():
         return ""
-    if name.startswith(("Custom", "Mixture", "Simulator")) or variable.type.ndim > 1:
+    if "Mixture" in name or name.startswith(("Custom", "Simulator")):
         return ""
     if name not in OF_OTHERS and any(getattr(variable.owner.op, "ndims_params", ())):
         return ""
-    if any(v.type.ndim > 1 or v.dtype == "bool" for v in given.values()):
-        return ""
     parameters = model.replace_rvs_by_values(list(given.values()))
     found = evaluate([values, *parameters])
-    numbers = np.broadcast_arrays(*(found[v] for v in (values, *parameters)))
-    if any(np.shape(array) != np.shape(found[values]) for array in numbers):
+    shape = np.shape(found[values])
+    if any(_padded(np.shape(found[v]), shape) != shape for v in parameters):
         return ""
-    for index in np.ndindex(numbers[0].shape):
-        value, *at = (array[index] for array in numbers)
-        arguments = dict(zip(given, at, strict=True))
-        if not all(map(_is_sound, [float(value), *map(float, at)])):
-            continue
-        logp, slopes = _alone(pymc, distribution, arguments, value)
-        bad = [n for n, slope in slopes.items() if not np.isfinite(slope)]
-        if not np.isnan(logp) and not (np.isfinite(logp) and bad):
-            continue
-        told = "the log-density" if np.isnan(logp) else f"the gradient by {bad[0]}"
-        number = logp if np.isnan(logp) else slopes[bad[0]]
-        given_text = ", ".join(f"{n}={float(v)!r}" for n, v in arguments.items())
-        place = f"{variable.name}{list(index)}" if index else variable.name
-        at_edge = value == 0 and name not in WITH_ZERO
-        head = f"inside pymc.{name}: of finite parameters, {told} is {float(number)} at {place}."
-        if at_edge:
-            return (
-                f"{head}\n{place} = 0 is at the edge of the support.  A measured 0 is often a "
-                "rounded number: give it half of the resolution, or a censored likelihood."
-            )
-        return "\n".join(
-            [
-                f"{head}  Your model is not at fault.",
-                f"PyMC {pymc.__version__} gives it alone, for a report to its authors:",
-                "",
-                "    import pymc as pm, pytensor, pytensor.tensor as pt",
-                *(f"    {n} = pt.scalar({n!r})" for n in arguments),
-                f"    y = pm.{name}.dist({', '.join(f'{n}={n}' for n in arguments)})",
-                f"    logp = pm.logp(y, {_literal(value)})",
-                f"    slopes = pytensor.grad(logp, [{', '.join(arguments)}])",
-                f"    f = pytensor.function([{', '.join(arguments)}], [logp, *slopes])",
-                f"    print(f({given_text}))",
-            ]
+    numbers = [np.broadcast_to(found[v], shape) for v in (values, *parameters)]
+    sound = np.all([_is_sound(array) for array in numbers], axis=0)
+    value, *at = (array[sound] for array in numbers)
+    logp, slopes = _alone(pymc, distribution, dict(zip(given, at, strict=True)), value)
+    outcomes = {"the log-density": np.isnan(logp)}
+    outcomes |= {
+        f"the gradient by {n}": np.isfinite(logp) & ~np.isfinite(slope)
+        for n, slope in slopes.items()
+    }
+    bad = {told: np.flatnonzero(is_bad) for told, is_bad in outcomes.items() if is_bad.any()}
+    if not bad:
+        return ""
+    told, first = min(((told, int(found[0])) for told, found in bad.items()), key=lambda b: b[1])
+    number = dict(zip(outcomes, (logp, *slopes.values()), strict=True))[told][first]
+    index = [int(i) for i in np.argwhere(sound)[first]]
+    place = f"{variable.name}{index}" if index else variable.name
+    head = f"inside pymc.{name}: of finite parameters, {told} is {float(number)} at {place}."
+    if _is_edge(variable, value[first]):
+        return (
+            f"{head}\n{place} = 0 is at the edge of the support.  A measured 0 is often a "
+            "rounded number: give it half of the resolution, or a censored likelihood."
         )
-    return ""
+    arguments = ", ".join(f"{n}={float(v[first])!r}" for n, v in zip(given, at, strict=True))
+    names = ", ".join(given)
+    return "\n".join(
+        [
+            f"{head}  Your model is not at fault.",
+            f"PyMC {pymc.__version__} gives it alone, for a report to its authors:",
+            "",
+            "    import pymc as pm, pytensor, pytensor.tensor as pt",
+            *(f"    {n} = pt.scalar({n!r})" for n in given),
+            f"    y = pm.{name}.dist({', '.join(f'{n}={n}' for n in given)})",
+            f"    logp = pm.logp(y, {value[first].item()!r})",
+            f"    slopes = pytensor.grad(logp, [{names}])",
+            f"    f = pytensor.function([{names}], [logp, *slopes])",
+            f"    print(f({arguments}))",
+        ]
+    )
 
 
-WITH_ZERO = (
-    *("Poisson", "Binomial", "NegativeBinomial", "HurdlePoisson", "HurdleNegativeBinomial"),
-    *("ZeroInflatedPoisson", "ZeroInflatedBinomial", "ZeroInflatedNegativeBinomial"),
-    *("BetaBinomial", "Bernoulli", "Normal", "StudentT", "Cauchy", "Laplace"),
-)
-"""Distributions for which 0 is a value like others."""
+def _padded(shape, like):
+    """Return the shape that an array has when it is broadcast to a shape, or None."""
+    try:
+        return np.broadcast_shapes(shape, like)
+    except ValueError:
+        return None
 
 
-def _is_sound(number):
+def _is_edge(variable, value):
+    """Return whether a value is 0, and no number below it has a density."""
+    support, parameters = support_of(variable)
+    if value != 0 or value.dtype.kind != "f" or is_compound(variable) or support.names:
+        return False
+    return not support.holds(-np.finfo(float).tiny, *parameters)
+
+
+def _is_sound(numbers):
     low, high = MODERATE
-    return number == 0 or low < abs(number) < high
-
-
-def _literal(value):
-    return repr(value.item())
+    return (numbers == 0) | ((low < np.abs(numbers)) & (np.abs(numbers) < high))
 
 
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 def _alone(pymc, distribution, arguments, value):
-    """Return the log-density of one value, and its gradients by the parameters."""
+    """Return the log-density of each value, and its gradients by the parameters."""
     key = distribution, tuple(arguments), value.dtype
     if key not in _compiled:
         with unguarded():
-            y = pt.scalar("y", dtype=value.dtype)
-            inputs = {name: pt.scalar(name, dtype="float64") for name in arguments}
+            y = pt.vector("y", dtype=value.dtype)
+            inputs = {name: pt.vector(name, dtype="float64") for name in arguments}
             logp = pymc.logp(distribution.dist(**inputs), y)
-            slopes = pytensor.grad(logp, list(inputs.values()), disconnected_inputs="ignore")
+            slopes = pytensor.grad(logp.sum(), list(inputs.values()), disconnected_inputs="ignore")
             _compiled[key] = pytensor.function(
                 [y, *inputs.values()],
                 [logp, *slopes],
                 mode=Mode("py", "fast_run").excluding("fusion", "inplace"),
                 on_unused_input="ignore",
             )
-    logp, *slopes = _compiled[key](value, *map(float, arguments.values()))
+    logp, *slopes = _compiled[key](value, *(a.astype("float64") for a in arguments.values()))
     return logp, dict(zip(arguments, slopes, strict=True))

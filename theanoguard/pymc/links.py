@@ -1,7 +1,7 @@
 """What keeps a parameter of a distribution inside of its domain: a prior, or a link."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Mul
+from pytensor.tensor.math import Dot
 
 from theanoguard._provenance.designating import Designations
 from theanoguard.explain.facts.naming import number_text
@@ -127,7 +129,7 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
     for name in known:
         for parameter, value in outside([given[name]], np.isinf):
             text = f"{name} has overflowed{_element(np.isinf(value), value)}"
-            advice = scaling(parameter) or (
+            advice = scaling(parameter, free) or (
                 f"Give what {name} is computed from narrower priors, or an initval nearer to 0."
             )
             return Fault(text, advice, parameter)
@@ -180,12 +182,15 @@ FAR_FROM_0, LARGE = 20.0, 30.0
 scaled if its standard deviation is more than this."""
 
 
-def scaling(parameter: Any) -> str:
-    """Return which data that a parameter is computed from ought to be centred or scaled, or ""."""
-    graph = list(ancestors([parameter]))
+def scaling(parameter: Any, free: Set[Any]) -> str:
+    """Return which data ought to be centred or scaled, or "".
+
+    Only data that are multiplied with something that depends on `free` variables are looked at.
+    """
+    graph = list(ancestors([parameter], blockers=free))
     nodes = dict.fromkeys(v.owner for v in graph if v.owner is not None)
     names = Designations({node: tuple(node.inputs) for node in nodes})
-    for variable in graph:
+    for variable in _factors(nodes, free):
         data = getattr(variable, "data", None)
         if isinstance(variable, SharedVariable):
             data = variable.get_value(borrow=True)
@@ -202,6 +207,23 @@ def scaling(parameter: Any) -> str:
         remedy = f"centre it, {name} - {name}.mean()" if away else f"divide {name} by its sd"
         return f"{name} has mean {mean[at]:,.4g} and sd {sd[at]:,.3g}: {remedy}."
     return ""
+
+
+def _factors(nodes, free):
+    """Yield the data that nodes multiply with something that depends on `free` variables."""
+    for node in nodes:
+        inner = getattr(node.op, "core_op", getattr(node.op, "scalar_op", node.op))
+        if not isinstance(inner, Dot | Mul):
+            continue
+        depends = [v in free or bool(free & set(ancestors([v]))) for v in node.inputs]
+        if any(depends):
+            yield from (
+                data
+                for v, does in zip(node.inputs, depends, strict=True)
+                if not does
+                for data in ancestors([v])
+                if data.owner is None
+            )
 
 
 FOR_A_CALL = re.compile(r"\b(?:maximum|minimum|clip)\(|exempt this value")

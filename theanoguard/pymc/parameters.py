@@ -10,9 +10,11 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor import constant
 
+from theanoguard._steps import attempt, failures
 from theanoguard.pymc.broadcasts import crossing, described
 
 OF_OTHERS = (
@@ -34,17 +36,25 @@ def noting_parameters(original: Any) -> Any:
         try:
             made = create(cls, name, *args, **kwargs)
         except ValueError as error:
-            _note_shapes(error, name, given)
+            with failures():
+                attempt("the shapes of the parameters", None, _note_shapes, error, name, given)
             raise
         made.tag.given_parameters = {
-            name: given[name] if isinstance(given[name], Variable) else None
-            for name in names
-            if given.get(name) is not None
+            name: _as_variable(given[name]) for name in names if given.get(name) is not None
         }
         made.tag.given_to = cls.__name__
         return made
 
     return staticmethod(__new__)
+
+
+def _as_variable(parameter):
+    """Return a number or an array as a constant, and None for what is no parameter."""
+    if isinstance(parameter, Variable):
+        return parameter
+    if isinstance(parameter, float | int | np.number | np.ndarray):
+        return constant(parameter)
+    return None
 
 
 def _note_shapes(error, name, given):
@@ -60,7 +70,7 @@ def _note_shapes(error, name, given):
 
 
 def given_parameters(variable: Any) -> Mapping[str, Any]:
-    """Return the parameters by their names, and None for each number.
+    """Return the parameters by their names, and None for what is neither variable nor number.
 
     There are none if theanoguard was imported after the model was built.  In the copy of a model a
     parameter is the variable that was made by the same call.
@@ -74,7 +84,7 @@ def given_parameters(variable: Any) -> Mapping[str, Any]:
 
 
 def _counterpart(parameter, own):
-    if parameter in own:
+    if isinstance(parameter, Constant) or parameter in own:
         return parameter
     trace = getattr(parameter.tag, "trace", None)
     same = (v for v in own if v.type == parameter.type and getattr(v.tag, "trace", None) is trace)

@@ -12,6 +12,7 @@ from theanoguard._provenance.places import printable, source_text
 from theanoguard._shown import brief
 from theanoguard.explain import Explanation
 from theanoguard.explain.facts.naming import number_text
+from theanoguard.explain.text.report import failed_lines
 from theanoguard.guard import GuardError
 from theanoguard.guard.errors import report_text
 from theanoguard.pymc.links import without_clamp
@@ -142,6 +143,8 @@ class ModelExplanation:
     notes : tuple of str
         Of terms that are finite, and are not what was meant: data that are broadcast against each
         other.
+    failed : tuple of str
+        What could not be found out because of a fault in theanoguard.
     """
 
     point: dict[str, Any]
@@ -151,6 +154,7 @@ class ModelExplanation:
     flat: tuple[str, ...] = ()
     prior_draw: int | None = None
     notes: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
     @property
     def ok(self):
@@ -178,7 +182,7 @@ class ModelExplanation:
         if self.ok:
             total = number_text(sum(self.terms.values()))
             head = f"The log-density is {total} here; it and its gradient are finite."
-            return "\n\n".join(["\n".join([head, *self._flat_text()]), *filter(None, self.notes)])
+            return "\n\n".join(["\n".join([head, *self._flat_text()]), *self._further()])
         place = (
             "this point" if self.prior_draw is None else f"draw {self.prior_draw} from the prior"
         )
@@ -191,7 +195,11 @@ class ModelExplanation:
             key = bad.cause_key or first
             blocks.append(f"{bad.title}\n  as above: {first}" if key in told else str(bad))
             told |= {key} if key else set()
-        return "\n\n".join([*blocks, *self._flat_text(), *filter(None, self.notes)])
+        return "\n\n".join([*blocks, *self._flat_text(), *self._further()])
+
+    def _further(self):
+        """The notes, and what could not be found out."""
+        return [*filter(None, self.notes), *failed_lines(self.failed)]
 
     def _flat_text(self):
         if not self.flat:

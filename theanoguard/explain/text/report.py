@@ -77,7 +77,7 @@ def render_text(event, explanation, color=False, links=False, in_call=True):
         text = attempt("the form of the report", None, _joined, blocks)
     if text is None:
         text = "\n\n".join("\n".join(block) for block in blocks if block)
-    return "\n\n".join([text, *_failed_lines(failed)])
+    return "\n\n".join([text, *failed_lines(failed)])
 
 
 def _blocks(event, explanation, paint, in_call):
@@ -109,7 +109,7 @@ def _bare_place(cause):
     return [] if cause.source is None else [f"  {cause.source.file}:{cause.source.line}"]
 
 
-def _failed_lines(failed):
+def failed_lines(failed):
     """Return a paragraph on what could not be computed, and how to report it."""
     if not failed:
         return []
