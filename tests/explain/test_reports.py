@@ -4,6 +4,7 @@ import importlib
 import json
 import logging
 import pickle
+import re
 import subprocess
 import sys
 import traceback
@@ -111,7 +112,10 @@ def test_whoever_asks_for_the_text_gets_it_plain(error, monkeypatch, caplog):
     for text in shown:
         assert "NaN in log: log(-1.0)" in text
         assert "\x1b" not in text
-    assert "\x1b[1;31m" in render_text(error.event, error.explanation, color=True)
+    coloured = render_text(error.event, error.explanation, color=True)
+    assert {"\x1b[1;31m", "\x1b[38;5;30m"} <= set(re.findall(r"\x1b\[[\d;]*m", coloured))
+    plain = render_text(error.event, error.explanation)
+    assert re.sub(r"\x1b\[[\d;]*m", "", coloured) == plain
 
 
 @pytest.mark.parametrize(

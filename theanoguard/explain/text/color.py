@@ -11,6 +11,7 @@ BOLD, BOLD_RED, DIM, RESET = "\x1b[1m", "\x1b[1;31m", "\x1b[2m", "\x1b[0m"
 # On white and on black, their contrast is at least 4.3: 1.  Cyan and green of 16 colours have 2: 1
 # on white.
 BLUE, GREEN = "\x1b[38;5;30m", "\x1b[38;5;28m"
+CODES = (BOLD, BOLD_RED, DIM, RESET, BLUE, GREEN)
 
 # (environment variable, its value or None for any value, whether to use colours).  The first row
 # that matches decides, as in Python's own tracebacks since 3.13.

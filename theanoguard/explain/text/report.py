@@ -37,7 +37,7 @@ from theanoguard.explain.facts.naming import (
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
 from theanoguard.explain.records import ROLES, called_function, user_line
-from theanoguard.explain.text.color import BLUE, BOLD_RED, DIM, GREEN, RESET
+from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
@@ -212,7 +212,7 @@ def _plain(place, file):
     return place
 
 
-_NO_TEXT = re.compile(r"\x1b\[(?:1;31|36|32|2|0)m|\x1b\]8;;[!-\[\]-~]*\x1b\\|[^\n -~]")
+_NO_TEXT = re.compile(rf"{'|'.join(map(re.escape, CODES))}|\x1b\]8;;[!-\[\]-~]*\x1b\\|[^\n -~]")
 
 
 def _joined(blocks):
