@@ -155,6 +155,79 @@ def test_rewrites(run_pytest):
     assert "guard: 5 calls compared with the graphs as written" in output
 
 
+LINTED_SUITE = """
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+x = pt.dvector("x")
+half = np.array([0.2, 0.5, 0.9])
+log = pytensor.function([x], pt.log(x).sum(), mode="FAST_COMPILE")
+never_called = pytensor.function([x], pt.log(x - 1), mode="FAST_COMPILE")
+
+def compiled(graph):
+    return pytensor.function([x], graph, mode="FAST_COMPILE")
+
+def test_sound():
+    assert log(half) < 0
+
+def test_named_arguments_and_shapes():
+    f = compiled(x + 1)
+    assert f(x=half).shape == (3,) and f(np.ones(2)).shape == (2,) and f(np.ones(0)).shape == (0,)
+
+def test_wrong_arguments():
+    try:
+        compiled(x + 2)(1, 2, 3)
+    except TypeError:
+        pass
+
+def test_fails_elsewhere():
+    compiled(x / x.std())(half)
+
+def test_fails_elsewhere_again():
+    compiled(x / x.std())(half)
+
+def test_ignored():
+    compiled(x / x.var())(half)  # theanoguard: ignore
+
+def test_rejected():
+    rate = x.sum()
+    logp = pt.switch(rate > 0, pt.log(pt.switch(rate > 0, rate, 1)), -np.inf)
+    f = compiled([logp, pytensor.grad(logp, x)])
+    f(half), f(-half)
+"""
+
+
+def test_lint(run_pytest, tmp_path):
+    arguments = ["-p", "theanoguard", "--guard=lint", f"--lint-baseline={tmp_path / 'known.json'}"]
+    outcomes, output = run_pytest(LINTED_SUITE, *arguments)
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert failed == {"test_fails_elsewhere"}
+    assert "division-by-zero: x.std() must not be 0" in output
+    assert "new findings: 1" in output
+    outcomes, output = run_pytest(LINTED_SUITE, *arguments, "--lint-accept")
+    assert set(outcomes.values()) == {"PASSED"}
+    moved = LINTED_SUITE.replace("def test_sound", "# a line more\ndef test_sound")
+    outcomes, output = run_pytest(moved, *arguments)
+    assert set(outcomes.values()) == {"PASSED"}
+    assert "new findings: 0, accepted: 1" in output
+    fixed = LINTED_SUITE.replace("x / x.std()", "x + x.std()")
+    _, output = run_pytest(fixed, *arguments)
+    assert "new findings: 0, accepted before and not found now: 1" in output
+    worse = LINTED_SUITE.replace("x + 1", "1 / (x - 0.5)")
+    outcomes, _ = run_pytest(worse, *arguments)
+    assert [n for n, o in outcomes.items() if o == "FAILED"] == ["test_named_arguments_and_shapes"]
+
+
+def test_baselines_that_are_refused(run_pytest, tmp_path):
+    (tmp_path / "known.json").write_text("[]")
+    baseline = f"--lint-baseline={tmp_path / 'known.json'}"
+    _, output = run_pytest(LINTED_SUITE, "-p", "theanoguard", "--guard=lint", baseline)
+    assert "known.json is no baseline of lint" in output
+    _, output = run_pytest(LINTED_SUITE, "-p", "theanoguard", "--guard", "--lint-accept")
+    assert "--lint-accept needs --guard=lint" in output
+
+
 def test_without_the_option_nothing_happens(run_pytest):
     outcomes, output = run_pytest(PYTENSOR_SUITE, "-p", "theanoguard", "-k", "bad")
     assert outcomes["test_bad"] == "PASSED"

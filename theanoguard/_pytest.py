@@ -1,4 +1,4 @@
-"""``pytest --guard``: every function that a test run compiles is guarded.
+"""``pytest --guard``: every function that a test run compiles is guarded, compared or linted.
 
 Works for PyTensor and for Theano code alike.  A test in which a bad value appears fails and shows
 its explanation, even where the test itself catches the error.  Functions for other linkers than
@@ -9,30 +9,56 @@ import PyTensor.
 """
 
 import sys
+from pathlib import Path
 
 import pytest
 
 DEFAULT = "nan,inf,big"
 REWRITES = "rewrites"
+LINT = "lint"
+BASELINE = "lint-baseline.json"
 
 
 def pytest_addoption(parser):
-    """Add the option ``--guard``."""
-    parser.getgroup("theanoguard").addoption(
+    """Add the option ``--guard`` and those of lint."""
+    group = parser.getgroup("theanoguard")
+    group.addoption(
         "--guard",
         nargs="?",
         const=DEFAULT,
         metavar="KINDS",
         help=f"fail a test in which a bad value appears in a function: some of {DEFAULT} "
         f"(default: all); or {REWRITES}: in which a rewrite changes what a function computes; "
-        "write --guard=KINDS",
+        f"or {LINT}: whose functions fail at other inputs of the same range; write --guard=KINDS",
+    )
+    group.addoption(
+        "--lint-baseline",
+        metavar="FILE",
+        help=f"the findings of --guard={LINT} that are accepted (default: {BASELINE} in rootdir)",
+    )
+    group.addoption(
+        "--lint-accept",
+        action="store_true",
+        help=f"accept the findings of --guard={LINT}: add them to the baseline",
+    )
+    group.addoption(
+        "--lint-seconds",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="processor time for the search of each function (default: 1)",
     )
 
 
 def pytest_configure(config):
     """Guard what is compiled from now on, if that is asked for."""
     text = config.getoption("--guard")
+    if config.getoption("--lint-accept") and (text != LINT or hasattr(config, "workerinput")):
+        raise pytest.UsageError(f"--lint-accept needs --guard={LINT}, in one process: without -n")
     if text is None:
+        return
+    if text == LINT:
+        config.pluginmanager.register(_lint_plugin(config), "theanoguard-lint")
         return
     if text == REWRITES:
         from theanoguard._compare.every_function import Comparing
@@ -51,6 +77,24 @@ def pytest_configure(config):
     run = NotingRun(**settings)
     config.add_cleanup(run.start().stop)
     config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
+
+
+def _lint_plugin(config):
+    from theanoguard._lint.baseline import Baseline
+    from theanoguard._lint.every_function import LintedSuite
+    from theanoguard._provenance import track_provenance
+
+    path = config.getoption("--lint-baseline") or config.rootpath / BASELINE
+    try:
+        baseline = Baseline(Path(path))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
+    suite = LintedSuite(baseline, config.getoption("--lint-seconds"))
+    tracking = track_provenance()
+    tracking.__enter__()
+    config.add_cleanup(lambda: tracking.__exit__(None, None, None))
+    config.add_cleanup(suite.start())
+    return LintPlugin(suite, config.getoption("--lint-accept"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -123,3 +167,39 @@ class RewritesPlugin:
     def pytest_terminal_summary(self, terminalreporter):
         """Say how many calls were compared."""
         terminalreporter.write_line(f"guard: {self.comparing}")
+
+
+class LintPlugin:
+    """The hooks of a test run whose functions are searched for inputs at which they fail."""
+
+    def __init__(self, suite, accepts):
+        self.suite = suite
+        self.accepts = accepts
+
+    def pytest_report_header(self):
+        """Say that functions are linted, and what is accepted."""
+        baseline = self.suite.baseline
+        return f"guard: lint, {len(baseline.accepted)} findings accepted in {baseline.path}"
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        """Fail the first test that calls a function with a finding which is not accepted."""
+        result = yield
+        found = self.suite.search()
+        if found and not self.accepts:
+            text = "\n".join(map(str, found))
+            pytest.fail(_NEW.format(text, found[0].rule), pytrace=False)
+        return result
+
+    def pytest_terminal_summary(self, terminalreporter):
+        """Say what was found, and accept it if that is asked for."""
+        terminalreporter.write_line(f"guard: {self.suite}")
+        if self.accepts:
+            self.suite.baseline.add(self.suite.new)
+            terminalreporter.write_line(f"guard: written to {self.suite.baseline.path}")
+
+
+_NEW = """A function of this test fails at other inputs, between those of its calls.
+{}
+To accept a finding: pytest --guard=lint --lint-accept, or a comment on its line, such as
+# theanoguard: ignore[{}]"""

@@ -3,7 +3,7 @@
 from theanoguard._lint.bounds import Bounds
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.linter import lint, lint_values, with_lines
-from theanoguard._lint.matching import SECONDS, Asked, witnessed
+from theanoguard._lint.matching import SECONDS, Asked, unless_rejected, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES, Rule
 from theanoguard._lint.witness import Witness
@@ -21,6 +21,7 @@ __all__ = [
     "lint",
     "lint_values",
     "reported",
+    "unless_rejected",
     "with_lines",
     "witnessed",
 ]

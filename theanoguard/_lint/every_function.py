@@ -1,5 +1,6 @@
 """Lint of every function that a program compiles, with the inputs of its calls."""
 
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -13,9 +14,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import toposort
 
 from theanoguard._context import setting
+from theanoguard._lint.baseline import Accepted, Baseline
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.linter import lint_values
-from theanoguard._lint.matching import Asked, witnessed
+from theanoguard._lint.matching import Asked, unless_rejected, witnessed
 from theanoguard._lint.view import is_backward
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file
@@ -30,6 +32,8 @@ from theanoguard._pytensor import (
     is_numeric,
     map_storage,
 )
+
+logger = logging.getLogger("theanoguard")
 
 # Where the functions inside ``scan`` and ``OpFromGraph`` are compiled: they have been checked with
 # the graph around them.
@@ -97,6 +101,8 @@ class Seen:
     gradient : bool or None
     examples : list of dict of Variable to value
         The inputs of calls.
+    is_searched : bool
+        Whether the findings were asked for.
     """
 
     outputs: list[Variable]
@@ -106,6 +112,7 @@ class Seen:
     mode: Any
     gradient: bool | None
     examples: list[dict[Variable, Any]] = field(default_factory=list)
+    is_searched: bool = False
 
     def call(self, values: dict[Variable, Any]) -> None:
         """Remember the inputs of a call."""
@@ -114,7 +121,15 @@ class Seen:
 
     def findings(self, ignore: Sequence[str], seconds: float, seed: int = 0) -> list[Finding]:
         """Return the findings, those with a witness first."""
-        asked = Asked({}, self.examples, self.gradient, self.mode, seconds, seed)
+        self.is_searched = True
+        asked = Asked(
+            examples=self.examples,
+            gradient=self.gradient,
+            mode=self.mode,
+            seconds=seconds,
+            seed=seed,
+            watched=unless_rejected,
+        )
         try:
             with setting(_paused, True):
                 return witnessed(self.outputs, self.updates, self.static, asked, ignore)
@@ -212,6 +227,68 @@ class LintedRun:
             return call(fn, *args, **kwargs)
 
         return __call__
+
+
+class LintedSuite(LintedRun):
+    """Lints the functions that the tests of a suite call, between the inputs of their calls.
+
+    Parameters
+    ----------
+    baseline : Baseline
+    seconds : float
+        How long each function is searched.
+
+    Attributes
+    ----------
+    new : dict of Accepted to Finding
+        The findings that the baseline does not hold.
+    met : set of Accepted
+        The findings that it holds.
+    """
+
+    def __init__(self, baseline: Baseline, seconds: float) -> None:
+        super().__init__(linked=True)
+        self.baseline = baseline
+        self.seconds = seconds
+        self.new: dict[Accepted, Finding] = {}
+        self.met: set[Accepted] = set()
+        self.searched = self.failed = 0
+
+    def __str__(self) -> str:
+        gone = len(self.baseline.accepted - self.met)
+        counts = {
+            "functions searched": self.searched,
+            "not searchable": self.failed,
+            "new findings": len(self.new),
+            "accepted": len(self.met),
+            "accepted before and not found now": gone,
+        }
+        always = ("functions searched", "new findings")
+        return ", ".join(f"{what}: {n}" for what, n in counts.items() if n or what in always)
+
+    def search(self) -> list[Finding]:
+        """Search what was called since the last time, and return the findings that are new."""
+        called = {id(seen): seen for seen in (*self.seen, *self._made_by.values())}
+        self.seen.clear()
+        found = []
+        for seen in called.values():
+            if seen.examples and not seen.is_searched:
+                found += self._findings_of(seen)
+        return found
+
+    def _findings_of(self, seen: Seen) -> list[Finding]:
+        self.searched += 1
+        try:
+            findings = seen.findings((), self.seconds)
+        except Exception as error:  # the test has passed, and this is lint's fault
+            self.failed += 1
+            logger.info("theanoguard: a function was not linted: %s", error)
+            return []
+        entries = {self.baseline.entry(f): f for f in findings if f.witness is not None}
+        self.met |= entries.keys() & self.baseline.accepted
+        new = {e: f for e, f in entries.items() if e not in self.met and e not in self.new}
+        self.new |= new
+        return list(new.values())
 
 
 def _forget(values: dict[Variable, Any]) -> None:

@@ -62,6 +62,23 @@ class Asked:
     names: Sequence[str] = ()
 
 
+def unless_rejected(results: list[Any]) -> Collection[int]:
+    """Return which results matter: if the first is a number and not finite, no other.
+
+    Where a log-density or a loss is not finite, nobody uses its gradient.
+
+    Examples
+    --------
+    >>> unless_rejected([np.array(-np.inf), np.array([np.nan])])
+    (0,)
+    >>> unless_rejected([np.array(1.0), np.zeros(2)])
+    (0, 1)
+    """
+    first = np.asarray(results[0]) if results else np.empty(0)
+    is_rejected = first.ndim == 0 and first.dtype.kind == "f" and not np.isfinite(first)
+    return (0,) if is_rejected else tuple(range(len(results)))
+
+
 def witnessed(
     outputs: Sequence[Variable],
     updates: Mapping[Variable, Variable],

@@ -6,7 +6,15 @@ from typing import Any
 import numpy as np
 from pytensor.compile.mode import Mode
 
-from theanoguard._lint import SECONDS, Asked, Finding, lint_values, with_lines, witnessed
+from theanoguard._lint import (
+    SECONDS,
+    Asked,
+    Finding,
+    lint_values,
+    unless_rejected,
+    with_lines,
+    witnessed,
+)
 from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.points import unconstraining
@@ -88,7 +96,7 @@ def lint(
         seconds=seconds,
         seed=seed,
         compile=compile_function,
-        watched=decides,
+        watched=unless_rejected,
         infinite_is_bad=False,
         names=("the log-density", "its gradient"),
     )
@@ -100,20 +108,6 @@ def lint(
 def _slopes(model: Any) -> list[Any]:
     """Return the gradient of the log-density, if the model has continuous values."""
     return [model.dlogp()] if model.continuous_value_vars else []
-
-
-def decides(results: list[Any]) -> Collection[int]:
-    """Return which results of the log-density and its gradient matter to a sampler.
-
-    Where the log-density is not finite, a sampler rejects the point, whatever the gradient is.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> decides([np.array(-np.inf), np.array([np.nan])]), decides([np.array(1.0), np.zeros(2)])
-    ((0,), (0, 1))
-    """
-    return tuple(range(len(results))) if np.isfinite(results[0]) else (0,)
 
 
 def points_of(model: Any, draws: int, seed: int) -> list[Mapping[Any, Any]]:
