@@ -2,9 +2,12 @@
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+
+BadKind: TypeAlias = Literal["nan", "inf", "big"]
+KINDS: tuple[BadKind, ...] = get_args(BadKind)
 
 
 def is_sparse(value: Any) -> bool:
@@ -64,7 +67,7 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
         yield from arrays_in(np.asarray(value))
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: Any) -> BadKind:
     """Return what is wrong with a number: "nan", "inf", or "big".
 
     Examples

@@ -4,6 +4,9 @@ What an elementwise node reads and writes is scanned block by block, on C and Nu
 whole array would fetch it from memory once more.
 """
 
+from collections.abc import Iterable, Sequence
+
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import ScalarType
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
@@ -12,7 +15,7 @@ from pytensor.tensor.type import TensorType
 from theanoguard._pytensor import FusedElemwise
 
 
-def first_readers(variables, order):
+def first_readers(variables: Iterable[Variable], order: Sequence[Apply]) -> dict[Variable, Apply]:
     """Return the first node that reads each variable which may be a large array.
 
     Parameters
@@ -34,7 +37,7 @@ def first_readers(variables, order):
     return found
 
 
-def may_be_large(variable):
+def may_be_large(variable: Variable) -> bool:
     """Whether a variable may be a large array of real numbers."""
     kind = variable.type
     return (
@@ -45,12 +48,12 @@ def may_be_large(variable):
     )
 
 
-def runs_in_blocks(node):
+def runs_in_blocks(node: Apply) -> bool:
     """Whether rows can be computed on their own: all operands have one shape, or one element."""
     return isinstance(node.op, Elemwise) and _have_one_shape(node)
 
 
-def reduces(node):
+def reduces(node: Apply) -> bool:
     """Whether a node computes elementwise and reduces, in one loop that reads all its operands."""
     return (
         isinstance(node.op, FusedElemwise)
@@ -61,7 +64,7 @@ def reduces(node):
     )
 
 
-def _have_one_shape(node):
+def _have_one_shape(node: Apply) -> bool:
     return all(
         isinstance(v.type, ScalarType) or all(v.type.broadcastable) or not any(v.type.broadcastable)
         for v in node.inputs

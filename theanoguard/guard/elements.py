@@ -3,16 +3,19 @@
 Says which variables may hold uninitialised memory or nothing at all.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+
 from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import AllocEmpty
 
 from theanoguard._pytensor import IfElse, increment_ops
 from theanoguard.operations import holds_nonfinite, makes, may_lose
 
 
-def unwritten(order):
+def unwritten(order: Sequence[Apply]) -> set[Variable]:
     """Return the variables of a graph that may hold uninitialised memory."""
-    found = set()
+    found: set[Variable] = set()
     for node in order:
         op = node.op
         is_view = bool(op.view_map) and not isinstance(op, IfElse)
@@ -25,7 +28,11 @@ def unwritten(order):
     return found
 
 
-def may_show_nothing(order, sources, carries):
+def may_show_nothing(
+    order: Sequence[Apply],
+    sources: Iterable[Variable],
+    carries: Callable[[Apply, int], Iterable[int]],
+) -> set[Variable]:
     """Return the variables in which what is carried on from `sources` is lost if they are empty.
 
     Parameters

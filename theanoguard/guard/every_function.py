@@ -9,6 +9,7 @@ from theanoguard._backends import backend_of
 from theanoguard._event import GuardEvent
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor import FunctionMaker, get_mode
+from theanoguard._values import KINDS
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.mode import GuardMode, is_guarded
 from theanoguard.guard.pausing import paused
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("theanoguard")
 
-KINDS = ("nan", "inf", "big")
 ALL_KINDS = ",".join(KINDS)
 
 

@@ -6,7 +6,8 @@ With ``inf_is_error="any"`` the same holds for an Inf, as in ``tanh(log(x))``.
 """
 
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
@@ -40,10 +41,10 @@ class ShowLost(GraphRewriter):
         Whether an Inf that is lost counts as well.
     """
 
-    def __init__(self, anywhere=False):
+    def __init__(self, anywhere: bool = False) -> None:
         self.anywhere = anywhere
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         for node in fgraph.toposort():
             if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Composite)):
                 continue
@@ -58,7 +59,7 @@ class ShowLost(GraphRewriter):
                 fgraph.replace_all(replaced, reason="show_lost")
 
 
-def lost_values(composite):
+def lost_values(composite: Composite) -> list[Variable]:
     """Return the inner variables of a Composite in which a NaN may be made and not be seen.
 
     Parameters
@@ -85,7 +86,7 @@ def lost_values(composite):
     return [v for v in dict.fromkeys(lost) if not _shows(fgraph, v)]
 
 
-def lost_infinities(composite):
+def lost_infinities(composite: Composite) -> list[Variable]:
     """Return the inner variables of a Composite in which an Inf may be made and not be seen.
 
     The branches of a ``switch`` are not among them: the branch that is not chosen is no error.
@@ -99,7 +100,8 @@ def lost_infinities(composite):
     []
     """
     fgraph = composite.fgraph
-    lost, needed = {}, set(fgraph.outputs)
+    lost: dict[Variable, None] = {}
+    needed = set(fgraph.outputs)
     for node in reversed(fgraph.toposort()):
         if needed.isdisjoint(node.outputs):
             continue
@@ -116,7 +118,7 @@ def lost_infinities(composite):
     return [v for v in lost if v not in fgraph.outputs]
 
 
-def _may_be_infinite(variable):
+def _may_be_infinite(variable: Variable) -> bool:
     """Whether an Inf may be made in a value of a Composite, by its operation or one before it."""
     node = variable.owner
     if node is None or not holds_nonfinite(variable):
@@ -125,7 +127,7 @@ def _may_be_infinite(variable):
     return Kind.INF in makes or any(map(_may_be_infinite, node.inputs))
 
 
-def _losing(node):
+def _losing(node: Apply) -> list[Variable]:
     """Return the operands of a scalar operation whose NaN may not show in its result."""
     if isinstance(node.op, ASKING):
         return []
@@ -140,7 +142,7 @@ def _losing(node):
     return operands
 
 
-def _may_be_nan(variable):
+def _may_be_nan(variable: Variable) -> bool:
     """Whether a NaN may be made in a value of a Composite, by its operation or one before it."""
     node = variable.owner
     if node is None or not holds_nonfinite(variable):
@@ -148,7 +150,7 @@ def _may_be_nan(variable):
     return scalar_makes_nan(node.op, node.outputs) or any(map(_may_be_nan, node.inputs))
 
 
-def _shows(fgraph, variable):
+def _shows(fgraph: FunctionGraph, variable: Variable) -> bool:
     """Whether an output is NaN for certain where a value is."""
     nan = {variable}
     for node in fgraph.toposort():

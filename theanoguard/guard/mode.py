@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from os import PathLike
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -12,13 +12,11 @@ from theanoguard._pytensor import JITLinker, config, get_mode, predefined_linker
 from theanoguard._releases import MISSING
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
-from theanoguard.guard.policy import Policy, make_policy
+from theanoguard.guard.policy import Action, Judge, Policy, When, make_policy
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 from theanoguard.guard.summary import GuardSummary, summarize
 from theanoguard.log.event_log import EventLog, open_log
-
-Action: TypeAlias = Literal["raise", "warn", "record", "pdb"]
 
 
 def is_guarded(linker: Any) -> bool:
@@ -199,7 +197,7 @@ class GuardMode(WatchedMode):
         action: Action | Callable[[GuardEvent], object] | None = None,
         exempt: Any = (),
         check_inputs: bool | Literal["trusted"] = True,
-        judge: Literal["node", "result"] | Callable[[list], bool] = "node",
+        judge: Judge | Callable[[list], bool] = "node",
         audit: bool = False,
         check_integers: bool = False,
         check_indices: bool = True,
@@ -207,7 +205,7 @@ class GuardMode(WatchedMode):
         log: EventLog | str | PathLike[str] | None = None,
         tell_fate: bool = False,
         every: int = 1,
-        when: Literal["now", "later"] | None = None,
+        when: When | None = None,
         delay_calls: int = 10,
         delay_ms: float = 1000.0,
         backend: BackendName = "c",

@@ -4,9 +4,17 @@ An optimizer takes a NaN for a bad step: it returns where it began, and says so 
 output.  Its objective is compiled with a guard of its own, which raises out of the search.
 """
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+
 from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import inner_graph, is_optimizer, link_optimizer
 from theanoguard.guard.errors import GuardError
+from theanoguard.guard.policy import Policy
 from theanoguard.guard.rewriting import WatchedMode
 
 # What a report calls the function that an optimizer calls many times.
@@ -18,7 +26,9 @@ CALLED = {
 }
 
 
-def guarded_optimizers(order, policy, make_linker):
+def guarded_optimizers(
+    order: Sequence[Apply], policy: Policy, make_linker: Callable[[Any], Any]
+) -> dict[Apply, Op]:
     """Return a guarded operation for each node that is an optimizer.
 
     Where only results count there are none, since values met during the search are not results.
@@ -37,7 +47,7 @@ def guarded_optimizers(order, policy, make_linker):
     if policy.by_result:
         return {}
 
-    def in_mode(mode):
+    def in_mode(mode: Mode) -> WatchedMode:
         return WatchedMode(mode.linker, mode.provided_optimizer, anywhere=policy.anywhere)
 
     made = {}
@@ -51,7 +61,7 @@ def guarded_optimizers(order, policy, make_linker):
     return made
 
 
-def raised_inside(error):
+def raised_inside(error: BaseException | None) -> GuardError | None:
     """Return the error that the guard of an objective has raised, or None.
 
     A backend may have raised another one from it.  The context of an error does not count: where

@@ -190,7 +190,7 @@ class PartSnapshot:
         NumPy index of the elements.
     """
 
-    def __init__(self, cell: list, index: tuple | np.ndarray):
+    def __init__(self, cell: list, index: tuple | np.ndarray) -> None:
         self._cell = cell
         self._array = cell[0]
         self._index = index

@@ -9,13 +9,15 @@ Each way of detection has its own class of plan, with `GraphPlan` as the base cl
 ==============================================  ====================================================
 """
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pytensor.scalar as ps
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
 from theanoguard._provenance import thawed_variables
@@ -24,6 +26,7 @@ from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing, unwritten
 from theanoguard.guard.partly import Touch, read_in_part
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
     from_constants,
@@ -62,11 +65,11 @@ class NodePlan:
         Inputs of the graph with an update that the node overwrites.
     """
 
-    node: object
-    checks: list = field(default_factory=list)
-    destroys: list = field(default_factory=list)
+    node: Apply
+    checks: list[int] = field(default_factory=list)
+    destroys: list[Variable] = field(default_factory=list)
 
-    def checked(self):
+    def checked(self) -> list[tuple[int, Variable]]:
         """Return the (index, variable) of each checked output."""
         return [(i, self.node.outputs[i]) for i in self.checks]
 
@@ -115,7 +118,14 @@ class GraphPlan:
     backend = ""
     """The backend whose exception flags are read, as the facts on operations name it."""
 
-    def __init__(self, fgraph, order, policy, is_inner=False, updated=()):
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        order: Iterable[Apply],
+        policy: Policy,
+        is_inner: bool = False,
+        updated: Collection[Variable] = (),
+    ) -> None:
         self.fgraph = fgraph
         self.order = list(order)
         self.policy = policy
@@ -125,18 +135,18 @@ class GraphPlan:
             node: [root for root in overwritten(node) if root in updated] for node in self.order
         }
         self.nodes = self.new_nodes()
-        self.inner = {}
+        self.inner: dict[Apply, list] = {}
         self.inputs = [] if is_inner else list(filter(self.is_checked_input, fgraph.inputs))
         self.bad_constants = [] if is_inner else self._bad_literals()
-        self.dropped = {}
-        self.sizes = set()
+        self.dropped: dict[Variable, str] = {}
+        self.sizes: set[Variable] = set()
         self.unwritten = unwritten(self.order)
-        self.partly = {}
-        self.kept = {}
+        self.partly: dict[Variable, list[Touch]] = {}
+        self.kept: dict[Variable, int | None] = {}
         self.kinds = policy.looked_for
         self.literals = Kind.BOTH if policy.anywhere else Kind.NAN
 
-    def new_nodes(self):
+    def new_nodes(self) -> dict[Apply, Any]:
         """Return a plan without checks for each node."""
         return {node: self.node_plan(node, destroys=self._destroys[node]) for node in self.order}
 
@@ -156,26 +166,26 @@ class GraphPlan:
             if len(plans) == 1
         }
 
-    def as_built(self, variable):
+    def as_built(self, variable: Variable) -> Variable:
         """Return `variable` with the name and the tags that it lost where a graph was frozen."""
         return self._as_built.get(variable, variable)
 
-    def is_exempt(self, variable):
+    def is_exempt(self, variable: Variable) -> bool:
         """Whether the user left a variable out."""
         return self.policy.exempts(self.as_built(variable))
 
-    def may_be_bad(self, variable):
+    def may_be_bad(self, variable: Variable) -> bool:
         """Whether values of this type may be bad."""
         if not is_numeric(variable.type):
             return False
         return not is_discrete(variable) or (self.policy.big and self.policy.check_integers)
 
-    def is_checked_input(self, variable):
+    def is_checked_input(self, variable: Variable) -> bool:
         """Whether a bad value in this input of the graph is an error."""
         policy = self.policy
         return policy.check_inputs and self.may_be_bad(variable) and not policy.exempts(variable)
 
-    def reason_to_leave_out(self, node, index):
+    def reason_to_leave_out(self, node: Apply, index: int) -> str | None:
         """Return the reason (a key of `REASONS`) why no backend reads an output, or None."""
         variable = node.outputs[index]
         if not is_numeric(variable.type):
@@ -281,13 +291,13 @@ class GraphPlan:
 
     # -- shared variables
 
-    def touched_in_part(self):
+    def touched_in_part(self) -> dict[Variable, list[Touch]]:
         """Return the shared variables that need not be read in full, and how they are touched."""
         if self.policy.by_result or self.policy.anywhere:  # a bad element counts wherever it is
             return {}
         return read_in_part(self.fgraph)
 
-    def kept_values(self, is_checked: Callable):
+    def kept_values(self, is_checked: Callable) -> dict[Variable, int | None]:
         """Return the trusted shared variables whose value stays, or becomes a checked output.
 
         Parameters
@@ -301,7 +311,7 @@ class GraphPlan:
         # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
         destroyed = {v for roots in self._destroys.values() for v in roots}
 
-        def is_known(variable):
+        def is_known(variable: Variable) -> bool:
             if variable in becomes:
                 return is_checked(self.fgraph.outputs[becomes[variable]])
             return variable not in destroyed
@@ -309,12 +319,12 @@ class GraphPlan:
         shared = (v for v in self.inputs if isinstance(v, SharedVariable))
         return {v: becomes.get(v) for v in shared if is_known(v)}
 
-    def updates(self):
+    def updates(self) -> dict[Variable, int]:
         """Return the inputs that are updated after a call, and by which output."""
         mapping = getattr(self.fgraph, "update_mapping", None) or {}
         return {self.fgraph.inputs[i]: output for output, i in mapping.items()}
 
-    def _leaves_open(self, node):
+    def _leaves_open(self, node: Apply) -> bool:
         """Whether a node only chooses, or checks what only such nodes read."""
         clients = self.fgraph.clients[node.outputs[0]]
         return only_chooses(node) or (
@@ -322,7 +332,7 @@ class GraphPlan:
             and all(only_chooses(client) for client, _ in clients)
         )
 
-    def _bad_literals(self):
+    def _bad_literals(self) -> list[Variable]:
         """Return the constants that are errors whatever is passed in.
 
         An infinite constant is one only with ``inf_is_error="any"``.
@@ -344,17 +354,17 @@ class GraphPlan:
         ]
 
 
-def is_discrete(variable):
+def is_discrete(variable: Variable) -> bool:
     """Whether a variable holds integers or booleans."""
     return getattr(variable.type, "dtype", "") in ps.discrete_dtypes
 
 
-def overwritten(node):
+def overwritten(node: Apply) -> list[Variable]:
     """Return the variables in whose memory a node writes, each as often as it does."""
     return [root for root, _, _ in overwrites(node)]
 
 
-def overwrites(node):
+def overwrites(node: Apply) -> list[tuple[Variable, int, int]]:
     """Return where a node writes: the variable that has the memory, the operand, and the output."""
     return [
         (_root(node.inputs[i]), i, output)
@@ -363,7 +373,7 @@ def overwrites(node):
     ]
 
 
-def _root(variable):
+def _root(variable: Variable) -> Variable:
     """Follow views and overwritten values down to the memory they live in."""
     while variable.owner is not None:
         node = variable.owner

@@ -3,25 +3,31 @@
 import logging
 import operator
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from pytensor.compile.ops import TypeCastingOp
+from pytensor.graph.basic import Apply
 from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import TensorFromScalar
 
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import Variable, config, scalar_ops_of
-from theanoguard._values import arrays_in, is_sparse, kind_of
+from theanoguard._values import BadKind, arrays_in, is_sparse, kind_of
 from theanoguard.operations import Kind
-from theanoguard.operations.regions import NUMPY, dtype_kind, unmarked
+from theanoguard.operations.regions import NUMPY, Arrays, dtype_kind, unmarked
 
 logger = logging.getLogger("theanoguard")
 
-ACTIONS = ("raise", "warn", "record", "pdb")
+Action: TypeAlias = Literal["raise", "warn", "record", "pdb"]
+Judge: TypeAlias = Literal["node", "result"]
+When: TypeAlias = Literal["now", "later"]
+
+ACTIONS = get_args(Action)
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class Counts:
     size, n_nan, n_posinf, n_neginf, n_big : int
     """
 
-    kind: str
+    kind: BadKind
     index: tuple[int, ...]
     value: Any
     size: int
@@ -115,14 +121,14 @@ class Policy:
     big_threshold: float = 1e10
     check_integers: bool = False
     check_indices: bool = True
-    check_inputs: bool | str = True
-    judge: str | Callable = "node"
+    check_inputs: bool | Literal["trusted"] = True
+    judge: Judge | Callable = "node"
     audit: bool = False
     every: int = 1
-    when: str | None = None
+    when: When | None = None
     delay_calls: int = 10
     delay_ms: float = 1000.0
-    action: str | Callable = "raise"
+    action: Action | Callable = "raise"
     names: tuple[str, ...] = ()
     ops: tuple[type, ...] = ()
     tell_fate: bool = False
@@ -149,13 +155,13 @@ class Policy:
         """Whether a bad value leads to code of the user's, which may call the function again."""
         return callable(self.action) or self.action == "pdb"
 
-    def is_spoiled(self, results) -> bool:
+    def is_spoiled(self, results: Iterable[Any]) -> bool:
         """Whether the results of a call are bad, as `judge` decides it."""
         if callable(self.judge):
             return bool(self.judge(list(results)))
         return any(map(self.is_bad, results))
 
-    def exempts(self, variable):
+    def exempts(self, variable: Variable) -> bool:
         """Whether the user has exempted `variable`."""
         tag = variable.tag
         if not getattr(tag, "nan_guard_mode_check", True):
@@ -172,7 +178,9 @@ class Policy:
             isinstance(op, self.ops) for op in scalar_ops_of(node.op, variable.index)
         )
 
-    def kinds(self, array, everything=False, arrays=NUMPY):
+    def kinds(
+        self, array: Any, everything: bool = False, arrays: Arrays = NUMPY
+    ) -> tuple[Any, Any, Any]:
         """Return the masks of the elements that are NaN, infinite, and big.
 
         A kind that is not an error has an empty mask, unless `everything` is True.  If big elements
@@ -192,15 +200,15 @@ class Policy:
                 big = arrays.exceeds(array, self.big_threshold) & ~inf
         return nan, inf, big
 
-    def mask(self, array):
+    def mask(self, array: Any) -> np.ndarray:
         """Return the boolean mask of the bad elements of `array`."""
         return np.logical_or.reduce(self.kinds(array))
 
-    def is_bad(self, value):
+    def is_bad(self, value: Any) -> bool:
         """Whether any number in `value` (array, sparse matrix, list, scalar) is bad."""
         return any(bool(self.mask(array).any()) for array in arrays_in(value))
 
-    def count(self, value, masks=None):
+    def count(self, value: Any, masks: Sequence[np.ndarray] | None = None) -> Counts:
         """Return the `Counts` of a bad value, or of the elements of its arrays in `masks`."""
         arrays = list(arrays_in(value))
         masks = [self.mask(array) for array in arrays] if masks is None else masks
@@ -240,7 +248,15 @@ class Exemptions(Feature):
     Only a variable that the rewrite has made gets it: another variable of the user's stays checked.
     """
 
-    def on_change_input(self, fgraph, node, i, r, new_r, reason=None):
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        node: Apply,
+        i: int,
+        r: Variable,
+        new_r: Variable,
+        reason: Any = None,
+    ) -> None:
         if new_r.owner is None or len(fgraph.clients[new_r]) > 1:
             return
         self.hand_on(r, new_r)
@@ -251,7 +267,7 @@ class Exemptions(Feature):
             if len(fgraph.clients[inside]) == 1:
                 self.hand_on(r, inside)
 
-    def hand_on(self, r, new_r):
+    def hand_on(self, r: Variable, new_r: Variable) -> None:
         """Leave `new_r` out where `r` is."""
         old, new = r.tag, new_r.tag
         if not getattr(old, "nan_guard_mode_check", True):
@@ -266,31 +282,29 @@ class Exemptions(Feature):
 
 
 INF_IS_ERROR = ("origin", "any")
-JUDGES = ("node", "result")
-WHEN = ("now", "later")
 MAX_DELAY_CALLS = 31  # the flags of so many calls are kept in one number, on the device
 
 
 def make_policy(
-    nan_is_error,
-    inf_is_error,
-    big_is_error,
+    nan_is_error: bool | None,
+    inf_is_error: bool | Literal["origin", "any"] | None,
+    big_is_error: bool | None,
     *,
-    big_threshold,
-    check_integers,
-    check_indices,
-    check_inputs,
-    action,
-    exempt,
-    anywhere=False,
-    judge="node",
-    audit=False,
-    tell_fate=False,
-    every=1,
-    when=None,
-    delay_calls=10,
-    delay_ms=1000.0,
-):
+    big_threshold: float,
+    check_integers: bool,
+    check_indices: bool,
+    check_inputs: bool | Literal["trusted"],
+    action: Action | Callable[[GuardEvent], object] | None,
+    exempt: Any,
+    anywhere: bool = False,
+    judge: Judge | Callable[[list], object] = "node",
+    audit: bool = False,
+    tell_fate: bool = False,
+    every: int = 1,
+    when: When | None = None,
+    delay_calls: int = 10,
+    delay_ms: float = 1000.0,
+) -> Policy:
     """Check the arguments of a mode and return its :class:`Policy`.
 
     Raises
@@ -298,13 +312,13 @@ def make_policy(
     ValueError, TypeError
         Naming the argument and what is allowed.
     """
-    kinds = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
+    nan, inf, big = _checked_kinds(nan_is_error, inf_is_error, big_is_error)
     big_threshold = _checked_threshold(big_threshold)
     _check_times(every, when, delay_calls, delay_ms)
     if isinstance(check_inputs, str):
         _one_of("check_inputs", check_inputs, (True, False, "trusted"))
     if not callable(judge):
-        _one_of("judge", judge, JUDGES)
+        _one_of("judge", judge, get_args(Judge))
     if action is None:
         action = config.NanGuardMode__action
     if not callable(action) and action not in ACTIONS:
@@ -314,7 +328,9 @@ def make_policy(
         )
     names, ops, token = _split_exempt(exempt)
     return Policy(
-        *kinds,
+        nan,
+        inf,
+        big,
         anywhere=anywhere or inf_is_error == "any",
         big_threshold=big_threshold,
         check_integers=bool(check_integers),
@@ -334,7 +350,11 @@ def make_policy(
     )
 
 
-def _checked_kinds(nan_is_error, inf_is_error, big_is_error):
+def _checked_kinds(
+    nan_is_error: bool | None,
+    inf_is_error: bool | Literal["origin", "any"] | None,
+    big_is_error: bool | None,
+) -> list[bool]:
     """Return whether NaN, Inf and big values are errors; for None, as PyTensor is configured."""
     if isinstance(inf_is_error, str) and inf_is_error in INF_IS_ERROR:
         inf_is_error = True
@@ -358,7 +378,7 @@ def _checked_kinds(nan_is_error, inf_is_error, big_is_error):
     return values
 
 
-def _checked_threshold(big):
+def _checked_threshold(big: float) -> float:
     try:
         limit = operator.index(big) if not isinstance(big, float | np.floating) else float(big)
     except TypeError:
@@ -368,11 +388,11 @@ def _checked_threshold(big):
     return float(limit)
 
 
-def _check_times(every, when, delay_calls, delay_ms):
+def _check_times(every: int, when: When | None, delay_calls: int, delay_ms: float) -> None:
     if not isinstance(every, int) or every < 1:
         raise ValueError(f"every must be a positive number of calls, not {every!r}")
     if when is not None:
-        _one_of("when", when, WHEN)
+        _one_of("when", when, get_args(When))
     if not isinstance(delay_calls, int) or not 1 <= delay_calls <= MAX_DELAY_CALLS:
         raise ValueError(
             f"delay_calls must be a number from 1 to {MAX_DELAY_CALLS}, not {delay_calls!r}"
@@ -381,13 +401,13 @@ def _check_times(every, when, delay_calls, delay_ms):
         raise ValueError(f"delay_ms must be a number of milliseconds, not {delay_ms!r}")
 
 
-def _one_of(name, value, allowed):
+def _one_of(name: str, value: Any, allowed: tuple) -> None:
     if value not in allowed:
         listed = ", ".join(map(repr, allowed[:-1])) + f" or {allowed[-1]!r}"
         raise ValueError(f"{name} must be {listed}, not {value!r}")
 
 
-def _split_exempt(exempt):
+def _split_exempt(exempt: Any) -> tuple[tuple[str, ...], tuple[type, ...], str | None]:
     if isinstance(exempt, str | type | Variable) or not isinstance(exempt, Iterable):
         exempt = (exempt,)
     names, ops, token = [], [], None
@@ -398,8 +418,8 @@ def _split_exempt(exempt):
             ops.append(item)
         elif isinstance(item, Variable):
             token = token or secrets.token_hex(16)
-            marks = getattr(item.tag, "theanoguard_exempt", frozenset())
-            item.tag.theanoguard_exempt = marks | {token}
+            marks = getattr(item.tag, "theanoguard_exempt", ())
+            item.tag.theanoguard_exempt = frozenset({*marks, token})
         else:
             raise TypeError(
                 "exempt takes variables, patterns of names, and classes of operations, "

@@ -9,7 +9,7 @@ from itertools import combinations, product
 from typing import Literal
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor import blas
 from pytensor.tensor.blockwise import Blockwise
 
@@ -165,8 +165,8 @@ def _try(node: Apply) -> frozenset[str] | None:
             elif n is not None:
                 known[letter] = min(n, LENGTHS[-1])
 
-    def run(arrays):
-        def value(i, v):
+    def run(arrays: dict[int, np.ndarray]) -> np.ndarray:
+        def value(i: int, v: Variable) -> np.ndarray:
             return np.asarray(v.data if isinstance(v, Constant) else 1, v.type.dtype)
 
         [output] = kernels.run(

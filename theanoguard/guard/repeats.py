@@ -1,7 +1,14 @@
 """Report each cause in full once, and after that only a line with a count from time to time."""
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeAlias
+
+from theanoguard._event import GuardEvent
+
+Cause: TypeAlias = tuple[str, str, str | None, int, tuple[str, ...]]
+"""What events of one cause share: kind, role, node, output, and the operations around it."""
 
 
 class Repeats:
@@ -16,25 +23,25 @@ class Repeats:
     9
     """
 
-    def __init__(self):
-        self._counts = {}
+    def __init__(self) -> None:
+        self._counts: dict[Hashable, int] = {}
 
-    def is_due(self, cause):
+    def is_due(self, cause: Hashable) -> bool:
         """Count a cause, and return whether its count has doubled since it was last reported."""
         count = self._counts[cause] = self._counts.get(cause, 0) + 1
         return count & (count - 1) == 0
 
-    def count(self, cause):
+    def count(self, cause: Hashable) -> int:
         """Return how often a cause was counted."""
         return self._counts.get(cause, 0)
 
 
-def cause_of(event):
+def cause_of(event: GuardEvent) -> Cause:
     """Return a key that events with the same cause share."""
     return event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path)
 
 
-def count_text(title, count, call):
+def count_text(title: str, count: int, call: int | None) -> str:
     """Return the line that replaces further reports of the same cause.
 
     Examples
@@ -45,7 +52,7 @@ def count_text(title, count, call):
     return f"{title}: {count} times so far, last in call {call}. Reported in full the first time."
 
 
-def beside_progress_bars():
+def beside_progress_bars() -> AbstractContextManager:
     """Return a context in which text can be written without breaking the progress bars of tqdm.
 
     The context does nothing without tqdm, or while no bar is shown.

@@ -11,21 +11,27 @@ import copy
 import logging
 import sys
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 
 import theanoguard.explain as explaining
-from theanoguard._event import Frame, PathStep, Trip
+from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
 from theanoguard.guard.errors import GuardError, report_text
-from theanoguard.guard.policy import Counts
-from theanoguard.guard.repeats import Repeats, beside_progress_bars, cause_of, count_text
+from theanoguard.guard.policy import Counts, Policy
+from theanoguard.guard.repeats import Cause, Repeats, beside_progress_bars, cause_of, count_text
+
+if TYPE_CHECKING:
+    from theanoguard.explain import Explanation
 
 logger = logging.getLogger("theanoguard")
 
@@ -62,19 +68,28 @@ class Observation:
     value: Any = None
 
     @property
-    def key(self):
+    def key(self) -> tuple:
         """The place of the bad value, the same in every step of a loop."""
         return (self.variable, *(frame.node for frame in self.frames))
 
     @classmethod
-    def of(cls, variable, value, policy, masks=None, **rest):
+    def of(
+        cls,
+        variable: Variable,
+        value: Any,
+        policy: Policy,
+        masks: Sequence[np.ndarray] | None = None,
+        **rest: Any,
+    ) -> "Observation":
         """Return the observation of a value at hand, with its bad elements in `masks`."""
         dtype = str(getattr(value, "dtype", type(value).__name__))
         shape = tuple(getattr(value, "shape", ()))
         return cls(variable, policy.count(value, masks), dtype, shape, value=value, **rest)
 
 
-def missed_without_audit(first, reason=None, text=""):
+def missed_without_audit(
+    first: "Observation", reason: str | None = None, text: str = ""
+) -> RuntimeError:
     """Return the error that only the audit has found an `Observation`.
 
     `reason` and `text` are the name of the rule by which its variable is not read, and what the
@@ -90,6 +105,18 @@ def missed_without_audit(first, reason=None, text=""):
     )
 
 
+class Log(Protocol):
+    """Where events go besides the memory of a mode."""
+
+    def describing(self, settings: dict[str, Any]) -> "Log": ...
+
+    def start(self) -> None: ...
+
+    def add(self, event: GuardEvent) -> None: ...
+
+    def explain(self, explanation: "Explanation") -> None: ...
+
+
 class Recorder:
     """A bounded buffer of events that several functions and threads may write to.
 
@@ -101,22 +128,22 @@ class Recorder:
         Where each event goes as well.
     """
 
-    def __init__(self, size, log=None):
-        self.events = deque(maxlen=size)
+    def __init__(self, size: int | None, log: Log | None = None) -> None:
+        self.events: deque[GuardEvent] = deque(maxlen=size)
         self.log = log
 
-    def start(self):
+    def start(self) -> None:
         """Begin the log: a function that reports here has been compiled."""
         if self.log is not None:
             self.log.start()
 
-    def add(self, event):
+    def add(self, event: GuardEvent) -> None:
         """Append an event; a deque with a bound does so atomically."""
         self.events.append(event)
         if self.log is not None:
             self.log.add(event)
 
-    def explain(self, explanation):
+    def explain(self, explanation: Explanation) -> None:
         """Log the explanation of an event that was added."""
         if self.log is not None:
             self.log.explain(explanation)
@@ -135,9 +162,11 @@ class Reporter:
         Whether this is the reporter of an inner graph.
     """
 
-    kernels = None  # computes single nodes as the backend does; None for PyTensor's own code
+    kernels: Any = None  # computes single nodes as the backend does; None for PyTensor's own code
 
-    def __init__(self, policy, recorder, fgraph, is_inner=False):
+    def __init__(
+        self, policy: Policy, recorder: Recorder, fgraph: FunctionGraph, is_inner: bool = False
+    ) -> None:
         self.policy = policy
         self.recorder = recorder
         self.fgraph = fgraph
@@ -147,19 +176,29 @@ class Reporter:
             recorder.start()
         self.calls = 0
         self.repeats = Repeats()
-        self.last_way = (None, ())  # the last event explained, and the way that led to it
-        self.known = {}  # by cause, the explanation of its first event
+        self.last_way: tuple[GuardEvent | None, tuple] = (
+            None,
+            (),
+        )  # the last event explained, and the way that led to it
+        self.known: dict[
+            Cause, Explanation | None
+        ] = {}  # by cause, the explanation of its first event
 
     @staticmethod
-    def role(variable):
+    def role(variable: Variable) -> Literal["shared", "input"]:
         """Return whether an input of the graph is the caller's or a shared variable."""
         return "shared" if isinstance(variable, SharedVariable) else "input"
 
-    def in_flight(self):
+    def in_flight(self) -> tuple[int | None, int | None]:
         """Return how many calls have not been looked at yet, and the bytes kept for them."""
         return None, None
 
-    def handle(self, observations, inputs, live=()):
+    def handle(
+        self,
+        observations: Iterable[Observation],
+        inputs: Mapping[Variable, Any],
+        live: Mapping | None = None,
+    ) -> GuardError | None:
         """Report bad values as the policy says; return the error to be raised, or None.
 
         Parameters
@@ -181,7 +220,12 @@ class Reporter:
                 return error
         return None
 
-    def trip_of(self, observation, inputs, live=()):
+    def trip_of(
+        self,
+        observation: "Observation",
+        inputs: Mapping[Variable, Any],
+        live: Mapping | None = None,
+    ) -> Trip:
         """Return the :class:`Trip` of an observation in this function."""
         counts, variable = observation.counts, observation.variable
         node = variable.owner if observation.role == "node" else None
@@ -199,7 +243,9 @@ class Reporter:
         )
         kinds = {"nan": slice(0, 1), "inf": slice(1, 2), "big": slice(1, 3)}[counts.kind]
 
-        def is_bad(array):  # other kinds of bad value in it have causes of their own
+        def is_bad(
+            array: np.ndarray,
+        ) -> np.ndarray:  # other kinds of bad value in it have causes of their own
             return np.logical_or.reduce(self.policy.kinds(array, everything=True)[kinds])
 
         return Trip(
@@ -215,7 +261,7 @@ class Reporter:
             kernels=lambda: self.kernels,
         )
 
-    def act_on(self, trip):
+    def act_on(self, trip: Trip) -> GuardError | None:
         """Do what the policy says about a trip; return the error to be raised, or None."""
         event = trip.event
         event.attach(self.known.get(cause_of(event)))
@@ -242,7 +288,7 @@ class Reporter:
             pdb.set_trace()
         return None
 
-    def warn(self, trip):
+    def warn(self, trip: Trip) -> None:
         """Log a trip: in full the first time, and a count each time that it has doubled."""
         event, cause = trip.event, cause_of(trip.event)
         if not self.repeats.is_due(cause):
@@ -250,7 +296,7 @@ class Reporter:
             return
         count = self.repeats.count(cause)
         if count == 1:
-            said = self.explained(trip)
+            said = str(self.explained(trip))
             self.known[cause] = event.explanation
         else:
             known = event.explanation
@@ -259,7 +305,7 @@ class Reporter:
         with beside_progress_bars():
             logger.warning("%s", said, extra={"event": event})
 
-    def explained(self, trip):
+    def explained(self, trip: Trip) -> GuardError:
         """Return the :class:`GuardError` of a trip, with its explanation, which is logged.
 
         If the explanation fails, that is logged and the error comes without one.
@@ -270,13 +316,13 @@ class Reporter:
             error = GuardError(trip.event, explanation)
             self.last_way = trip.event, explanation.waypoints
             trip.event.attach(_without_values(explanation))
-            self.recorder.explain(error.explanation)
+            self.recorder.explain(explanation)
         except Exception:
             logger.exception("theanoguard: the trip could not be explained; please report this")
             trip.event.attach(None, _line_of(trip))
         return error
 
-    def explain_once(self, trip):
+    def explain_once(self, trip: Trip) -> None:
         """Explain the first event of each cause; its later events get the same explanation."""
         cause = cause_of(trip.event)
         if cause not in self.known:
@@ -284,14 +330,14 @@ class Reporter:
             self.known[cause] = trip.event.explanation
 
 
-def _line_of(trip):
+def _line_of(trip: Trip) -> Any:
     """Return the user's line; None if it is not known, or cannot be found because of a fault."""
     with failures():
         fgraph = trip.frames[-1].fgraph if trip.frames else trip.fgraph
         return attempt("the line", Provenance(None), lookup, fgraph, trip.variable).source
 
 
-def _without_values(explanation):
+def _without_values(explanation: Explanation) -> Explanation:
     """Return an explanation for an event that is kept: it must not keep the inputs of the call."""
     if explanation.repro is None:
         return explanation
@@ -299,7 +345,7 @@ def _without_values(explanation):
 
 
 # How the state of a random generator is read and set; to copy one takes much longer.
-_RANDOM_STATES = {
+_RANDOM_STATES: dict[type, tuple[Callable, Callable | None]] = {
     np.random.Generator: (
         lambda generator: generator.bit_generator.state,
         lambda generator, state: setattr(generator.bit_generator, "state", state),
@@ -319,15 +365,15 @@ class Snapshot:
     cell : list
     """
 
-    def __init__(self, cell):
+    def __init__(self, cell: list) -> None:
         self._cell = cell
         self.value = cell[0]
         read, self._set_state = _RANDOM_STATES.get(type(self.value), (copy.deepcopy, None))
         self._read = read
         self._before = read(self.value)
-        self._after = []  # what `undo` has replaced
+        self._after: list = []  # what `undo` has replaced
 
-    def old(self):
+    def old(self) -> Any:
         """Return a value equal to the old one."""
         if self._set_state is None:
             return self._before
@@ -335,22 +381,22 @@ class Snapshot:
         self._set_state(value, self._before)
         return value
 
-    def __call__(self):
+    def __call__(self) -> None:
         self._put(self._before)
 
-    def _put(self, state):
+    def _put(self, state: Any) -> None:
         if self._set_state is None:
             self._cell[0] = state
         else:
             self._set_state(self.value, state)
             self._cell[0] = self.value
 
-    def undo(self):
+    def undo(self) -> None:
         """Put the old value back, and keep the present one; may be repeated."""
         if not self._after:
             self._after = [self._cell[0] if self._set_state is None else self._read(self.value)]
         self()
 
-    def redo(self):
+    def redo(self) -> None:
         """Take that back; may be repeated."""
         self._put(*self._after)

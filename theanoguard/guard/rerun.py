@@ -6,11 +6,15 @@ effects are taken from the first run.
 
 import logging
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
 from pytensor.compile.ops import deep_copy_op
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
@@ -19,6 +23,8 @@ from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
+from theanoguard.guard.partly import Touch
+from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Observation
 from theanoguard.guard.verdict import made_bad, repeated
 from theanoguard.operations import reached
@@ -46,17 +52,17 @@ class Findings:
         The innermost graph in which it was raised, and the node that raised it.
     """
 
-    observations: list = field(default_factory=list)
-    noisy: set = field(default_factory=set)
-    loud: set = field(default_factory=set)
-    empty: set = field(default_factory=set)
+    observations: list[Observation] = field(default_factory=list)
+    noisy: set[Variable] = field(default_factory=set)
+    loud: set[Apply] = field(default_factory=set)
+    empty: set[Apply] = field(default_factory=set)
     error: Exception | None = None
     failed: tuple = (None, None)
 
 
-def frames_of(replay):
+def frames_of(replay: Replay) -> tuple[Frame, ...]:
     """Return the inner graphs around a replay, outermost first."""
-    frames = []
+    frames: list[Frame] = []
     while replay.place is not None:
         fgraph = replay.fgraph
         replay, node, step = replay.place
@@ -73,12 +79,12 @@ class WatchedKernels(Kernels):
         The compiled kernel, or :mod:`~theanoguard.guard.c.numpy_kernel`.
     """
 
-    def __init__(self, module, impl=None):
+    def __init__(self, module: ModuleType, impl: Literal["c", "py"] | None = None) -> None:
         super().__init__(impl)
         self.module = module
         self.raised = 0
 
-    def run(self, node, inputs):
+    def run(self, node: Apply, inputs: list) -> list:
         if has_effects(node.op):  # the first run has not reached it: its outputs would be live
             raise NotRun
         kernel = self.kernel_of(node)
@@ -119,18 +125,18 @@ class SecondRun:
 
     def __init__(
         self,
-        fgraph,
-        order,
-        inputs,
-        policy,
-        role,
-        kernels,
-        constants=(),
-        live=(),
-        graphs=(),
-        first_only=False,
-        partly=None,
-    ):
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        inputs: Mapping[Variable, Any],
+        policy: Policy,
+        role: Callable[[Variable], str],
+        kernels: Kernels,
+        constants: Collection[Variable] = (),
+        live: Mapping | tuple = (),
+        graphs: Mapping[Apply, FunctionGraph] | tuple = (),
+        first_only: bool = False,
+        partly: Mapping[Variable, list[Touch]] | None = None,
+    ) -> None:
         self.fgraph = fgraph
         self.order = order
         self.policy = policy
@@ -147,11 +153,15 @@ class SecondRun:
         self.replay = Replay(fgraph, inputs, self.kernels, live=live, graphs=dict(graphs))
         self.inputs = inputs
         self.found = Findings()
-        self._seen = set()
-        self._names = {}  # by graph, the variables with the tags that they lost
-        self._tainted = {}  # by replay and variable, which elements come from a reported one
+        self._seen: set[tuple] = set()
+        self._names: dict[
+            FunctionGraph, dict[Variable, Variable]
+        ] = {}  # by graph, the variables with the tags that they lost
+        self._tainted: dict[
+            tuple[Replay, Variable], list
+        ] = {}  # by replay and variable, which elements come from a reported one
 
-    def what_enters(self):
+    def what_enters(self) -> list[Observation]:
         """Return the observations of what enters the call, which need no run."""
         for variable, value in self.inputs.items():
             if variable not in self.partly and self.policy.is_bad(value):
@@ -162,7 +172,7 @@ class SecondRun:
             self._observe(self.replay, constant, constant.data, None, "constant")
         return self.found.observations
 
-    def find(self):
+    def find(self) -> Findings:
         """Return the :class:`Findings`."""
         try:
             self.what_enters()
@@ -180,7 +190,7 @@ class SecondRun:
             self.found.observations.clear()
         return self.found
 
-    def _run(self, variables):
+    def _run(self, variables: Iterable[Variable]) -> None:
         """Compute variables, and judge each node that runs, until the run is over."""
         if not self._is_over():
             for replay, node, outputs in self.replay.run(variables):
@@ -188,18 +198,18 @@ class SecondRun:
                 if self._is_over():
                     break
 
-    def _is_over(self):
+    def _is_over(self) -> bool:
         return self.first_only and bool(self.found.observations)
 
     # -- which variables are watched
 
-    def _as_built(self, replay, variable):
+    def _as_built(self, replay: Replay, variable: Variable) -> Variable:
         names = self._names.get(replay.fgraph)
         if names is None:
             names = self._names[replay.fgraph] = thawed_variables(replay.fgraph)
         return names.get(variable, variable)
 
-    def _is_watched(self, replay, variable):
+    def _is_watched(self, replay: Replay, variable: Variable) -> bool:
         """Whether a bad value in a variable has been reported where it came from."""
         if isinstance(variable, Constant):  # a literal Inf excuses the operations that carry it on
             return variable in self.constants or not (
@@ -213,7 +223,7 @@ class SecondRun:
         if variable.owner is not None:
             return True
         if replay.place is None:
-            return self.policy.check_inputs
+            return bool(self.policy.check_inputs)
         outside, node, step = replay.place
         ran = outside.inner(node)
         position = list(replay.fgraph.inputs).index(variable)
@@ -224,7 +234,7 @@ class SecondRun:
 
     # -- judging nodes
 
-    def _judge(self, replay, node, outputs):
+    def _judge(self, replay: Replay, node: Apply, outputs: list) -> None:
         """Judge a node that has been run."""
         if replay.place is None:
             for touch in self._reads.get(node, ()):
@@ -268,7 +278,7 @@ class SecondRun:
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
 
-    def _judge_choice(self, replay, node, outputs):
+    def _judge_choice(self, replay: Replay, node: Apply, outputs: list) -> None:
         """Judge an ``IfElse``: it makes bad what it chooses if nobody has looked at it.
 
         That is a constant, as for ``switch``, or an input that is not checked.
@@ -283,7 +293,7 @@ class SecondRun:
                 if made is not None:
                     self._observe(replay, output, value, made, "node", index)
 
-    def _look_at_part(self, replay, touch):
+    def _look_at_part(self, replay: Replay, touch: Touch) -> None:
         """Judge what a node reads of an input that counts in part."""
         variable, value = touch.variable, replay[touch.variable]
         if not self.policy.is_bad(value):
@@ -294,14 +304,24 @@ class SecondRun:
             if self._is_watched(replay, variable):
                 self._observe(replay, variable, value, [mask], self.role(variable))
 
-    def _observe(self, replay, variable, value, masks, role, output=0):
+    def _observe(
+        self,
+        replay: Replay,
+        variable: Variable,
+        value: Any,
+        masks: Sequence[np.ndarray] | None,
+        role: str,
+        output: int = 0,
+    ) -> None:
         place = {"role": role, "output": output, "frames": frames_of(replay)}
         found = Observation.of(variable, value, self.policy, masks, **place)
         if found.key not in self._seen:  # one of each place in a call
             self._seen.add(found.key)
             self.found.observations.append(found)
 
-    def _made_inside(self, replay, node, outputs, silent):
+    def _made_inside(
+        self, replay: Replay, node: Apply, outputs: list, silent: Set[Variable]
+    ) -> list:
         """Judge an inner graph that ran as one piece, by the operations in it.
 
         A value that one of them made bad counts where it reaches an output.  If one of them cannot
@@ -314,7 +334,9 @@ class SecondRun:
             inputs = [replay[v] for v in node.inputs]
             return made_bad(node, inputs, outputs, self.policy, silent, self.constants)
 
-    def _made_by_steps(self, replay, node, outputs, silent):
+    def _made_by_steps(
+        self, replay: Replay, node: Apply, outputs: list, silent: Set[Variable]
+    ) -> list:
         inner = replay.child(inner_graph(node.op), replay.values(node.inputs), node)
         inner.take_outputs(outputs)
         unseen = {
@@ -323,7 +345,7 @@ class SecondRun:
             if source in silent
             or (isinstance(source, Constant) and not self._is_watched(replay, source))
         }
-        made = {}
+        made: dict[Variable, np.ndarray] = {}
         for step in inner.fgraph.toposort():
             operands, values = inner.values(step.inputs), inner.values(step.outputs)
             if not any(map(self.policy.is_bad, values)):
@@ -337,7 +359,7 @@ class SecondRun:
                     mask = mask | (bad & reached(step, operands, marks, index, bad.shape))
                 if mask.any():
                     made[variable] = mask
-        found = []
+        found: list = []
         for variable, value in zip(inner.fgraph.outputs, outputs, strict=True):
             mask = np.asarray(self.policy.mask(value))
             if not mask.any():
@@ -350,7 +372,7 @@ class SecondRun:
 
     # -- whether it reaches the result
 
-    def _settle_leaves(self):
+    def _settle_leaves(self) -> None:
         if self.policy.by_result:
             leaves = {v: value for v, value in self.inputs.items() if v in self.found.noisy}
             leaves.update((v, v.data) for v in self.constants)
@@ -359,11 +381,11 @@ class SecondRun:
                     self.policy.mask(array) for array in arrays_in(value)
                 ]
 
-    def _marks(self, replay, variable, value):
+    def _marks(self, replay: Replay, variable: Variable, value: Any) -> np.ndarray | None:
         masks = self._tainted.get((replay, variable))
         return masks[0] if masks and isinstance(value, np.ndarray) else None
 
-    def _taint(self, replay, node, inputs, outputs, made):
+    def _taint(self, replay: Replay, node: Apply, inputs: list, outputs: list, made: list) -> None:
         tainted = [self._tainted.get((replay, v)) is not None for v in node.inputs]
         marks = [self._marks(replay, v, x) for v, x in zip(node.inputs, inputs, strict=True)]
         for index, (variable, value) in enumerate(zip(node.outputs, outputs, strict=True)):
@@ -380,7 +402,7 @@ class SecondRun:
             if masks and any(mask.any() for mask in masks):
                 self._tainted[replay, variable] = masks
 
-    def _carry_on(self, replay, node, outputs):
+    def _carry_on(self, replay: Replay, node: Apply, outputs: list) -> None:
         """Mark the outputs of a node with an inner graph: their bad elements have been reported."""
         if self.policy.by_result and self._seen:
             for variable, value in zip(node.outputs, outputs, strict=True):
@@ -388,7 +410,7 @@ class SecondRun:
                     self.policy.mask(array) for array in arrays_in(value)
                 ]
 
-    def _spoils_the_result(self):
+    def _spoils_the_result(self) -> bool:
         if self.found.error is not None:
             return True
         return any(
@@ -397,7 +419,7 @@ class SecondRun:
         )
 
 
-def filled_with(variable):
+def filled_with(variable: Variable) -> Variable:
     """Return the value that was written into an empty buffer; any other variable unchanged.
 
     PyTensor leaves the buffers that it makes for loops out of the checks.

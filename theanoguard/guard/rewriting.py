@@ -1,7 +1,9 @@
 """Tracks provenance and exemptions, and keeps indices, while a graph is rewritten."""
 
 from contextvars import ContextVar
+from typing import Any
 
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
@@ -22,11 +24,11 @@ _inside = ContextVar("inside", default=False)
 class Watched(GraphRewriter):
     """A rewriter that tracks provenance and exemptions, and keeps indices, while it runs."""
 
-    def __init__(self, rewriter, keeps_inputs):
+    def __init__(self, rewriter: GraphRewriter, keeps_inputs: bool) -> None:
         self.rewriter = rewriter
         self.keeps_inputs = keeps_inputs
 
-    def add_requirements(self, fgraph):
+    def add_requirements(self, fgraph: FunctionGraph) -> Any:
         attach(fgraph)
         fgraph.attach_feature(Exemptions())
         fgraph.attach_feature(KeepsIndices())
@@ -40,13 +42,13 @@ class Watched(GraphRewriter):
             protect(fgraph, arrays)
         return self.rewriter.add_requirements(fgraph)
 
-    def apply(self, fgraph, *args, **kwargs):
+    def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         with setting(_inside, True), watch_rewriting():
             result = self.rewriter.apply(fgraph, *args, **kwargs)
         leave_origins(fgraph)
         return result
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         if name == "rewriter":
             raise AttributeError(name)
         return getattr(self.rewriter, name)
@@ -63,12 +65,13 @@ class WatchedMode(Mode):
         Whether they hide no Inf either.
     """
 
-    def __init__(self, *args, anywhere=False, **kwargs):
+    def __init__(self, *args: Any, anywhere: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._optimizer: Any
         if isinstance(self._optimizer, RewriteDatabaseQuery):
             self._optimizer = self._optimizer.register((ShowLost(anywhere), POSITION))
 
     @property
-    def optimizer(self):
+    def optimizer(self) -> Watched:
         backend = backend_of(self.linker)
         return Watched(super().optimizer, backend is not None and backend.keeps_arguments)

@@ -158,7 +158,9 @@ def speed() -> tuple[float, float]:
     (float, float)
         Seconds for one small array, and for each further byte of one that a cache holds.
     """
-    guard = kernel.load().Guard(
+    module = kernel.load()
+    assert module is not None  # it has counted
+    guard = module.Guard(
         nan=True,
         inf=True,
         big=True,

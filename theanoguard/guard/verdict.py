@@ -17,9 +17,12 @@ nothing is known of an operation, all elements of all operands decide.  A fused 
 by the scalar operations in it, so that fusing changes no verdict.
 """
 
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias
+
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
@@ -27,13 +30,25 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
 from theanoguard._evaluate.scalars import ScalarStep, steps_of
-from theanoguard._values import arrays_in
+from theanoguard._values import KINDS, BadKind, arrays_in
 from theanoguard.guard.graph.checks import has_elements
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import is_literal, reached, scalar_facts
-from theanoguard.operations.regions import NUMPY, unmarked
+from theanoguard.operations.regions import NUMPY, Arrays, Values, unmarked
+
+Variables: TypeAlias = Collection[Variable]
+Masks: TypeAlias = list[np.ndarray] | None
+"""Of an output: for each of its arrays, which elements were made bad; None for none."""
 
 
-def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
+def made_bad(
+    node: Apply,
+    inputs: Values,
+    outputs: Values,
+    policy: Policy,
+    silent: Variables = (),
+    reported: Variables = (),
+) -> list[Masks]:
     """Return which elements of the outputs the node has made bad.
 
     Parameters
@@ -74,7 +89,14 @@ def made_bad(node, inputs, outputs, policy, silent=(), reported=()):
     ]
 
 
-def repeated(node, inputs, outputs, made, policy, silent=()):
+def repeated(
+    node: Apply,
+    inputs: Values,
+    outputs: Values,
+    made: Sequence[Masks],
+    policy: Policy,
+    silent: Variables = (),
+) -> set[int]:
     """Return which outputs of a fused operation only repeat bad values of its other outputs.
 
     All bad elements of such an output come from scalar operations that made the same elements of
@@ -97,14 +119,15 @@ def repeated(node, inputs, outputs, made, policy, silent=()):
     scalar_op = getattr(node.op, "scalar_op", None)
     if not (isinstance(node.op, Elemwise) and isinstance(scalar_op, Composite)):
         return set()
+    alone = {index: masks[0] for index, masks in enumerate(made) if masks is not None}
     sources_of = {
-        index: _sources_of(node, inputs, index, outputs[index], *masks, policy, silent)
-        for index, masks in enumerate(made)
-        if masks is not None
+        index: _sources_of(node, inputs, index, outputs[index], mask, policy, silent)
+        for index, mask in alone.items()
     }
-    result, known = set(), {}
+    result: set[int] = set()
+    known: dict[Any, np.ndarray] = {}
     for index, sources in sorted(sources_of.items(), key=lambda item: len(item[1])):
-        [mask] = made[index]
+        mask = alone[index]
         explained = np.logical_or.reduce([*sources.values(), np.zeros(mask.shape, bool)])
         new = mask & ~explained
         for source, where in sources.items():
@@ -116,10 +139,18 @@ def repeated(node, inputs, outputs, made, policy, silent=()):
     return result
 
 
-def _sources_of(node, inputs, index, value, mask, policy, silent):
+def _sources_of(
+    node: Apply,
+    inputs: Values,
+    index: int,
+    value: Any,
+    mask: np.ndarray,
+    policy: Policy,
+    silent: Variables,
+) -> dict[Any, np.ndarray]:
     """Return `_made_inside` for the elements of an output in `mask`, of whatever kind they are."""
-    sources = {}
-    for kind, found in zip(("nan", "inf", "big"), policy.kinds(value), strict=True):
+    sources: dict[Any, Any] = {}
+    for kind, found in zip(KINDS, policy.kinds(value), strict=True):
         found = np.asarray(found & mask)
         if found.any():
             strict = kind == "nan" or policy.anywhere
@@ -129,7 +160,9 @@ def _sources_of(node, inputs, index, value, mask, policy, silent):
     return sources
 
 
-def _on_arrays(node, inputs, outputs, silent=(), reported=()):
+def _on_arrays(
+    node: Apply, inputs: Values, outputs: Values, silent: Variables = (), reported: Variables = ()
+) -> tuple:
     """Return a scalar operation and its values as an elementwise one; any other as it is."""
     if not isinstance(node.op, ScalarOp):
         return node, inputs, outputs, silent, reported
@@ -148,7 +181,15 @@ def _on_arrays(node, inputs, outputs, silent=(), reported=()):
     )
 
 
-def _made(node, inputs, index, value, policy, silent, reported):
+def _made(
+    node: Apply,
+    inputs: Values,
+    index: int,
+    value: Any,
+    policy: Policy,
+    silent: Variables,
+    reported: Variables,
+) -> Masks:
     if isinstance(node.op, AllocEmpty) or is_literal(node.outputs[index]):
         return None  # uninitialised memory, or a list of what may be chosen
     arrays = list(arrays_in(value))
@@ -159,7 +200,7 @@ def _made(node, inputs, index, value, policy, silent, reported):
         mask = np.logical_or.reduce(kinds)
         if mask.any():
             mask = np.zeros(array.shape, bool)
-            for kind, found in zip(("nan", "inf", "big"), kinds, strict=True):
+            for kind, found in zip(KINDS, kinds, strict=True):
                 if found.any():
                     mask |= found & ~_excused(
                         node, inputs, index, kind, found, policy, silent, reported, plain
@@ -168,7 +209,17 @@ def _made(node, inputs, index, value, policy, silent, reported):
     return masks if any(mask.any() for mask in masks) else None
 
 
-def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
+def _excused(
+    node: Apply,
+    inputs: Values,
+    index: int,
+    kind: BadKind,
+    found: Any,
+    policy: Policy,
+    silent: Variables,
+    reported: Variables,
+    plain: bool,
+) -> np.ndarray:
     """Return which of the elements in `found` carry on what an operand held."""
     strict = kind == "nan" or policy.anywhere
     given = [
@@ -202,7 +253,7 @@ def _excused(node, inputs, index, kind, found, policy, silent, reported, plain):
     return reached(node, inputs, masks, index, found.shape)
 
 
-def _excuses(kind, array, policy, arrays=NUMPY):
+def _excuses(kind: BadKind, array: Any, policy: Policy, arrays: Arrays = NUMPY) -> Any:
     """Return which elements of an operand excuse a bad element of `kind` that they decide.
 
     A reported NaN also excuses an Inf: on Numba the maximum of an array of NaN is -inf.
@@ -214,7 +265,9 @@ def _excuses(kind, array, policy, arrays=NUMPY):
     return bad | big if kind == "big" else bad
 
 
-def suspected(arrays, node, inputs, output, value, policy):
+def suspected(
+    arrays: Arrays, node: Apply, inputs: Values, output: int, value: Any, policy: Policy
+) -> Any:
     """Return which elements of a node's output it may have made bad, as part of compiled code.
 
     Fewer elements are excused than by :func:`made_bad`, which enters fused operations.
@@ -236,7 +289,7 @@ def suspected(arrays, node, inputs, output, value, policy):
     array of bool
     """
     result = unmarked(arrays, value)
-    for kind, found in zip(("nan", "inf", "big"), policy.kinds(value, arrays=arrays), strict=True):
+    for kind, found in zip(KINDS, policy.kinds(value, arrays=arrays), strict=True):
         if policy.anywhere:
             result = result | found
         elif getattr(policy, kind):
@@ -253,7 +306,7 @@ def suspected(arrays, node, inputs, output, value, policy):
 # ---------------------------------------------------------------- into fused operations
 
 
-def _has_literal(scalar_op, policy):
+def _has_literal(scalar_op: Composite, policy: Policy) -> bool:
     """Whether an infinite or big number is written in a fused operation."""
     for node in scalar_op.fgraph.toposort():
         if isinstance(node.op, Composite) and _has_literal(node.op, policy):
@@ -266,7 +319,16 @@ def _has_literal(scalar_op, policy):
     return False
 
 
-def _made_inside(node, inputs, index, kind, found, policy, silent, strict):
+def _made_inside(
+    node: Apply,
+    inputs: Values,
+    index: int,
+    kind: BadKind,
+    found: Any,
+    policy: Policy,
+    silent: Variables,
+    strict: bool,
+) -> dict[Any, np.ndarray] | None:
     """Return which of the elements in `found` come from which operation that made them bad.
 
     The keys are the scalar operations of the fused one, or what it passes through.  None where the
@@ -285,25 +347,26 @@ def _made_inside(node, inputs, index, kind, found, policy, silent, strict):
         return {} if carried else {node.op.scalar_op.fgraph.outputs[index]: found}
     shape = at[0].shape if at else ()
 
-    def marks(value):
+    def marks(value: Any) -> np.ndarray:
         return np.broadcast_to(_excuses(kind, np.asarray(value), policy), shape)
 
-    made = {}  # by step, the marks of each operation that its bad value comes from
+    made: dict[int, dict] = {}  # by step, the marks of each operation that its bad value comes from
     for step in steps:
         bad_out = np.logical_or.reduce([marks(result) for result in step.results])
-        carried, sources = np.zeros(shape, bool), {}
+        carries: np.ndarray = np.zeros(shape, bool)
+        sources: dict[Any, Any] = {}
         for value, origin in zip(step.operands, step.origins, strict=True):
             if origin is None and strict:
                 continue  # a constant excuses nothing
             if isinstance(origin, int) and node.inputs[origin] in silent:
                 continue
             bad = marks(value)
-            carried |= bad
+            carries |= bad
             if isinstance(origin, ScalarStep):
                 given = bad_out & bad & _chosen(step, value)
                 for source, where in made[id(origin)].items():
                     sources[source] = sources.get(source, False) | (given & where)
-        sources[step.node, *step.inside] = bad_out & ~carried
+        sources[step.node, *step.inside] = bad_out & ~carries
         made[id(step)] = {source: where for source, where in sources.items() if where.any()}
     if not all(marks(result).all() for result in final.results):
         return None  # the compiled operation rounds otherwise: judge it by its operands alone
@@ -314,7 +377,7 @@ def _made_inside(node, inputs, index, kind, found, policy, silent, strict):
     return result
 
 
-def _chosen(step, value):
+def _chosen(step: ScalarStep, value: Any) -> Any:
     """Return where a scalar operation may have given this operand as it is; else True."""
     if isinstance(step.op, ps.Switch):
         condition, first, _second = step.operands

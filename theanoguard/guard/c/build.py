@@ -9,9 +9,11 @@ import re
 import shutil
 import sysconfig
 import tempfile
+from collections.abc import Iterable
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 
@@ -33,19 +35,19 @@ CHANGING_ARITHMETIC = re.compile(
 )
 
 
-def changes_arithmetic():
+def changes_arithmetic() -> list[str]:
     """Return the compiler flags of the user's by which code need not keep to IEEE 754."""
     flags = config.gcc__cxxflags.split() if config.cxx else []
     return [flag for flag in flags if CHANGING_ARITHMETIC.fullmatch(flag)]
 
 
-def source():
+def source() -> str:
     """Return the C source of the kernel, its files one after another."""
     folder = resources.files("theanoguard.guard.c")
     return "\n".join(folder.joinpath(name).read_text("utf-8") for name in FILES)
 
 
-def location():
+def location() -> Path:
     """Return where the built kernel belongs.
 
     The name of the folder is a digest of everything that the binary depends on, so
@@ -57,13 +59,13 @@ def location():
     return folder / f"{MODULE}.{library_extension()}"
 
 
-def _compiler_arguments():
+def _compiler_arguments() -> list[str]:
     # What the kernel finds must not depend on the user's flags.
     given = c_compiler().compile_args()
     return [*(flag for flag in given if not CHANGING_ARITHMETIC.fullmatch(flag)), "-O3"]
 
 
-def build(library):
+def build(library: Path) -> None:
     """Compile into a folder of our own and move it into place in one step."""
     scratch = Path(tempfile.mkdtemp(prefix=f"{MODULE}_build_", dir=library.parent.parent))
     try:
@@ -76,15 +78,15 @@ def build(library):
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def import_library(library):
+def import_library(library: Path) -> ModuleType:
     loader = importlib.machinery.ExtensionFileLoader(MODULE, str(library))
-    spec = importlib.util.spec_from_loader(MODULE, loader)
+    spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=str(library))
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
 
 
-def finds_bad_values(module):
+def finds_bad_values(module: ModuleType) -> bool:
     """Whether a kernel finds a NaN and an Inf, and takes a subnormal number for a good one."""
     guard = module.Guard(
         nan=True,
@@ -97,6 +99,7 @@ def finds_bad_values(module):
         verdict=None,
         enter=None,
     )
+    array: np.ndarray
     for dtype in ("float16", "float32", "float64", "complex64", "complex128"):
         subnormal = np.finfo(dtype).smallest_subnormal
         for value, is_bad in ((np.nan, True), (-np.inf, True), (subnormal, False)):
@@ -109,7 +112,7 @@ def finds_bad_values(module):
 
 
 @lru_cache(maxsize=1)
-def load():
+def load() -> ModuleType | None:
     """Return the compiled kernel as a module, building it the first time.
 
     Returns
@@ -147,7 +150,7 @@ def load():
     return module
 
 
-def told(flags):
+def told(flags: Iterable[str]) -> str:
     """Return what the user should know of flags that change the arithmetic."""
     return (
         f"gcc__cxxflags has {' '.join(flags)}. A compiled operation may lose a NaN or an Inf, and "

@@ -2,8 +2,13 @@
 
 import copy
 import threading
+from collections.abc import Collection, Sequence
+from typing import Any
 
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
@@ -11,6 +16,8 @@ from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
 from theanoguard.guard.plan import overwrites
+from theanoguard.guard.policy import Policy
+from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
 
 
@@ -22,14 +29,14 @@ class GuardedVM(VM):
     unchanged.
     """
 
-    guard = None
+    guard: CRuntime
 
     @property
-    def position_of_error(self):
+    def position_of_error(self) -> int:
         raise AttributeError("position_of_error")
 
     @property
-    def position(self):
+    def position(self) -> int:
         """Index of the node that failed, or -1."""
         return getattr(super(), "position_of_error", -1)
 
@@ -37,10 +44,10 @@ class GuardedVM(VM):
 class OuterVM(GuardedVM):
     """The graph of a function: check what enters, run, and look again where it is suspicious."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> list | None:
         guard = self.guard  # (every function call above here counts in a small function)
         guard.calls += 1
-        error = result = None
+        error: Exception | None = None
         try:
             if guard.prepares:
                 guard.prepare()
@@ -73,7 +80,7 @@ class InnerVM(GuardedVM):
 class LazyInnerVM(InnerVM):
     """An inner graph with lazy nodes, which may skip some of its nodes in a step."""
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> list | None:
         kernel = self.guard.kernel
         kernel.set_step(kernel.step() + 1)
         return super().__call__(*args, **kwargs)
@@ -83,7 +90,7 @@ _GUARDED: dict[tuple, type] = {}
 _LOCK = threading.Lock()
 
 
-def guarded_class(guarded, kind):
+def guarded_class(guarded: type[GuardedVM], kind: type[VM]) -> type[VM]:
     """Return the guarded version of a class of virtual machines."""
     with _LOCK:
         if (guarded, kind) not in _GUARDED:
@@ -106,14 +113,18 @@ class GuardLinker(VMLinker):
         Those of ``VMLinker``.
     """
 
-    def __init__(self, policy, recorder, parent=None, **settings):
+    def __init__(
+        self, policy: Policy, recorder: Recorder, parent: Parent | None = None, **settings: Any
+    ) -> None:
         self.policy = policy
         self.recorder = recorder
         self.parent = parent
         super().__init__(**settings)
 
     @classmethod
-    def like(cls, linker, policy, recorder, parent=None):
+    def like(
+        cls, linker: VMLinker, policy: Policy, recorder: Recorder, parent: Parent | None = None
+    ) -> "GuardLinker":
         """Return a guarded linker with the settings of a ``VMLinker``."""
         return cls(
             policy,
@@ -126,27 +137,40 @@ class GuardLinker(VMLinker):
             allow_partial_eval=linker.allow_partial_eval,
         )
 
-    def __copy__(self):
+    def __copy__(self) -> "GuardLinker":
         """Return a linker for the same place: PyTensor copies the mode's before it links."""
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
         return new
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to one linking; it is made again."""
         made = ("parents", "bodies", "beside", "parent")
         return {**{k: v for k, v in vars(self).items() if k not in made}, "parent": None}
 
-    def accept(self, fgraph, no_recycling=None, profile=None):
+    def accept(
+        self,
+        fgraph: FunctionGraph,
+        no_recycling: Sequence[Variable] | None = None,
+        profile: Any = None,
+    ) -> "GuardLinker":
         if self.fgraph is not None and self.fgraph is not fgraph:
             fresh = copy.copy(self)
             fresh.fgraph = None
             return fresh.accept(fgraph, no_recycling, profile)
         return super().accept(fgraph, no_recycling, profile)
 
-    def make_all(self, profiler=None, input_storage=None, output_storage=None, storage_map=None):
+    def make_all(
+        self,
+        profiler: Any = None,
+        input_storage: list[list] | None = None,
+        output_storage: list[list] | None = None,
+        storage_map: dict[Variable, list] | None = None,
+    ) -> tuple:
         fgraph = self.fgraph
-        self.parents, self.bodies, ops = [], {}, {}
+        self.parents: list[Parent] = []
+        self.bodies: dict[Apply, GuardedVM] = {}
+        ops: dict[Apply, Op] = {}
         for node in self.schedule(fgraph):
             if isinstance(node.op, Scan | OpFromGraph):
                 with watch_rewriting():
@@ -168,14 +192,14 @@ class GuardLinker(VMLinker):
             for node, op in originals.items():
                 node.op = op
 
-    def updated_inputs(self):
+    def updated_inputs(self) -> Collection[Variable]:
         """Return the inputs that a failed call must leave as they were.
 
         Arguments with ``mutable=True`` are among them: a second run begins with what they held.
         """
         return () if self.parent is not None else set(self.fgraph.inputs)
 
-    def op_beside(self, node):
+    def op_beside(self, node: Apply) -> Op | None:
         """Return an operation that writes into second buffers what a node would overwrite.
 
         Its code computes the same.  None where only the node's own code can run.
@@ -192,15 +216,15 @@ class GuardLinker(VMLinker):
         op.destroy_map = node.op.destroy_map  # the order of the nodes is made from it
         return op
 
-    def like_this(self, linker):
+    def like_this(self, linker: VMLinker) -> "GuardLinker":
         """Return a linker for a function of its own, with the same policy and recorder."""
         return GuardLinker.like(linker, self.policy, self.recorder)
 
-    def link_body(self, node):
+    def link_body(self, node: Apply) -> Op | None:
         """Return a copy of the node's op with a guarded inner function, or None."""
         parent = Parent(node)
 
-        def guard(linker):
+        def guard(linker: VMLinker) -> "GuardLinker | None":
             if type(linker) not in (VMLinker, GuardLinker):
                 return None  # a linker of another kind does more than run the graph: keep it
             return GuardLinker.like(linker, self.policy, self.recorder, parent)
@@ -218,7 +242,15 @@ class GuardLinker(VMLinker):
             self.bodies[node] = op._fn.vm
         return op
 
-    def make_vm(self, nodes, thunks, input_storage, output_storage, storage_map, *args):
+    def make_vm(
+        self,
+        nodes: Sequence[Apply],
+        thunks: list,
+        input_storage: list[list],
+        output_storage: list[list],
+        storage_map: dict[Variable, list],
+        *args: Any,
+    ) -> VM:
         # (The plan is made for the operations of the graph, not for the linked copies.)
         thunks = list(thunks)
         runtime = CRuntime(self, nodes, thunks, storage_map)

@@ -3,6 +3,9 @@
 NumPy clears the exception flags of the processor, so scans do all the work.
 """
 
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
 import numpy as np
 
 flags_work = False
@@ -12,12 +15,12 @@ MAX_CUT = 0
 BAD, EMPTY = 1, 2
 
 
-def read_flags():
+def read_flags() -> int:
     """Return that no flag is raised."""
     return 0
 
 
-def clear_flags():
+def clear_flags() -> None:
     """Do nothing: NumPy's functions leave no exception flags."""
 
 
@@ -37,81 +40,102 @@ class Guard:
         Arguments that only the compiled kernel needs.
     """
 
-    def __init__(self, *, is_bad, save, verdict, **ignored):
+    def __init__(
+        self,
+        *,
+        is_bad: Callable[[Any], bool],
+        save: Callable[[int, int], Any],
+        verdict: Callable[[int, list | None], bool],
+        **ignored: Any,
+    ) -> None:
         self._is_bad = is_bad
         self._save = save
         self._verdict = verdict
-        self._inputs = []
-        self._undo = []
+        self._inputs: list[list] = []
+        self._undo: list[list] = []
         self._undone = False
-        self._aside = []
-        self._updated = []
-        self._before = []
+        self._aside: list[tuple] = []
+        self._updated: list[list] = []
+        self._before: list = []
         self._step = 0
         self._state = {"suspect": False, "looking": True}
 
-    def join(self, other):
+    def join(self, other: "Guard") -> None:
         self._state = other._state
 
-    def step(self):
+    def step(self) -> int:
         return self._step
 
-    def set_step(self, step):
+    def set_step(self, step: int) -> None:
         self._step = step
 
-    def look(self, looking):
+    def look(self, looking: bool) -> None:
         self._state["looking"] = looking
 
-    def suspect(self):
+    def suspect(self) -> None:
         self._state["suspect"] = True
 
-    def set_updated(self, cells, spares):
+    def set_updated(self, cells: Sequence[list], spares: Sequence[list]) -> None:
         self._updated = list(cells)
 
-    def undone(self):
+    def undone(self) -> bool:
         return self._undone
 
-    def undo(self):
+    def undo(self) -> None:
         if not self._undone:
             self._undone = True
             self._swap_updated()
             for entry in reversed(self._undo):
                 _swap(entry, undo=True)
 
-    def redo(self):
+    def redo(self) -> None:
         if self._undone:
             self._undone = False
             for entry in self._undo:
                 _swap(entry, undo=False)
             self._swap_updated()
 
-    def _swap_updated(self):
+    def _swap_updated(self) -> None:
         for i, cell in enumerate(self._updated if self._before else ()):
             cell[0], self._before[i] = self._before[i], cell[0]
 
-    def set_inputs(self, inputs):
+    def set_inputs(self, inputs: Iterable[tuple[list, bool]]) -> None:
         self._inputs = [cell for cell, _trusted in inputs]
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         return {}
 
-    def scan(self, value):
+    def scan(self, value: Any) -> bool:
         return self._is_bad(value)
 
-    def add_node(self, index, cthunk, thunk, saves, overwritten):
+    def add_node(
+        self,
+        index: int,
+        cthunk: object,
+        thunk: Callable[[], object],
+        saves: Iterable[tuple],
+        overwritten: Sequence[list],
+    ) -> "Node":
         return Node(self, index, thunk, saves, overwritten)
 
-    def set_mode(self, node, mode, scans, sizes, thin):
+    def set_mode(
+        self,
+        node: "Node",
+        mode: int,
+        scans: Iterable[list],
+        sizes: Iterable[list],
+        thin: Iterable[tuple[list, int]],
+    ) -> None:
         node.mode, node.scans, node.sizes, node.thin = mode, list(scans), list(sizes), list(thin)
 
-    def set_blocks(self, node, cells, outputs):
+    def set_blocks(self, node: "Node", cells: Sequence[list], outputs: object) -> None:
         """Do nothing: scans in NumPy gain nothing from blocks."""
 
-    def fired(self, node):
+    def fired(self, node: "Node") -> int:
         fired, node.fired = node.fired, 0
         return fired
 
-    def begin(self):
+    def begin(self) -> bool:
         self._undo.clear()
         self._undone = False
         self._state["suspect"] = False
@@ -120,19 +144,19 @@ class Guard:
             self._state["suspect"] = any(self._is_bad(cell[0]) for cell in self._inputs)
         return self._state["suspect"]
 
-    def end(self):
+    def end(self) -> int:
         return 2 if self._state["suspect"] and self._state["looking"] else 0
 
-    def set_aside(self):
+    def set_aside(self) -> None:
         self._aside.append((self._undo, self._undone, self._before, self._state["suspect"]))
         self._undo, self._undone, self._before = [], False, []
 
-    def take_up(self, goes_on):
+    def take_up(self, goes_on: bool) -> None:
         self._undo, self._undone, self._before, self._state["suspect"] = self._aside.pop()
         if not goes_on:
             self.commit()
 
-    def commit(self):
+    def commit(self) -> None:
         self._undo.clear()
         self._undone = False
         self._before = []
@@ -141,17 +165,26 @@ class Guard:
 class Node:
     """A wrapped node."""
 
-    def __init__(self, guard, index, thunk, saves, overwritten):
+    def __init__(
+        self,
+        guard: Guard,
+        index: int,
+        thunk: Callable[[], object],
+        saves: Iterable[tuple],
+        overwritten: Sequence[list],
+    ) -> None:
         self.guard = guard
         self.index = index
         self.thunk = thunk
         self.saves = [(root, partly) for root, *_, partly in saves]
         self.overwritten = overwritten
         self.mode = 0
-        self.scans, self.sizes, self.thin = [], [], []
+        self.scans: list[list] = []
+        self.sizes: list[list] = []
+        self.thin: list[tuple[list, int]] = []
         self.fired = 0
 
-    def run(self):
+    def run(self) -> None:
         """Run the node, and do what its mode says."""
         guard = self.guard
         if self.mode & COUNT:
@@ -195,7 +228,7 @@ class Node:
             guard._state["suspect"] = True
 
 
-def _swap(entry, undo):
+def _swap(entry: list, undo: bool) -> None:
     """Exchange what is there with what was before."""
     value, index, copied = entry
     if index is None:
@@ -205,6 +238,6 @@ def _swap(entry, undo):
         value[index] = copied
 
 
-def call(node):
+def call(node: "Node") -> None:
     """Run a wrapped node."""
     node.run()

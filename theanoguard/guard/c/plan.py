@@ -12,20 +12,25 @@ The plan learns from suspicious calls in which nothing was wrong.  Nodes that ra
 bracketed, and variables that held a deliberate Inf are not used as signs any more.
 """
 
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field, replace
 
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import CAReduce
 
 from theanoguard._pytensor import IfElse, is_lazy
+from theanoguard.guard.partly import Touch
 from theanoguard.guard.plan import GraphPlan, NodePlan
+from theanoguard.guard.policy import Policy
 from theanoguard.guard.products import axes_of, first_places, is_product, loses_where_thin
-from theanoguard.operations import carries, constant_kinds, keeps_flags, may_lose
+from theanoguard.operations import Kind, carries, constant_kinds, keeps_flags, may_lose
 
 
-def casts_in_numpy(op):
+def casts_in_numpy(op: Op) -> bool:
     """Whether the C code has NumPy cast its result, which clears the flags of earlier nodes.
 
     A reduction does so that accumulates in another dtype, such as a sum of float32 in float64.
@@ -55,15 +60,15 @@ class Treatment(NodePlan):
         Whether they are also read before it runs, for big values.
     """
 
-    sizes: list = field(default_factory=list)
-    thin: list = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    thin: list[tuple[int, int]] = field(default_factory=list)
     bracketed: bool = False
     careful: bool = False
     part: bool = False
     big_before: bool = False
 
     @property
-    def watches(self):
+    def watches(self) -> bool:
         """Whether anything of the node is looked at."""
         return bool(self.checks or self.sizes or self.thin)
 
@@ -98,30 +103,36 @@ class CPlan(GraphPlan):
 
     def __init__(
         self,
-        fgraph,
-        order,
-        policy,
-        is_inner=False,
-        updated=(),
-        inner=(),
-        in_c=(),
-        flags_work=True,
-        exact=True,
-    ):
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        policy: Policy,
+        is_inner: bool = False,
+        updated: Collection[Variable] = (),
+        inner: Mapping[Apply, list["GraphPlan"]] | tuple = (),
+        in_c: Iterable[Apply] = (),
+        flags_work: bool = True,
+        exact: bool = True,
+    ) -> None:
         super().__init__(fgraph, order, policy, is_inner, updated)
         self.inner = dict(inner)
         self.inputs = [] if is_inner else list(filter(self.may_be_bad, fgraph.inputs))
         self.in_c = set(in_c)
         self.flags_work = flags_work and exact
         self.exact = exact
-        self.noisy = set()
-        self.loud = set()
-        self.lossy = set()
+        self.noisy: set[Variable] = set()
+        self.loud: set[Apply] = set()
+        self.lossy: set[Apply] = set()
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
         self._touched = {} if is_inner or self._is_lazy else self.touched_in_part()
         self.make()
 
-    def learn(self, noisy=(), loud=(), lossy=(), flags_work=True):
+    def learn(
+        self,
+        noisy: Iterable[Variable] = (),
+        loud: Iterable[Apply] = (),
+        lossy: Iterable[Apply] = (),
+        flags_work: bool = True,
+    ) -> None:
         """Change the plan after a call in which all was right.
 
         Parameters
@@ -140,14 +151,14 @@ class CPlan(GraphPlan):
         self.flags_work = self.flags_work and flags_work
         self.make()
 
-    def without_audit(self):
+    def without_audit(self) -> "CPlan":
         """Return the plan that the same policy without ``audit`` has."""
         plan = copy(self)
         plan.policy = replace(self.policy, audit=False)
         plan.make()
         return plan
 
-    def make(self):
+    def make(self) -> None:
         """Decide how each node is treated."""
         policy = self.policy
         self.nodes = self.new_nodes()
@@ -177,9 +188,9 @@ class CPlan(GraphPlan):
             treatment = self.nodes[node]
             treatment.sizes = [i for i, v in enumerate(node.outputs) if v in self.sizes]
             if is_product(node) and any(self.carries(node, i) for i in axes_of(node)):
-                treatment.thin = first_places(node, loses_where_thin(node))
+                treatment.thin = first_places(node, loses_where_thin(node) or ())
 
-    def _what_enters(self, variables):
+    def _what_enters(self, variables: Iterable[Variable]) -> dict[Variable, Kind]:
         """Have inputs read when the call begins; return the others, which are sources."""
         sources, self.scanned = {}, []
         for variable in variables:
@@ -189,7 +200,7 @@ class CPlan(GraphPlan):
                 sources[variable] = self.kinds
         return sources
 
-    def _treat(self, node, silent):
+    def _treat(self, node: Apply, silent: Set[Variable]) -> None:
         """Decide whether the flags of a node count, and whether the verdict follows it."""
         treatment = self.nodes[node]
         treatment.bracketed = not self._is_plain(node) or node in self.loud
@@ -199,7 +210,7 @@ class CPlan(GraphPlan):
             or any(v in silent for v in node.inputs)
         )
 
-    def _counts_in_part(self, variable):
+    def _counts_in_part(self, variable: Variable) -> bool:
         """Whether only the elements of a shared variable are read that the call touches."""
         return (
             self.may_be_bad(variable)
@@ -215,28 +226,28 @@ class CPlan(GraphPlan):
 
     # -- what is known of a variable
 
-    def is_watched(self, variable):
+    def is_watched(self, variable: Variable) -> bool:
         """Whether a bad value in a variable is reported where it comes from."""
         if isinstance(variable, Constant):
             return variable in self.bad_constants
         if self.is_exempt(variable):
             return False
-        return variable.owner is not None or self.is_inner or self.policy.check_inputs
+        return variable.owner is not None or self.is_inner or bool(self.policy.check_inputs)
 
-    def is_bad_literal(self, variable):
+    def is_bad_literal(self, variable: Variable) -> bool:
         """Whether a variable is a constant that a node makes bad by choosing it."""
         return bool(constant_kinds(variable) & self.literals & self.kinds)
 
-    def _is_trusted(self, variable):
+    def _is_trusted(self, variable: Variable) -> bool:
         return self.policy.trusted and isinstance(variable, SharedVariable)
 
     # -- what is known of a node
 
-    def _is_plain(self, node):
+    def _is_plain(self, node: Apply) -> bool:
         op = node.op
         return node in self.in_c and keeps_flags(op, self.backend) and not casts_in_numpy(op)
 
-    def uses_flags(self, node):
+    def uses_flags(self, node: Apply) -> bool:
         return (
             self.flags_work
             and node not in self.loud
@@ -244,17 +255,17 @@ class CPlan(GraphPlan):
             and not getattr(node.op, "openmp", False)
         )
 
-    def must_read(self, node, i, touch):
+    def must_read(self, node: Apply, i: int, touch: Touch | None) -> bool:
         is_asked = touch is None and self.nodes[node].careful  # the kernel asks for a verdict
         return self.policy.audit or is_asked or super().must_read(node, i, touch)
 
-    def reason_to_leave_out(self, node, index):
+    def reason_to_leave_out(self, node: Apply, index: int) -> str | None:
         reason = super().reason_to_leave_out(node, index)
         return "moved" if reason is None and isinstance(node.op, IfElse) else reason
 
     # -- what shows where
 
-    def carries(self, node, operand):
+    def carries(self, node: Apply, operand: int) -> dict[int, Kind]:
         # (The kernel asks for a verdict on every bad output of a careful node.)
         if not self.exact or self._may_be_skipped(node):
             return {}
@@ -272,5 +283,5 @@ class CPlan(GraphPlan):
             and not (node in self.lossy and may_lose(node, operand, o))
         }
 
-    def _may_be_skipped(self, node):
+    def _may_be_skipped(self, node: Apply) -> bool:
         return self._is_lazy or node in self.inner

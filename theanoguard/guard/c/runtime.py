@@ -4,11 +4,13 @@ import copy
 import logging
 import weakref
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 
 import theanoguard.explain as explaining
 from theanoguard._evaluate.replay import branch_for, copy_value, has_effects
@@ -25,13 +27,17 @@ from theanoguard.guard.blocks import first_readers, runs_in_blocks
 from theanoguard.guard.c import build, numpy_kernel
 from theanoguard.guard.c.plan import CPlan
 from theanoguard.guard.c.thunks import BodyThunk, LazyThunk, LiveThunk, Thunk
+from theanoguard.guard.errors import GuardError
 from theanoguard.guard.optimizers import raised_inside
 from theanoguard.guard.partly import written
-from theanoguard.guard.plan import REASONS, overwrites
-from theanoguard.guard.reporting import Reporter, Snapshot, missed_without_audit
-from theanoguard.guard.rerun import SecondRun, WatchedKernels
+from theanoguard.guard.plan import REASONS, GraphPlan, overwrites
+from theanoguard.guard.reporting import Observation, Reporter, Snapshot, missed_without_audit
+from theanoguard.guard.rerun import Findings, SecondRun, WatchedKernels
 from theanoguard.guard.spares import spare_of
 from theanoguard.guard.verdict import made_bad
+
+if TYPE_CHECKING:
+    from theanoguard.guard.c.linker import GuardedVM, GuardLinker
 
 logger = logging.getLogger("theanoguard")
 
@@ -46,16 +52,18 @@ class Parent:
     weakly.
     """
 
-    def __init__(self, node):
+    def __init__(self, node: Apply) -> None:
         self.node = node
-        self._runtime = None
+        self._runtime: Callable[[], CRuntime | None] = lambda: None
 
     @property
-    def runtime(self):
-        return self._runtime()
+    def runtime(self) -> "CRuntime":
+        runtime = self._runtime()
+        assert runtime is not None  # it is alive while its inner graphs run
+        return runtime
 
     @runtime.setter
-    def runtime(self, runtime):
+    def runtime(self, runtime: "CRuntime") -> None:
         self._runtime = weakref.ref(runtime)
 
 
@@ -70,7 +78,13 @@ class CRuntime(Reporter):
     storage_map : dict of Variable to list
     """
 
-    def __init__(self, linker, nodes, thunks, storage_map):
+    def __init__(
+        self,
+        linker: "GuardLinker",
+        nodes: Sequence[Apply],
+        thunks: list,
+        storage_map: dict[Variable, list],
+    ) -> None:
         self.parent = linker.parent
         is_inner = self.parent is not None
         super().__init__(linker.policy, linker.recorder, linker.fgraph, is_inner)
@@ -88,7 +102,7 @@ class CRuntime(Reporter):
         self.module = build.load() or numpy_kernel
         self.changed_by = build.changes_arithmetic()  # compiler flags
         self.is_lazy = any(is_lazy(node.op) for node in nodes)
-        self.plan = CPlan(
+        self.plan: CPlan = CPlan(
             self.fgraph,
             nodes,
             policy,
@@ -99,17 +113,19 @@ class CRuntime(Reporter):
             flags_work=bool(self.module.flags_work),
             exact=not self.changed_by,
         )
-        self.told = None  # the note for an error of another kind that is passing through
+        self.told: str | None = (
+            None  # the note for an error of another kind that is passing through
+        )
         self.looking = True
         self.acting = False  # the user's action runs
         self.unexplained = 0  # calls with a raised flag that no node raises when it runs alone
         self.rerun_kernels = WatchedKernels(self.module)  # of all second runs
-        self.live = {}  # outputs of nodes with side effects, by node and steps
+        self.live: dict[tuple, list] = {}  # outputs of nodes with side effects, by node and steps
         self.looked = False  # before the call has ended
-        self.early = None  # the error that was found then
-        self.reported = set()  # in this call
+        self.early: Exception | None = None  # the error that was found then
+        self.reported: set[tuple] = set()  # in this call
         self.spares = {}  # the second buffers of shared variables that the function updates
-        me = weakref.ref(self)  # the kernel must not keep the function alive
+        me = weakref.proxy(self)  # the kernel must not keep the function alive
         self.kernel = self.module.Guard(
             nan=policy.nan,
             inf=policy.inf,
@@ -117,9 +133,9 @@ class CRuntime(Reporter):
             ints=policy.check_integers,
             limit=policy.big_threshold,
             is_bad=policy.is_bad,
-            save=lambda index, i: me().save(index, i),
-            verdict=lambda index, before: me().verdict(index, before),
-            enter=lambda: me().enter_late(),
+            save=lambda index, i: me.save(index, i),
+            verdict=lambda index, before: me.verdict(index, before),
+            enter=lambda: me.enter_late(),
         )
         # Between thunks that Python calls, and after the last one, Python may run a signal handler
         # or a finalizer, and these may clear the flags.
@@ -138,27 +154,27 @@ class CRuntime(Reporter):
             self.kernel.set_updated(
                 [storage_map[v] for v in updated], [self.spares.get(v, [None]) for v in updated]
             )
-        self.wrapped = {}
+        self.wrapped: dict[Apply, Any] = {}
         thunks[:] = [self.wrap(n, t) for n, t in zip(nodes, thunks, strict=True)]
         self.follow_plan()
 
     # -- linking
 
-    def join(self, kernel):
+    def join(self, kernel: Any) -> None:
         """Share the suspicions of the guard outside."""
         self.kernel.join(kernel)
         for body in self.bodies.values():
             body.join(kernel)
 
-    def wrap(self, node, thunk):
+    def wrap(self, node: Apply, thunk: Any) -> Thunk | LazyThunk | LiveThunk | BodyThunk:
         """Return the thunk that the virtual machine runs instead."""
         if thunk.lazy:
             return LazyThunk(thunk, self.kernel, partial(self.look_at_choice, node))
         if node in self.bodies:
             thunk = BodyThunk(thunk, self._machines[node])
         elif has_effects(node.op):
-            me = weakref.ref(self)  # the kernel keeps the thunk, and cannot be in a cycle
-            thunk = LiveThunk(thunk, lambda: me().look_before(), lambda: me().keep_live(node))
+            me = weakref.proxy(self)  # the kernel keeps the thunk, and cannot be in a cycle
+            thunk = LiveThunk(thunk, lambda: me.look_before(), lambda: me.keep_live(node))
         plan = self.plan.nodes[node]
         ends = node in self.ends or (self.parent is not None and not self.wrapped)
         numeric = any(v not in self.plan.dropped or is_numeric(v.type) for v in node.outputs)
@@ -177,7 +193,7 @@ class CRuntime(Reporter):
         self.wrapped[node] = capsule
         return Thunk(capsule, self.module.call, self.kernel, thunk)
 
-    def save_of(self, node, root, i, output):
+    def save_of(self, node: Apply, root: Variable, i: int, output: int) -> tuple:
         """Return how the kernel keeps an input of the graph that a node overwrites.
 
         Parameters
@@ -197,14 +213,14 @@ class CRuntime(Reporter):
         is_beside = spare is not None and node in self._beside
         return *cells, spare, is_beside, self.partly(node, root)
 
-    def partly(self, node, root):
+    def partly(self, node: Apply, root: Variable) -> bool | list:
         """Return whether a node overwrites a part of `root` alone; for rows, their storage."""
         if not isinstance(node.op, increment_ops):
             return False
         rows = written(node).rows
         return self.storage_map[rows] if rows is not None and node.inputs[0] is root else True
 
-    def follow_plan(self):
+    def follow_plan(self) -> None:
         """Tell the kernel how the nodes are to be treated."""
         module, plan, cells = self.module, self.plan, self.storage_map
         first = self.parent is not None and not self.is_lazy
@@ -231,7 +247,7 @@ class CRuntime(Reporter):
         )
         self.cut_into_blocks()
 
-    def cut_into_blocks(self):
+    def cut_into_blocks(self) -> None:
         """Tell the kernel which nodes run on blocks of rows, and what they read first."""
         module, plan, cells = self.module, self.plan, self.storage_map
         may_wait = not (self.is_lazy or self.parent is not None)
@@ -255,7 +271,7 @@ class CRuntime(Reporter):
                     ],
                 )
 
-    def runs_in_blocks(self, node):
+    def runs_in_blocks(self, node: Apply) -> bool:
         """Whether a node may run on blocks of rows, so that scans find them in the cache."""
         treatment = self.plan.nodes[node]
         return (
@@ -268,7 +284,7 @@ class CRuntime(Reporter):
 
     # -- called by the kernel
 
-    def save(self, index, i):
+    def save(self, index: int, i: int) -> Snapshot | tuple[np.ndarray, Any]:
         """Return what puts back input number `i` of the `destroys` of a node that overwrites it.
 
         For an array that is overwritten in part: the array, and an index of the elements.
@@ -281,7 +297,7 @@ class CRuntime(Reporter):
                 return array, written(node).where(lambda v: self.storage_map[v][0])
         return Snapshot(self.storage_map[root])
 
-    def verdict(self, index, before):
+    def verdict(self, index: int, before: list | None) -> bool:
         """Return whether a node that has just run has made something bad."""
         node, plan = self.order[index], self.plan
         inputs = [self.storage_map[v][0] for v in node.inputs]
@@ -307,20 +323,20 @@ class CRuntime(Reporter):
             for v, masks in zip(node.outputs, made, strict=True)
         )
 
-    def look_at_choice(self, node):
+    def look_at_choice(self, node: Apply) -> None:
         """An ``IfElse`` has run: look at the call if the branch is a bad constant."""
         chosen = branch_for(node, self.storage_map[node.inputs[0]][0])
         if any(map(self.plan.is_bad_literal, chosen)):
             self.kernel.suspect()
 
-    def enter_late(self):
+    def enter_late(self) -> None:
         """An input that a node has read in blocks is bad: end the call if it may not go on."""
         self.kernel.undo()
         error = self.enter()
         self.kernel.redo()
         self.raise_early(error)
 
-    def look_before(self):
+    def look_before(self) -> None:
         """A node with side effects is about to run: raise the error if there is one already."""
         guard = self.outermost()
         suspicion = guard.kernel.end()
@@ -328,7 +344,7 @@ class CRuntime(Reporter):
             guard.looked = True
             guard.raise_early(guard.look(suspicion, so_far=True))
 
-    def raise_early(self, error):
+    def raise_early(self, error: Exception | None) -> None:
         """Raise an error before the last node has run; None is no error.
 
         A copy is raised, because PyTensor's virtual machines in Python add text to an error of a
@@ -338,12 +354,12 @@ class CRuntime(Reporter):
         if error is not None:
             raise copy.copy(error)
 
-    def keep_live(self, node):
+    def keep_live(self, node: Apply) -> None:
         """Keep the outputs of a node with side effects, which has just run."""
         values = [self.storage_map[v][0] for v in node.outputs]
         self.outermost().live[node, self.steps()] = [copy_value(v) for v in values]
 
-    def steps(self):
+    def steps(self) -> tuple[int, ...]:
         """Return the steps of the scans that this graph runs in, outermost first."""
         if self.parent is None:
             return ()
@@ -353,15 +369,15 @@ class CRuntime(Reporter):
 
     # -- figures
 
-    def plans(self):
+    def plans(self) -> list[GraphPlan]:
         """Return the plans of all graphs of the function."""
         return list(self.plan.plans())
 
-    def signs(self):
+    def signs(self) -> str | None:
         """Return how the function detects bad values, where that is unusual."""
         return build.told(self.changed_by) if self.changed_by else None
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """Return what the kernels have counted, of all graphs of the function together."""
         total = Counter(self.kernel.counters())
         for body in self.bodies.values():
@@ -370,7 +386,7 @@ class CRuntime(Reporter):
 
     # -- a call
 
-    def prepare(self):
+    def prepare(self) -> None:
         """Per-call set-up that only some functions need."""
         self.live = {}
         self.looked = False
@@ -379,28 +395,29 @@ class CRuntime(Reporter):
             self.looking = looking
             self.kernel.look(looking)
 
-    def start(self):
+    def start(self) -> None:
         """A run of an inner graph begins."""
         self.kernel.set_step(0)
 
-    def frame(self):
+    def frame(self) -> Frame:
         """Return the node and the step that this inner graph is running in."""
+        assert self.parent is not None
         node = self.parent.node
         step = max(self.kernel.step() - 1, 0) if isinstance(node.op, Scan) else None
         return Frame(node, self.fgraph, step)
 
-    def outermost(self):
+    def outermost(self) -> "CRuntime":
         return self if self.parent is None else self.parent.runtime.outermost()
 
-    def runtimes(self):
+    def runtimes(self) -> list["CRuntime"]:
         """Return the guards of all graphs of the function."""
         return [self, *(inner for body in self.bodies.values() for inner in body.runtimes())]
 
-    def inputs_now(self):
+    def inputs_now(self) -> dict[Variable, Any]:
         """Return the values of the inputs, by variable."""
         return {v: self.storage_map[v][0] for v in self.fgraph.inputs}
 
-    def second_run(self):
+    def second_run(self) -> SecondRun:
         """Return a second run of this call, from what its inputs hold."""
         return SecondRun(
             self.fgraph,
@@ -415,7 +432,7 @@ class CRuntime(Reporter):
             partly=self.plan.partly,
         )
 
-    def enter(self):
+    def enter(self) -> GuardError | None:
         """Return the error of a bad value that enters, if no node has to run to find it."""
         if not self.looking:
             return None
@@ -424,7 +441,7 @@ class CRuntime(Reporter):
             return None  # reported when the call ends, with the other bad values
         return self.report(self.second_run().what_enters())
 
-    def results(self):
+    def results(self) -> list:
         """Return the outputs and updates of the call that has just ended.
 
         The virtual machine has put new values into the storage of the variables that it updates.
@@ -438,7 +455,7 @@ class CRuntime(Reporter):
             self.kernel.redo()
         return [values[v] for v in self.fgraph.outputs]
 
-    def look(self, suspicion, so_far=False, failed=False):
+    def look(self, suspicion: int, so_far: bool = False, failed: bool = False) -> Exception | None:
         """Run a suspicious call again; return the error to be raised, or None.
 
         With `so_far`, the call has not ended; the guard looks at the nodes before the next one with
@@ -448,16 +465,16 @@ class CRuntime(Reporter):
             return None
         if self.policy.by_result and not self.policy.is_spoiled(self.results()):
             return None
-        fired = {}  # since the last call that was looked at
+        fired: dict[Apply, int] = {}  # since the last call that was looked at
         if not so_far:
             for runtime in self.runtimes():
                 fired |= {n: runtime.kernel.fired(c) for n, c in runtime.wrapped.items()}
         self.kernel.undo()
         found = self.second_run().find()
         if self.policy.audit and found.observations and not so_far:
-            error = self.audit(found.observations[0], suspicion, {n for n in fired if fired[n]})
-            if error is not None:
-                return error
+            missed = self.audit(found.observations[0], suspicion, {n for n in fired if fired[n]})
+            if missed is not None:
+                return missed
         error = self.report(found.observations)
         if error is None:
             self.kernel.redo()
@@ -467,7 +484,7 @@ class CRuntime(Reporter):
                 self.learn(found, suspicion, fired)
         return error
 
-    def cannot_tell(self, error):
+    def cannot_tell(self, error: Exception) -> Exception:
         """Return the error of a call with a sign of a bad value that could not be looked at."""
         note = (
             "theanoguard: the call has ended, but may have made a NaN, an Inf or a big value. The"
@@ -476,11 +493,12 @@ class CRuntime(Reporter):
         error.__notes__ = [note, *getattr(error, "__notes__", ())]
         return error
 
-    def audit(self, first, suspicion, fired):
+    def audit(self, first: Observation, suspicion: int, fired: Set[Apply]) -> RuntimeError | None:
         """Return the error that only the audit has seen that the call is bad, or None."""
         if suspicion & 1:
             return None
-        inputs, reasons = self.inputs_now(), {}
+        inputs = self.inputs_now()
+        reasons: dict[Variable, str] = {}
         for runtime in self.runtimes():
             plan = runtime.plan.without_audit()
             reasons |= plan.dropped
@@ -493,7 +511,7 @@ class CRuntime(Reporter):
         reason = reasons.get(first.variable, "carried")
         return missed_without_audit(first, reason, REASONS[reason])
 
-    def report(self, observations):
+    def report(self, observations: Sequence[Observation]) -> GuardError | None:
         """Do what the policy says; return the error to be raised, or None."""
         new = {observation.key: observation for observation in observations}
         new = {key: found for key, found in new.items() if key not in self.reported}
@@ -506,7 +524,7 @@ class CRuntime(Reporter):
         self.acting = False
         return error
 
-    def handle_aside(self, observations):
+    def handle_aside(self, observations: Sequence[Observation]) -> GuardError | None:
         """Report to a user's action, which may call the function.
 
         Such a call ends before this one, which stores its updates last.  If the action raises, this
@@ -523,7 +541,7 @@ class CRuntime(Reporter):
         self.reported, self.live, self.looked = kept
         return error
 
-    def learn(self, found, suspicion, fired):
+    def learn(self, found: Findings, suspicion: int, fired: Mapping[Apply, int]) -> None:
         """Nothing was wrong: change the plan so that this does not make a call suspicious again."""
         learned = False
         bad, empty = (
@@ -549,12 +567,12 @@ class CRuntime(Reporter):
         for runtime in runtimes:
             runtime.follow_plan()
 
-    def give_up(self):
+    def give_up(self) -> None:
         """The call has failed: everything stays as it was before."""
         self.kernel.undo()
         self.kernel.commit()
 
-    def forget(self):
+    def forget(self) -> None:
         """Free what the nodes that ran have computed, as the end of the call would have done.
 
         The next call would otherwise reuse these arrays, and a product rounds by their layout.
@@ -562,7 +580,7 @@ class CRuntime(Reporter):
         for cell in self.collected:
             cell[0] = None
 
-    def failed(self, vm, error):
+    def failed(self, vm: "GuardedVM", error: BaseException) -> NoReturn:
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
             ours, self.early = self.early, None
@@ -588,7 +606,7 @@ class CRuntime(Reporter):
             raise error
         self.failed_otherwise(vm, error)
 
-    def failed_otherwise(self, vm, error):
+    def failed_otherwise(self, vm: "GuardedVM", error: BaseException) -> NoReturn:
         """Raise an error of another kind, with a note on the node and its operands."""
         outermost = self.outermost()
         node = failed_node(vm, error)
@@ -600,13 +618,15 @@ class CRuntime(Reporter):
             raise error
         except Exception as final:  # another object, if PyTensor adds to the message
             if self.parent is None and outermost.told is not None:
-                final.__notes__ = [self.told, *getattr(final, "__notes__", ())]
-                self.told = None
+                final.__notes__ = [outermost.told, *getattr(final, "__notes__", ())]
+                outermost.told = None
             raise
 
-    def tell_of(self, error, node):
+    def tell_of(self, error: BaseException, node: Apply) -> str | None:
         """Return a note on an error: its node and operands.  None if that fails."""
-        frames, values, runtime = [], {}, self
+        frames: list[Frame] = []
+        values: dict[Variable, Any] = {}
+        runtime = self
         while True:
             values |= {variable: cell[0] for variable, cell in runtime.storage_map.items()}
             if runtime.parent is None:
@@ -618,3 +638,4 @@ class CRuntime(Reporter):
             return explaining.render_failure(told)
         except Exception:
             logger.exception("theanoguard: the error could not be explained; please report this")
+            return None

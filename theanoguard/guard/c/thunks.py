@@ -1,5 +1,8 @@
 """The thunks that a guarded virtual machine runs.  Each wraps one of PyTensor's."""
 
+from collections.abc import Callable
+from typing import Any
+
 from theanoguard.guard.c import numpy_kernel
 
 
@@ -11,7 +14,7 @@ class Thunk:
 
     lazy = False
 
-    def __init__(self, node, call, kernel, thunk):
+    def __init__(self, node: Any, call: Callable[[Any], None], kernel: Any, thunk: Any) -> None:
         if call is not numpy_kernel.call:
             self.cthunk = node
         self._node = node
@@ -20,7 +23,7 @@ class Thunk:
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
-    def __call__(self):
+    def __call__(self) -> None:
         self._call(self._node)
 
 
@@ -38,14 +41,14 @@ class LiveThunk:
 
     lazy = False
 
-    def __init__(self, thunk, before, after):
+    def __init__(self, thunk: Any, before: Callable[[], None], after: Callable[[], None]) -> None:
         self._thunk = thunk
         self._before = before
         self._after = after
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
-    def __call__(self):
+    def __call__(self) -> None:
         self._before()
         self._thunk()
         self._after()
@@ -64,14 +67,14 @@ class LazyThunk:
 
     lazy = True
 
-    def __init__(self, thunk, kernel, after):
+    def __init__(self, thunk: Any, kernel: Any, after: Callable[[], None]) -> None:
         self._thunk = thunk
         self._read_flags = kernel.end
         self._after = after
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
-    def __call__(self):
+    def __call__(self) -> Any:
         self._read_flags()
         required = self._thunk()
         if not required:
@@ -91,13 +94,13 @@ class BodyThunk:
 
     lazy = False
 
-    def __init__(self, thunk, vm):
+    def __init__(self, thunk: Any, vm: Any) -> None:
         self._thunk = thunk
         self._vm = vm
         self.inputs = thunk.inputs
         self.outputs = thunk.outputs
 
-    def __call__(self):
+    def __call__(self) -> None:
         body = self._vm.guard
         body.start()
         try:

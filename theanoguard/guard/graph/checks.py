@@ -1,20 +1,23 @@
 """Parts of the checked graphs that the guard writes for backends that compile a whole graph."""
 
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
+from typing import NoReturn
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
 from theanoguard._pytensor import IfElse
+from theanoguard.guard.plan import GraphPlan
 
 
 class CompiledOp(Op):
     """An operation that exists in a graph for one backend alone, which compiles it."""
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} is compiled, never run in Python")
 
 
@@ -29,27 +32,29 @@ class CheckedGraph(FunctionGraph):
     order : list of Apply
     """
 
-    def __init__(self, inputs, outputs, order):
+    def __init__(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], order: list[Apply]
+    ) -> None:
         super().__init__(inputs, outputs, clone=False)
         self.order = order
 
-    def toposort(self):
+    def toposort(self) -> list[Apply]:
         """Return the nodes in the order in which they run."""
         known = set(self.order)  # PyTensor 3.0 may put copies behind the outputs of a loop
         return [*self.order, *(node for node in super().toposort() if node not in known)]
 
 
-def has_elements(variable):
+def has_elements(variable: Variable) -> bool:
     """Whether values can be looked at: no booleans, and no lists of arrays."""
     return not is_list(variable) and getattr(variable.type, "dtype", "bool") != "bool"
 
 
-def is_list(variable):
+def is_list(variable: Variable) -> bool:
     """Whether a variable is a list of arrays."""
     return hasattr(variable.type, "ttype")
 
 
-def certain_variables(plan):
+def certain_variables(plan: "GraphPlan") -> set[Variable]:
     """Return the outputs of nodes that count in every call.
 
     Where PyTensor computes both branches of an ``IfElse``, what only one of them needs may be
@@ -60,9 +65,9 @@ def certain_variables(plan):
     if not any(isinstance(node.op, IfElse) for node in plan.order):
         return set(made)
     own = {v: 1 << i for i, v in enumerate(made)}  # sets of variables are integers, one bit each
-    needs = {}  # by variable, the variables that count if it does
+    needs: dict[Variable, int] = {}  # by variable, the variables that count if it does
 
-    def needed(variables):
+    def needed(variables: Iterable[Variable]) -> int:
         return reduce(or_, (needs[v] for v in variables if v in needs), 0)
 
     for node in plan.order:
@@ -86,7 +91,7 @@ def certain_variables(plan):
     return certain
 
 
-def floor_to(limit, dtype):
+def floor_to(limit: float, dtype: type[np.floating]) -> np.floating:
     """Return the largest number of a floating type that is not above `limit`."""
     largest = np.finfo(dtype).max
     if limit >= largest:

@@ -5,11 +5,14 @@ Instead the graph, and the body of each loop, gets one more output: a number tha
 call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard.carry`).
 """
 
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
@@ -17,16 +20,19 @@ from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
 from theanoguard.guard.graph.masks import is_mask, masks_in, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
+from theanoguard.guard.graph.plan import FlaggedPlan
+from theanoguard.guard.plan import GraphPlan
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, carries, holds_nonfinite
 
 
-def is_shape_alone(fgraph, variable):
+def is_shape_alone(fgraph: FunctionGraph, variable: Variable) -> bool:
     """Whether an input is only used as the length of arrays, so that it is not an array for JAX."""
     readers = [node for node, _ in fgraph.clients[variable]] if variable.owner is None else []
     return bool(readers) and all(type(n.op).__name__ == "JAXShapeTuple" for n in readers)
 
 
-def judged_node(fgraph, variable):
+def judged_node(fgraph: FunctionGraph, variable: Variable) -> Apply | None:
     """Return the node to judge for a bad value here; None where every bad element counts."""
     node = variable.owner
     if node is None or any(is_shape_alone(fgraph, v) for v in node.inputs):
@@ -34,11 +40,11 @@ def judged_node(fgraph, variable):
     return node
 
 
-def is_shared_random(variable):
+def is_shared_random(variable: Variable) -> bool:
     return isinstance(variable, SharedVariable) and isinstance(variable.type, RandomType)
 
 
-def rename_shared_random(fgraph, new):
+def rename_shared_random(fgraph: FunctionGraph, new: dict[Variable, Variable]) -> None:
     """Replace shared random states in the graph: PyTensor's linker replaces them by copies."""
     for variable in fgraph.inputs:
         if is_shared_random(variable):
@@ -48,7 +54,7 @@ def rename_shared_random(fgraph, new):
 # ---------------------------------------------------------------- whether it was bad
 
 
-def following(plan, variables):
+def following(plan: GraphPlan, variables: Iterable[Variable]) -> set[Variable]:
     """Return these variables of a graph and all that is computed from them."""
     found = set(variables)
     for node in plan.order:
@@ -70,7 +76,14 @@ class FlaggedGraph(CheckedGraph):
         Whether anything is read.
     """
 
-    def __init__(self, inputs, outputs, order, marked, is_flagged):
+    def __init__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        order: list[Apply],
+        marked: CheckedGraph | None,
+        is_flagged: bool,
+    ) -> None:
         super().__init__(inputs, outputs, order)
         self.marked = marked
         self.is_flagged = is_flagged
@@ -94,9 +107,14 @@ class FlagWriter:
         How many values are read, those of inner graphs included.
     """
 
-    def __init__(self, plan, policy, on_purpose=frozenset()):
+    def __init__(
+        self,
+        plan: FlaggedPlan,
+        policy: Policy,
+        on_purpose: Collection[Variable] | None = frozenset(),
+    ) -> None:
         self.policy = policy
-        self.on_purpose = on_purpose
+        self.on_purpose = frozenset(on_purpose or ())
         self.n_read = 0
         judged = self.policy.by_result
         if on_purpose is None:
@@ -111,14 +129,20 @@ class FlagWriter:
             points = self._points(plan, infinite, masks, entering)
             self.graph = self._written(plan, points, infinite, masks, whole=judged)
 
-    def _infinite(self, plan, entering=()):
+    def _infinite(self, plan: FlaggedPlan, entering: Collection[Variable] = ()) -> set[Variable]:
         """Return which variables of a graph may hold an Inf that is not an error."""
         if Kind.INF not in self.policy.looked_for:
             return {*plan.fgraph.inputs, *(v for node in plan.order for v in node.outputs)}
         found = expected_infinities(plan.order, entering)
         return found | following(plan, self.on_purpose) | set(entering)
 
-    def _points(self, plan, infinite, masks, entering=()):
+    def _points(
+        self,
+        plan: FlaggedPlan,
+        infinite: set[Variable],
+        masks: Collection[Variable],
+        entering: Collection[Variable] = (),
+    ) -> dict[Variable, Watched]:
         """Return what to read in a graph: a dict of variables to :class:`Watched`."""
         policy, asked = self.policy, self.policy.looked_for
         sources = dict.fromkeys(entering, asked)
@@ -135,7 +159,7 @@ class FlagWriter:
         whole = {v: Watched(asked, big=True) for v in large if v not in own}
         tainted = following(plan, self.on_purpose)
 
-        def carried(node, operand):
+        def carried(node: Apply, operand: int) -> dict[int, Kind]:
             if isinstance(node.op, increment_ops) and operand > 0:
                 return {}  # JAX drops what would be written out of bounds
             if may_select(node, masks):
@@ -154,7 +178,13 @@ class FlagWriter:
             points[v] = Watched(asked, policy.big, judged_node(plan.fgraph, v), v.index or 0)
         return points
 
-    def _written_inside(self, plan, around, infinite, masks):
+    def _written_inside(
+        self,
+        plan: FlaggedPlan,
+        around: Apply,
+        infinite: Collection[Variable],
+        masks: Collection[Variable],
+    ) -> FlaggedGraph:
         """Return the inner graph of a node with its flag or marks."""
         may_enter = any(v in infinite for v in around.inputs)
         inside = self._infinite(plan, plan.fgraph.inputs if may_enter else ())
@@ -164,8 +194,15 @@ class FlagWriter:
         return self._written(plan, self._points(plan, inside, masks), inside, masks, scan=loop)
 
     def _written(
-        self, plan, points, infinite=(), masks=(), whole=False, scan=None, steps_inside=True
-    ):
+        self,
+        plan: FlaggedPlan,
+        points: Mapping[Variable, Watched],
+        infinite: Collection[Variable] = (),
+        masks: Collection[Variable] = (),
+        whole: bool = False,
+        scan: Op | None = None,
+        steps_inside: bool = True,
+    ) -> FlaggedGraph:
         """Return a graph with its flag; the body of `scan` with its marks instead.
 
         With `whole`, the flag is raised only if an output is bad as well.  Without `steps_inside`,
@@ -177,10 +214,10 @@ class FlagWriter:
         rename_shared_random(fgraph, new)
         inputs = [new[v] for v in fgraph.inputs]
 
-        def get(variable):
+        def get(variable: Variable) -> Variable:
             return variable if isinstance(variable, Constant) else new[variable]
 
-        def append(node):
+        def append(node: Apply) -> list[Variable]:
             order.append(node)
             return node.outputs
 
@@ -194,6 +231,7 @@ class FlagWriter:
                     op, more = with_flag(op, bodies), [FLAG()]
                 else:
                     [body] = bodies
+                    assert body.marked is not None  # it is flagged
                     marks = append(NoMarks(loop, body.marked).make_node(*given))
                     op = with_flag(op, bodies, len(marks))
                     at = len(given) - loop.info.n_non_seqs - loop.info.n_nit_sot
@@ -223,7 +261,12 @@ class FlagWriter:
             inputs[at:at] = before
         return FlaggedGraph(inputs, results, order, marked, is_flagged)
 
-    def _and_whole(self, results, flag, append):
+    def _and_whole(
+        self,
+        results: Iterable[Variable],
+        flag: list[Variable],
+        append: Callable[[Apply], list[Variable]],
+    ) -> list[Variable]:
         """Return a flag that is raised where one of the results is bad and `flag` is raised."""
         what = Watched(self.policy.looked_for, self.policy.big)
         looked_at = [v for v in results if has_elements(v) and is_numeric(v.type)]

@@ -6,15 +6,18 @@ same holds for a matrix product with a mask, and for ``tril`` and ``triu``, whic
 products with a mask.
 """
 
+from collections.abc import Collection, Iterable
+
 from pytensor import scalar as ps
 from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard.operations import moved
 
 
-def may_select(node, masks):
+def may_select(node: Apply, masks: Collection[Variable]) -> bool:
     """Whether XLA may compile a node as a selection, because one of its operands is a mask.
 
     Parameters
@@ -41,12 +44,12 @@ def may_select(node, masks):
     return any(is_mask(v, masks) for v in node.inputs)
 
 
-def is_mask(variable, masks):
+def is_mask(variable: Variable, masks: Collection[Variable]) -> bool:
     """Whether a value may be a boolean, or one of `masks`."""
     return getattr(variable.type, "dtype", None) == "bool" or variable in masks
 
 
-def masks_in(order, entering=()):
+def masks_in(order: Iterable[Apply], entering: Iterable[Variable] = ()) -> set[Variable]:
     """Return the variables that may be booleans converted to numbers.
 
     Parameters
@@ -80,7 +83,7 @@ def masks_in(order, entering=()):
     return found
 
 
-def _keeps_masks(node):
+def _keeps_masks(node: Apply) -> bool:
     if isinstance(node.op, Elemwise):
         return isinstance(node.op.scalar_op, (ps.Cast, ps.Mul, ps.Identity))
     return moved(node) is not None

@@ -3,13 +3,15 @@
 The ``code.py`` of each backend has what is computed for them.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.type import TensorType
 
-from theanoguard.guard.graph.checks import CompiledOp
+from theanoguard.guard.graph.checks import CheckedGraph, CompiledOp
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind
 
@@ -37,7 +39,7 @@ class Watched:
     node: Any = None
     output: int = 0
 
-    def reads(self, variable):
+    def reads(self, variable: Variable) -> list[Variable]:
         """Return the variables that are read."""
         return [variable] if self.node is None else [variable, *self.node.inputs]
 
@@ -55,11 +57,13 @@ class Reading(CompiledOp):
 
     __props__: tuple[str, ...] = ("policy", "watched")
 
-    def __init__(self, policy: Policy, watched: tuple[Watched, ...]):
+    def __init__(self, policy: Policy, watched: tuple[Watched, ...]) -> None:
         self.policy = policy
         self.watched = watched
 
-    def grouped(self, inputs):
+    def grouped(
+        self, inputs: Sequence[Any]
+    ) -> tuple[list[tuple[Watched, Any, Sequence[Any]]], Sequence[Any]]:
         """Return a list of (watched, its value, values of its operands), and the other inputs."""
         groups, at = [], 0
         for watched in self.watched:
@@ -72,7 +76,7 @@ class Reading(CompiledOp):
 class Flag(Reading):
     """1 where a watched value is bad, else 0."""
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [FLAG()])
 
 
@@ -83,7 +87,7 @@ class Gather(Reading):
     reduced to one number before the loop has ended.
     """
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> Apply:
         marks = inputs[len(inputs) - len(self.watched) :]
         return Apply(self, list(inputs), [v.type() for v in marks])
 
@@ -101,15 +105,15 @@ class NoMarks(CompiledOp):
 
     __props__ = ("scan", "values")
 
-    def __init__(self, scan, values):
+    def __init__(self, scan: Op, values: CheckedGraph) -> None:
         self.scan = scan
         self.values = values
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> Apply:
         marks = [mark_of(v) for v in self.values.outputs]
         return Apply(self, list(inputs), [v.type() for v in marks])
 
 
-def mark_of(variable):
+def mark_of(variable: Variable) -> Variable:
     """Return a variable for the marks of the elements of another one."""
     return TensorType("bool", (None,) * getattr(variable.type, "ndim", 0))()

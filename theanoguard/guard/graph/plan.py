@@ -5,13 +5,15 @@ bad value.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.special import Softmax
@@ -20,6 +22,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from theanoguard._pytensor import IfElse, Scan, is_numeric
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.plan import GraphPlan, is_discrete
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
     makes,
@@ -53,7 +56,7 @@ class Rule:
     spares_made: bool = True
 
 
-def _viewed(node, index):
+def _viewed(node: Apply, index: int) -> Variable | None:
     """Return the input that output `index` is a view of, or None.
 
     An IfElse declares a view of one branch and copies the other.
@@ -68,21 +71,21 @@ def _viewed(node, index):
     return source if same else None
 
 
-def _is_view(plan, node, index):
+def _is_view(plan: "FlaggedPlan", node: Apply, index: int) -> bool:
     source = _viewed(node, index)
     return source is not None and plan.is_clean(source)
 
 
-def _all_clean(plan, variables):
+def _all_clean(plan: "FlaggedPlan", variables: Iterable[Variable]) -> bool:
     return all(plan.is_clean(v) for v in variables)
 
 
-def _is_copy(plan, node, index):
+def _is_copy(plan: "FlaggedPlan", node: Apply, index: int) -> bool:
     copies = moved(node) is not None or _increments_zeros(node)
     return copies and _all_clean(plan, node.inputs)
 
 
-def _increments_zeros(node):
+def _increments_zeros(node: Apply) -> bool:
     """Whether it adds to zeros, and to no element twice."""
     if not isinstance(node.op, IncSubtensor):
         return False
@@ -92,7 +95,15 @@ def _increments_zeros(node):
     return isinstance(buffer, Constant) and not np.any(buffer.data)
 
 
-def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()):
+def _scalar_is_safe(
+    plan: "FlaggedPlan",
+    op: ScalarOp,
+    operands_clean: bool,
+    inputs: list[Variable],
+    outputs: list[Variable],
+    index: int = 0,
+    known: Iterable[int] = (),
+) -> bool:
     """Whether the scalar operation maps clean operands to a clean output number `index`.
 
     The outputs in `known` are clean, or checked.
@@ -119,16 +130,16 @@ def _scalar_is_safe(plan, op, operands_clean, inputs, outputs, index=0, known=()
     return not (makes_nan or made or is_large)
 
 
-def _are_finite(policy):
+def _are_finite(policy: Policy) -> bool:
     """Whether what has been checked is finite: 0 times Inf is NaN."""
     return policy.nan and (policy.inf or policy.big)
 
 
-def _constants_clean(plan, node):
+def _constants_clean(plan: "FlaggedPlan", node: Apply) -> bool:
     return not any(plan.policy.is_bad(v.data) for v in node.inputs if isinstance(v, Constant))
 
 
-def _is_safe_map(plan, node, index):
+def _is_safe_map(plan: "FlaggedPlan", node: Apply, index: int) -> bool:
     if not isinstance(node.op, Elemwise):
         return False
     known = [i for i, v in enumerate(node.outputs) if i != index and not plan.is_exempt(v)]
@@ -136,7 +147,7 @@ def _is_safe_map(plan, node, index):
     return _scalar_is_safe(plan, node.op.scalar_op, clean, node.inputs, node.outputs, index, known)
 
 
-def _is_softmax(plan, node, index):
+def _is_softmax(plan: "FlaggedPlan", node: Apply, index: int) -> bool:
     policy = plan.policy
     return (
         isinstance(node.op, Softmax)
@@ -191,14 +202,21 @@ class FlaggedPlan(GraphPlan):
         ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
     """
 
-    def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False):
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        policy: Policy,
+        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
+        is_inner: bool = False,
+    ) -> None:
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
         self.inner = {
             node: [FlaggedPlan(g, g.toposort(), policy, inner_graphs, True) for g in graphs]
             for node in self.order
             if (graphs := inner_graphs(node))
         }
-        self._rules = {}  # by which an output is not checked
+        self._rules: dict[Variable, Rule] = {}  # by which an output is not checked
         self._clean = {v for v in fgraph.inputs if is_inner or is_discrete(v)} | {*self.inputs}
         self._clean.update(
             v
@@ -206,29 +224,31 @@ class FlaggedPlan(GraphPlan):
             for v in node.inputs
             if isinstance(v, Constant) and not policy.is_bad(v.data)
         )
-        self._written_clean = set()  # unwritten variables into which nothing bad has been written
+        self._written_clean: set[Variable] = (
+            set()
+        )  # unwritten variables into which nothing bad has been written
         for node in self.order:
             self._plan_outputs(node)
         self.dropped = {v: rule.reason for v, rule in self._rules.items()}
         self.kept = self.kept_values(self.is_clean)
         self._check_what_counts()
 
-    def is_clean(self, variable):
+    def is_clean(self, variable: Variable) -> bool:
         """Whether no bad element can be in `variable` when it is read."""
         return variable in self._clean or not is_numeric(variable.type)
 
-    def holds_clean(self, variable):
+    def holds_clean(self, variable: Variable) -> bool:
         """Whether no bad element has been written into `variable`, as far as it is written."""
         return self.is_clean(variable) or variable in self._written_clean
 
-    def checks_inside(self, node):
+    def checks_inside(self, node: Apply) -> bool:
         """Whether the inner graphs of a node check all that it gives."""
         if isinstance(node.op, Scan) and node.op.info.as_while:
             return False  # the ends of its buffers stay uninitialised when it stops early
         plans = self.inner.get(node, ())
         return bool(plans) and all(plan.is_clean(v) for plan in plans for v in plan.fgraph.outputs)
 
-    def made(self, infinite=()):
+    def made(self, infinite: Collection[Variable] = ()) -> dict[Variable, Kind]:
         """Return the outputs of nodes that may make a NaN or an Inf, and which of them.
 
         Parameters
@@ -237,11 +257,11 @@ class FlaggedPlan(GraphPlan):
             Variables that may hold an Inf that is not an error.
         """
 
-        def is_read(node, index):
+        def is_read(node: Apply, index: int) -> bool:
             rule = self._rules.get(node.outputs[index])
             return index in self.nodes[node].checks if rule is None else not rule.spares_made
 
-        def kinds(node):
+        def kinds(node: Apply) -> Kind:
             if _increments_zeros(node):
                 return Kind.NONE
             of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)
@@ -254,7 +274,7 @@ class FlaggedPlan(GraphPlan):
             if is_read(node, i) and has_elements(v) and (kind := kinds(node))
         }
 
-    def _plan_outputs(self, node):
+    def _plan_outputs(self, node: Apply) -> None:
         for index, variable in enumerate(node.outputs):
             rule = next((r for r in RULES if r.applies(self, node, index)), None)
             if rule is None:
@@ -267,7 +287,7 @@ class FlaggedPlan(GraphPlan):
             elif variable in self.unwritten and all(map(self.holds_clean, node.inputs)):
                 self._written_clean.add(variable)
 
-    def _check_what_counts(self):
+    def _check_what_counts(self) -> None:
         """Check every value that a node makes, except those that an ``IfElse`` throws away."""
         certain = certain_variables(self)
         for node in self.order:

@@ -7,17 +7,27 @@ and hands the bad values that it finds to the ``Reporter``.
 
 import logging
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, NoReturn
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 
 import theanoguard.explain as explaining
 from theanoguard._backends import Backend
+from theanoguard._evaluate.replay import Kernels
+from theanoguard._event import Frame
 from theanoguard._pytensor import Container, map_storage, raise_with_op
 from theanoguard.guard.c.linker import GuardLinker
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
-from theanoguard.guard.plan import REASONS
-from theanoguard.guard.reporting import Observation, Reporter, missed_without_audit
-from theanoguard.guard.rerun import SecondRun, frames_of
+from theanoguard.guard.plan import REASONS, GraphPlan
+from theanoguard.guard.policy import Policy
+from theanoguard.guard.reporting import Observation, Recorder, Reporter, missed_without_audit
+from theanoguard.guard.rerun import Findings, SecondRun, frames_of
 from theanoguard.guard.spares import store
 
 logger = logging.getLogger("theanoguard")
@@ -27,7 +37,7 @@ logger = logging.getLogger("theanoguard")
 REFINEMENTS = 3
 
 
-def raised_by_signal_handler(error):
+def raised_by_signal_handler(error: BaseException) -> BaseException | None:
     """Return the error of a signal handler, such as Ctrl-C's, that was found when a call ended.
 
     Python runs no signal handler while compiled code runs, and wraps the error of one that it runs
@@ -64,71 +74,76 @@ class JittedRuntime(Reporter):
         becomes their value.
     """
 
-    live: dict = {}
+    live: Any = {}
 
-    def __init__(self, policy, recorder, plan, storage_map):
+    def __init__(
+        self, policy: Policy, recorder: Recorder, plan: Any, storage_map: Mapping[Variable, list]
+    ) -> None:
         super().__init__(policy, recorder, plan.fgraph)
         self.plan = plan
         self.cells = {v: storage_map[v] for v in self.fgraph.inputs}
         nodes = plan.nodes.values()
         destroyed = dict.fromkeys(v for node_plan in nodes for v in node_plan.destroys)
         self.overwritten = {v: self.cells[v] for v in destroyed}
-        self.snapshots = {}
+        self.snapshots: dict[Variable, Any] = {}
         self.stored = [True]  # whether there is nothing to put back: the call has ended well
         self.constants = plan.bad_constants
         self.every = policy.every
         self.kept = plan.kept
-        self.checked = {}  # the values of these that are known to be clean
+        self.checked: dict[Variable, Any] = {}  # the values of these that are known to be clean
         self.acting = False  # the user's action runs
         self.looked = 0  # the last call that was run again
         self._graphs = plan.graphs()
 
-    def plans(self):
+    def call(self, values: list) -> tuple[Sequence[Any], Exception | None]:
+        raise NotImplementedError
+
+    def plans(self) -> list[GraphPlan]:
         """Return the plans of all graphs of the function."""
         return list(self.plan.plans())
 
-    def counters(self):
+    def counters(self) -> dict[str, int]:
         """Return nothing: checks that are compiled with the function are not counted."""
         return {}
 
     # -- a call
 
-    def open(self):
+    def open(self) -> None:
         """A call begins."""
         self.calls += 1
         self.snapshots = {}
         self.stored[0] = False
 
-    def ended(self, values):
+    def ended(self, values: list) -> None:
         """The call, which began with these values of its inputs, has ended well."""
 
-    def enters_bad(self):
+    def enters_bad(self) -> bool:
         """Whether a constant is bad, or a shared variable that has been set since the last call."""
         changed = (self.cells[v][0] for v in self.changed())
         return bool(self.constants) or any(map(self.policy.is_bad, changed))
 
-    def is_looked_at(self):
+    def is_looked_at(self) -> bool:
         """Whether the call that begins is one that the policy wants looked at."""
         return (self.calls - 1) % self.every == 0
 
-    def changed(self):
+    def changed(self) -> list[Variable]:
         """Return the shared variables in `kept` that have been set since they were checked."""
         return [v for v in self.kept if self.checked.get(v) is not self.cells[v][0]]
 
-    def keep(self, results):
+    def keep(self, results: Sequence[Any]) -> None:
         """Remember the values of shared variables that are clean after a call."""
         for variable, output in self.kept.items():
             value = self.cells[variable][0] if output is None else results[output]
             self.checked[variable] = value
 
-    def values_before(self):
+    def values_before(self) -> dict[Variable, Any]:
         """Return the values of the inputs as they were when the call began."""
         return {
             v: self.snapshots[v].old() if v in self.snapshots else cell[0]
             for v, cell in self.cells.items()
         }
 
-    def put_back(self):
+    def put_back(self) -> None:
         """Give what the call has overwritten the values that it had when the call began."""
         if not self.stored[0]:
             for snapshot in self.snapshots.values():
@@ -136,7 +151,9 @@ class JittedRuntime(Reporter):
 
     # -- a second look
 
-    def look(self, values, results):
+    def look(
+        self, values: Mapping[Variable, Any], results: Sequence[Any] | None
+    ) -> GuardError | None:
         """Run a suspicious call again; return the error to be raised, or None.
 
         Parameters
@@ -148,7 +165,7 @@ class JittedRuntime(Reporter):
         """
         self.looked = self.calls
         ended = results is not None
-        if ended and self.policy.by_result and not self.policy.is_spoiled(results):
+        if ended and self.policy.by_result and not self.policy.is_spoiled(results or ()):
             return None
         second = self.second_run(values, ended)
         found = second.find()
@@ -166,7 +183,7 @@ class JittedRuntime(Reporter):
             self.learn(found)
         return error
 
-    def audit(self, results):
+    def audit(self, results: Sequence[Any]) -> RuntimeError | None:
         """Compute a call again that showed no sign; return an error if it was bad, or None."""
         spoiled = not self.policy.by_result or self.policy.is_spoiled(results)
         if self.looked == self.calls or not self.is_looked_at() or not spoiled:
@@ -174,13 +191,15 @@ class JittedRuntime(Reporter):
         observations = self.second_run(self.values_before()).find().observations
         if not observations:
             return None
-        reasons = {}
+        reasons: dict[Variable, str] = {}
         for plan in self.plans():
             reasons |= plan.dropped
-        reason = reasons.get(observations[0].variable)
-        return missed_without_audit(observations[0], reason, REASONS.get(reason))
+        reason = reasons.get(observations[0].variable, "")
+        return missed_without_audit(observations[0], reason, REASONS.get(reason, ""))
 
-    def second_run(self, values, ended=True, whole=False):
+    def second_run(
+        self, values: Mapping[Variable, Any], ended: bool = True, whole: bool = False
+    ) -> SecondRun:
         """Return a second run of a call from these values of its inputs.
 
         A call that has not ended is judged up to the first bad value: what follows could be harmed.
@@ -202,7 +221,7 @@ class JittedRuntime(Reporter):
             partly=self.plan.partly,
         )
 
-    def rounded_otherwise(self, second, results):
+    def rounded_otherwise(self, second: SecondRun, results: Sequence[Any]) -> Iterator[Observation]:
         """Yield an observation of each result that is bad, and that a second run gives otherwise.
 
         A bad result that the second run gives as well has been judged: it is excused or exempt.
@@ -211,11 +230,15 @@ class JittedRuntime(Reporter):
             if self.policy.is_bad(value) and not self.policy.is_bad(second.replay.value(variable)):
                 yield Observation.of(variable, value, self.policy)
 
-    def report(self, observations, values):
+    def report(
+        self, observations: Iterable[Observation], values: Mapping[Variable, Any]
+    ) -> GuardError | None:
         """Do what the policy says; return the error to be raised, or None."""
         position = {node: i for i, node in enumerate(self.plan.order)}
 
-        def place(observation):  # (with branches, the second run has another order)
+        def place(
+            observation: Observation,
+        ) -> int:  # (with branches, the second run has another order)
             frames = observation.frames
             return position.get(frames[0].node if frames else observation.variable.owner, -1)
 
@@ -227,7 +250,7 @@ class JittedRuntime(Reporter):
             self.take_up(overwritten)
         return error
 
-    def set_aside(self):
+    def set_aside(self) -> dict[Variable, Any]:
         """Put back what the call has overwritten, for a user's action that may call the function.
 
         Such a call ends before this one, which stores its updates last.  If the action raises, this
@@ -244,19 +267,21 @@ class JittedRuntime(Reporter):
         self.snapshots = {}
         return overwritten
 
-    def take_up(self, overwritten):
+    def take_up(self, overwritten: dict[Variable, Any]) -> None:
         """Go on with the call that was set aside."""
         self.snapshots = overwritten
         self.stored[0] = False
         for snapshot in overwritten.values():
             snapshot.redo()
 
-    def learn(self, found):
+    def learn(self, found: Findings) -> None:
         """Nothing was wrong with a suspicious call: change the program by its :class:`Findings`."""
 
     # -- a call that has failed
 
-    def failed(self, error, raise_other):
+    def failed(
+        self, error: BaseException, raise_other: Callable[[BaseException], NoReturn]
+    ) -> NoReturn:
         """Put everything back and raise the error that the user sees.
 
         Parameters
@@ -293,7 +318,9 @@ class JittedRuntime(Reporter):
                 final.__notes__ = [note, *getattr(final, "__notes__", ())]
             raise
 
-    def look_before(self, error, values):
+    def look_before(
+        self, error: Exception, values: Mapping[Variable, Any]
+    ) -> tuple[GuardError | None, str | None]:
         """Judge what was computed before another error was raised.
 
         JAX raises built-in exceptions while it traces the function.  If every operation runs by
@@ -318,7 +345,14 @@ class JittedRuntime(Reporter):
             error.args = found.error.args  # Numba's code names neither the index nor the length
         return None, self.note_on(error, node, replay.value, replay.fgraph, frames_of(replay))
 
-    def note_on(self, error, node, value_of, fgraph=None, frames=()):
+    def note_on(
+        self,
+        error: BaseException,
+        node: Apply,
+        value_of: Callable[[Variable], Any],
+        fgraph: FunctionGraph | None = None,
+        frames: Sequence[Frame] = (),
+    ) -> str | None:
         """Return a note on an error that a node has raised, or None if that fails.
 
         ``value_of(variable)`` returns the value of an operand, or None if it is not known.  The
@@ -334,7 +368,7 @@ class JittedRuntime(Reporter):
             return None
 
 
-def is_of_compiler(error):
+def is_of_compiler(error: BaseException) -> bool:
     """Whether a backend could not compile the function, so that nothing has been computed.
 
     Numba also raises built-in exceptions then.
@@ -343,7 +377,7 @@ def is_of_compiler(error):
     return is_its_own or is_raised_in(error, "numba.core.")
 
 
-def is_raised_in(error, package):
+def is_raised_in(error: BaseException, package: str) -> bool:
     """Whether an error was raised by a module of a package, whose name ends in a dot."""
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     return frame.f_globals.get("__name__", "").startswith(package)
@@ -371,21 +405,29 @@ class FlaggedRuntime(JittedRuntime):
         How many values it reads.
     """
 
-    def __init__(self, policy, recorder, plan, storage_map, compile, kernels=None):
+    def __init__(
+        self,
+        policy: Policy,
+        recorder: Recorder,
+        plan: FlaggedPlan,
+        storage_map: Mapping[Variable, list],
+        compile: Callable,
+        kernels: Kernels | None = None,
+    ) -> None:
         super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
         if kernels is not None:
             self.kernels = kernels
-        self._on_purpose = frozenset()
+        self._on_purpose: frozenset[Variable] = frozenset()
         self._refinements = 0
         self.run, self.n_read = compile(self._on_purpose)
 
     @cached_property
-    def plain(self):
+    def plain(self) -> Callable:
         """The program that reads nothing."""
         return self._compile(None)[0]
 
-    def call(self, values):
+    def call(self, values: list) -> tuple[Sequence[Any], Exception | None]:
         """Run the function, and read its flag.
 
         Returns
@@ -405,7 +447,7 @@ class FlaggedRuntime(JittedRuntime):
         self.keep(results)
         return results, None
 
-    def learn(self, found):
+    def learn(self, found: Findings) -> None:
         """Read otherwise from now on where a healthy call had infinite values on purpose."""
         self._refinements += 1
         bad = found.noisy
@@ -438,10 +480,19 @@ class JittedVM:
         ``raise_other(error)`` raises an error of the function.
     """
 
+    allow_gc: bool | None
+    storage_map: dict[Variable, list]
     lazy = False
     need_update_inputs = False  # ``Function`` would store them one after the other
 
-    def __init__(self, guard, inputs, outputs, updates, raise_other):
+    def __init__(
+        self,
+        guard: JittedRuntime,
+        inputs: Sequence[list],
+        outputs: Sequence[list],
+        updates: Mapping[int, list],
+        raise_other: Callable[[BaseException], NoReturn],
+    ) -> None:
         self.guard = guard
         self.inputs = inputs
         self._becoming = list(updates)
@@ -449,7 +500,7 @@ class JittedVM:
         self._cells = [*outputs, *updates.values(), guard.stored]
         self._raise_other = raise_other
 
-    def __call__(self):
+    def __call__(self) -> None:
         guard, error = self.guard, None
         try:
             guard.open()
@@ -488,29 +539,43 @@ class GuardedLinker:
     """
 
     backend: Backend
+    runtime: Callable[..., JittedRuntime]
+    fgraph: FunctionGraph
+    allow_gc: bool | None
+    schedule: Callable[[FunctionGraph], list[Apply]]
 
-    def __init__(self, policy, recorder, allow_gc=None):
+    def __init__(self, policy: Policy, recorder: Recorder, allow_gc: bool | None = None) -> None:
         if not self.backend.is_installed():
             raise ImportError(
                 f"backend={self.backend.name!r} needs {self.backend.title}, which is not "
                 f"installed.\nInstall it with: pip install {self.backend.package}"
             )
-        super().__init__(allow_gc=allow_gc)
+        super().__init__(allow_gc=allow_gc)  # type: ignore[call-arg]
         self.policy = policy
         self.recorder = recorder
 
     @classmethod
-    def like(cls, linker, policy, recorder):
+    def like(cls, linker: Any, policy: Policy, recorder: Recorder) -> "GuardedLinker":
         """Return a guarded linker with the settings of a linker of the same backend."""
         return cls(policy, recorder, linker.allow_gc)
 
-    def accept(self, fgraph, no_recycling=None, profile=None):
+    def accept(
+        self,
+        fgraph: FunctionGraph,
+        no_recycling: Sequence[Variable] | None = None,
+        profile: Any = None,
+    ) -> "GuardedLinker":
         if self.fgraph is not None and self.fgraph is not fgraph:
             fresh = self.like(self, self.policy, self.recorder)
             return fresh.accept(fgraph, no_recycling, profile)
-        return super().accept(fgraph, no_recycling, profile)
+        return super().accept(fgraph, no_recycling, profile)  # type: ignore[misc]
 
-    def make_all(self, input_storage=None, output_storage=None, storage_map=None):
+    def make_all(
+        self,
+        input_storage: list[list] | None = None,
+        output_storage: list[list] | None = None,
+        storage_map: dict[Variable, list] | None = None,
+    ) -> tuple:
         fgraph = self.fgraph
         order = self.schedule(fgraph)
         optimizers = guarded_optimizers(
@@ -523,7 +588,7 @@ class GuardedLinker:
         )
         owners = [v.owner for v in fgraph.outputs if v.owner is not None][:1]
 
-        def raise_other(error):
+        def raise_other(error: BaseException) -> NoReturn:
             if owners and isinstance(error, Exception):
                 raise_with_op(fgraph, owners[0], vm, (type(error), error, error.__traceback__))
             raise error

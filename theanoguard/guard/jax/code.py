@@ -1,18 +1,21 @@
 """The JAX functions for the guard's operations; imported only when a graph is compiled for JAX."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 
-from theanoguard._evaluate.replay import Kernels, compute
+from theanoguard._evaluate.replay import Kernels, Replay, compute
 from theanoguard._pytensor import (
     CheckedBody,
     CheckedIfElse,
@@ -22,6 +25,7 @@ from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.graph.ops import Flag, Gather, NoMarks, Watched
 from theanoguard.guard.jax._pytensor import JAXShapeTuple, jax_funcify
 from theanoguard.guard.jax.runtime import as_numpy
+from theanoguard.guard.policy import Policy
 from theanoguard.guard.verdict import suspected
 from theanoguard.operations import Kind
 from theanoguard.operations.regions import Arrays, dtype_kind
@@ -29,7 +33,7 @@ from theanoguard.operations.regions import Arrays, dtype_kind
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
 
 
-def real_type():
+def real_type() -> np.dtype:
     """Return the widest floating type that JAX's configuration allows."""
     return jnp.zeros(0, float).dtype
 
@@ -52,7 +56,7 @@ class Question:
     inf: bool
     limit: float | None
 
-    def severity(self, v):
+    def severity(self, v: Any) -> tuple[Any, Any]:
         """Return an integer for each element of `v`, and the largest integer that is not bad.
 
         The integers are the bits of the magnitudes.  They have the same order as the magnitudes,
@@ -79,7 +83,7 @@ class Question:
             return severity, bits_of(floor_to(self.limit, info.dtype.type), as_int)
         return severity, infinite - 1 if self.inf else infinite
 
-    def marks(self, *values):
+    def marks(self, *values: Any) -> Any:
         """Return an integer for each element: negative if it is bad in one of the values."""
         severities, allowed = zip(*map(self.severity, values), strict=True)
         return allowed[0] - reduce(lax.max, severities)
@@ -88,11 +92,13 @@ class Question:
 RAISED = Question(True, True, None)  # for flags and marks, which are 0 or 1
 
 
-def bits_of(number, as_int):
+def bits_of(number: Any, as_int: np.dtype) -> Any:
     return np.asarray(number).view(as_int)[()]
 
 
-def asked_of(policy, watched, v, operands):
+def asked_of(
+    policy: Policy, watched: Watched, v: Any, operands: Sequence[Any]
+) -> tuple[Question, Any]:
     """Return the `Question` for a watched value, and the value or its marks."""
     if watched == Watched():
         return RAISED, v != 0
@@ -110,7 +116,7 @@ TINY, LARGE = 32, 4096
 """Numbers of elements that a GPU reduces in one kernel with others, and in two kernels."""
 
 
-def any_bad(asked):
+def any_bad(asked: Iterable[tuple[Question, Any]]) -> Any:
     """Return whether any element is bad, for pairs of a `Question` and a value.
 
     The marks of all values with the same shape are joined as they are computed.  XLA then fuses
@@ -119,7 +125,9 @@ def any_bad(asked):
     would be written to memory first.  If the values were concatenated, XLA would take minutes to
     compile.
     """
-    alike = defaultdict(lambda: defaultdict(list))  # values by shape and type, then by question
+    alike: dict[Any, dict[Question, list]] = defaultdict(
+        lambda: defaultdict(list)
+    )  # values by shape and type, then by question
     for question, v in asked:
         alike[v.shape, v.dtype][question].append(v)
     marks = [
@@ -131,7 +139,7 @@ def any_bad(asked):
     return (any_on_cpu if jax.default_backend() == "cpu" else any_on_device)(marks)
 
 
-def any_on_cpu(arrays):
+def any_on_cpu(arrays: Iterable[Any]) -> Any:
     """Return whether any element of a list of arrays of integers is negative.
 
     On a CPU, XLA computes the reduction of one array in several loops, and writes the array itself
@@ -151,7 +159,7 @@ def any_on_cpu(arrays):
     return reduce(lax.bitwise_or, found)
 
 
-def any_on_device(arrays):
+def any_on_device(arrays: Iterable[Any]) -> Any:
     """Return whether any element of a list of arrays of integers is negative.
 
     A GPU runs one kernel to reduce an array, and two for a large array.  So this function reduces
@@ -172,7 +180,7 @@ def any_on_device(arrays):
     return reduce(lax.bitwise_or, [*tiny, *(lax.reduce_or(part, (0,)) for part in parts)])
 
 
-def bad_elements(policy, watched, v, operands):
+def bad_elements(policy: Policy, watched: Watched, v: Any, operands: Sequence[Any]) -> Any:
     """Return the mask of the bad elements of a watched value."""
     question, v = asked_of(policy, watched, v, operands)
     severity, allowed = question.severity(v)
@@ -184,14 +192,14 @@ class JaxArrays(Arrays):
 
     xp = jnp
 
-    def run(self, node, values, output=0):
+    def run(self, node: Apply, values: list[Any], output: int = 0) -> Any:
         results = jax_funcify(node.op, node=node)(*values)
         return results if len(node.outputs) == 1 else results[output]
 
-    def as_numbers(self, mask):
+    def as_numbers(self, mask: Any) -> Any:
         return jnp.asarray(mask).astype(real_type())
 
-    def exceeds(self, value, limit):
+    def exceeds(self, value: Any, limit: float) -> Any:
         size = jnp.abs(value if dtype_kind(value) in "fc" else value.astype(real_type()))
         return size > floor_to(limit, size.dtype.type)
 
@@ -203,8 +211,8 @@ ARRAYS = JaxArrays()
 
 
 @jax_funcify.register(Flag)
-def jax_funcify_flag(op, **kwargs):
-    def flag(*inputs):
+def jax_funcify_flag(op: Op, **kwargs: Any) -> Callable:
+    def flag(*inputs: Any) -> Any:
         groups, _ = op.grouped(inputs)
         asked = [
             asked_of(op.policy, watched, jnp.asarray(v), operands)
@@ -216,8 +224,8 @@ def jax_funcify_flag(op, **kwargs):
 
 
 @jax_funcify.register(Gather)
-def jax_funcify_gather(op, **kwargs):
-    def gather(*inputs):
+def jax_funcify_gather(op: Op, **kwargs: Any) -> Callable:
+    def gather(*inputs: Any) -> Any:
         # One array of marks for all values of a shape would be slower: with it, steps of a loop
         # took 1.3 times as long as unguarded on a CPU, and take 1.1 times as long with one each.
         groups, marks = op.grouped(inputs)
@@ -231,12 +239,17 @@ def jax_funcify_gather(op, **kwargs):
 
 
 @jax_funcify.register(NoMarks)
-def jax_funcify_no_marks(op, node=None, storage_map=None, **kwargs):
+def jax_funcify_no_marks(
+    op: Op,
+    node: Apply | None = None,
+    storage_map: Mapping[Variable, list] | None = None,
+    **kwargs: Any,
+) -> Callable:
     step = jax_funcify(op.values, **kwargs)
     info = op.scan.info
 
-    def no_marks(*inputs):
-        inputs = list(inputs)
+    def no_marks(*given: Any) -> Any:
+        inputs = list(given)
         sequences = [element_of(v) for v in op.scan.outer_seqs(inputs)]
         taps = zip(
             (*op.scan.outer_mitmot(inputs), *op.scan.outer_mitsot(inputs)),
@@ -256,39 +269,49 @@ def jax_funcify_no_marks(op, node=None, storage_map=None, **kwargs):
     return no_marks
 
 
-def element_of(v):
+def element_of(v: Any) -> jax.ShapeDtypeStruct:
     """Return the shape and dtype of an element along the first axis of an array."""
     return jax.ShapeDtypeStruct(jnp.shape(v)[1:], jnp.result_type(v))
 
 
-def with_history(traced):
+def with_history(traced: Callable) -> Callable:
     """Return a function that stores the flags of its last 32 calls in an integer, one bit each."""
 
-    def run(*values):
-        *values, history = values
+    def run(*given: Any) -> tuple:
+        *values, history = given
         *results, flag = traced(*values)
         return *results, (history << 1) | flag
 
     return run
 
 
-def without_flag(traced):
+def without_flag(traced: Callable) -> Callable:
     """Return a function whose results do not include the flag."""
     return lambda *values: traced(*values)[:-1]
 
 
-def no_history():
+def no_history() -> Any:
     """Return the history of a function that has not been called."""
     return jnp.zeros((), jnp.int32)
 
 
 @jax_funcify.register(CheckedBody)
-def jax_funcify_checked_body(op, node=None, storage_map=None, **kwargs):
+def jax_funcify_checked_body(
+    op: Op,
+    node: Apply | None = None,
+    storage_map: Mapping[Variable, list] | None = None,
+    **kwargs: Any,
+) -> Callable:
     return jax_funcify(op.fgraph, **kwargs)
 
 
 @jax_funcify.register(CheckedIfElse)
-def jax_funcify_checked_if_else(op, node=None, storage_map=None, **kwargs):
+def jax_funcify_checked_if_else(
+    op: Op,
+    node: Apply | None = None,
+    storage_map: Mapping[Variable, list] | None = None,
+    **kwargs: Any,
+) -> Callable:
     branches = [jax_funcify(b.fgraph, **kwargs) for b in (op.true_branch, op.false_branch)]
     return lambda condition, *inputs: lax.cond(condition, *branches, *inputs)
 
@@ -301,16 +324,16 @@ class JaxKernels(Kernels):
 
     raised = 0
 
-    def runs_whole(self, node):
+    def runs_whole(self, node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
 
-    def _make(self, node):
+    def _make(self, node: Apply) -> Callable[[list], list]:
         constants = {v: [v.data] for v in node.inputs if isinstance(v, Constant)}
         traced = jax_funcify(node.op, node=node, storage_map=constants)
         compiled = jax.jit(traced)
         literal = {i: v.data.item() for i, v in enumerate(node.inputs) if is_literal(v)}
 
-        def kernel(values):
+        def kernel(values: list) -> list:
             values = [as_jax(v) for v in values]
             try:
                 results = compiled(*values)
@@ -322,24 +345,24 @@ class JaxKernels(Kernels):
         return kernel
 
 
-def is_literal(variable):
+def is_literal(variable: Variable) -> bool:
     """Whether a variable is a constant integer, such as an axis, which JAX wants as an ``int``."""
     data = variable.data if isinstance(variable, Constant) else None
     return isinstance(data, np.ndarray) and data.ndim == 0 and data.dtype.kind in "iu"
 
 
-def as_jax(value):
+def as_jax(value: Any) -> Any:
     """Return an array as a JAX array, and any other value unchanged."""
     return jnp.asarray(value) if isinstance(value, np.ndarray) else value
 
 
 @compute.register(JAXShapeTuple)
-def _(op, node, replay):
+def _(op: Op, node: Apply, replay: Replay) -> list:
     return [np.array([int(replay[v]) for v in node.inputs], node.outputs[0].type.dtype)]
 
 
 @compute.register(RandomVariable)
-def _(op, node, replay):
+def _(op: Op, node: Apply, replay: Replay) -> list:
     """Draw the same numbers as JAX, if the random state is a JAX state."""
     values = [replay[v] for v in node.inputs]
     if not isinstance(values[0], dict):
@@ -353,7 +376,7 @@ def _(op, node, replay):
 # ---------------------------------------------------------------- values of calls in flight
 
 
-def own_copy(value):
+def own_copy(value: Any) -> Any:
     """Return an input as a value that no other code can change.
 
     A NumPy array is copied as a NumPy array, because JAX's compiled functions transfer it faster
@@ -362,12 +385,12 @@ def own_copy(value):
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def held_bytes(values):
+def held_bytes(values: Any) -> int:
     """Return the bytes that arrays occupy; each array is counted once."""
     leaves = {id(v): v for v in jax.tree.leaves(values)}
     return sum(int(getattr(v, "nbytes", 0)) for v in leaves.values())
 
 
-def device():
+def device() -> Any:
     """Return the device on which JAX computes."""
     return jnp.zeros(()).devices().pop()

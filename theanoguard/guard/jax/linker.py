@@ -6,9 +6,11 @@
 
 import copy
 import warnings
+from collections.abc import Callable, Collection
 from typing import Any
 
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Variable
 
 from theanoguard._provenance import watch_rewriting
 from theanoguard.guard.graph.flagged import FlagWriter, is_shared_random
@@ -34,7 +36,9 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
 
     backend = BACKEND
 
-    def runtime(self, order, input_storage, storage_map):
+    def runtime(
+        self, order: list[Apply], input_storage: list[list], storage_map: dict[Variable, list]
+    ) -> JaxRuntime:
         from theanoguard.guard.jax import code  # loads JAX
 
         random = [v for v in self.fgraph.inputs if is_shared_random(v)]
@@ -56,7 +60,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
         device = code.device()
         later = reads_later(self.policy, device)
 
-        def compiled(on_purpose):
+        def compiled(on_purpose: Collection[Variable] | None) -> tuple[Callable, int]:
             writer = FlagWriter(plan, self.policy, on_purpose)
             traced = self.fgraph_convert(writer.graph, input_storage, {})
             if on_purpose is None:
@@ -77,7 +81,7 @@ class JaxGuardLinker(GuardedLinker, JAXLinker):
         return JaxRuntime(self.policy, self.recorder, plan, storage_map, programs)
 
 
-def kept_values(plan):
+def kept_values(plan: FlaggedPlan) -> dict[Variable, int | None]:
     """Return the shared inputs that need not be checked again, and the output that updates each.
 
     JAX arrays are immutable.  So an array that a checked update has stored is still good.

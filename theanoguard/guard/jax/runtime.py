@@ -13,16 +13,23 @@ import logging
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
+from theanoguard._evaluate.replay import Kernels
 from theanoguard._pytensor import Container
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import FlaggedRuntime
+from theanoguard.guard.policy import Policy
+from theanoguard.guard.reporting import Recorder
 
 logger = logging.getLogger("theanoguard")
 
@@ -112,15 +119,24 @@ class JaxRuntime(FlaggedRuntime):
     programs : Programs
     """
 
-    def __init__(self, policy, recorder, plan, storage_map, programs):
+    def __init__(
+        self,
+        policy: Policy,
+        recorder: Recorder,
+        plan: FlaggedPlan,
+        storage_map: Mapping[Variable, list],
+        programs: Programs,
+    ) -> None:
         super().__init__(policy, recorder, plan, storage_map, programs.flagged)
         self._programs = programs
         self._is_far = is_far(programs.device)
         self.later = programs.later
-        self._history = programs.no_history() if self.later else None
+        self._history: Any = programs.no_history() if self.later else None
         self._calls: deque[Call] = deque()
         self._suspects: list[Call] = []  # the first suspicious call and all calls after it
-        self._probe = None  # a history being copied to the host, and the number of calls in it
+        self._probe: tuple[Any, int] | None = (
+            None  # a history being copied to the host, and the number of calls in it
+        )
         self._limit = held_limit(programs.device)
         self.held = 0  # bytes kept for calls in flight, when last measured
         self._becomes = plan.updates()
@@ -128,13 +144,13 @@ class JaxRuntime(FlaggedRuntime):
             watch_containers(self)
 
     @cached_property
-    def kernels(self):
+    def kernels(self) -> Kernels:  # type: ignore[override]
         """The kernels that compute single nodes."""
         return self._programs.kernels()
 
     # -- calls
 
-    def call(self, values):
+    def call(self, values: Sequence[Any]) -> tuple[Sequence[Any], GuardError | None]:
         """Run the function, and read the flags that are due.
 
         Returns
@@ -161,7 +177,7 @@ class JaxRuntime(FlaggedRuntime):
                 flag.copy_to_host_async()
             suspicious = suspicious or np.asarray(flag).item()
         if suspicious or self.later:
-            call = Call(self.calls, values, results, suspicious=bool(suspicious))
+            call = Call(self.calls, tuple(values), results, suspicious=bool(suspicious))
             if suspicious:
                 self._suspects.append(call)
                 error = self.read()
@@ -173,7 +189,7 @@ class JaxRuntime(FlaggedRuntime):
             self.keep(results)
         return results, error
 
-    def begin(self):
+    def begin(self) -> tuple[bool, GuardError | None]:
         """Return whether an input of the call is bad, and the error of an earlier call."""
         changed = self.changed()
         if self._calls and changed:  # a bad input may be the result of an earlier call
@@ -184,7 +200,7 @@ class JaxRuntime(FlaggedRuntime):
             self.policy.is_bad(self.cells[v][0]) for v in changed
         ), None
 
-    def _read_what_is_due(self):
+    def _read_what_is_due(self) -> GuardError | None:
         """Read the flags of earlier calls if it is time to; return the first error.
 
         The device is usually a call or two behind.  It has finished the earlier calls, so reading
@@ -203,19 +219,19 @@ class JaxRuntime(FlaggedRuntime):
             self._probe = self._history, len(calls)
             self.held = self._held_about()
             is_due = is_due or self.held > self._limit
-        if is_due:
+        if is_due and self._probe is not None:
             self._sort_out(*self._probe)
             if self._suspects:
                 return self.read()
         return None
 
-    def _held_about(self):
+    def _held_about(self) -> int:
         """Estimate the bytes kept from the last two calls; counting all calls takes too long."""
         last = [(call.values, call.results) for call in itertools.islice(reversed(self._calls), 2)]
         one, both = map(self._programs.held_bytes, (last[:1], last))
         return one + (len(self._calls) - 1) * (both - one)
 
-    def _sort_out(self, history, n):
+    def _sort_out(self, history: Any, n: int) -> None:
         """Read the flags of the first `n` calls in flight, and keep the suspicious calls."""
         self._probe = None
         flags = np.asarray(history).item()
@@ -227,7 +243,7 @@ class JaxRuntime(FlaggedRuntime):
         if not self._calls:
             _in_flight.pop(self, None)
 
-    def read(self):
+    def read(self) -> GuardError | None:
         """Read the flags of all calls in flight; return the error of the first bad one, or None.
 
         If any flag is raised, the calls of other functions are examined as well, because the first
@@ -247,13 +263,13 @@ class JaxRuntime(FlaggedRuntime):
                 return error
         return None
 
-    def _read_all(self):
+    def _read_all(self) -> None:
         if self._calls:
             self._sort_out(self._history, len(self._calls))
 
     # -- a suspicious call
 
-    def examine(self, call):
+    def examine(self, call: Call) -> GuardError | None:
         """Replay a suspicious call; return the error to raise, or None."""
         number, self.calls = self.calls, call.number
         values = dict(zip(self.fgraph.inputs, call.values, strict=True))
@@ -268,10 +284,10 @@ class JaxRuntime(FlaggedRuntime):
             self._put_back(call)
         return error
 
-    def values_before(self):
+    def values_before(self) -> dict[Variable, Any]:
         return all_as_numpy(super().values_before())
 
-    def _put_back(self, call):
+    def _put_back(self, call: Call) -> None:
         """Reset shared variables to their values before a call, and forget the later calls."""
         if not self.later:
             return
@@ -293,23 +309,23 @@ class JaxRuntime(FlaggedRuntime):
             if guard is self or not shared.isdisjoint(map(id, guard.cells.values())):
                 guard.forget_after(call.order)
 
-    def forget_after(self, order):
+    def forget_after(self, order: int) -> None:
         """Forget the calls after a given one, because their updates have been undone."""
         if self._calls and self._calls[-1].order > order:
             self._read_all()  # afterwards the history would not match the calls in flight
         self._suspects = [c for c in self._suspects if c.order < order]
 
-    def updated(self):
+    def updated(self) -> list[Variable]:
         """Return the shared variables that the function updates."""
         return [v for v in self._becomes if isinstance(v, SharedVariable)]
 
-    def in_flight(self):
+    def in_flight(self) -> tuple[int, int]:
         """Return how many calls are in flight, and how many bytes are kept for them."""
         held = [(call.values, call.results) for call in self._calls]
         return len(held), self._programs.held_bytes(held)
 
 
-def as_numpy(variable, value):
+def as_numpy(variable: Variable, value: Any) -> Any:
     """Return the value of a variable in the type that PyTensor gives it.
 
     PyTensor's sums for JAX have the type in which they add up.  So what a function computes from a
@@ -324,23 +340,23 @@ def as_numpy(variable, value):
     return np.asarray(value, dtype)
 
 
-def all_as_numpy(values):
+def all_as_numpy(values: Mapping[Variable, Any]) -> dict[Variable, Any]:
     """Return the values of variables by :func:`as_numpy`."""
     return {v: as_numpy(v, value) for v, value in values.items()}
 
 
-def is_far(device):
+def is_far(device: Any) -> bool:
     """Return whether a device works while the host goes on, so that reading from it waits."""
     return device.platform != "cpu"
 
 
-def reads_later(policy, device):
+def reads_later(policy: Policy, device: Any) -> bool:
     """Return whether the flags of several calls are read at once."""
     later = policy.when == "later" or (policy.when is None and is_far(device))
     return later and not policy.audit
 
 
-def held_limit(device):
+def held_limit(device: Any) -> float:
     """Return how many bytes may be kept for calls in flight on a device."""
     known = device.memory_stats() or {}
     return SHARE * known["bytes_limit"] if "bytes_limit" in known else UNKNOWN
@@ -349,7 +365,7 @@ def held_limit(device):
 # ---------------------------------------------------------------- when flags must be read
 
 
-def sync():
+def sync() -> None:
     """Wait for all unchecked calls, and raise the error of the first bad one.
 
     Only functions under ``GuardMode(when="later")`` have such calls.  Their flags are also read
@@ -367,7 +383,7 @@ def sync():
     raise_first(list(_in_flight))
 
 
-def raise_first(guards):
+def raise_first(guards: Iterable[JaxRuntime]) -> None:
     """Read the flags of all calls in flight, and raise the first error."""
     for guard in guards:
         error = guard.read()
@@ -376,7 +392,7 @@ def raise_first(guards):
 
 
 @lru_cache(maxsize=1)
-def sync_at_exit():
+def sync_at_exit() -> None:
     """Register :func:`sync` to run when the interpreter exits, before JAX cleans up."""
     atexit.register(sync)
 
@@ -391,25 +407,25 @@ class WatchedContainer(Container):
     plain containers.
     """
 
-    def _read(self):
+    def _read(self) -> Any:
         raise_first(list(_watchers.get(self, ())))
         return self.storage[0]
 
     data = property(_read, Container.__set__)
     value = property(_read, Container.__set__)
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> tuple:
         return plain_container, (self.__dict__,)
 
 
-def plain_container(state):
+def plain_container(state: dict[str, Any]) -> Container:
     """Return a plain container with a state."""
     container = Container.__new__(Container)
     container.__dict__.update(state)
     return container
 
 
-def watch_containers(guard):
+def watch_containers(guard: JaxRuntime) -> None:
     """Read the flags of a guard when a shared variable that its function updates is read."""
     sync_at_exit()
     for variable in guard.updated():

@@ -1,8 +1,10 @@
 """The Numba code of the guard's operations; imported only when a graph is compiled for Numba."""
 
+from collections.abc import Callable, Iterator
 from functools import cache, partial, reduce
 from hashlib import sha256
 from importlib import resources
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -11,6 +13,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarType
 
 from theanoguard._pytensor import CheckedBody, config, inner_graphs_for_numba, is_sparse
@@ -55,7 +58,7 @@ SOURCE = "".join(
 inner_graphs = partial(inner_graphs_for_numba, compiled_by=numba_funcify_and_cache_key.dispatch)
 
 
-def runs_in_python(op):
+def runs_in_python(op: Any) -> bool:
     """Whether an operation has no Numba implementation, so that Numba calls Python."""
     return all(
         dispatcher.dispatch(type(op)) is dispatcher.dispatch(object)
@@ -68,13 +71,15 @@ def runs_in_python(op):
 
 
 @register_funcify_and_cache_key(CheckedBody)
-def numba_funcify_checked_body(op, node=None, ofg_memo=None, storage_map=None, **kwargs):
+def numba_funcify_checked_body(
+    op: Any, node: Apply | None = None, ofg_memo: Any = None, storage_map: Any = None, **kwargs: Any
+) -> tuple[Callable, str | None]:
     return numba_funcify_and_cache_key(
         op.fgraph, squeeze_output=True, fgraph_name="checked_body", **kwargs
     )
 
 
-def bad_element(op, dtype):
+def bad_element(op: Any, dtype: str) -> Callable:
     """Return a function that returns whether one element is bad, by the rule of ``Policy.mask``."""
     kind = np.dtype(dtype).kind
     if kind in "iu":
@@ -82,7 +87,7 @@ def bad_element(op, dtype):
         return numba_njit(lambda v: abs(np.float64(v)) > limit)
     if kind not in "fc":
         return numba_njit(lambda v: False)
-    real = np.empty(0, dtype).real.dtype.type
+    real: Any = np.empty(0, dtype).real.dtype.type
     limit = floor_to(op.limit, real) if op.big else np.finfo(real).max
     if kind == "c" and not op.big:
         size = numba_njit(lambda v: max(abs(v.real), abs(v.imag)))
@@ -100,7 +105,7 @@ def bad_element(op, dtype):
 VECTOR = 64  # bytes checked in one step; LLVM splits them to fit the processor's registers
 
 
-def excess(builder, op, bits, size):
+def excess(builder: Any, op: Watch, bits: Any, size: int) -> Any:
     """Return an integer, or a vector of them, that is negative if the bits of a float are bad.
 
     Without the sign bit, the bits of floats have the same order as their magnitudes, with NaN
@@ -109,13 +114,13 @@ def excess(builder, op, bits, size):
     real = np.dtype(f"float{size}").type
     integer = bits.type.element if isinstance(bits.type, ir.VectorType) else bits.type
 
-    def constant(number):
+    def constant(number: Any) -> Any:
         one = ir.Constant(integer, int(number))
         if bits.type is integer:
             return one
         return ir.Constant(bits.type, [one] * bits.type.count)
 
-    def bits_of(number):
+    def bits_of(number: Any) -> int:
         return np.array(number, real).view(f"int{size}").item()
 
     infinity = bits_of(np.inf)
@@ -130,7 +135,7 @@ def excess(builder, op, bits, size):
     return found
 
 
-def scan_function(module, op, size):
+def scan_function(module: Any, op: Watch, size: int) -> ir.Function:
     """Return the LLVM function that returns whether any of `n` contiguous floats is bad."""
     count = VECTOR * 8 // size
     integer, index, flag = ir.IntType(size), ir.IntType(64), ir.IntType(1)
@@ -150,11 +155,11 @@ def scan_function(module, op, size):
         for block in ("entry", "long", "body", "last", "short", "halves", "few", "single", "done")
     )
 
-    def look(builder, at, kind):
+    def look(builder: Any, at: Any, kind: Any) -> Any:
         place = builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
         return excess(builder, op, builder.load(place, align=1), size)
 
-    def any_negative(builder, numbers):
+    def any_negative(builder: Any, numbers: Any) -> Any:
         nothing = ir.Constant(numbers.type, None)
         mask = builder.bitcast(
             builder.icmp_signed("<", numbers, nothing), ir.IntType(numbers.type.count)
@@ -212,7 +217,7 @@ def scan_function(module, op, size):
     return function
 
 
-def strided_scan_function(module, op, size):
+def strided_scan_function(module: Any, op: Watch, size: int) -> ir.Function:
     """Return the LLVM function that does so for a vector with any number of bytes between floats.
 
     The first element of a reversed vector has the highest address.  Its scan goes from the lowest
@@ -265,7 +270,14 @@ def strided_scan_function(module, op, size):
     return function
 
 
-def look(context, builder, op, kind, value, fallback):
+def look(
+    context: Any,
+    builder: Any,
+    op: Watch,
+    kind: Any,
+    value: Any,
+    fallback: Callable[[Any, Any], Any],
+) -> Any:
     """Write LLVM code that checks whether a value is bad; return its flag.
 
     Parameters
@@ -301,7 +313,7 @@ def look(context, builder, op, kind, value, fallback):
     return builder.icmp_signed("<", excess(builder, op, bits, size), ir.Constant(integer, 0))
 
 
-def called(context, typingctx, function, *kinds):
+def called(context: Any, typingctx: Any, function: Any, *kinds: Any) -> Callable[..., Any]:
     """Return a function that writes the call of a compiled function that never raises.
 
     For a call that may raise, Numba would count references to the arguments for error handling.
@@ -309,7 +321,7 @@ def called(context, typingctx, function, *kinds):
     signature = typingctx.resolve_function_type(function, kinds, {})
     compiled = function.dispatcher.get_compile_result(signature)
 
-    def write(builder, *args):
+    def write(builder: Any, *args: Any) -> Any:
         context.active_code_library.add_linking_library(compiled.library)
         _, result = context.call_internal_no_propagate(builder, compiled.fndesc, signature, args)
         return result
@@ -317,7 +329,7 @@ def called(context, typingctx, function, *kinds):
     return write
 
 
-def looking(op):
+def looking(op: Watch) -> Callable:
     """Return the intrinsic ``look_at(value, signals, any_array)``, which signals if it is bad.
 
     `any_array` returns whether an array of any layout is bad.  An ordinary Numba function counts
@@ -326,8 +338,8 @@ def looking(op):
     """
 
     @intrinsic
-    def look_at(typingctx, value, signals, any_array):
-        def codegen(context, builder, signature, args):
+    def look_at(typingctx: Any, value: Any, signals: Any, any_array: Any) -> tuple:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             fallback = called(context, typingctx, any_array, value)
             found = look(context, builder, op, value, args[0], fallback)
             data = make_array(signals)(context, builder, args[1]).data
@@ -341,14 +353,14 @@ def looking(op):
     return look_at
 
 
-def looker(op, value_type):
+def looker(op: Watch, value_type: Any) -> Callable:
     """Return the function that returns whether a value of any layout is bad."""
     bad_one = bad_element(op, value_type.dtype)
     if isinstance(value_type, ScalarType):
         return numba_njit(lambda value: bad_one(value))
 
     @numba_njit
-    def any_in(elements):
+    def any_in(elements: Any) -> bool:
         found = False
         for v in elements:  # (no early exit, so that LLVM vectorises the loop)
             found |= bad_one(v)
@@ -360,24 +372,24 @@ def looker(op, value_type):
         return numba_njit(lambda value: bad_one(value[()]))
 
     @numba_njit
-    def any_bad(value):
+    def any_bad(value: Any) -> Any:
         return any_in(value.T.flat) if value.flags.f_contiguous else any_in(value.flat)
 
     return any_bad
 
 
-def signalling(op, value_type):
+def signalling(op: Watch, value_type: Any) -> tuple[Callable, str]:
     """Return the function ``watch(value, signals)``, and its cache key."""
     ndim = getattr(value_type, "ndim", 0)
     return _signalling(op, value_type.clone(shape=(None,) * ndim) if ndim else value_type)
 
 
 @cache  # Numba compiles a function once for each type of array, in whatever graph it is called
-def _signalling(op, value_type):
+def _signalling(op: Watch, value_type: Any) -> tuple[Callable, str]:
     look_at, any_array = looking(op), looker(op, value_type)
 
     @numba_njit
-    def watch(value, signals):
+    def watch(value: Any, signals: Any) -> Any:
         return look_at(value, signals, any_array)
 
     is_scalar, sparse = isinstance(value_type, ScalarType), is_sparse(value_type)
@@ -387,20 +399,20 @@ def _signalling(op, value_type):
 
 
 @register_funcify_and_cache_key(Watch)
-def numba_funcify_watch(op, node, **kwargs):
+def numba_funcify_watch(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str]:
     """Compile one function for each type of array."""
     return signalling(op, node.inputs[0].type)
 
 
 @register_funcify_and_cache_key(WatchRows)
-def numba_funcify_watch_rows(op, node, **kwargs):
+def numba_funcify_watch_rows(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str]:
     watch, key = signalling(op.watch, node.inputs[0].type)
 
     @intrinsic
-    def is_bad_row(typingctx, array, row):
+    def is_bad_row(typingctx: Any, array: Any, row: Any) -> tuple:
         """Whether a row of an array in C order is bad.  No reference is counted."""
 
-        def codegen(context, builder, signature, args):
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             size, index = array.dtype.bitwidth, ir.IntType(64)
             scan = scan_function(builder.module, op.watch, size)
             whole = make_array(array)(context, builder, args[0])
@@ -413,7 +425,7 @@ def numba_funcify_watch_rows(op, node, **kwargs):
         return types.int64(array, types.int64), codegen
 
     @numba_njit
-    def watch_rows(array, rows, signals):
+    def watch_rows(array: Any, rows: Any, signals: Any) -> int:
         n, found = len(array), 0
         for i in range(rows.size):
             row = np.int64(rows[i])
@@ -432,12 +444,12 @@ def numba_funcify_watch_rows(op, node, **kwargs):
 
 
 @register_funcify_and_cache_key(IsBad)
-def numba_funcify_is_bad(op, node, **kwargs):
+def numba_funcify_is_bad(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str]:
     size = np.dtype(node.inputs[0].type.dtype).itemsize * 8
 
     @intrinsic
-    def sign(typingctx, number):
-        def codegen(context, builder, signature, args):
+    def sign(typingctx: Any, number: Any) -> tuple:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             integer = ir.IntType(size)
             found = excess(builder, op.watch, builder.bitcast(args[0], integer), size)
             return builder.ashr(found, ir.Constant(integer, size - 1))
@@ -445,7 +457,7 @@ def numba_funcify_is_bad(op, node, **kwargs):
         return getattr(types, f"int{size}")(number), codegen
 
     @numba_njit
-    def is_bad(number):
+    def is_bad(number: Any) -> Any:
         return sign(number)
 
     key = (SOURCE, "is_bad", tuple(op.watch._props_dict().items()), size)
@@ -453,9 +465,9 @@ def numba_funcify_is_bad(op, node, **kwargs):
 
 
 @register_funcify_default_op_cache_key(WatchTrue)
-def numba_funcify_watch_true(op, **kwargs):
+def numba_funcify_watch_true(op: Any, **kwargs: Any) -> Callable:
     @numba_njit
-    def watch_true(value, signals):
+    def watch_true(value: Any, signals: Any) -> int:
         if np.any(value):
             signals[FOUND] = 1
         return 0
@@ -464,11 +476,13 @@ def numba_funcify_watch_true(op, **kwargs):
 
 
 @register_funcify_default_op_cache_key(Within)
-def numba_funcify_within(op, node, **kwargs):
+def numba_funcify_within(op: Any, node: Apply, **kwargs: Any) -> Callable:
     axis = op.axis
-    error, text = IndexError, "an index is out of bounds"
+    error: type[Exception] = IndexError
+    text = "an index is out of bounds"
     if op.is_count:
-        error, text = ValueError, "a sequence of a Scan is shorter than its number of steps"
+        error = ValueError
+        text = "a sequence of a Scan is shorter than its number of steps"
 
     # Negative if the index is below -n or above n - 1: LLVM has no faster vector code for it.
     excess_of = numba_njit(lambda i, n: (np.int64(i) + n) | (n - 1 - np.int64(i)))
@@ -483,14 +497,14 @@ def numba_funcify_within(op, node, **kwargs):
     else:
 
         @numba_njit
-        def worst(index, n):
+        def worst(index: Any, n: int) -> int:
             found = 0
             for i in index if ndim == 1 else index.flat:  # (no early exit, so that it vectorises)
                 found |= excess_of(i, n)
             return found
 
     @numba_njit
-    def within(array, index):
+    def within(array: Any, index: Any) -> int:
         if worst(index, array.shape[axis]) < 0:
             raise error(text)
         return 0
@@ -499,9 +513,9 @@ def numba_funcify_within(op, node, **kwargs):
 
 
 @register_funcify_default_op_cache_key(WatchEmpty)
-def numba_funcify_watch_empty(op, **kwargs):
+def numba_funcify_watch_empty(op: Any, **kwargs: Any) -> Callable:
     @numba_njit
-    def watch_empty(value, signals):
+    def watch_empty(value: Any, signals: Any) -> int:
         if value.size == 0:
             signals[FOUND] = 1
         return 0
@@ -510,7 +524,7 @@ def numba_funcify_watch_empty(op, **kwargs):
 
 
 @register_funcify_and_cache_key(Bracketed)
-def numba_funcify_bracketed(op, node, **kwargs):
+def numba_funcify_bracketed(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str | None]:
     inner = Apply(op.op, node.inputs[:-1], [v.type() for v in node.outputs])
     compute, key = numba_funcify_ensure_cache(op.op, node=inner, **kwargs)
     n = len(inner.inputs)
@@ -533,7 +547,7 @@ def bracketed({names}{", " if n else ""}signals):
 
 
 @numba_njit
-def is_suspect(signals):
+def is_suspect(signals: Any) -> bool:
     """Whether a check has found a bad value, or a relevant exception flag was raised, so far."""
     if signals[FOUND] != 0 or signals[FLAGS] & signals[COUNTING] != 0:
         return True
@@ -541,9 +555,9 @@ def is_suspect(signals):
 
 
 @register_funcify_and_cache_key(Stop)
-def numba_funcify_stop(op, **kwargs):
+def numba_funcify_stop(op: Any, **kwargs: Any) -> tuple[Callable, str]:
     @numba_njit
-    def stop(signals):
+    def stop(signals: Any) -> int:
         if is_suspect(signals):
             signals[CUT] = 1
             raise Stopped
@@ -553,9 +567,9 @@ def numba_funcify_stop(op, **kwargs):
 
 
 @register_funcify_default_op_cache_key(Until)
-def numba_funcify_until(op, **kwargs):
+def numba_funcify_until(op: Any, **kwargs: Any) -> Callable:
     @numba_njit
-    def until(condition, signals):
+    def until(condition: Any, signals: Any) -> Any:
         ends = condition.item()
         if not ends and is_suspect(signals):
             signals[CUT] = 1
@@ -579,7 +593,7 @@ BLOCK = 16384  # bytes of each operand, so that the blocks of several operands f
 
 
 @register_funcify_and_cache_key(InBlocks)
-def numba_funcify_in_blocks(op, node, **kwargs):
+def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callable, str | None]:
     """Write the loop over blocks.  The operation itself is compiled like any other."""
     into_node = op.into(node)
     into, key = numba_funcify_ensure_cache(into_node.op, node=into_node)
@@ -595,14 +609,14 @@ def numba_funcify_in_blocks(op, node, **kwargs):
     overwritten = {f"o{k}": f"i{i}" for k, i in op.elemwise.inplace_pattern.items()}
     beside = [f"o{k}" for k in op.beside(node)]
 
-    def statements(suffix, indent):
-        def block(name):
+    def statements(suffix: str, indent: str) -> Iterator[str]:
+        def block(name: str) -> str:
             return name + suffix if name in cut or name in outputs else name
 
         yield f"{indent}into({', '.join(map(block, [*inputs, *beside]))})"
         yield from (f"{indent}watch_{name}({block(name)}, signals)" for name in read)
 
-    def place(output, dtype):
+    def place(output: str, dtype: str) -> Iterator[str]:
         """Yield the statements that say what an output is written into."""
         if output in overwritten:
             yield f"    {output} = {overwritten[output]}"
@@ -629,7 +643,7 @@ def numba_funcify_in_blocks(op, node, **kwargs):
         f"    return {', '.join(outputs)}",
     ]
     watches = {f"watch_{name}": signalling(watch, v.type) for name, (v, watch) in read.items()}
-    names = {name: watch for name, (watch, _) in watches.items()}
+    names: dict[str, Any] = {name: watch for name, (watch, _) in watches.items()}
     names |= {"BLOCK": BLOCK, "into": into}
     source = "\n".join(lines)
     in_blocks = numba_njit(compile_numba_function_src(source, "in_blocks", {**NAMES, **names}))
@@ -637,7 +651,7 @@ def numba_funcify_in_blocks(op, node, **kwargs):
     return in_blocks, key and sha256(str((SOURCE, source, keys, key)).encode()).hexdigest()
 
 
-def compile_flagged(graph, takes_signals):
+def compile_flagged(graph: FunctionGraph, takes_signals: bool) -> Callable:
     """Return a function that computes a graph and records the exception flags that this raised.
 
     Parameters

@@ -6,8 +6,10 @@ takes two instructions; on aarch64 the C library does it.
 """
 
 import platform
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import scipy.linalg.blas
@@ -24,12 +26,13 @@ SUPPORTED = X86 or platform.machine() == "aarch64"
 
 # Invalid operation, division by zero, overflow.
 INVALID, DIVIDED, OVERFLOWED = (1, 4, 8) if X86 else (1, 2, 4)
+STARRED = (types.StarArgTuple, types.StarArgUniTuple)  # type: ignore[attr-defined]
 ALL = INVALID | DIVIDED | OVERFLOWED
 
 _INT32 = ir.IntType(32)
 
 
-def _mxcsr(builder, name, slot):
+def _mxcsr(builder: Any, name: str, slot: Any) -> None:
     """Store the control word of SSE into memory, or load it from there."""
     address = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [address])
@@ -37,14 +40,14 @@ def _mxcsr(builder, name, slot):
     builder.call(function, [builder.bitcast(slot, address)])
 
 
-def _libm(builder, name):
+def _libm(builder: Any, name: str) -> Any:
     """Call a function of the C library that takes a set of flags."""
     kind = ir.FunctionType(_INT32, [_INT32])
     function = cgutils.get_or_insert_function(builder.module, kind, name)
     return builder.call(function, [ir.Constant(_INT32, ALL)])
 
 
-def _read(builder):
+def _read(builder: Any) -> Any:
     if not X86:
         return _libm(builder, "fetestexcept")
     slot = cgutils.alloca_once(builder, _INT32)
@@ -52,7 +55,7 @@ def _read(builder):
     return builder.and_(builder.load(slot), ir.Constant(_INT32, ALL))
 
 
-def _clear(builder):
+def _clear(builder: Any) -> None:
     if not X86:
         _libm(builder, "feclearexcept")
         return
@@ -64,20 +67,20 @@ def _clear(builder):
 
 
 @intrinsic
-def read_flags(typingctx):
+def read_flags(typingctx: Any) -> tuple:
     """Return which flags are raised."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.zext(_read(builder), ir.IntType(64))
 
     return types.int64(), codegen
 
 
 @intrinsic
-def clear_flags(typingctx):
+def clear_flags(typingctx: Any) -> tuple:
     """Clear the flags."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         _clear(builder)
         return context.get_constant(types.int64, 0)
 
@@ -85,7 +88,7 @@ def clear_flags(typingctx):
 
 
 @intrinsic
-def call_apart(typingctx, function, args):
+def call_apart(typingctx: Any, function: Any, args: Any) -> tuple:
     """Call a function that is not compiled into its caller.
 
     LLVM knows nothing of the flags: arithmetic of the function itself could be moved to before
@@ -94,10 +97,10 @@ def call_apart(typingctx, function, args):
     inner = typingctx.resolve_function_type(function, tuple(args), {})
     compiled = function.dispatcher.get_compile_result(inner)
 
-    def codegen(context, builder, signature, values):
+    def codegen(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         context.active_code_library.add_linking_library(compiled.library)
         given = cgutils.unpack_tuple(builder, values[1]) if len(args) else []
-        if inner.args and isinstance(inner.args[-1], types.StarArgTuple | types.StarArgUniTuple):
+        if inner.args and isinstance(inner.args[-1], STARRED):
             fixed = len(inner.args) - 1
             rest = context.make_tuple(builder, inner.args[-1], given[fixed:])
             given = [*given[:fixed], rest]
@@ -114,24 +117,24 @@ def call_apart(typingctx, function, args):
 
 
 @lru_cache(maxsize=1)
-def _functions():
+def _functions() -> tuple[Callable[[], int], Callable[[], int]]:
     """Return functions that Python can call: one reads the flags, one clears them."""
 
-    def read():
+    def read() -> int:
         return read_flags()
 
-    def clear():
+    def clear() -> int:
         return clear_flags()
 
     return numba_njit(read, final_function=True), numba_njit(clear, final_function=True)
 
 
-def raised():
+def raised() -> int:
     """Return which flags are raised in this thread."""
     return _functions()[0]()
 
 
-def clear():
+def clear() -> None:
     """Clear the flags of this thread."""
     _functions()[1]()
 
@@ -155,13 +158,13 @@ def test(x, out):
 
 
 @lru_cache(maxsize=1)
-def are_reliable():
+def are_reliable() -> bool:
     """Whether the flags say the same as the values, in code that Numba compiles here."""
     if not SUPPORTED:
         return False
     key = sha256(TEST.encode()).hexdigest()
 
-    def compiled(name, last=False, **names):
+    def compiled(name: str, last: bool = False, **names: Any) -> Callable:
         function = compile_numba_function_src(
             TEST,
             name,
@@ -175,9 +178,9 @@ def are_reliable():
         largest = np.finfo(dtype).max
         for special in (0.0, -0.5, -1.0, -2.0, 0.5, 100.0, 800.0, -800.0, largest, -largest):
             for place in (0, 5, 18):
-                x = np.full(19, 1.5, dtype)
+                x: np.ndarray = np.full(19, 1.5, dtype)
                 x[place] = special
-                out = np.zeros((6, x.size), dtype)
+                out: np.ndarray = np.zeros((6, x.size), dtype)
                 flags = test(x, out)
                 if bool(flags) == bool(np.isfinite(out).all()):
                     return False
@@ -185,7 +188,7 @@ def are_reliable():
 
 
 @lru_cache(maxsize=1)
-def products_carry():
+def products_carry() -> bool:
     """Whether matrix products multiply 0 by NaN and Inf, instead of leaving zeros out."""
     for dtype, prefix in (("float64", "d"), ("float32", "s")):
         dot, gemv, gemm = (

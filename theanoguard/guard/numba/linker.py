@@ -7,19 +7,21 @@ states are put back, so that this is the same call.
 """
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
 
 from theanoguard._evaluate.replay import Kernels, NotRun, alone, has_effects
 from theanoguard._provenance import watch_rewriting
 from theanoguard.guard import bounds
+from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.checks import CheckedGraph, is_list
 from theanoguard.guard.graph.runtime import GuardedLinker, JittedRuntime
 from theanoguard.guard.numba import BACKEND
@@ -28,14 +30,16 @@ from theanoguard.guard.numba.ops import COUNTING, CUT, FLAGS, FOUND, N_SIGNALS, 
 from theanoguard.guard.numba.plan import NumbaPlan
 from theanoguard.guard.numba.program import Reliance, program_of
 from theanoguard.guard.partly import PartSnapshot
-from theanoguard.guard.reporting import Snapshot
+from theanoguard.guard.policy import Policy
+from theanoguard.guard.reporting import Recorder, Snapshot
+from theanoguard.guard.rerun import Findings
 from theanoguard.guard.spares import second_buffer, spare_of, take_turns
 from theanoguard.ops.print import PrintBeside
 
 NumbaLinker: Any = BACKEND.linker
 
 
-def numba_code():
+def numba_code() -> tuple[Any, Any]:
     """Return the modules with what Numba compiles, which take a while to load."""
     return (
         importlib.import_module("theanoguard.guard.numba.code"),
@@ -57,18 +61,18 @@ class NumbaKernels(Kernels):
         The exception flags of the last node.
     """
 
-    def __init__(self, plan):
+    def __init__(self, plan: NumbaPlan) -> None:
         super().__init__()
         self._stepped_into = {node for inner in plan.plans() for node in inner.inner}
         self._checks_indices = plan.policy.check_indices
         self._code, _ = numba_code()
-        self._signals = np.zeros(N_SIGNALS, np.int64)
+        self._signals: np.ndarray = np.zeros(N_SIGNALS, np.int64)
         self.raised = 0
 
-    def runs_whole(self, node):
+    def runs_whole(self, node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and node not in self._stepped_into
 
-    def run(self, node, inputs):
+    def run(self, node: Apply, inputs: list) -> list:
         if isinstance(node.op, Print):
             return inputs[:1]  # it was printed when the call ran
         if isinstance(node.op, PrintBeside):
@@ -82,13 +86,13 @@ class NumbaKernels(Kernels):
         self.raised = int(self._signals[FLAGS])
         return values
 
-    def _make(self, node):
+    def _make(self, node: Apply) -> Callable[[list], list]:
         own = alone(node)
         given = [i for i, v in enumerate(own.inputs) if not isinstance(v, Constant)]
         graph = FunctionGraph([own.inputs[i] for i in given], own.outputs, clone=False)
         flagged = self._code.compile_flagged(graph, takes_signals=False)
 
-        def kernel(values):
+        def kernel(values: list) -> list:
             return list(flagged(*[values[i] for i in given], self._signals))
 
         return kernel
@@ -108,12 +112,19 @@ class NumbaRuntime(JittedRuntime):
         reads, and the shared variables whose second buffers it takes; for None, one without signs.
     """
 
-    def __init__(self, policy, recorder, plan, storage_map, compile):
+    def __init__(
+        self,
+        policy: Policy,
+        recorder: Recorder,
+        plan: NumbaPlan,
+        storage_map: dict[Variable, list],
+        compile: Callable[[Reliance | None], tuple[Callable, int, list[Variable]]],
+    ) -> None:
         super().__init__(policy, recorder, plan, storage_map)
         self._compile = compile
         code, flags = numba_code()
         self.may_use_flags = not policy.by_result
-        self.live = Recording()
+        self.live: Recording = Recording()
         self.reliance = Reliance(
             flags=self.may_use_flags and flags.are_reliable(),
             products=flags.products_carry(),
@@ -121,7 +132,7 @@ class NumbaRuntime(JittedRuntime):
             runs_in_python=code.runs_in_python,
         )
         self.compile()
-        self.signals = np.zeros(N_SIGNALS, np.int64)
+        self.signals: np.ndarray = np.zeros(N_SIGNALS, np.int64)
         self.counting = 0
         if self.reliance.flags:
             self.counting |= flags.INVALID if policy.nan else 0
@@ -151,7 +162,7 @@ class NumbaRuntime(JittedRuntime):
         }
         self.rows = {v: self.cells[t.rows] for v, t in self.written.items() if t.rows is not None}
 
-    def compile(self):
+    def compile(self) -> None:
         """Compile the function that runs in every call."""
         self.run, self.n_read, spared = self._compile(self.reliance)
         places = {v: i for i, v in enumerate(self.fgraph.inputs)}
@@ -159,16 +170,16 @@ class NumbaRuntime(JittedRuntime):
         self._turns = [(places[v], self.cells[v], spare) for v, spare in self.spares.items()]
 
     @cached_property
-    def plain(self):
+    def plain(self) -> Callable:
         """The function without signs.  It takes the array of signals, and does not write to it."""
         return self._compile(None)[0]
 
     @cached_property
-    def kernels(self):
+    def kernels(self) -> Kernels:  # type: ignore[override]
         """The functions that compute single nodes."""
         return NumbaKernels(self.plan)
 
-    def signs(self):
+    def signs(self) -> str:
         """Return as text how the function notices bad values."""
         if self.counting:
             rely = "exception flags"
@@ -180,13 +191,13 @@ class NumbaRuntime(JittedRuntime):
 
     # -- a call
 
-    def call(self, values):
+    def call(self, values: list) -> tuple[Sequence[Any], Exception | None]:
         """Run the function; return its results and the error to be raised, or None."""
         seen = self.seen
         try:
             run = self.begin() if self.prepares else self.run
         except IndexError as error:  # Numba would take a row that does not exist for one that does
-            return None, error
+            return (), error
         try:
             if run is self.run:
                 buffers = [second_buffer(cell[0], spare) for _, cell, spare in self._turns]
@@ -203,12 +214,12 @@ class NumbaRuntime(JittedRuntime):
             self.keep(results)
         return results, None
 
-    def ended(self, values):
+    def ended(self, values: list) -> None:
         for i, cell, spare in self._turns:
             before, values[i] = [values[i]], None
             take_turns(cell, spare, before)
 
-    def begin(self):
+    def begin(self) -> Callable:
         """Take snapshots, and look at inputs that have been set; return the program of the call."""
         self.take_snapshots()
         if self.records:
@@ -223,11 +234,11 @@ class NumbaRuntime(JittedRuntime):
                 self.seen[FOUND] = 1
         return self.run
 
-    def take_snapshots(self):
+    def take_snapshots(self) -> None:
         """Keep what the call is about to overwrite."""
         self.snapshots = {v: self.snapshot(v, cell) for v, cell in self.overwritten.items()}
 
-    def snapshot(self, variable, cell):
+    def snapshot(self, variable: Variable, cell: list) -> Snapshot | PartSnapshot:
         """Return what puts back the value of an input that the call overwrites."""
         touch = self.written.get(variable)
         if touch is None:
@@ -244,7 +255,7 @@ class NumbaRuntime(JittedRuntime):
                 error.add_note(note)
             raise
 
-    def settle(self, results):
+    def settle(self, results: Sequence[Any] | None) -> tuple[Sequence[Any], GuardError | None]:
         """Look at a suspicious call again; return its results, and the error to be raised."""
         self.only_flags = not self.seen[FOUND]
         cut = self.forget()
@@ -253,9 +264,9 @@ class NumbaRuntime(JittedRuntime):
         error = self.look(self.values_before(), results)
         if cut and error is None:  # it was stopped for a sign that meant nothing
             results = self.run_plain()
-        return results, error
+        return results or (), error
 
-    def run_plain(self):
+    def run_plain(self) -> Sequence[Any]:
         """Run a call that was stopped once more without signs; return its results."""
         self.put_back()
         self.take_snapshots()  # a snapshot of a whole array hands over its only copy
@@ -263,13 +274,13 @@ class NumbaRuntime(JittedRuntime):
         self.forget()
         return results
 
-    def forget(self):
+    def forget(self) -> bool:
         """Make the signals ready for the next call; return whether the call was cut short."""
         cut = bool(self.seen[CUT])
         self.seen[FOUND] = self.seen[FLAGS] = self.seen[CUT] = 0
         return cut
 
-    def learn(self, found):
+    def learn(self, found: Findings) -> None:
         """Have no call look suspicious again for the same reason.
 
         Nodes whose flags meant nothing are bracketed, and what an empty array has hidden is read.
@@ -288,11 +299,11 @@ class NumbaRuntime(JittedRuntime):
             return
         self.compile()
 
-    def _minded(self):
+    def _minded(self) -> frozenset[Apply]:
         """Return the nodes whose outputs must not be empty."""
         return frozenset(v.owner for plan in self.plan.plans() for v in plan.sizes)
 
-    def _readable(self):
+    def _readable(self) -> frozenset[Variable]:
         """Return the variables that are read for big values and need not be."""
         if not self.policy.big:
             return frozenset()
@@ -304,7 +315,9 @@ class NumbaRuntime(JittedRuntime):
             if made_big(treatment.node, i, self.policy, plan.silent)
         )
 
-    def failed(self, error, raise_other):
+    def failed(
+        self, error: BaseException, raise_other: Callable[[BaseException], NoReturn]
+    ) -> NoReturn:
         self.forget()
         super().failed(error, raise_other)
 
@@ -314,13 +327,15 @@ class NumbaGuardLinker(GuardedLinker, NumbaLinker):
 
     backend = BACKEND
 
-    def runtime(self, order, input_storage, storage_map):
+    def runtime(
+        self, order: list[Apply], input_storage: list[list], storage_map: dict[Variable, list]
+    ) -> NumbaRuntime:
         code, _ = numba_code()
         fgraph = self.fgraph
         with watch_rewriting():
             plan = NumbaPlan(fgraph, order, self.policy, code.inner_graphs)
 
-        def compiled(reliance):
+        def compiled(reliance: Reliance | None) -> tuple[Callable, int, list[Variable]]:
             if reliance is None:
                 graph = CheckedGraph(fgraph.inputs, fgraph.outputs, order)
                 return code.compile_flagged(graph, takes_signals=False), 0, []

@@ -5,23 +5,28 @@ values: it is asked which elements it has made big from operands that are not, a
 :mod:`~theanoguard.guard.verdict` does after a call.
 """
 
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce, singledispatch
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._pytensor import inner_graph
 from theanoguard.guard.graph.checks import floor_to
+from theanoguard.guard.policy import Policy
 
 
-def made_big(node, index, policy, silent):
+def made_big(node: Apply, index: int, policy: Policy, silent: Collection[Variable]) -> list[Apply]:
     """Return nodes that compute which elements of an output the node has made big.
 
     Parameters
@@ -48,7 +53,9 @@ def made_big(node, index, policy, silent):
     return [] if made is None else [made]
 
 
-def _made_of_many(node, index, policy, silent):
+def _made_of_many(
+    node: Apply, index: int, policy: Policy, silent: Collection[Variable]
+) -> list[Apply]:
     """As :func:`made_big`, where elements are made of several, or in several steps."""
     inputs = [v if isinstance(v, Constant) else v.type() for v in node.inputs]
     outer = dict(zip(inputs, node.inputs, strict=True))
@@ -60,7 +67,7 @@ def _made_of_many(node, index, policy, silent):
     else:
         new = dict(zip(node.inputs, inputs, strict=True))
         order, target = [node], node.outputs[index]
-    made = {}
+    made: dict[Variable, Variable] = {}
     for step in order:
         own = Apply(step.op, [new.get(v, v) for v in step.inputs], [v.type() for v in step.outputs])
         new.update(zip(step.outputs, own.outputs, strict=True))
@@ -82,7 +89,13 @@ def _made_of_many(node, index, policy, silent):
 
 
 @singledispatch
-def _made_by(op, node, made, policy, silent):
+def _made_by(
+    op: Op,
+    node: Apply,
+    made: Mapping[Variable, Variable],
+    policy: Policy,
+    silent: Collection[Variable],
+) -> dict[Variable, Variable] | None:
     """Return masks of where a node has made its outputs big; None if that is not known.
 
     `made` tells it of variables before.  Outputs that are never big are missing.
@@ -102,7 +115,13 @@ def _made_by(op, node, made, policy, silent):
 
 
 @_made_by.register
-def _(op: Elemwise, node, made, policy, silent):
+def _(
+    op: Elemwise,
+    node: Apply,
+    made: Mapping[Variable, Variable],
+    policy: Policy,
+    silent: Collection[Variable],
+) -> Any:
     found = {}
     carried = [made[v] for v in node.inputs if v in made]
     for index, output in enumerate(node.outputs):
@@ -121,14 +140,20 @@ def _(op: Elemwise, node, made, policy, silent):
 
 @_made_by.register(DimShuffle)
 @_made_by.register(Subtensor)
-def _(op, node, made, policy, silent):
+def _(
+    op: Op,
+    node: Apply,
+    made: Mapping[Variable, Variable],
+    policy: Policy,
+    silent: Collection[Variable],
+) -> Any:
     if node.inputs[0] not in made:
         return {}
     return {node.outputs[0]: op.make_node(made[node.inputs[0]], *node.inputs[1:]).outputs[0]}
 
 
 @singledispatch
-def excused(op, big):
+def excused(op: Op, big: list[Variable]) -> Variable | None:
     """Return which elements of the result a big element of an operand decides; None: not known.
 
     `big` says of each operand which of its elements are.
@@ -137,38 +162,46 @@ def excused(op, big):
 
 
 @excused.register
-def _(op: CAReduce, big):
+def _(op: CAReduce, big: list[Variable]) -> Any:
     return pt.any(big[0], axis=op.axis)
 
 
 @excused.register
-def _(op: Dot, big):
+def _(op: Dot, big: list[Variable]) -> Any:
     left, right = big
     if left.ndim != 2 or right.ndim != 2:
         return None
     return pt.or_(left.any(axis=1)[:, None], right.any(axis=0)[None, :])
 
 
-def _may_be_big(variable):
+def _may_be_big(variable: Variable) -> bool:
     return getattr(variable.type, "dtype", None) in ("float32", "float64")
 
 
-def _is_big_array(variable, limit):
+def _is_big_array(variable: Variable, limit: float) -> Variable:
     """Return of each element whether it is above the limit or NaN."""
     largest = floor_to(limit, np.dtype(variable.type.dtype).type)
     return pt.invert(pt.le(abs(variable), np.asarray(largest, variable.type.dtype)))
 
 
-def _made_by_elements(scalar_op, index, operands, policy, silent):
+def _made_by_elements(
+    scalar_op: ScalarOp,
+    index: int,
+    operands: Sequence[Variable],
+    policy: Policy,
+    silent: Collection[Variable],
+) -> Apply | None:
     """As :func:`made_big`, for one elementwise operation: the node, or None."""
     inputs = [ps.get_scalar_type(v.type.dtype)() for v in operands]
     steps, outputs = _steps(scalar_op, inputs)
-    if steps is None or any(
-        v.type.dtype.startswith("complex") for step in steps for v in step.outputs
+    if (
+        steps is None
+        or outputs is None
+        or any(v.type.dtype.startswith("complex") for step in steps for v in step.outputs)
     ):
         return None
     excuses_nothing = {v for v, outer in zip(inputs, operands, strict=True) if outer in silent}
-    made = {}
+    made: dict[Variable, Variable] = {}
     for step in steps:
         excusing = [v for v in step.inputs if v not in excuses_nothing]
         given = [flag for v in excusing if (flag := _is_big(v, policy.big_threshold)) is not None]
@@ -186,7 +219,7 @@ def _made_by_elements(scalar_op, index, operands, policy, silent):
     return Elemwise(ps.Composite(inputs, [made[outputs[index]]])).make_node(*operands)
 
 
-def elementwise_part(node, index):
+def elementwise_part(node: Apply, index: int) -> tuple[ScalarOp, int, Sequence[Variable]] | None:
     """Return the scalar operation that gives an output, which of its outputs, and its operands.
 
     None where the output is not computed element by element from inputs of the node.
@@ -207,7 +240,7 @@ def elementwise_part(node, index):
     return inner.op.scalar_op, inner.outputs.index(variable), operands
 
 
-def _steps(op, inputs):
+def _steps(op: ScalarOp, inputs: list[Variable]) -> tuple[list[Apply] | None, list | None]:
     """Return the nodes of a scalar operation on these inputs, and its outputs."""
     if not isinstance(op, ps.Composite):
         node = op.make_node(*inputs)
@@ -224,7 +257,7 @@ def _steps(op, inputs):
     return steps, [new.get(v) for v in op.fgraph.outputs]
 
 
-def _is_big(variable, limit):
+def _is_big(variable: Variable, limit: float) -> Variable | None:
     """Return whether a scalar is above the limit or NaN; None for what is never big."""
     if not _may_be_big(variable):
         return None

@@ -3,8 +3,11 @@
 They share the *signals* of the call, a vector of integers that is an input of the graph.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NoReturn
+
 import pytensor.scalar as ps
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
@@ -32,13 +35,13 @@ class Watch(CompiledOp):
 
     __props__ = ("nan", "inf", "big", "limit")
 
-    def __init__(self, nan, inf, big, limit):
+    def __init__(self, nan: bool, inf: bool, big: bool, limit: float) -> None:
         self.nan = nan
         self.inf = inf
         self.big = big
         self.limit = limit
 
-    def make_node(self, value, signals):
+    def make_node(self, value: Variable, signals: Variable) -> Apply:
         return Apply(self, [value, signals], [ps.int64()])
 
 
@@ -52,10 +55,10 @@ class WatchRows(CompiledOp):
 
     __props__ = ("watch",)
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
 
-    def make_node(self, array, rows, signals):
+    def make_node(self, array: Variable, rows: Variable, signals: Variable) -> Apply:
         return Apply(self, [array, rows, signals], [ps.int64()])
 
 
@@ -69,11 +72,11 @@ class IsBad(ps.UnaryScalarOp):
 
     __props__ = ("watch",)
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
         super().__init__()
 
-    def output_types(self, types):
+    def output_types(self, types: Sequence[ps.ScalarType]) -> list[ps.ScalarType]:
         [number] = types
         return [ps.get_scalar_type(number.dtype.replace("float", "int"))]
 
@@ -83,7 +86,7 @@ class WatchTrue(CompiledOp):
 
     __props__ = ()
 
-    def make_node(self, value, signals):
+    def make_node(self, value: Variable, signals: Variable) -> Apply:
         return Apply(self, [value, signals], [ps.int64()])
 
 
@@ -92,7 +95,7 @@ class WatchEmpty(CompiledOp):
 
     __props__ = ()
 
-    def make_node(self, value, signals):
+    def make_node(self, value: Variable, signals: Variable) -> Apply:
         return Apply(self, [value, signals], [ps.int64()])
 
 
@@ -109,11 +112,11 @@ class Within(CompiledOp):
 
     __props__ = ("axis", "is_count")
 
-    def __init__(self, axis, is_count=False):
+    def __init__(self, axis: int, is_count: bool = False) -> None:
         self.axis = axis
         self.is_count = is_count
 
-    def make_node(self, array, index):
+    def make_node(self, array: Variable, index: Variable) -> Apply:
         return Apply(self, [array, index], [ps.int64()])
 
 
@@ -127,10 +130,10 @@ class Bracketed(CompiledOp):
 
     __props__ = ("op",)
 
-    def __init__(self, op):
+    def __init__(self, op: Op) -> None:
         self.op = op
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> NoReturn:
         raise NotImplementedError("made with the outputs of the node that it stands for")
 
 
@@ -144,17 +147,17 @@ class Recorded(Op):
     recording : Recording
     """
 
-    def __init__(self, node, recording):
+    def __init__(self, node: Apply, recording: "Recording") -> None:
         self.node = node
         self.recording = recording
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.node.op)
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> Apply:
         return Apply(self, list(inputs), [v.type() for v in self.node.outputs])
 
-    def perform(self, node, inputs, output_storage):
+    def perform(self, node: Apply, inputs: list, output_storage: list[list]) -> None:
         self.node.op.perform(self.node, inputs, output_storage)
         self.recording.add(self.node, [cell[0] for cell in output_storage])
 
@@ -162,23 +165,23 @@ class Recorded(Op):
 class Recording:
     """The outputs of the nodes of a call that ran in Python, as ``Replay`` takes them."""
 
-    def __init__(self):
-        self._outputs = {}
-        self._asked = {}
+    def __init__(self) -> None:
+        self._outputs: dict[Apply, list[list]] = {}
+        self._asked: dict[Apply, dict[tuple, int]] = {}
 
-    def add(self, node, outputs):
+    def add(self, node: Apply, outputs: Iterable[Any]) -> None:
         """Keep the outputs of a node that has run."""
         self._outputs.setdefault(node, []).append([copy_value(value) for value in outputs])
 
-    def clear(self):
+    def clear(self) -> None:
         """Forget the last call."""
         self._outputs.clear()
         self._asked.clear()
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self._outputs)
 
-    def get(self, key):
+    def get(self, key: tuple[Apply, tuple[int, ...]]) -> list | None:
         """Return the outputs of a node at these steps of the loops around it; None if unknown.
 
         A replay asks for the steps in the order in which they ran.
@@ -191,7 +194,7 @@ class Recording:
             return None
         return [copy_value(value) for value in known[number]]
 
-    def items(self):
+    def items(self) -> Iterator[tuple]:
         """Yield the key and the outputs of each node that ran once, outside of loops."""
         for node, known in self._outputs.items():
             if len(known) == 1:
@@ -211,7 +214,7 @@ class Stop(CompiledOp):
 
     __props__ = ()
 
-    def make_node(self, signals):
+    def make_node(self, signals: Variable) -> Apply:
         return Apply(self, [signals], [ps.int64()])
 
 
@@ -220,7 +223,7 @@ class Until(CompiledOp):
 
     __props__ = ()
 
-    def make_node(self, condition, signals):
+    def make_node(self, condition: Variable, signals: Variable) -> Apply:
         return Apply(self, [condition, signals], [condition.type()])
 
 
@@ -240,25 +243,31 @@ class InBlocks(CompiledOp):
 
     __props__ = ("elemwise", "inputs", "outputs", "spared")
 
-    def __init__(self, elemwise, inputs, outputs, spared=()):
+    def __init__(
+        self,
+        elemwise: Elemwise,
+        inputs: tuple[tuple[int, Watch], ...],
+        outputs: tuple[tuple[int, Watch], ...],
+        spared: tuple[int, ...] = (),
+    ) -> None:
         self.elemwise = elemwise
         self.inputs = inputs
         self.outputs = outputs
         self.spared = spared
 
-    def make_node(self, *inputs):
+    def make_node(self, *inputs: Variable) -> Apply:
         outputs = self.elemwise.make_node(*self.operands(inputs)).outputs
         return Apply(self, list(inputs), [v.type() for v in outputs])
 
-    def operands(self, inputs):
+    def operands(self, inputs: Sequence[Variable]) -> list[Variable]:
         """Return the operands of the operation itself, of all inputs."""
         return list(inputs[: len(inputs) - len(self.spared) - 1])
 
-    def beside(self, node):
+    def beside(self, node: Apply) -> list[int]:
         """Return the outputs that overwrite no operand."""
         return [i for i in range(len(node.outputs)) if i not in self.elemwise.inplace_pattern]
 
-    def into(self, node):
+    def into(self, node: Apply) -> Apply:
         """Return a node of the same operation that writes into arrays.
 
         Its last inputs are the arrays for the outputs that overwrite no operand.

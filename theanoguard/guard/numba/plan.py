@@ -11,10 +11,13 @@ A value that is not checked, such as an input with ``check_inputs=False``, excus
 nodes that read it are sources.
 """
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blas import BatchedDot, Gemv
 from pytensor.tensor.math import Dot
@@ -23,7 +26,9 @@ from theanoguard._evaluate.replay import ScanReplay
 from theanoguard._pytensor import IfElse, LazyIfElse, Scan, inner_graph
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba.made import made_big
+from theanoguard.guard.partly import Touch
 from theanoguard.guard.plan import GraphPlan
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
     carried_through,
@@ -34,8 +39,11 @@ from theanoguard.operations import (
     scalar_carries,
 )
 
+if TYPE_CHECKING:
+    from theanoguard.guard.numba.program import Reliance
 
-def sources_of(node, fgraph):
+
+def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:
     """Return for each input of an inner graph which input of the node it is, or begins with."""
     if isinstance(node.op, Scan):
         loop = ScanReplay(node, None, fgraph)
@@ -82,7 +90,15 @@ class NumbaPlan(GraphPlan):
 
     backend = "numba"
 
-    def __init__(self, fgraph, order, policy, inner_graphs, is_inner=False, silent=()):
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        policy: Policy,
+        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
+        is_inner: bool = False,
+        silent: Collection[Variable] = (),
+    ) -> None:
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
         self.certain = certain_variables(self)
         self.silent = set(silent)
@@ -105,14 +121,19 @@ class NumbaPlan(GraphPlan):
             if (graphs := inner_graphs(node))
         }
 
-    def _plan_inside(self, node, fgraph, inner_graphs):
+    def _plan_inside(
+        self,
+        node: Apply,
+        fgraph: FunctionGraph,
+        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
+    ) -> "NumbaPlan":
         given = zip(fgraph.inputs, sources_of(node, fgraph), strict=True)
         literals = Kind.BOTH if self.policy.anywhere else Kind.NAN
         chosen = {v for v in node.inputs if constant_kinds(v) & literals} - {*self.bad_constants}
         silent = [v for v, source in given if source in self.silent | chosen]
         return NumbaPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
-    def read_whole(self, noisy):
+    def read_whole(self, noisy: Collection[Variable]) -> None:
         """Read a variable in full again if its rows are incremented by bad values on purpose."""
         self.partly = {
             v: touches
@@ -124,7 +145,13 @@ class NumbaPlan(GraphPlan):
 
     # -- what is read
 
-    def decide(self, reliance, bracketed, harmless, infinite):
+    def decide(
+        self,
+        reliance: Reliance,
+        bracketed: Collection[Apply],
+        harmless: bool,
+        infinite: Collection[Variable],
+    ) -> dict[Variable, Sign]:
         """Decide what is read.
 
         Parameters
@@ -142,19 +169,20 @@ class NumbaPlan(GraphPlan):
         dict of Variable to Sign
         """
         self._reliance, self._bracketed = reliance, bracketed
-        self.judged, self.sizes = {}, set()
+        self.judged: dict[Variable, list[Apply]] = {}
+        self.sizes = set()
         by_result = self.policy.by_result
         points = self._ends() if by_result else self._by_node(harmless, infinite)
         self.check(points.keys() | self.judged.keys())
         return points
 
-    def _ends(self):
+    def _ends(self) -> dict[Variable, Sign]:
         ends = () if self.is_inner else self.fgraph.outputs
         sign = Sign(self.kinds, self.policy.big)
         ends = [v for v in ends if has_elements(v) and not isinstance(v, Constant)]
         return {v: sign for v in ends if not (self.policy.big and self._is_judged(v))}
 
-    def _by_node(self, harmless, infinite):
+    def _by_node(self, harmless: bool, infinite: Collection[Variable]) -> dict[Variable, Sign]:
         policy = self.policy
         left_out = self.kept.keys() | self.partly.keys()
         entering = [v for v in self.inputs if has_elements(v) and v not in left_out]
@@ -170,10 +198,10 @@ class NumbaPlan(GraphPlan):
         found = {v: Sign(kinds, False) for v, kinds in points.items()}
         return found | dict.fromkeys(read, Sign(self.kinds, policy.big))
 
-    def must_read(self, node, i, touch):
+    def must_read(self, node: Apply, i: int, touch: Touch | None) -> bool:
         return super().must_read(node, i, touch) and not self._is_judged(node.outputs[i])
 
-    def _is_judged(self, variable):
+    def _is_judged(self, variable: Variable) -> bool:
         """Whether only what its node makes big is looked for in a variable."""
         if variable in self._reliance.noisy and variable.owner is not None:
             index = variable.owner.outputs.index(variable)
@@ -181,13 +209,13 @@ class NumbaPlan(GraphPlan):
                 self.judged[variable] = made
         return variable in self.judged
 
-    def excuses_nothing(self, node):
+    def excuses_nothing(self, node: Apply) -> bool:
         return isinstance(node.op, IfElse) or any(v in self.silent for v in node.inputs)
 
-    def uses_flags(self, node):
+    def uses_flags(self, node: Apply) -> bool:
         return self._reliance.flags and node not in self._bracketed
 
-    def reason_to_leave_out(self, node, index):
+    def reason_to_leave_out(self, node: Apply, index: int) -> str | None:
         variable = node.outputs[index]
         if not has_elements(variable):
             return "not numeric"
@@ -197,7 +225,7 @@ class NumbaPlan(GraphPlan):
             return "exempt"
         return None if variable in self.certain else "branch"
 
-    def carries(self, node, operand):
+    def carries(self, node: Apply, operand: int) -> dict[int, Kind]:
         reliance = self._reliance
         if node in self.inner or node in self._writers:
             return {}
@@ -209,7 +237,7 @@ class NumbaPlan(GraphPlan):
             and not (node in reliance.lossy and may_lose(node, operand, i))
         }
 
-    def _carried(self, node, operand):
+    def _carried(self, node: Apply, operand: int) -> Mapping[int, Kind]:
         """Return what the code that Numba compiles for a node carries from one operand."""
         if isinstance(node.op, Dot | BatchedDot | Gemv) and not self._reliance.products:
             return {}
@@ -219,7 +247,7 @@ class NumbaPlan(GraphPlan):
             return carried_through(inner_graph(node.op), operand, self._carried_inside)
         return carries(node, operand)
 
-    def _carried_inside(self, node, operand):
+    def _carried_inside(self, node: Apply, operand: int) -> dict[int, Kind]:
         """As :meth:`_carried`, in a fused operation: nothing past arrays that may be empty."""
         found = self._carried(node, operand)
         return {o: kind for o, kind in found.items() if not may_lose(node, operand, o)}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import discrete_dtypes
 from pytensor.tensor.basic import as_tensor
 from pytensor.tensor.shape import Shape, Shape_i
@@ -32,8 +33,10 @@ from theanoguard.guard.numba.ops import (
     WatchTrue,
     Within,
 )
-from theanoguard.guard.numba.plan import Sign
+from theanoguard.guard.numba.plan import NumbaPlan, Sign
+from theanoguard.guard.partly import Touch
 from theanoguard.guard.plan import overwritten
+from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, facts_of, is_steady, keeps_flags
 
 
@@ -69,7 +72,9 @@ class Reliance:
     lossy: frozenset = frozenset()
 
 
-def program_of(plan, policy, reliance):
+def program_of(
+    plan: NumbaPlan, policy: Policy, reliance: Reliance
+) -> tuple[CheckedGraph, int, list[Variable]]:
     """Return the graph of a function with its signs.
 
     Parameters
@@ -91,7 +96,7 @@ def program_of(plan, policy, reliance):
     return writer.graph, writer.n_read, list(writer.spares)
 
 
-def is_number(variable):
+def is_number(variable: Variable) -> bool:
     """Whether a variable holds floating-point numbers."""
     return getattr(variable.type, "dtype", "int64") not in discrete_dtypes
 
@@ -121,7 +126,14 @@ class Writer:
         The second buffers of shared variables that the graph updates.
     """
 
-    def __init__(self, plan, policy, reliance, around=None, infinite=False):
+    def __init__(
+        self,
+        plan: NumbaPlan,
+        policy: Policy,
+        reliance: Reliance,
+        around: Apply | None = None,
+        infinite: bool = False,
+    ) -> None:
         self.plan = plan
         self._policy = policy
         self._reliance = reliance
@@ -129,8 +141,8 @@ class Writer:
         self._raises = policy.action == "raise"
         fgraph = self.plan.fgraph
         self._signals = SIGNALS("signals")
-        self._order = []
-        self._within = set()  # indices that are known to be inside, and of which length
+        self._order: list[Apply] = []
+        self._within: set[tuple] = set()  # indices that are known to be inside, and of which length
         self._new = {variable: variable for variable in fgraph.inputs}
         # Integers that may have been computed from a NaN: as an index they could point anywhere.
         self._computed = {v for v in fgraph.inputs if around and not is_number(v)}
@@ -147,7 +159,7 @@ class Writer:
             all(self._harmless.values()),
             fgraph.inputs if infinite else (),
         )
-        self.spares = {}
+        self.spares: dict[Variable, Variable] = {}
         becomes = {} if around is not None else self.plan.updates()
         self._updates = {fgraph.outputs[i]: variable for variable, i in becomes.items()}
         self._made = self.plan.judged
@@ -165,13 +177,13 @@ class Writer:
         self.graph = self._written()
 
     @property
-    def uses_flags(self):
+    def uses_flags(self) -> bool:
         """Whether flags are signs of what this policy looks for."""
         return self._reliance.flags and not self._policy.by_result
 
     # -- what signals
 
-    def _is_bracketed(self, node):
+    def _is_bracketed(self, node: Apply) -> bool:
         return (
             node in self._reliance.quiet
             or not self.plan.certain.issuperset(node.outputs)
@@ -179,7 +191,7 @@ class Writer:
             or any(v in self.plan.silent for v in node.outputs)
         )
 
-    def _watch(self, sign):
+    def _watch(self, sign: Sign) -> Watch:
         policy, kinds = self._policy, sign.kinds
         nan, inf = policy.nan and Kind.NAN in kinds, policy.inf and Kind.INF in kinds
         if sign.big:
@@ -187,7 +199,7 @@ class Writer:
         # Where infinite elements are not looked for by themselves, they count as big.
         return Watch(nan, inf or (policy.big and Kind.INF in kinds), False, 0.0)
 
-    def _is_harmless(self, node):
+    def _is_harmless(self, node: Apply) -> bool:
         """Whether a node can be run on whatever has been computed."""
         reads_computed = any(v in self._computed for v in node.inputs)
         if not isinstance(node.op, Shape | Shape_i) and (
@@ -198,7 +210,7 @@ class Writer:
             return False
         return node in self.plan.inner or is_steady(node.op)
 
-    def _block_readers(self):
+    def _block_readers(self) -> dict[Variable, Apply]:
         """Return the node that reads each large input first, if it can read it in blocks."""
         if self._around is not None:
             return {}
@@ -210,7 +222,7 @@ class Writer:
             and node not in self._bracketed
         }
 
-    def _updates_in_blocks(self, node):
+    def _updates_in_blocks(self, node: Apply) -> bool:
         """Whether a node makes a new value of a large shared variable, on blocks of rows."""
         return (
             any(v in self._updates and may_be_large(v) for v in node.outputs)
@@ -219,7 +231,7 @@ class Writer:
             and node not in self._bracketed
         )
 
-    def _spare(self, node, i):
+    def _spare(self, node: Apply, i: int) -> Variable | None:
         """Return the second buffer that an output is written into, or None."""
         variable = node.outputs[i]
         root = self._updates.get(variable)
@@ -233,7 +245,7 @@ class Writer:
         kind = TensorType(variable.type.dtype, (None,) * variable.type.ndim)
         return self.spares.setdefault(root, kind())
 
-    def _reads_part(self, touch):
+    def _reads_part(self, touch: Touch) -> bool:
         """Whether the elements that a node touches are read apart from what it gives."""
         policy = self._policy
         if not (touch.is_inside and policy.nan and not policy.big and all(self._harmless.values())):
@@ -246,14 +258,14 @@ class Writer:
 
     # -- writing
 
-    def _get(self, variable):
+    def _get(self, variable: Variable) -> Variable:
         return variable if isinstance(variable, Constant) else self._new[variable]
 
-    def _append(self, node):
+    def _append(self, node: Apply) -> list[Variable]:
         self._order.append(node)
         return node.outputs
 
-    def _written(self):
+    def _written(self) -> CheckedGraph:
         fgraph = self.plan.fgraph
         for variable in fgraph.inputs:
             if variable not in self._waiting:
@@ -270,7 +282,7 @@ class Writer:
         inputs = [*fgraph.inputs, *self.spares.values(), self._signals]
         return CheckedGraph(inputs, outputs, self._order)
 
-    def _ask(self, node):
+    def _ask(self, node: Apply) -> None:
         for steps in (self._made[v] for v in node.outputs if v in self._made):
             for step in steps:
                 op, given = step.op, [self._get(v) for v in step.inputs]
@@ -278,14 +290,14 @@ class Writer:
                     op, given = Bracketed(op), [*given, self._signals]
                 outputs = self._append(Apply(op, given, [v.clone() for v in step.outputs]))
                 self._new.update(zip(step.outputs, outputs, strict=True))
-            self._append(WatchTrue().make_node(*outputs, self._signals))
+            self._append(WatchTrue().make_node(outputs[0], self._signals))
 
-    def _mind_empty(self, node):
+    def _mind_empty(self, node: Apply) -> None:
         for variable in node.outputs:
             if variable in self.plan.sizes:
                 self._append(WatchEmpty().make_node(self._new[variable], self._signals))
 
-    def _mind_indices(self, node):
+    def _mind_indices(self, node: Apply) -> None:
         """Check that what the node indexes is there, unless Numba or the graph makes sure."""
         may_be_thrown_away = not self.plan.certain.issuperset(node.outputs)
         if may_be_thrown_away or not self._policy.check_indices:
@@ -304,12 +316,12 @@ class Writer:
             op = Within(lookup.axis, lookup.is_count)
             self._append(op.make_node(array, self._get(index)))
 
-    def _read(self, variable):
+    def _read(self, variable: Variable) -> None:
         watch = self._watches.get(variable)
         if watch is not None:
             self._append(watch.make_node(self._new[variable], self._signals))
 
-    def _read_part(self, touch, array):
+    def _read_part(self, touch: Touch, array: Variable) -> None:
         """Read the elements of an array that a node reads or overwrites."""
         watch = self._watch(Sign(self.plan.kinds, self._policy.big))
         if touch.rows is not None and touch.variable.type.dtype in ("float32", "float64"):
@@ -320,7 +332,7 @@ class Writer:
         [elements] = self._append(Apply(op, given, [v.clone() for v in made.outputs]))
         self._append(watch.make_node(elements, self._signals))
 
-    def _write(self, node):
+    def _write(self, node: Apply) -> None:
         if self._raises and not self._harmless[node]:
             self.signals = True
             self._append(Stop().make_node(self._signals))
@@ -358,7 +370,9 @@ class Writer:
             self._read(variable)
         self._mind_empty(node)
 
-    def _write_in_blocks(self, node, inputs, entering):
+    def _write_in_blocks(
+        self, node: Apply, inputs: list[Variable], entering: list[Variable]
+    ) -> None:
         read = [(i, v) for i, v in enumerate(node.outputs) if v in self._watches]
         in_blocks = [(i, v) for i, v in read if may_be_large(v)]
         spares = {i: self._spare(node, i) for i in range(len(node.outputs))}
@@ -376,7 +390,9 @@ class Writer:
             if pair not in in_blocks:
                 self._read(pair[1])
 
-    def _write_with_tests(self, node, inputs, entering):
+    def _write_with_tests(
+        self, node: Apply, inputs: list[Variable], entering: list[Variable]
+    ) -> None:
         tests = [(node.inputs.index(v), IsBad(self._watches[v])) for v in entering]
         op = with_tests(node.op, tests)
         outputs = self._append(Apply(op, inputs, [kind() for kind in op.output_types]))
@@ -386,7 +402,7 @@ class Writer:
         for variable in node.outputs:
             self._read(variable)
 
-    def _written_op(self, node):
+    def _written_op(self, node: Apply) -> Op:
         """Return the op with what signals in its inner graphs; itself where nothing does."""
         infinite = any(v in self._infinite for v in node.inputs)
         writers = [
