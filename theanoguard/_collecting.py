@@ -1,6 +1,7 @@
 """Runs Python's garbage collector less often during work whose objects are all kept."""
 
 import gc
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 # So many collections of younger objects come before one that visits all that the program holds.
@@ -8,7 +9,7 @@ NEVER = 1_000_000_000
 
 
 @contextmanager
-def seldom_collecting():
+def seldom_collecting() -> Iterator[None]:
     """Let Python's garbage collector run seldom, and only over new objects.
 
     A full collection goes through everything that the program holds.  What is already garbage is

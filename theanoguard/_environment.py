@@ -3,6 +3,7 @@
 import platform
 import subprocess
 from functools import lru_cache
+from typing import Any
 
 from theanoguard._backends import backends
 from theanoguard._pytensor import c_compiler, config
@@ -11,7 +12,7 @@ from theanoguard._releases import version_of
 SETTINGS = ("floatX", "mode", "linker", "optimizer", "optimizer_including", "optimizer_excluding")
 
 
-def versions():
+def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that decide a result.
 
     Returns
@@ -32,7 +33,7 @@ def versions():
 
 
 @lru_cache
-def compiler_version(cxx):
+def compiler_version(cxx: str) -> str:
     """Return the first line of what a C++ compiler says of itself.
 
     Parameters
@@ -60,7 +61,7 @@ def compiler_version(cxx):
 
 
 @lru_cache
-def _tool_chain(cxx):
+def _tool_chain(cxx: str) -> dict[str, str | None]:
     """The compiler of the C backend.  A fact that cannot be found out is None."""
     facts = {"cxx": cxx, "version": None, "flags": None, "blas": None}
     if cxx:
@@ -73,7 +74,7 @@ def _tool_chain(cxx):
     return facts
 
 
-def environment():
+def environment() -> dict[str, Any]:
     """Return what has to be the same for a computation to be repeated.
 
     Returns

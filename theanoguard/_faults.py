@@ -108,9 +108,9 @@ def page(fault: Fault, width: int = WIDTH) -> str:
     return "\n\n".join(parts)
 
 
-def _filled(label, text, width):
+def _filled(label: str, text: str, width: int) -> str:
     return textwrap.fill(f"{label}: {text}", width, subsequent_indent="  ")
 
 
-def _program(code):
+def _program(code: str) -> str:
     return textwrap.indent(f"{IMPORTS}\n{code.strip()}", "    ")

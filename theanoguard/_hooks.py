@@ -11,6 +11,9 @@ import importlib.util
 import os
 import sys
 import warnings
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from theanoguard._releases import UnsupportedPyTensor
 
@@ -21,7 +24,7 @@ HOOKED = {
 }
 
 
-def _install(name):
+def _install(name: str) -> None:
     try:
         importlib.import_module(HOOKED[name][1]).install()
     except UnsupportedPyTensor as error:  # the package that is being imported works without
@@ -31,15 +34,17 @@ def _install(name):
 class _Loader(importlib.abc.Loader):
     """Loads a package by its own loader, and installs its hooks."""
 
-    def __init__(self, name, loader):
+    def __init__(self, name: str, loader: importlib.abc.Loader) -> None:
         self.name = name
         self.loader = loader
 
-    def create_module(self, spec):
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self.loader.create_module(spec)
 
-    def exec_module(self, module):
-        module.__spec__.loader = module.__loader__ = self.loader
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        module.__loader__ = self.loader
         self.loader.exec_module(module)
         sys.meta_path[:] = [f for f in sys.meta_path if getattr(f, "hooks", None) != self.name]
         _install(self.name)
@@ -48,11 +53,13 @@ class _Loader(importlib.abc.Loader):
 class _Finder(importlib.abc.MetaPathFinder):
     """Waits for the first import of a package."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.hooks = name
         self.is_asking = False
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if name != self.hooks or self.is_asking:
             return None
         self.is_asking = True  # of the other finders
@@ -65,7 +72,7 @@ class _Finder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def start():
+def start() -> None:
     """Install the hooks now, or when what they are for is imported."""
     if os.environ.get("THEANOGUARD_HOOKS") == "0":
         return
@@ -76,6 +83,6 @@ def start():
             sys.meta_path.insert(0, _Finder(name))
 
 
-def _is_loading(name):
+def _is_loading(name: str) -> bool:
     spec = sys.modules[name].__spec__ if name in sys.modules else None
     return getattr(spec, "_initializing", False)

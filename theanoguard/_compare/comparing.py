@@ -484,6 +484,7 @@ def _number(variable: Variable) -> int | None:
 def _pairs(fgraph: FunctionGraph) -> dict[int, Variable]:
     """Map the numbers of the variables that were written to the compiled ones that they became."""
     tracker = tracker_of(fgraph)
+    assert tracker is not None  # it was compiled inside of track_provenance
     pairs: dict[int, Variable] = {}
     computed = [v for node in fgraph.toposort() for v in node.outputs]
     for compiled in (*computed, *fgraph.inputs):

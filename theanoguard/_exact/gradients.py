@@ -17,6 +17,7 @@ from pytensor.graph.traversal import toposort
 from theanoguard._exact.balls import ZERO, is_balls, mapped
 from theanoguard._exact.rules import is_fill
 from theanoguard._provenance.backward import gradient_frame
+from theanoguard._provenance.source import stack_traces
 
 
 def cotangents_of(outputs: list[Variable], given: Iterable[Variable]) -> frozenset[Variable]:
@@ -39,8 +40,7 @@ def _is_seed(node: Any) -> bool:
     """Whether ``grad`` begins with a node: the gradient of the cost by itself."""
     if not is_fill(node):
         return False
-    trace = getattr(node.outputs[0].tag, "trace", None)
-    return bool(trace) and gradient_frame(trace) == "_float_ones_like"
+    return gradient_frame(stack_traces(node.outputs[0])) == "_float_ones_like"
 
 
 def without_masked(

@@ -58,8 +58,8 @@ class Finding:
         else:
             line = replace(self.source, function="<module>")
             where = place_text(line)
-            below = source_lines(line, text_width())[1:] or [f"  {line.text}"] * bool(line.text)
-            text = "".join(f"\n  {shown}" for shown in below)
+            shown = source_lines(line, text_width())[1:] or [f"  {line.text}"] * bool(line.text)
+            text = "".join(f"\n  {one}" for one in shown)
         advice = textwrap.fill(
             f"write: {self.write}",
             text_width(),

@@ -1,10 +1,12 @@
 """Asking where the nodes of a compiled graph come from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 
 from theanoguard._provenance.records import Provenance
 from theanoguard._provenance.tracker import (
@@ -18,7 +20,7 @@ from theanoguard._pytensor import IfElse, frozen_graph_class
 from theanoguard._shown import brief
 
 
-def lookup(fgraph, variable):
+def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
     """Provenance of a variable of a compiled graph.
 
     Parameters
@@ -51,7 +53,7 @@ def lookup(fgraph, variable):
     return (tracker or ProvenanceTracker()).lookup(variable)
 
 
-def lookup_inner(op, fgraph, variable):
+def lookup_inner(op: Op, fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
     """Provenance of a variable of the linked inner graph of an op.
 
     PyTensor 3.3 links a thawed copy of the op's frozen graph.  Only the frozen graph has a record
@@ -90,7 +92,7 @@ def lookup_inner(op, fgraph, variable):
     return found
 
 
-def inner_input(op, fgraph, position):
+def inner_input(op: Op, fgraph: FunctionGraph, position: int) -> Provenance:
     """Provenance of an input of the linked inner graph of an op.
 
     Parameters
@@ -130,12 +132,12 @@ class Built:
     nodes: tuple[tuple[Apply, tuple[Variable, ...]], ...]
     known: dict[Variable, Variable]
 
-    def inputs_of(self, node):
+    def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """The inputs that a node had before rewriting."""
         return self.tracker.inputs_of(node)
 
 
-def built_from(fgraph, node, known):
+def built_from(fgraph: FunctionGraph, node: Apply, known: Iterable[Variable]) -> Built | None:
     """Return what a compiled node computes, as the user built it.
 
     Parameters
@@ -158,7 +160,7 @@ def built_from(fgraph, node, known):
     if found is None:
         return None
     tracker, variable = found
-    same = {}
+    same: dict[Variable, Variable] = {}
     for v in known:
         older = next((old for at, old in _versions(fgraph, v) if at is tracker), v)
         same |= {equal: v for equal in (older, *tracker.equals(older))}
@@ -176,7 +178,9 @@ def built_from(fgraph, node, known):
     return Built(tracker, tuple(nodes.items()), same)
 
 
-def _versions(fgraph, variable):
+def _versions(
+    fgraph: FunctionGraph, variable: Variable
+) -> Iterator[tuple[ProvenanceTracker, Variable]]:
     """Yield the trackers that have recorded a variable, latest first, and what each knows it as."""
     tracker = tracker_of(fgraph) if isinstance(fgraph, FunctionGraph) else None
     if tracker is not None:
@@ -204,10 +208,10 @@ class ProvenanceMap(Mapping):
     fgraph : FunctionGraph
     """
 
-    def __init__(self, fgraph):
+    def __init__(self, fgraph: FunctionGraph) -> None:
         self.fgraph = fgraph
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Variable | Apply) -> Provenance:
         if key not in self.fgraph.variables and key not in self.fgraph.apply_nodes:
             raise KeyError(f"{key} is not in the compiled graph")
         return lookup(self.fgraph, key)
@@ -218,7 +222,7 @@ class ProvenanceMap(Mapping):
             yield from node.outputs
         yield from (v for v in self.fgraph.variables if v.owner is None)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         nodes = self.fgraph.toposort()
         # (the provenance of a node is worked out when it is asked for)
         shown = [f"{node}: {self[node].source}" for node in nodes[:SHOWN]]
@@ -226,11 +230,11 @@ class ProvenanceMap(Mapping):
             shown.append(f"... {len(nodes) - SHOWN} nodes left out: they are the keys.")
         return "\n".join(shown)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.fgraph.variables) + len(self.fgraph.apply_nodes)
 
 
-def provenance(fn):
+def provenance(fn: Any) -> ProvenanceMap:
     """Return where the nodes of a compiled function come from.
 
     Parameters

@@ -8,14 +8,18 @@ backwards, and the nodes that it builds are looked up among the nodes of the gra
 """
 
 import logging
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.null_type import NullType
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import Add, Second
+from pytensor.scalar.basic import Add, ScalarOp, Second
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._provenance.expressions import Entry
 from theanoguard._provenance.source import differentiated
 from theanoguard._pytensor import without_traces
 
@@ -25,8 +29,14 @@ logger = logging.getLogger("theanoguard")
 # functions of that file (`disconnected_grad`, `grad_clip`) make nodes of the forward graph.
 _BUILDING = {"_float_ones_like", "access_term_cache", "access_grad_cache", "_populate_grad_dict"}
 
+Original: TypeAlias = Mapping[Apply, tuple[Variable, ...]]
+"""The nodes of a graph, with their inputs as they were before rewriting."""
 
-def gradient_frame(traces):
+Owner: TypeAlias = tuple[Variable, Variable, Variable | None]
+"""Of a node that ``grad`` made: the cost, what its gradient begins with, the forward variable."""
+
+
+def gradient_frame(traces: Iterable[Sequence[Entry]]) -> str | None:
     """The innermost frame of gradient building in some stack traces.
 
     Parameters
@@ -59,7 +69,7 @@ class Gradients:
         ``traces(variable)`` gives the stack traces of a variable.
     """
 
-    def __init__(self, original, traces):
+    def __init__(self, original: Original, traces: Callable[[Variable], list]) -> None:
         self._original = original
         self._traces = traces
         self._stacks = {node: traces(node.outputs[0]) for node in original}
@@ -70,13 +80,13 @@ class Gradients:
             if frame == "_float_ones_like" and _is_scalar_op(node.op, Second)
         ]
         self._recorded = self._by_trace() if len(self._seeds) == 1 else {}
-        self._built_again = None
+        self._built_again: _BuiltAgain | None = None
 
-    def costs(self):
+    def costs(self) -> list[Variable]:
         """The variables that were differentiated."""
         return list(dict.fromkeys(self._original[seed][0] for seed in self._seeds))
 
-    def owner_of(self, node):
+    def owner_of(self, node: Apply) -> Owner | None:
         """Find the cost and the forward variable of a node that ``grad`` made.
 
         Parameters
@@ -106,9 +116,9 @@ class Gradients:
             self._built_again = _BuiltAgain(self._original, self._stacks, self._frames, self._seeds)
         return self._built_again.owner_of(node)
 
-    def _by_trace(self):
+    def _by_trace(self) -> dict[int | None, Variable | None]:
         """Map the number of a trace to its variable; None if several variables have it."""
-        found = {}
+        found: dict[int | None, Variable | None] = {}
         leaves = {v for read in self._original.values() for v in read if v.owner is None}
         for v in (*leaves, *(node.outputs[0] for node in self._original)):
             serial = _serial(v, self._traces)
@@ -117,7 +127,7 @@ class Gradients:
         return found
 
 
-def _serial(variable, traces):
+def _serial(variable: Any, traces: Callable[[Any], Iterable]) -> int | None:
     """Return the number of the trace of a variable, None where none was recorded."""
     return next(
         (s for t in traces(variable) if (s := getattr(t, "serial", None)) is not None), None
@@ -138,15 +148,21 @@ class _BuiltAgain:
         The nodes with which the gradients begin.
     """
 
-    def __init__(self, original, stacks, frames, seeds):
+    def __init__(
+        self,
+        original: Original,
+        stacks: Mapping[Apply, list],
+        frames: Mapping[Apply, str | None],
+        seeds: Iterable[Apply],
+    ) -> None:
         self._frames = frames
         self._clones, self._originals = copy_of(original)
-        self._owners = {}
+        self._owners: dict[Apply, Owner] = {}
         # (op, inputs) -> the equal nodes that grad made.  A node that a pull-back builds is looked
         # up here.  The first of the equal nodes represents them all.
-        self._table = {}
-        self._first = {}
-        self._clients = {}
+        self._table: dict[Hashable, list[Apply]] = {}
+        self._first: dict[Variable, Variable] = {}
+        self._clients: dict[Variable, list[Apply]] = {}
         for node, clone in self._clones.items():
             # PyTensor gives some nodes (`ScalarFromTensor`) no stack trace.  grad may have made
             # them, so they are kept.
@@ -161,21 +177,28 @@ class _BuiltAgain:
             for node in seeds:
                 self._follow(self._clones[node])
 
-    def owner_of(self, node):
+    def owner_of(self, node: Apply) -> Owner | None:
         """Return the same as :meth:`Gradients.owner_of`."""
         found = self._owners.get(self._clones[node]) or self._nearest(self._clones[node])
-        return found and tuple(v if v is None else self._original(v) for v in found)
+        if found is None:
+            return None
+        cost, seed, forward = found
+        return (
+            self._original(cost),
+            self._original(seed),
+            None if forward is None else self._original(forward),
+        )
 
-    def _original(self, variable):
+    def _original(self, variable: Variable) -> Variable:
         node = variable.owner
         return variable if node is None else self._originals[node].outputs[variable.index]
 
-    def _key(self, op, inputs):
+    def _key(self, op: Op, inputs: Iterable[Variable]) -> Hashable:
         return op, tuple(
             v.signature() if isinstance(v, Constant) else id(self._first.get(v, v)) for v in inputs
         )
 
-    def _nearest(self, clone):
+    def _nearest(self, clone: Apply) -> Owner | None:
         """For a node that no repeated pull-back built, the cost of the nodes that it reads."""
         seen, todo = set(), [clone]
         while todo:
@@ -191,7 +214,7 @@ class _BuiltAgain:
                         todo.append(inner)
         return None
 
-    def _follow(self, seed_node):
+    def _follow(self, seed_node: Apply) -> None:
         """Call the pull-backs again, beginning with the cost of one seed."""
         cost, seed = seed_node.inputs[0], self._first[seed_node.outputs[0]]
         self._owners[seed_node] = (cost, seed, cost)
@@ -208,14 +231,16 @@ class _BuiltAgain:
             if v.owner is None:
                 self._sum(own, v, cost, seed)
 
-    def _pull_back(self, node, gradients, cost, seed):
+    def _pull_back(
+        self, node: Apply, gradients: list[Variable | None], cost: Variable, seed: Variable
+    ) -> list[Variable | None]:
         """The term that a node adds to the gradient of each input.
 
         A term that the graph contains is returned as the graph's own variable.
         """
         inputs = list(node.inputs)
         owner = (cost, seed, node.outputs[0])
-        matched = {}
+        matched: dict[Variable, Variable] = {}
         for i, (output, gradient) in enumerate(zip(node.outputs, gradients, strict=True)):
             if gradient is None:
                 gradients[i] = DisconnectedType()()
@@ -233,7 +258,9 @@ class _BuiltAgain:
             for term in terms
         ]
 
-    def _match(self, variable, owner, matched):
+    def _match(
+        self, variable: Variable, owner: Owner, matched: dict[Variable, Variable]
+    ) -> Variable:
         """The variable of the graph that equals a newly built one, else the new one."""
         todo = [variable]
         while todo:
@@ -259,7 +286,13 @@ class _BuiltAgain:
             )
         return matched.get(variable, variable)
 
-    def _sum(self, terms, variable, cost, seed):
+    def _sum(
+        self,
+        terms: Iterable[Variable | None] | None,
+        variable: Variable,
+        cost: Variable,
+        seed: Variable,
+    ) -> Variable | None:
         """Follow the additions that sum up the gradient of one variable."""
         known = [t for t in terms or () if t is not None]
         if not known:
@@ -280,16 +313,17 @@ class _BuiltAgain:
         return total
 
 
-def _is_scalar_op(op, scalar_type):
+def _is_scalar_op(op: Op, scalar_type: type[ScalarOp]) -> bool:
     return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_type)
 
 
-def copy_of(original):
+def copy_of(original: Original) -> tuple[dict[Apply, Apply], dict[Apply, Apply]]:
     """Rebuild a graph as it was before rewriting; return the maps node -> copy and copy -> node.
 
     Copies are needed because rewriting has changed the nodes themselves.
     """
-    clones, variables = {}, {}
+    clones: dict[Apply, Apply] = {}
+    variables: dict[Variable, Variable] = {}
     todo = list(original)
     while todo:
         node = todo[-1]
@@ -308,7 +342,7 @@ def copy_of(original):
     return clones, {clone: node for node, clone in clones.items()}
 
 
-def _copied(variable):
+def _copied(variable: Variable) -> Variable:
     """Return a variable with the name and the tags of another one."""
     copy = variable.type.make_variable(name=variable.name)
     copy.tag = variable.tag  # (shared: nothing changes the tags of a copy)

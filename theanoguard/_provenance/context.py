@@ -1,8 +1,11 @@
 """Track provenance under any mode, by temporary patches of PyTensor."""
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import pytensor
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from theanoguard._patching import Patch, applied
@@ -14,8 +17,8 @@ from theanoguard._pytensor import recording
 _TRACE_LIMIT = 48
 
 
-def _tracked_rewrite(rewrite):
-    def tracked(self, fgraph, *args, **kwargs):
+def _tracked_rewrite(rewrite: Callable) -> Callable:
+    def tracked(self: GraphRewriter, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         if tracker_of(fgraph) is not None:
             return rewrite(self, fgraph, *args, **kwargs)
         attach(fgraph)
@@ -30,13 +33,13 @@ def _tracked_rewrite(rewrite):
 _PATCHES = [Patch(GraphRewriter, "rewrite", _tracked_rewrite), *recording.HOOKS]
 
 
-def watch_rewriting():
+def watch_rewriting() -> AbstractContextManager:
     """Track every graph that is rewritten inside the block, and keep the tags of inner graphs."""
     return applied(_PATCHES)
 
 
 @contextmanager
-def track_provenance():
+def track_provenance() -> Iterator[None]:
     """Track the provenance of every function that is compiled inside, under any mode.
 
     A graph that is *built* inside also keeps longer stack traces, so that a gradient through a

@@ -1,22 +1,30 @@
 """The names of the variables of the user's graph, and the lines that built them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from pytensor.compile.ops import TypeCastingOp
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 
 from theanoguard._context import setting
-from theanoguard._provenance.backward import gradient_frame
-from theanoguard._provenance.expressions import binding_of, expression_at, loop_of
+from theanoguard._provenance.backward import Original, gradient_frame
+from theanoguard._provenance.expressions import (
+    Entry,
+    Expression,
+    binding_of,
+    expression_at,
+    loop_of,
+)
 from theanoguard._provenance.source import (
     MAX_FRAMES,
     direct_entries,
@@ -25,6 +33,9 @@ from theanoguard._provenance.source import (
     user_entries,
 )
 from theanoguard._pytensor.files import is_between
+
+if TYPE_CHECKING:
+    from theanoguard._provenance.source import SourceLine
 
 # How the user writes an operation whose class or name in PyTensor differs.
 _WRITTEN = {
@@ -59,11 +70,11 @@ _IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # names that `scan` gives to the inputs of its step
 
 
-def _plain(name):
+def _plain(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def operation_of(op):
+def operation_of(op: Op) -> str:
     """Return the name of the operation that an op applies, without case and underscores."""
     if isinstance(op, Blockwise):
         op = op.core_op
@@ -74,7 +85,7 @@ def operation_of(op):
     return _plain(type(op).__name__)
 
 
-def applies(written, op):
+def applies(written: str | None, op: Op) -> bool:
     """Return whether `written`, the name in the user's code, means this op.
 
     Examples
@@ -87,7 +98,7 @@ def applies(written, op):
     return written is not None and is_written(written, operation_of(op))
 
 
-def is_written(written, name):
+def is_written(written: str, name: str) -> bool:
     """Return whether `written`, the name in the user's code, means the operation `name`.
 
     Examples
@@ -127,7 +138,7 @@ _CHECK = re.compile(r" ([<>]=?|=) ")
 """PyMC names a value by the check that it has passed, such as ``sigma > 0``."""
 
 
-def given_name(variable):
+def given_name(variable: Variable) -> str | None:
     """Return the name that the user has given to a variable, or None.
 
     Examples
@@ -170,19 +181,19 @@ class Designations:
         The nodes of the graph with their inputs.
     """
 
-    def __init__(self, original):
+    def __init__(self, original: Original) -> None:
         self.original = original
-        self._clients = {}
+        self._clients: dict[Variable, list[tuple[Apply, int]]] = {}
         for node, inputs in original.items():
             for position, v in enumerate(inputs):
                 self._clients.setdefault(v, []).append((node, position))
-        self._found = {}
+        self._found: dict[Variable, Designation] = {}
 
-    def clients(self, variable):
+    def clients(self, variable: Variable) -> Sequence[tuple[Apply, int]]:
         """Return the nodes that read a variable, each with the position of that input."""
         return self._clients.get(variable, ())
 
-    def of(self, variable):
+    def of(self, variable: Variable) -> Designation:
         """Return the :class:`Designation` of a variable of the graph."""
         found = self._found.get(variable)
         if found is None:
@@ -190,16 +201,21 @@ class Designations:
             found = self._found[variable] = replace(work_out(variable), ndim=self._ndim(variable))
         return found
 
-    def _ndim(self, variable):
+    def _ndim(self, variable: Variable) -> int | None:
         """Return the number of dimensions of a variable when its call returns it."""
         ndim, entries = getattr(variable.type, "ndim", None), user_entries(variable)[:1]
         for node, _ in self.clients(variable):
             kept = node.outputs[0].type.ndim if isinstance(node.op, DimShuffle) else ndim
-            if kept != ndim and kept < ndim and user_entries(node.outputs[0])[:1] == entries:
+            if (
+                kept is not None
+                and ndim is not None
+                and kept < ndim
+                and user_entries(node.outputs[0])[:1] == entries
+            ):
                 return kept
         return ndim
 
-    def _of_leaf(self, variable):
+    def _of_leaf(self, variable: Variable) -> Designation:
         if isinstance(variable, Constant):
             return Designation(variable.name or self._as_operand(variable, _IDENTIFIER))
         if variable.name is not None and not _STEP_NAME.fullmatch(variable.name):
@@ -213,7 +229,7 @@ class Designations:
             name = self._of_several(variable, bound.targets, entries[0])
         return Designation(name or self._as_operand(variable, _IDENTIFIER) or variable.name)
 
-    def _of_several(self, variable, targets, entry):
+    def _of_several(self, variable: Variable, targets: Sequence[str], entry: Entry) -> str | None:
         """Return which of several assignment targets a leaf is, if all are in the graph."""
         made = {
             v
@@ -223,7 +239,7 @@ class Designations:
         ordered = sorted(made, key=_serial)
         return targets[ordered.index(variable)] if len(ordered) == len(targets) else None
 
-    def _as_operand(self, variable, pattern):
+    def _as_operand(self, variable: Variable, pattern: re.Pattern[str]) -> str | None:
         """Return how the source of an operation that reads a leaf writes it."""
         for node, position in self.clients(variable):
             entries = user_entries(node.outputs[0])
@@ -244,7 +260,7 @@ class Designations:
                     return text
         return None
 
-    def _is_swapped(self, node, written):
+    def _is_swapped(self, node: Apply, written: Sequence[str]) -> bool:
         """Return whether a node computes ``v @ m`` as ``m.T @ v``, for a vector v."""
         if not (isinstance(node.op, Blockwise) and isinstance(node.op.core_op, Dot)):
             return False
@@ -256,7 +272,7 @@ class Designations:
         own = user_entries(left)  # (by the same call: the user may have written `m.T @ v` as well)
         return transposed and bool(entries and own) and own[0] is entries[0]
 
-    def operand_text(self, node, variable):
+    def operand_text(self, node: Apply, variable: Variable) -> str | None:
         """Return how the source of a node writes one of its inputs, or None.
 
         Parameters
@@ -270,7 +286,7 @@ class Designations:
             return None
         return written[1 - position if self._is_swapped(node, written) else position]
 
-    def _of_node(self, variable):
+    def _of_node(self, variable: Variable) -> Designation:
         entries, given = direct_entries(variable), given_name(variable)
         found = expression_at(entries[0]) if entries else None
         if found is None or not self.is_result(variable, found, entries[0]):
@@ -281,7 +297,7 @@ class Designations:
         name = bound.name if bound is not None else None
         return Designation(given or name, found.text, found.operands)
 
-    def is_result(self, variable, found, entry):
+    def is_result(self, variable: Variable, found: Expression, entry: Entry) -> bool:
         """Return whether a variable is the value of an expression, not an intermediate step."""
         if applies(found.op, variable.owner.op):
             return True
@@ -293,17 +309,18 @@ class Designations:
         readers = [user_entries(node.outputs[0]) for node, _ in self.clients(variable)]
         return all(own and own[0] is not entry for own in readers)
 
-    def function_around(self, variable):
+    def function_around(self, variable: Variable) -> str | None:
         """Return the function that the user calls, if the operation of a variable is a step of it.
 
         That is ``std`` for the ``sqrt`` in ``x.std()``; else None.
         """
         entries = direct_entries(variable)
         found = expression_at(entries[0]) if entries else None
-        is_step = found is not None and found.op and not applies(found.op, variable.owner.op)
-        return found.op if is_step else None
+        if found is None or not found.op or applies(found.op, variable.owner.op):
+            return None
+        return found.op
 
-    def behind(self, variable):
+    def behind(self, variable: Variable) -> Variable:
         """Return the variable that was reshaped into this one for a broadcast."""
         while (node := variable.owner) is not None and isinstance(node.op, IMPLICIT):
             entries = user_entries(variable)
@@ -317,7 +334,7 @@ class Designations:
             variable = read
         return variable
 
-    def place(self, variable):
+    def place(self, variable: Variable) -> "SourceLine | None":
         """Return the line that built a variable, with the iteration of the loop around it."""
         line = source_place(variable)
         if line is None or variable.owner is None or gradient_frame(stack_traces(variable)):
@@ -333,9 +350,9 @@ class Designations:
         return replace(line, loop=(passes[variable], len(passes), loop))
 
     @cached_property
-    def _passes(self):
+    def _passes(self) -> dict[Hashable, dict[Variable, int]]:
         """By operation and line: in which pass of its loop each variable was built, from 1."""
-        groups = {}
+        groups: dict[Hashable, list[Variable]] = {}
         for node in self.original:
             groups.setdefault(_group(node.outputs[0]), []).append(node.outputs[0])
         return {
@@ -344,19 +361,19 @@ class Designations:
         }
 
 
-def _arguments(entry):
+def _arguments(entry: Entry) -> tuple[str, ...]:
     """Return the names of the arguments of the function that an entry of a stack trace is in."""
     code = getattr(entry, "code", None)
     return () if code is None else code.co_varnames[: code.co_argcount]
 
 
-def _is_implicit(node, found):
+def _is_implicit(node: Apply, found: Expression) -> bool:
     return not applies(found.op, node.op) and found.op not in ("flatten", "reshape", "swapaxes")
 
 
-def _serial(variable):
+def _serial(variable: Variable) -> int:
     return next((getattr(trace, "serial", 0) for trace in stack_traces(variable)), 0)
 
 
-def _group(variable):
+def _group(variable: Variable) -> Hashable:
     return operation_of(variable.owner.op), tuple(map(id, user_entries(variable)[:3]))

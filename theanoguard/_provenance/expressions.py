@@ -8,9 +8,10 @@ is assigned to, and its operands.
 import ast
 import linecache
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeAlias
 
 _OPERATORS = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "true_div", ast.FloorDiv: "int_div",
@@ -21,6 +22,9 @@ _OPERATORS = {
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+Entry: TypeAlias = tuple[str, int, str, str | None]
+"""An entry of a stack trace: file, line, function and text.  One that was recorded knows more."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Expression:
 _found: dict[tuple[int, int], tuple[Any, Expression | None]] = {}
 
 
-def expression_at(entry):
+def expression_at(entry: Any) -> Expression | None:
     """Return the :class:`Expression` that an entry of a stack trace was evaluating.
 
     Parameters
@@ -76,7 +80,7 @@ def expression_at(entry):
     return _found[key][1]
 
 
-def _find(entry):
+def _find(entry: Any) -> Expression | None:
     file, line, _function, text = entry
     if not text or linecache.getline(file, line).strip() != text:
         return None
@@ -85,7 +89,7 @@ def _find(entry):
     )
     import executing  # only a report needs it
 
-    found = executing.Source.executing(frame)
+    found: Any = executing.Source.executing(frame)  # type: ignore[arg-type]
     node = found.node
     if node is None or getattr(node, "lineno", None) is None:
         return None
@@ -103,7 +107,7 @@ def _find(entry):
     )
 
 
-def _operation(node):
+def _operation(node: ast.AST) -> str | None:
     if isinstance(node, ast.BinOp | ast.UnaryOp | ast.AugAssign):
         return _OPERATORS.get(type(node.op))
     if isinstance(node, ast.Compare):
@@ -116,7 +120,7 @@ def _operation(node):
     return getattr(node, "attr", None)
 
 
-def _operands(node):
+def _operands(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, ast.AugAssign):
         return [node.target, node.value]
     if isinstance(node, ast.BinOp):
@@ -141,13 +145,13 @@ _SUBMODULES = ("tensor", "special", "linalg", "nlinalg", "slinalg", "nnet", "mat
 _MODULES: dict[int, tuple[Any, set[str]]] = {}
 
 
-def _modules(node):
+def _modules(node: Any) -> set[str]:
     """Return the names under which the source file of a node imports modules."""
     root = node
     while getattr(root, "parent", None) is not None:
         root = root.parent
     if id(root) not in _MODULES:
-        names = set()
+        names: set[str] = set()
         for part in ast.walk(root):
             if isinstance(part, ast.Import):
                 names.update((a.asname or a.name).partition(".")[0] for a in part.names)
@@ -173,7 +177,7 @@ def _modules(node):
     return _MODULES[id(root)][1]
 
 
-def _is_module(node):
+def _is_module(node: ast.AST) -> bool:
     while isinstance(node, ast.Attribute):
         node = node.value
     return isinstance(node, ast.Name) and node.id in _modules(node)
@@ -182,10 +186,10 @@ def _is_module(node):
 class _WithoutModules(ast.NodeVisitor):
     """Collects the parts ``pt.`` and ``pt.special.`` of a text, as spans of lines and columns."""
 
-    def __init__(self):
-        self.spans = []
+    def __init__(self) -> None:
+        self.spans: list[tuple] = []
 
-    def visit_Attribute(self, node):
+    def visit_Attribute(self, node: ast.Attribute) -> None:
         if _is_module(node.value):
             value = node.value
             self.spans.append(
@@ -195,7 +199,7 @@ class _WithoutModules(ast.NodeVisitor):
             self.generic_visit(node)
 
 
-def _text(source, node):
+def _text(source: Any, node: Any) -> str:
     """Return the source of a node on one line, without module prefixes such as ``pt.``."""
     if isinstance(node, ast.AugAssign):
         sign = ast.unparse(ast.BinOp(ast.Name("a"), node.op, ast.Name("b")))[2:-2]
@@ -222,7 +226,7 @@ def _text(source, node):
 _COMMENT = re.compile(r"#[^\n'\"]*$", re.MULTILINE)
 
 
-def tidy(text):
+def tidy(text: str) -> str:
     """Return source text on one line, with single spaces and no comments.
 
     Examples
@@ -252,7 +256,7 @@ class Binding:
     targets: tuple[str, ...] = ()
 
 
-def binding_of(entries, output=0, n_outputs=1):
+def binding_of(entries: Sequence[Entry], output: int = 0, n_outputs: int = 1) -> Binding | None:
     """Return the target that the value built under a stack of frames is assigned to.
 
     Parameters
@@ -278,7 +282,7 @@ def binding_of(entries, output=0, n_outputs=1):
     return None
 
 
-def _bound(node, index):
+def _bound(node: Any, index: int | None) -> tuple[Binding | None, int | None, bool]:
     """Return the binding of a node's value, its position, and whether it is returned."""
     if isinstance(node, ast.AugAssign):
         return Binding(ast.unparse(node.target)), None, False
@@ -299,7 +303,7 @@ def _bound(node, index):
             return None, index, False
 
 
-def _of_targets(targets, index):
+def _of_targets(targets: Sequence[ast.expr], index: int | None) -> Binding | None:
     several = [t for t in targets if isinstance(t, ast.Tuple | ast.List)]
     single = [t for t in targets if not isinstance(t, ast.Tuple | ast.List)]
     if index is None and single:
@@ -315,7 +319,7 @@ def _of_targets(targets, index):
     return Binding(names[index]) if index < len(names) else None
 
 
-def loop_of(entry):
+def loop_of(entry: Any) -> int | None:
     """Return the line of the loop around the expression of an entry, or None."""
     found = expression_at(entry)
     node = found.node if found is not None else None

@@ -1,5 +1,8 @@
 """Match each node inside a fused node with the node that it was before the fusion."""
 
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, Elemwise
@@ -10,28 +13,29 @@ from theanoguard._pytensor import FinalizedOpFromGraph
 BETWEEN = (ScalarFromTensor, TensorFromScalar)
 
 
-def composite_of(node):
+def composite_of(node: Apply | None) -> Composite | None:
     """The Composite that a node computes or reduces with, None for any other node."""
     op = getattr(node.op, "scalar_op", node.op) if node is not None else None
     return op if isinstance(op, Composite) else None
 
 
-def fused_graph(node):
+def fused_graph(node: Apply | None) -> FunctionGraph | None:
     """The inner graph of a node that was fused from several, None for any other node."""
     composite = composite_of(node)
     if composite is not None:
         return composite.fgraph
-    fused = node is not None and isinstance(node.op, FinalizedOpFromGraph)
-    return node.op.fgraph if fused else None
+    if node is None or not isinstance(node.op, FinalizedOpFromGraph):
+        return None
+    return node.op.fgraph
 
 
-def _ops_of(node):
+def _ops_of(node: Apply) -> tuple[Op, ...]:
     """The op of a node, and the scalar op that it applies to each element."""
     composite = None if isinstance(node.op, CAReduce) else composite_of(node)
     return (node.op,) if composite is None else (node.op, composite)
 
 
-def mirror(inner, cursor, pairs):
+def mirror(inner: Variable, cursor: tuple[Variable, dict], pairs: dict[Apply, tuple]) -> None:
     """Pair the nodes of a fused node's inner graph with the nodes it was fused from.
 
     A cursor is (variable, environment).  Inside an older Composite, the environment maps its inner

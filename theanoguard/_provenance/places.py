@@ -3,22 +3,28 @@
 import os
 import shutil
 import textwrap
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from theanoguard._context import setting
+
+if TYPE_CHECKING:
+    from theanoguard._provenance.source import SourceLine
 
 MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
 
 _indentation: ContextVar[int] = ContextVar("indentation", default=0)
 
 
-def indented(columns):
+def indented(columns: int) -> AbstractContextManager:
     """Make :func:`text_width` smaller for a text that is indented afterwards."""
     return setting(_indentation, _indentation.get() + columns)
 
 
-def text_width():
+def text_width() -> int:
     """Return how many columns a text may take: the terminal's width, at least 60, at most 120.
 
     Without a terminal it is 96.  The environment variable ``COLUMNS`` overrides both.
@@ -27,7 +33,7 @@ def text_width():
     return min(max(columns, MIN_WIDTH), MAX_WIDTH) - _indentation.get()
 
 
-def fitted(line):
+def fitted(line: str) -> list[str]:
     """Return a line of text as lines of at most :func:`text_width` columns, the rest indented."""
     return textwrap.wrap(
         line,
@@ -38,12 +44,12 @@ def fitted(line):
     )
 
 
-def printable(text):
+def printable(text: str) -> str:
     """Return text without control characters, which could play tricks on a terminal."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def cut(text, most=600):
+def cut(text: object, most: int = 600) -> str:
     """Return text in one line, without control characters, at most `most` characters long.
 
     Examples
@@ -59,7 +65,7 @@ def cut(text, most=600):
 _PLAIN = str.maketrans("└├│─", "`||-")
 
 
-def encodable(text, stream):
+def encodable(text: str, stream: object) -> str:
     """Return text as a stream can write it, such as a terminal that is not in UTF-8.
 
     The lines of a tree become ASCII characters.  Other characters that the stream cannot encode
@@ -79,7 +85,7 @@ def encodable(text, stream):
     return text
 
 
-def short_file(file):
+def short_file(file: str) -> str:
     """Return a file's path, relative to the working directory if it lies there.
 
     Examples
@@ -95,7 +101,7 @@ def short_file(file):
     return file if relative.startswith("..") or not os.path.isabs(file) else relative
 
 
-def place_text(source, column=True):
+def place_text(source: "SourceLine", column: bool = True) -> str:
     """Return the place of a line of source, ``net.py:15:12 in model``.
 
     Parameters
@@ -121,20 +127,24 @@ def place_text(source, column=True):
     return place
 
 
-def brief_place(source):
+def brief_place(source: "SourceLine") -> str:
     """Return the place of a line of source without its folder and function, ``net.py:15``."""
     if source.cell is not None:
         return f"cell {source.cell}, line {source.line}"
     return f"{printable(os.path.basename(source.file))}:{source.line}"
 
 
-def source_text(source):
+def source_text(source: "SourceLine") -> str:
     """Return a line of source on one line, ``net.py:15 in model:  return pt.log(p)``."""
     place = place_text(source, column=False)
     return f"{place}:  {printable(source.text)}" if source.text else place
 
 
-def source_lines(source, width=USUAL_WIDTH, link=lambda place, file: place):
+def source_lines(
+    source: "SourceLine",
+    width: int = USUAL_WIDTH,
+    link: Callable[[str, str], str] = lambda place, file: place,
+) -> list[str]:
     """Return a place as lines: file and line, the text, carets below it, and the callers.
 
     Parameters
@@ -167,24 +177,24 @@ def source_lines(source, width=USUAL_WIDTH, link=lambda place, file: place):
         text = f":  {printable(source.text)}"
         fits = len(place + text) <= width
         lines = [where + text] if fits else [where, f"  {_cut(source.text, width)}"]
-    elif source.text:
-        text, start, end = cut_around(printable(source.text), *source.marked, width - 4)
+    elif source.text and source.marked is not None:
+        text, start, end = cut_around(printable(source.text), *source.marked, width=width - 4)
         lines += [f"  {text}", "  " + " " * start + "^" * max(end - start, 1)]
     if source.callers:
         lines.append(_cut("called from " + ", ".join(map(_caller, source.callers)), width))
     return lines
 
 
-def _caller(source):
+def _caller(source: "SourceLine") -> str:
     return place_text(source, column=False)
 
 
-def _cut(text, width):
+def _cut(text: str, width: int) -> str:
     text = printable(text)
     return text if len(text) <= width - 2 else text[: width - 5] + "..."
 
 
-def cut_around(text, start, end, width):
+def cut_around(text: str, start: int, end: int, width: int) -> tuple[str, int, int]:
     """Return as much of a text as fits, with its marked part, and where that part now is."""
     if len(text) <= width:
         return text, start, end
@@ -204,7 +214,7 @@ def cut_around(text, start, end, width):
     )
 
 
-def link_to(place, file):
+def link_to(place: str, file: str) -> str:
     """Return a place as a link to its file (OSC 8), for a terminal."""
     path = Path(file)
     if not path.is_absolute() or not path.exists():

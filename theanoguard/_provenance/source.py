@@ -3,9 +3,11 @@
 import linecache
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from theanoguard._provenance.expressions import expression_at
+from theanoguard._provenance.expressions import Entry, expression_at
 from theanoguard._pytensor.files import is_own_file, is_user_file
 from theanoguard._pytensor.labelled import is_labelled
 from theanoguard._shown import brief
@@ -57,7 +59,7 @@ class SourceLine:
     callers: tuple["SourceLine", ...] = field(default=(), compare=False, repr=False)
     loop: tuple[int, int, int] | None = field(default=None, compare=False, repr=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         where = (
             f"{self.file}:{self.line}"
             if self.cell is None
@@ -71,7 +73,7 @@ class SourceLine:
 _OLD_CELL = re.compile(r"<ipython-input-(\d+)-")
 
 
-def _notebook_cell(file):
+def _notebook_cell(file: str) -> int | None:
     """Number of the notebook cell that `file` stands for, None for an ordinary file."""
     old = _OLD_CELL.match(file)
     if old:
@@ -84,7 +86,7 @@ def _notebook_cell(file):
     return numbers.get(file)
 
 
-def stack_traces(variable):
+def stack_traces(variable: Any) -> list[list[Entry]]:
     """The stack traces that PyTensor left on a variable, each outermost frame first.
 
     Parameters
@@ -103,7 +105,7 @@ def stack_traces(variable):
 _LABELLED_MODULE = re.compile(r"[/\\]pytensor[/\\]xtensor[/\\]")
 
 
-def module_of(variable):
+def module_of(variable: Any) -> str:
     """The usual name of the module whose functions the user computed a variable with.
 
     Parameters
@@ -122,7 +124,7 @@ def module_of(variable):
     return "pmd.math" if "pymc.dims" in sys.modules else "px.math"
 
 
-def forward_of(variable):
+def forward_of(variable: Any) -> Any:
     """The record of the forward node that a variable made by ``grad`` differentiates.
 
     Parameters
@@ -138,12 +140,12 @@ def forward_of(variable):
     return None if found is None or found.is_summed else found
 
 
-def differentiated(traces):
+def differentiated(traces: Iterable[Any]) -> Any:
     """The record of the forward variable in stack traces of its gradient, or None."""
     return next((f for t in traces if (f := getattr(t, "forward", None))), None)
 
 
-def user_entries(variable):
+def user_entries(variable: Any) -> list[Entry]:
     """The user's entries of the stack traces of a variable.
 
     Parameters
@@ -168,7 +170,7 @@ def user_entries(variable):
     return []
 
 
-def direct_entries(variable):
+def direct_entries(variable: Any) -> list[Entry]:
     """The user's entries of a variable, up to the first that did not call the one before directly.
 
     Parameters
@@ -199,7 +201,7 @@ MAX_FRAMES = 3
 """How many of the user's frames are shown for one place."""
 
 
-def source_line(variable):
+def source_line(variable: Any) -> SourceLine | None:
     """The innermost line of the user's code in the stack traces of a variable.
 
     Parameters
@@ -216,7 +218,7 @@ def source_line(variable):
     return _line(found[0]) if found else None
 
 
-def source_place(variable):
+def source_place(variable: Any) -> SourceLine | None:
     """The innermost line of the user's code, with the expression marked and with its callers.
 
     Parameters
@@ -232,13 +234,13 @@ def source_place(variable):
     return replace(found[0], callers=tuple(found[1:])) if found else None
 
 
-def _line(entry):
+def _line(entry: Entry) -> SourceLine:
     file, line, function, text = entry
     text = text or linecache.getline(file, line)
     return SourceLine(file, line, function, text.strip(), _notebook_cell(file))
 
 
-def marked_line(entry):
+def marked_line(entry: Entry) -> SourceLine:
     """The line of an entry of a stack trace, with its expression marked if that is known."""
     line, found = _line(entry), expression_at(entry)
     if found is None:

@@ -4,11 +4,14 @@ While rewriting runs, the feature only appends to a list.  Everything else is co
 """
 
 import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import SpecifyShape
@@ -29,6 +32,9 @@ from theanoguard._provenance.source import forward_of, source_line, source_place
 from theanoguard._pytensor.labelled import is_labelled
 from theanoguard._pytensor.recording import thawed_variables
 
+if TYPE_CHECKING:
+    from theanoguard._provenance.source import SourceLine
+
 # The tag that links a variable of a compiled graph to its tracker.  Cloning a graph copies the tags
 # but not the features.
 ORIGIN = "theanoguard_origin"
@@ -43,15 +49,15 @@ class Origin:
 
     __slots__ = ("tracker", "variable")
 
-    def __init__(self, tracker, variable):
+    def __init__(self, tracker: "ProvenanceTracker", variable: Variable) -> None:
         self.tracker = tracker
         self.variable = variable
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return _identity, (self.tracker.lookup(self.variable),)
 
 
-def _identity(provenance):
+def _identity(provenance: Provenance) -> Provenance:
     return provenance
 
 
@@ -83,25 +89,25 @@ class ProvenanceTracker(Feature):
     'Log'
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._forget()
 
-    def _forget(self):
-        self.original = {}
-        self.original_outputs = []
-        self._meant = {}
-        self._log = []
+    def _forget(self) -> None:
+        self.original: dict[Apply, tuple[Variable, ...]] = {}
+        self.original_outputs: list[Variable] = []
+        self._meant: Mapping[str, str | None] = {}
+        self._log: list[tuple] = []
         self._read = 0
-        self._links = {}
-        self._made_for = {}
-        self._pending = []
-        self._pruned = []
-        self._found = {}
-        self._gradients = None
+        self._links: dict[Variable, dict[Variable, _Link]] = {}
+        self._made_for: dict[Apply, _Link] = {}
+        self._pending: list[tuple[Apply, Any]] = []
+        self._pruned: list[Apply] = []
+        self._found: dict[Any, Any] = {}
+        self._gradients: Gradients | None = None
 
     # Handlers.  They run during rewriting, so they do as little as possible.
 
-    def on_attach(self, fgraph):
+    def on_attach(self, fgraph: FunctionGraph) -> None:
         if self._log or self.original:
             raise ValueError("A ProvenanceTracker serves one graph; make a new one.")
         if tracker_of(fgraph) is not None:
@@ -109,11 +115,11 @@ class ProvenanceTracker(Feature):
         self._begin(fgraph)
         self._meant = meant_names()
 
-    def _begin(self, fgraph):
+    def _begin(self, fgraph: FunctionGraph) -> None:
         self.original_outputs = list(fgraph.outputs)
         self.original = {node: tuple(node.inputs) for node in fgraph.apply_nodes}
 
-    def on_lowered(self, fgraph, made):
+    def on_lowered(self, fgraph: FunctionGraph, made: Mapping[Apply, Variable | None]) -> None:
         """Take the graph of plain tensors that labelled arrays were lowered to as the user's.
 
         The operations of labelled arrays cannot be evaluated or differentiated.
@@ -127,7 +133,7 @@ class ProvenanceTracker(Feature):
         """
         self._update()
         earlier, meant = type(self)(), self._meant
-        vars(earlier).update(vars(self))
+        earlier.__dict__.update(self.__dict__)
         for node in fgraph.apply_nodes.difference(self.original):
             for output in node.outputs:
                 same = made.get(node, output)
@@ -137,33 +143,41 @@ class ProvenanceTracker(Feature):
         self._begin(fgraph)
         self._meant = meant
 
-    def on_import(self, fgraph, node, reason):
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         self._log.append((_IMPORT, node, reason, None))
 
-    def on_change_input(self, fgraph, node, i, old, new, reason=None):
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        node: Apply,
+        i: int,
+        old: Variable,
+        new: Variable,
+        reason: Any = None,
+    ) -> None:
         self._log.append((_CHANGE, old, reason, new))
 
-    def on_prune(self, fgraph, node, reason):
+    def on_prune(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         self._log.append((_PRUNE, node, reason, None))
 
-    def clone(self):
+    def clone(self) -> "ProvenanceTracker":
         # The clone of a graph has other nodes.  Their tags link them to this tracker.
         return type(self)()
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         # The log cannot be pickled: it holds rewrites and the whole history of the graph.  The
         # tags of the variables keep their results (see `Origin`).
         return type(self), ()
 
     # Reading the log.
 
-    def folded(self):
+    def folded(self) -> set[Variable]:
         """Return the constants that constant folding has put in the place of what was computed."""
         changes = ((reason, new) for kind, _, reason, new in self._log if kind == _CHANGE)
         constants = ((reason, v) for reason, v in changes if isinstance(v, Constant))
         return {v for reason, v in constants if "fold" in str(reason)}
 
-    def rewrites(self):
+    def rewrites(self) -> list[str]:
         """Return the names of the rewrites that changed the graph, in the order of their first.
 
         Of a group of rewrites, which records nothing of its members, all members are returned.
@@ -173,7 +187,7 @@ class ProvenanceTracker(Feature):
         names = [_reason_name(each) for r in single for each in getattr(r, "rewrites", (r,))]
         return list(dict.fromkeys(names))
 
-    def _update(self):
+    def _update(self) -> None:
         log = self._log
         if self._read == len(log):
             return
@@ -187,7 +201,7 @@ class ProvenanceTracker(Feature):
                 self._change(thing, new, reason)
         self._read = len(log)
 
-    def _change(self, old, new, reason):
+    def _change(self, old: Variable, new: Variable, reason: Any) -> None:
         pruned, self._pruned = self._pruned, []
         pending, self._pending = self._pending, []
         if isinstance(reason, tuple):
@@ -207,7 +221,7 @@ class ProvenanceTracker(Feature):
                 # Keep the last proposal: an in-place rewrite proposes a node several times.
                 self._made_for[node] = link
 
-    def _link(self, variable, seen):
+    def _link(self, variable: Variable, seen: Container[Variable]) -> _Link | None:
         """The rewrite that made `variable`, None for a variable of the user's graph."""
         node = variable.owner
         if node is not None and node in self.original:
@@ -215,15 +229,16 @@ class ProvenanceTracker(Feature):
         for link in self._links.get(variable, {}).values():
             if link.old not in seen:
                 return link
-        link = self._made_for.get(node) if node is not None else None
-        if link is None:
+        made = self._made_for.get(node) if node is not None else None
+        if made is None:
             return None
+        link = made
         together = () if link.old.owner is None else link.old.owner.outputs
         if 1 < len(together) == len(node.outputs):  # `new` reads one output of the node's
             link = replace(link, old=together[variable.index])
         return None if link.old in seen else link
 
-    def _walk_back(self, variable):
+    def _walk_back(self, variable: Variable) -> tuple[list[tuple[Any, Variable]], Variable]:
         """Follow the rewrites backwards; return (reason, old) steps and the user's variable."""
         steps, seen = [], {variable}
         while (link := self._link(variable, seen)) is not None:
@@ -234,7 +249,7 @@ class ProvenanceTracker(Feature):
 
     # Answering.
 
-    def knows(self, variable):
+    def knows(self, variable: Variable) -> bool:
         """Whether the tracker has seen this variable."""
         self._update()
         node = variable.owner
@@ -245,7 +260,7 @@ class ProvenanceTracker(Feature):
             or variable in self._found
         )
 
-    def equals(self, variable):
+    def equals(self, variable: Variable) -> list[Variable]:
         """The variables of the graph before rewriting whose value `variable` has.
 
         A rewrite that replaces one variable by another keeps its value, except for rounding.  An
@@ -270,7 +285,7 @@ class ProvenanceTracker(Feature):
             todo += older
         return [v for v in seen if v.owner is None or v.owner in self.original]
 
-    def lookup(self, variable):
+    def lookup(self, variable: Variable) -> Provenance:
         """Provenance of a variable that is, or was at some time, in the graph.
 
         Parameters
@@ -288,7 +303,7 @@ class ProvenanceTracker(Feature):
                 found = self._found[variable] = self._work_out(variable)
         return found
 
-    def _work_out(self, variable):
+    def _work_out(self, variable: Variable) -> Provenance:
         steps, user = self._forward_way(variable)
         earlier = _earlier(user)
         if earlier is None:
@@ -297,7 +312,8 @@ class ProvenanceTracker(Feature):
             source, candidates = self._place(variable, equals, chain)
             backward = self._backward(user, source)
             # The frames of `grad` may have pushed the user's frames out of the stack trace.
-            source = source or (backward and backward.grad_source)
+            if source is None and backward is not None:
+                source = backward.grad_source
             known = self._designation(variable, equals)
             earlier = Provenance(
                 source=source or self._nearest(user, source_line),
@@ -322,12 +338,12 @@ class ProvenanceTracker(Feature):
             inner=self._inner(variable.owner, steps) or (earlier.inner if not steps else ()),
         )
 
-    def _designations(self):
+    def _designations(self) -> Designations:
         if "designations" not in self._found:
             self._found["designations"] = Designations(self.original)
         return self._found["designations"]
 
-    def _nearest_equals(self, variable):
+    def _nearest_equals(self, variable: Variable) -> list[Variable]:
         """The user's variables of the same value, those with the same operation first."""
         made = self._designations()
         found = dict.fromkeys(made.behind(v) for v in self.equals(variable))
@@ -341,7 +357,7 @@ class ProvenanceTracker(Feature):
                     return alone
         return sorted(found, key=lambda v: v.owner is None or node is None or v.owner.op != node.op)
 
-    def _designation(self, variable, equals):
+    def _designation(self, variable: Variable, equals: Iterable[Variable]) -> Designation:
         """The user's name and expression of a value, from the first equal that has one."""
         known = []
         for v in equals:
@@ -359,7 +375,9 @@ class ProvenanceTracker(Feature):
         ndim = named.ndim if named.name else written.ndim
         return Designation(named.name, written.expression, written.operands, ndim)
 
-    def _place(self, variable, equals, chain):
+    def _place(
+        self, variable: Variable, equals: Sequence[Variable], chain: Sequence[Variable]
+    ) -> "tuple[SourceLine | None, tuple[SourceLine, ...]]":
         """The line of a value and, if the line is not certain, all possible lines."""
         made = self._designations()
         # A rewrite may move an operation: `exp(x)[0]` becomes `exp(x[0])`.  Then the line of the
@@ -383,7 +401,7 @@ class ProvenanceTracker(Feature):
                 return lines[0], tuple(reversed(several.values()))
         return next((line for v in chain if (line := made.place(v)) is not None), None), ()
 
-    def _stands_for(self, variable):
+    def _stands_for(self, variable: Variable) -> list[Variable]:
         """The user's variables that an intermediate variable of a rewrite may correspond to.
 
         Variables with the same operation and operands are preferred, then variables with the same
@@ -400,11 +418,11 @@ class ProvenanceTracker(Feature):
         found = self._found["stands for", variable] = exact or same or replaced
         return found
 
-    def inputs_of(self, node):
+    def inputs_of(self, node: Apply) -> Sequence[Variable]:
         """The inputs that a node had before rewriting."""
         return self.original.get(node, node.inputs)
 
-    def _operands(self, variables):
+    def _operands(self, variables: Iterable[Variable]) -> set:
         """The operands of an operation as a set, without what broadcasts them."""
         found = []
         for v in variables:
@@ -415,12 +433,13 @@ class ProvenanceTracker(Feature):
             found.append(v.signature() if isinstance(v, Constant) else v)
         return {id(v) if isinstance(v, Variable) else v for v in found}
 
-    def _replaced(self, variable):
+    def _replaced(self, variable: Variable) -> list[Variable]:
         """The user's variables between what a rewrite replaced and what the new node reads."""
         link = self._made_for.get(variable.owner)
         if link is None:
             return []
-        inside, todo = set(), [variable]
+        inside: set[Variable] = set()
+        todo = [variable]
         while todo:  # collect the variables that the same rewrite made
             v = todo.pop()
             if v not in inside:
@@ -428,7 +447,9 @@ class ProvenanceTracker(Feature):
                 if v.owner is not None and v.owner not in self.original:
                     todo += v.owner.inputs
         read = {e for v in inside - {variable} for e in self.equals(v)}
-        found, seen, todo = [], set(), self.equals(link.old) or [self._walk_back(link.old)[1]]
+        found: list[Variable] = []
+        seen: set[Apply] = set()
+        todo = self.equals(link.old) or [self._walk_back(link.old)[1]]
         if any(map(_made_by_grad, todo)):
             return []
         while todo:
@@ -441,7 +462,7 @@ class ProvenanceTracker(Feature):
             todo += self.original[node]
         return [v for v in found if not _made_by_grad(v)]
 
-    def before(self):
+    def before(self) -> tuple[list[Variable], dict[Apply, Apply]]:
         """The graph as it was before it was rewritten.
 
         Returns
@@ -458,25 +479,25 @@ class ProvenanceTracker(Feature):
         ]
         return outputs, copies
 
-    def behind(self, variable):
+    def behind(self, variable: Variable) -> Variable:
         """The variable that was reshaped into this one for a broadcast, else the variable."""
         return self._designations().behind(variable)
 
-    def costs(self):
+    def costs(self) -> list[Variable]:
         """The variables of the graph before rewriting that were differentiated."""
         return self._known_gradients().costs()
 
-    def differentiated_by(self, node):
+    def differentiated_by(self, node: Apply) -> Variable | None:
         """The output of the forward operation that a node made by ``grad`` belongs to, or None."""
         found = self._known_gradients().owner_of(node)
         return found and found[2]
 
-    def _known_gradients(self):
+    def _known_gradients(self) -> Gradients:
         if self._gradients is None:
             self._gradients = Gradients(self.original, stack_traces)
         return self._gradients
 
-    def replaced_by(self, node):
+    def replaced_by(self, node: Apply) -> list[Apply]:
         """The nodes of the graph before rewriting that a node replaces.
 
         Parameters
@@ -489,7 +510,9 @@ class ProvenanceTracker(Feature):
             Keys of the second result of :meth:`before`; several for a fused node.
         """
         self._update()
-        found, seen, todo = {}, set(), list(node.outputs)
+        found: dict[Apply, None] = {}
+        seen: set[Variable] = set()
+        todo = list(node.outputs)
         while todo:
             v = todo.pop()
             if v in seen:
@@ -503,14 +526,14 @@ class ProvenanceTracker(Feature):
                 todo += [link.old, *(o for pruned in link.pruned for o in pruned.outputs)]
         return list(found)
 
-    def _merges(self, variables):
+    def _merges(self, variables: Iterable[Variable]) -> Iterator[tuple[int, _Link]]:
         """The merges of an equal variable into one of these, as (position, link)."""
         for i, v in enumerate(variables):
             for link in self._links.get(v, {}).values():
                 if _reason_name(link.reason) == "MergeOptimizer":
                     yield i, link
 
-    def _forward_way(self, variable):
+    def _forward_way(self, variable: Variable) -> tuple[list[tuple[Any, Variable]], Variable]:
         """Follow the rewrites backwards as `_walk_back` does, but prefer the forward graph.
 
         The pull-back of ``exp(x)`` builds ``exp(x)`` again.  PyTensor merges the two nodes and
@@ -525,16 +548,18 @@ class ProvenanceTracker(Feature):
                     return [*steps[:i], (link.reason, link.old), *further], other
         return steps, user
 
-    def _merged(self, variable, user, source):
+    def _merged(
+        self, variable: Variable, user: Variable, source: "SourceLine | None"
+    ) -> "tuple[SourceLine, ...]":
         """Lines of equal nodes that were merged into this one."""
-        lines = {}
+        lines: dict[SourceLine, None] = {}
         for _, link in self._merges(dict.fromkeys((variable, user))):
             line = source_line(self._walk_back(link.old)[1])
             if line is not None and line != source:
                 lines[line] = None
         return tuple(lines)
 
-    def _nearest(self, variable, ask):
+    def _nearest(self, variable: Variable, ask: Callable[[Variable], Any]) -> Any:
         """The result of ``ask(v)`` for the nearest `v` of the user's graph that has one.
 
         If several are equally near, a variable that is computed from `variable` comes first.
@@ -543,7 +568,7 @@ class ProvenanceTracker(Feature):
             self._found[ask] = self._spread(ask)
         return self._found[ask].get(variable)
 
-    def _spread(self, ask):
+    def _spread(self, ask: Callable[[Variable], Any]) -> dict[Variable, Any]:
         """Map each variable of the user's graph to the nearest result of `ask`."""
         clients = self._original_clients()
         everything = dict.fromkeys((*clients, *(o for n in self.original for o in n.outputs)))
@@ -564,7 +589,7 @@ class ProvenanceTracker(Feature):
             level = following
         return answers
 
-    def _original_clients(self):
+    def _original_clients(self) -> dict[Variable, list[Apply]]:
         if "clients" not in self._found:
             clients = self._found["clients"] = {}
             for node, inputs in self.original.items():
@@ -572,7 +597,7 @@ class ProvenanceTracker(Feature):
                     clients.setdefault(v, []).append(node)
         return self._found["clients"]
 
-    def _backward(self, user, source):
+    def _backward(self, user: Variable, source: "SourceLine | None") -> Backward | None:
         if user.owner is None:
             return None
         made_by_grad = _made_by_grad(user)
@@ -600,20 +625,22 @@ class ProvenanceTracker(Feature):
         differs = recorded is not None and source_line(recorded) != backward.forward_source
         return _recorded(backward, recorded) if differs else backward
 
-    def _inner(self, node, steps):
+    def _inner(
+        self, node: Apply | None, steps: Sequence[tuple[Any, Variable]]
+    ) -> tuple[Provenance, ...]:
         """Provenance of each node of the inner graph of a fused node."""
         fused = fused_graph(node)
-        if fused is None or not steps:
+        if node is None or fused is None or not steps:
             return ()
         links = {output: self._link(output, {output}) for output in node.outputs}
         # The outputs are replaced one after the other.  An old node that read another old node may
         # now read the new one.
-        before = {}
+        before: dict[Variable, tuple] = {}
         before.update({o: ((k.old, before), None) for o, k in links.items() if k is not None})
-        pairs = {}
+        pairs: dict[Apply, tuple] = {}
         for output, inner_output in zip(node.outputs, fused.outputs, strict=True):
-            if links[output] is not None:
-                mirror(inner_output, (links[output].old, before), pairs)
+            if (link := links[output]) is not None:
+                mirror(inner_output, (link.old, before), pairs)
         own = {}
         for inner_node in fused.toposort():
             outer = pairs.get(inner_node)
@@ -625,31 +652,40 @@ class ProvenanceTracker(Feature):
         # (a frozen graph of 3.0 may list a node twice)
         return tuple(own[inner_node] for inner_node in fused.toposort())
 
-    def _of_unmatched(self, inner_node, node, fused, links, steps):
+    def _of_unmatched(
+        self,
+        inner_node: Apply,
+        node: Apply,
+        fused: FunctionGraph,
+        links: Mapping[Variable, _Link | None],
+        steps: Sequence[tuple[Any, Variable]],
+    ) -> Provenance:
         """Provenance of the output of a fused node to which an unmatched inner node contributes.
 
         If the node has several outputs, neither the line nor a name is certain.
         """
         old = steps[0][1]
         for output, inner_output in zip(node.outputs, fused.outputs, strict=True):
-            if links[output] is not None and _depends_on(inner_output, inner_node):
-                old = links[output].old
+            if (link := links[output]) is not None and _depends_on(inner_output, inner_node):
+                old = link.old
                 break
         found = replace(self.lookup(old), inner=(), op=str(inner_node.op))
         if len(node.outputs) == 1:
             return found
         return replace(found, own_source=False, own_name=False, expression=None, operands=())
 
-    def _of_cursor(self, cursor):
+    def _of_cursor(self, cursor: tuple) -> Provenance:
         holder, inner_node, variable = cursor
         if holder is None:
             return self.lookup(variable)
-        nodes = list(fused_graph(holder).toposort())
+        graph = fused_graph(holder)
+        assert graph is not None  # the holder is a fused node
+        nodes = list(graph.toposort())
         inner = self.lookup(holder.outputs[0]).inner
         return inner[nodes.index(inner_node)] if inner else self.lookup(holder.outputs[0])
 
 
-def _depends_on(variable, node):
+def _depends_on(variable: Variable, node: Apply) -> bool:
     """Return whether a node is among those that compute a variable."""
     seen, todo = set(), [variable]
     while todo:
@@ -662,7 +698,7 @@ def _depends_on(variable, node):
     return False
 
 
-def _inner_variables(op):
+def _inner_variables(op: Op) -> list[Variable]:
     """The variables that the inner graph of an operation computes, if they have a record."""
     graph = getattr(op, "fgraph", None)
     if graph is None or isinstance(op, Elemwise):
@@ -673,7 +709,7 @@ def _inner_variables(op):
     return [*inner, *(v for c in computed for v in _inner_variables(c.owner.op))]
 
 
-def _earlier(variable):
+def _earlier(variable: Variable) -> Provenance | None:
     """The provenance that an earlier tracker, or a pickle, left on a variable."""
     origin = getattr(variable.tag, ORIGIN, None)
     if isinstance(origin, Origin):
@@ -685,13 +721,13 @@ def _earlier(variable):
     return origin
 
 
-def _specified(variable):
+def _specified(variable: Variable) -> list[Variable]:
     """A list of the variable whose shape is stated, if ``specify_shape`` made `variable`."""
     node = variable.owner
     return node.inputs[:1] if node is not None and isinstance(node.op, SpecifyShape) else []
 
 
-def _counterpart(variable, link):
+def _counterpart(variable: Variable, link: _Link) -> Variable:
     """The variable before a rewrite that corresponds to `variable`.
 
     If a rewrite moves an operation (``exp(x)[0]`` becomes ``exp(x[0])``), this is the output of
@@ -711,18 +747,18 @@ def _counterpart(variable, link):
 _CLASS = re.compile(r"<class '(?:\w+\.)*(\w+)'>")
 
 
-def _reason_name(reason):
+def _reason_name(reason: Any) -> str:
     name = reason if isinstance(reason, str) else getattr(reason, "name", None)
     name = name or getattr(reason, "__name__", None)
     # The name of some rewrites is the repr of a class.
     return _CLASS.sub(r"\1", name) if isinstance(name, str) else type(reason).__name__
 
 
-def _made_by_grad(variable):
+def _made_by_grad(variable: Variable) -> bool:
     return gradient_frame(stack_traces(variable)) is not None
 
 
-def _recorded(backward, forward):
+def _recorded(backward: Backward, forward: Any) -> Backward:
     """A copy of `backward` with the forward node recorded when the gradient was built."""
     place = source_place(forward)
     if place is None:
@@ -732,15 +768,15 @@ def _recorded(backward, forward):
     )
 
 
-def _gradient_line(variable):
+def _gradient_line(variable: Variable) -> "SourceLine | None":
     return source_line(variable) if _made_by_grad(variable) else None
 
 
-def _given_name(variable):
+def _given_name(variable: Variable) -> str | None:
     return None if isinstance(variable, Constant) else given_name(variable)
 
 
-def _describe(variable):
+def _describe(variable: Variable) -> str:
     return str(variable.owner.op) if variable.owner is not None else str(variable)
 
 
@@ -759,10 +795,10 @@ class TrackProvenance(GraphRewriter):
     >>> mode = get_mode("CVM").register(TRACK_PROVENANCE)
     """
 
-    def add_requirements(self, fgraph):
+    def add_requirements(self, fgraph: FunctionGraph) -> None:
         attach(fgraph)
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         leave_origins(fgraph)
 
 
@@ -770,12 +806,14 @@ class TrackProvenance(GraphRewriter):
 TRACK_PROVENANCE = (TrackProvenance(), 1e6)
 
 
-def tracker_of(fgraph):
+def tracker_of(fgraph: FunctionGraph) -> ProvenanceTracker | None:
     """The tracker attached to a graph, or None."""
     return next((f for f in fgraph._features if isinstance(f, ProvenanceTracker)), None)
 
 
-def _stand_in_for(node, inputs, known):
+def _stand_in_for(
+    node: Apply, inputs: Sequence[Variable], known: Mapping[Variable, Variable]
+) -> Apply:
     """Return a node like one of a frozen graph, between the stand-ins of its variables."""
     if not all(v in known for v in node.outputs):
         return node
@@ -785,7 +823,7 @@ def _stand_in_for(node, inputs, known):
     return Apply(node.op, inputs, outputs)
 
 
-def frozen_tracker(graph):
+def frozen_tracker(graph: Any) -> tuple[ProvenanceTracker, dict[Variable, Variable]]:
     """A tracker for a frozen graph that no rewrite has changed, and its stand-in variables.
 
     Parameters
@@ -810,13 +848,13 @@ def frozen_tracker(graph):
     return found
 
 
-def attach(fgraph):
+def attach(fgraph: FunctionGraph) -> None:
     """Attach a new tracker to a graph that has none yet."""
     if tracker_of(fgraph) is None:
         fgraph.attach_feature(ProvenanceTracker())
 
 
-def leave_origins(fgraph):
+def leave_origins(fgraph: FunctionGraph) -> None:
     """Tag each computed variable with a link to the tracker, so that clones find it.
 
     Of the constants, which graphs share, only those get a tag that constant folding has made.

@@ -8,10 +8,12 @@ import importlib
 import os
 import sys
 import traceback
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from functools import wraps
-from typing import Any
+from types import FrameType
+from typing import Any, Literal, NoReturn
 
 import pytensor
 from pytensor import config
@@ -20,6 +22,7 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph import utils as graph_utils
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabase
@@ -29,7 +32,7 @@ from pytensor.graph.utils import InconsistencyError
 from pytensor.link.c import cmodule
 from pytensor.scalar import basic as scalar_basic
 from pytensor.scalar import math as scalar_math
-from pytensor.scalar.basic import Composite, ScalarType
+from pytensor.scalar.basic import Composite, ScalarOp, ScalarType
 from pytensor.scan import basic as scan_basic
 from pytensor.scan.op import Scan
 from pytensor.tensor import blas, subtensor
@@ -151,12 +154,12 @@ __all__ = [
 ]
 
 
-def is_lazy(op):
+def is_lazy(op: Op) -> bool:
     """Whether the thunks of `op` request their inputs one by one."""
     return isinstance(op, IfElse)
 
 
-def is_numeric(kind):
+def is_numeric(kind: Type) -> bool:
     """Whether values of this Type hold numbers: arrays, scalars, sparse matrices, lists of such."""
     if isinstance(kind, TensorType | ScalarType):
         return True
@@ -166,17 +169,17 @@ def is_numeric(kind):
     return is_sparse(kind)
 
 
-def is_sparse(kind):
+def is_sparse(kind: Type) -> bool:
     """Whether values of this Type are sparse matrices."""
     return type(kind).__name__ == "SparseTensorType"  # its module is slow to import
 
 
-def has_initial(op):
+def has_initial(op: Op) -> bool:
     """Whether a reduction has a result where there is nothing to reduce, as PyTensor 3.3 allows."""
     return getattr(op, "initial", False)
 
 
-def scalar_ops_of(op, index=None):
+def scalar_ops_of(op: Op, index: int | None = None) -> Iterator[ScalarOp]:
     """Yield the scalar operations that an ``Elemwise`` or a reduction is made of.
 
     With `index`, only those that this output of a fused operation is computed by.
@@ -190,18 +193,18 @@ def scalar_ops_of(op, index=None):
         yield scalar_op
 
 
-def scalar_classes(names):
+def scalar_classes(names: Iterable[str]) -> dict[str, type[ScalarOp]]:
     """Return the classes of scalar operations of these names that this release has, by name."""
     modules = (scalar_basic, scalar_math)
     return {n: getattr(m, n) for n in names for m in modules if hasattr(m, n)}
 
 
-def core_node(node):
+def core_node(node: Apply) -> Apply:
     """Return the node that a ``Blockwise`` node runs for each entry of its batch."""
     return node.op._create_dummy_core_node(node.inputs)
 
 
-def failed_node(vm, error):
+def failed_node(vm: Any, error: BaseException) -> Apply | None:
     """Return the node at which a virtual machine raised `error`, None if it was at none.
 
     The C machine stores the position.  For a loop in Python it is read from the loop's frame.
@@ -217,7 +220,7 @@ def failed_node(vm, error):
     return None
 
 
-def fast_run_modes():
+def fast_run_modes() -> dict[str, Mode]:
     """Return the modes that FAST_RUN may mean, by linker."""
     # In 3.0 the one for "vm" is a tuple by mistake.
     return {
@@ -226,7 +229,7 @@ def fast_run_modes():
     }
 
 
-def forget_module_cache():
+def forget_module_cache() -> None:
     """Have PyTensor read its compile cache from disk again.
 
     What it keeps in memory names classes; those of a module that is imported a second time
@@ -235,17 +238,17 @@ def forget_module_cache():
     cmodule._module_cache = None
 
 
-def c_compiler():
+def c_compiler() -> Any:
     """Return PyTensor's wrapper of the C++ compiler; None if there is none."""
     return _gcc_compiler if config.cxx else None
 
 
-def library_extension():
+def library_extension() -> str:
     """Return the suffix of a compiled module."""
     return "pyd" if sys.platform == "win32" else "so"
 
 
-def blas_links(flags):
+def blas_links(flags: str) -> bool | None:
     """Whether a program that calls the BLAS compiles, links and runs; None if that is not known."""
     return None if _try_blas_flag is None else bool(_try_blas_flag(flags.split()))
 
@@ -254,12 +257,12 @@ def blas_links(flags):
 excepthook_file = importlib.import_module("pytensor.utils").__file__
 
 
-def configuration_files():
+def configuration_files() -> list[str]:
     """Return the configuration files that PyTensor looks for, whether they exist or not."""
     return [] if _configuration_files is None else _configuration_files()
 
 
-def default_impl():
+def default_impl() -> Literal["c", "py"]:
     """Return "c" where PyTensor has a C++ compiler, else "py"."""
     return "c" if pytensor.config.cxx else "py"
 
@@ -270,7 +273,7 @@ FUSING = ("fusion", "fuse_indexed_into_elemwise")
 IN_PLACE = ("inplace",)
 
 
-def _existing(module, *names):
+def _existing(module: Any, *names: str) -> tuple:
     return tuple(getattr(module, name) for name in names if hasattr(module, name))
 
 
@@ -286,7 +289,7 @@ increment_broadcast_checks = [
 ger_ops = _existing(blas, "Ger")
 
 
-def join_rewrite(database, name, rewriter):
+def join_rewrite(database: RewriteDatabase, name: str, rewriter: Any) -> None:
     """Let whoever asks `database` for the rewrite called `name` get `rewriter` too."""
     # `add_tags` refuses a tag that is already the name of a rewrite.
     database.__db__[name].add(rewriter)
@@ -313,12 +316,12 @@ _CONSTRUCTORS = tuple(
 )
 
 
-def is_constructor_file(file):
+def is_constructor_file(file: str) -> bool:
     """Whether functions of `file` make variables for whoever calls them."""
     return file in _CONSTRUCTORS
 
 
-def is_nominal(variable):
+def is_nominal(variable: Variable) -> bool:
     """Whether `variable` is an input of an inner graph, known by its number alone."""
     return isinstance(variable, NominalVariable)
 
@@ -335,11 +338,11 @@ _UNTRACED = (
 )
 
 
-def _is_untraced(file):
+def _is_untraced(file: str) -> bool:
     return file == __file__ or is_untraced(file, _UNTRACED)
 
 
-def _retrace(variable):
+def _retrace(variable: Variable) -> None:
     """Give `variable` the stack trace that it would have without the hooks on the stack.
 
     A frame of this file would end the run of PyTensor's own frames that PyTensor skips.
@@ -347,7 +350,7 @@ def _retrace(variable):
     if config.traceback__compile_limit > 0:
         return
     limit = config.traceback__limit
-    frame = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None and _is_untraced(frame.f_code.co_filename):
         frame = frame.f_back
     # Two frames may be ours at every level of operations that apply operations.
@@ -358,12 +361,12 @@ def _retrace(variable):
     variable.tag.trace = [trace] if trace else []
 
 
-def _no_frames(limit):
+def _no_frames(limit: int) -> int:
     return 0
 
 
 @contextmanager
-def without_traces():
+def without_traces() -> Iterator[None]:
     """Build variables without stack traces while the block runs, to save time.
 
     Threads may overlap: PyTensor's ``change_flags`` would then restore the wrong limit.
@@ -374,7 +377,12 @@ def without_traces():
         yield
 
 
-def construction_hooks(applied, made, suspended, before_scan_step):
+def construction_hooks(
+    applied: Callable[[Apply], object],
+    made: Callable[[Variable], object],
+    suspended: Callable[[], AbstractContextManager],
+    before_scan_step: Callable[[FrameType], object],
+) -> Callable[[], None]:
     """Patch PyTensor so that graph construction can be watched.
 
     Parameters
@@ -395,9 +403,9 @@ def construction_hooks(applied, made, suspended, before_scan_step):
         Puts everything back.
     """
 
-    def watch_apply(apply_op):
+    def watch_apply(apply_op: Callable) -> Callable:
         @wraps(apply_op)
-        def watched(self, *inputs, **kwargs):
+        def watched(self: Op, *inputs: Sequence[Any], **kwargs: Any) -> Any:
             result = apply_op(self, *inputs, **kwargs)
             first = result[0] if isinstance(result, list | tuple) and result else result
             if isinstance(first, Variable) and first.owner is not None:
@@ -406,9 +414,9 @@ def construction_hooks(applied, made, suspended, before_scan_step):
 
         return watched
 
-    def watch_made(make_variable):
+    def watch_made(make_variable: Callable) -> Callable:
         @wraps(make_variable)
-        def watched(self, *args, **kwargs):
+        def watched(self: Type, *args: Any, **kwargs: Any) -> Variable:
             variable = make_variable(self, *args, **kwargs)
             _retrace(variable)
             made(variable)
@@ -416,17 +424,17 @@ def construction_hooks(applied, made, suspended, before_scan_step):
 
         return watched
 
-    def keep_quiet(method):
+    def keep_quiet(method: Callable) -> Callable:
         @wraps(method)
-        def quiet(self, *args, **kwargs):
+        def quiet(self: Any, *args: Any, **kwargs: Any) -> Any:
             with suspended():
                 return method(self, *args, **kwargs)
 
         return quiet
 
-    def watch_step(collect_new_shareds):
+    def watch_step(collect_new_shareds: Callable) -> Callable:
         @wraps(collect_new_shareds)
-        def watched():
+        def watched() -> Any:
             before_scan_step(sys._getframe(1))
             return collect_new_shareds()
 
@@ -444,7 +452,7 @@ def construction_hooks(applied, made, suspended, before_scan_step):
     return apply_patches(patches)
 
 
-def scan_placeholders(frame):
+def scan_placeholders(frame: FrameType) -> Iterator[tuple[Variable, Variable]]:
     """Yield (argument of the step function, outer variable with its first value).
 
     Parameters
@@ -466,7 +474,9 @@ class _Captured(Exception):
     """Carries the values of a function's inputs out of its ``__call__``."""
 
 
-def _call_with_machine(fn, vm, args, kwargs):
+def _call_with_machine(
+    fn: Any, vm: Callable[[], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Call `fn`, whose own code treats arguments and results, with another machine in it."""
     probe = object.__new__(type(fn))
     for name in type(fn).__slots__:
@@ -480,49 +490,54 @@ def _call_with_machine(fn, vm, args, kwargs):
                 container.storage[0] = None
 
 
-def captured_inputs(fn, args, kwargs):
+def captured_inputs(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
     """Return the values that ``fn(*args, **kwargs)`` would compute with, without computing.
 
     One value for each input of the compiled graph, shared variables among them.  Wrong
     arguments raise what the call itself raises.
     """
 
-    def stop():
+    def stop() -> NoReturn:
         raise _Captured([cell.storage[0] for cell in fn.input_storage])
 
     try:
         _call_with_machine(fn, stop, args, kwargs)
     except _Captured as captured:
         return captured.args[0]
+    raise AssertionError("the machine has not run")
 
 
-def finished_call(fn, args, kwargs, outputs):
+def finished_call(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Any]
+) -> Any:
     """Return what ``fn(*args, **kwargs)`` returns if its graph has computed `outputs`.
 
     Shared variables get their updates.
     """
 
-    def vm():
+    def vm() -> list:
         return list(outputs)
 
-    vm.allow_gc = False
+    vm.allow_gc = False  # type: ignore[attr-defined]
     result = _call_with_machine(fn, vm, args, kwargs)
     for i_out, i_in in fn.maker.fgraph.update_mapping.items():
         fn.input_storage[i_in].storage[0] = outputs[i_out]
     return result
 
 
-def split_join(op, inputs):
+def split_join(op: Op, inputs: Sequence[Any]) -> tuple[int, Sequence[Any]]:
     """Return the axis of a ``Join`` and the arrays it joins (3.0 takes the axis as an input)."""
     return (op.axis, inputs) if hasattr(op, "axis") else (int(inputs[0]), inputs[1:])
 
 
-def sort_axis(op, inputs):
+def sort_axis(op: Op, inputs: Sequence[Any]) -> int:
     """Return the axis of a ``SortOp`` (3.0 takes it as an input)."""
     return op.axis if hasattr(op, "axis") else int(inputs[1])
 
 
-def register_rewrite(database, name, rewriter, *tags, **settings):
+def register_rewrite(
+    database: RewriteDatabase, name: str, rewriter: Any, *tags: str, **settings: Any
+) -> Callable[[], None]:
     """Register a rewrite and return a function that takes it out of the database again.
 
     Parameters
@@ -537,7 +552,7 @@ def register_rewrite(database, name, rewriter, *tags, **settings):
     before = set(database.__db__)
     database.register(name, rewriter, *tags, **settings)
 
-    def undo():
+    def undo() -> None:
         for tag, rewriters in list(database.__db__.items()):
             rewriters.discard(rewriter)
             if not rewriters and tag not in before:
@@ -558,7 +573,7 @@ def registered(database: RewriteDatabase, name: str) -> Any:
     return next(iter(database.__db__.get(name, ())), None)
 
 
-def withhold_rewrite(database, name):
+def withhold_rewrite(database: RewriteDatabase, name: str) -> Callable[[], None]:
     """Take a rewrite out of a database and return a function that puts it back in its place.
 
     Parameters
@@ -576,14 +591,16 @@ def withhold_rewrite(database, name):
     for tag in before:
         database.__db__[tag].discard(rewriter)
 
-    def undo():
+    def undo() -> None:
         for tag, order in before.items():
             _put_back(database.__db__[tag], order)
 
     return undo
 
 
-def untag_rewrites(database, tag, kept):
+def untag_rewrites(
+    database: RewriteDatabase, tag: str, kept: Collection[str]
+) -> Callable[[], None]:
     """Take a tag from rewrites of a database and return a function that gives it back.
 
     Parameters
@@ -602,28 +619,28 @@ def untag_rewrites(database, tag, kept):
     return lambda: _put_back(tagged, before)
 
 
-def _put_back(rewriters, order):
+def _put_back(rewriters: Any, order: Sequence[Any]) -> None:
     """Give an ordered set the elements and the order it had, and keep what came in since."""
     since = [one for one in rewriters if one not in order]
     rewriters.clear()
     rewriters.update([*order, *since])
 
 
-def lengths_of(fgraph, variable):
+def lengths_of(fgraph: FunctionGraph, variable: Variable) -> list:
     """Return the lengths of a tensor, as they are known in a graph that is rewritten."""
-    feature = getattr(fgraph, "shape_feature", None)
+    feature: Any = getattr(fgraph, "shape_feature", None)
     if hasattr(feature, "shape_tuple"):  # 3.3
         return list(feature.shape_tuple(variable))
     known = feature.shape_of.get(variable) if feature is not None else None
     return list(variable.shape if known is None else known)
 
 
-def renamed(module, *names):
+def renamed(module: Any, *names: str) -> Any:
     """Return what a module has under one of these names, the older ones first."""
     return _existing(module, *names)[0]
 
 
-def name_rewrites(database, alias, name):
+def name_rewrites(database: RewriteDatabase, alias: str, name: str) -> Callable[[], object]:
     """Let `alias` choose what `name` does in a database; return a function that undoes it.
 
     Parameters
@@ -637,7 +654,7 @@ def name_rewrites(database, alias, name):
     return lambda: database.__db__.pop(alias)
 
 
-def protect(fgraph, variables):
+def protect(fgraph: FunctionGraph, variables: Iterable[Variable]) -> None:
     """Let no rewrite put an operation into a graph that overwrites one of these inputs.
 
     Parameters
@@ -652,18 +669,18 @@ def protect(fgraph, variables):
 class _Protected(Feature):
     """Refuses rewrites that overwrite one of some variables."""
 
-    def __init__(self, variables):
+    def __init__(self, variables: list[Variable]) -> None:
         self.variables = variables
 
-    def clone(self):
+    def clone(self) -> "_Protected":
         return type(self)(self.variables)
 
-    def on_validate(self, fgraph):
+    def on_validate(self, fgraph: FunctionGraph) -> None:
         if hasattr(fgraph, "has_destroyers") and fgraph.has_destroyers(self.variables):
             raise InconsistencyError("an input that the guard keeps would be overwritten")
 
 
-def input_shapes(args):
+def input_shapes(args: Sequence[Any]) -> list:
     """Return the shapes of the inputs from what ``infer_shape`` of an operation is given.
 
     PyTensor 3.0 passes the graph, the node and the shapes, 3.3 the node and the shapes.

@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 import pytensor
 
 
-def _prefixes(package):
+def _prefixes(package: Path) -> tuple[str, ...]:
     """How the paths of the files of a package begin."""
     forms = {str(form) + "/" for form in (package, package.resolve())}
     return tuple(form.replace("\\", "/") for form in forms)
@@ -27,7 +27,7 @@ _LAUNCHERS |= {PurePath(prefix, "bin") for prefix in (sys.prefix, sys.base_prefi
 _BETWEEN = tuple(site + package for site in _SITE for package in ("pymc/",))
 
 
-def in_pytensor(file):
+def in_pytensor(file: str) -> str | None:
     """Return the path of a file of PyTensor's, from the package's name on; None for others.
 
     Examples
@@ -43,7 +43,7 @@ def in_pytensor(file):
 
 
 @lru_cache(4096)
-def is_untraced(file, parts):
+def is_untraced(file: str, parts: tuple[str, ...]) -> bool:
     """Whether PyTensor's stack traces are meant to leave out a file at their inner end.
 
     PyTensor compares parts of paths and leaves out no file with "tests" in its whole path.  For
@@ -59,13 +59,13 @@ def is_untraced(file, parts):
     return own is not None and "tests" not in own and any(part in own for part in parts)
 
 
-def is_between(file):
+def is_between(file: str) -> bool:
     """Whether `file` belongs to a library whose functions build graphs for the lines of a model."""
     return any(package in file.replace("\\", "/") for package in _BETWEEN)
 
 
 @lru_cache(4096)  # (asked for each frame of each variable)
-def is_user_file(file):
+def is_user_file(file: str) -> bool:
     """Whether `file` is neither PyTensor's, PyMC's, theanoguard's nor the standard library's.
 
     Parameters
@@ -94,7 +94,7 @@ def is_user_file(file):
 
 
 @lru_cache(4096)
-def is_own_file(file):
+def is_own_file(file: str) -> bool:
     """Whether `file` is the user's own: no library or command that somebody has installed.
 
     Parameters

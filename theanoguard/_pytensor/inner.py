@@ -2,8 +2,10 @@
 
 import dataclasses
 import sys
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import partial
+from typing import Any, Literal, TypeAlias
 
 from pytensor.compile import function
 from pytensor.compile.aliasing import add_supervisor_to_fgraph, insert_deepcopy
@@ -19,12 +21,13 @@ from pytensor.compile.mode import (
 )
 from pytensor.compile.ops import deep_copy_op
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.destroyhandler import DestroyHandler
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.link.basic import JITLinker
 from pytensor.link.vm import VMLinker
-from pytensor.scalar.basic import Composite, get_scalar_type, or_
+from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type, or_
 from pytensor.scan.op import Scan
 from pytensor.scan.utils import ScanProfileStats
 from pytensor.tensor.elemwise import CAReduce, Elemwise
@@ -32,8 +35,15 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from theanoguard._patching import Patch, applied
 from theanoguard._pytensor.moved import FusedElemwise, LazyIfElse, link_only_mode
 
+MakeLinker: TypeAlias = Callable[[VMLinker], VMLinker | None]
 
-def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
+
+def link_inner(
+    op: Op,
+    impl: Literal["c", "py"] | None,
+    make_linker: MakeLinker,
+    wrap_mode: Callable[[Mode], Mode] = lambda mode: mode,
+) -> Op | None:
     """Return a copy of `op` whose inner function is linked by a linker of ours.
 
     Parameters
@@ -67,7 +77,12 @@ def link_inner(op, impl, make_linker, wrap_mode=lambda mode: mode):
     return _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode)
 
 
-def _inner_mode_3_0(mode, impl, make_linker, wrap_mode):
+def _inner_mode_3_0(
+    mode: Mode,
+    impl: Literal["c", "py"] | None,
+    make_linker: MakeLinker,
+    wrap_mode: Callable[[Mode], Mode],
+) -> Mode | None:
     linker = mode.linker
     if not isinstance(linker, VMLinker):
         linker = VMLinker(use_cloop=bool(config.cxx) and impl is None)
@@ -75,7 +90,12 @@ def _inner_mode_3_0(mode, impl, make_linker, wrap_mode):
     return None if linker is None else wrap_mode(Mode(linker, mode.provided_optimizer))
 
 
-def _link_scan_3_0(op, impl, make_linker, wrap_mode):
+def _link_scan_3_0(
+    op: Op,
+    impl: Literal["c", "py"] | None,
+    make_linker: MakeLinker,
+    wrap_mode: Callable[[Mode], Mode],
+) -> Op | None:
     new = op.clone()
     inputs, outputs = new.prepare_fgraph(new.fgraph)
     if new.mode in (None, "FAST_RUN"):
@@ -105,7 +125,12 @@ def _link_scan_3_0(op, impl, make_linker, wrap_mode):
     return new
 
 
-def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
+def _link_op_from_graph_3_0(
+    op: Op,
+    impl: Literal["c", "py"] | None,
+    make_linker: MakeLinker,
+    wrap_mode: Callable[[Mode], Mode],
+) -> Op | None:
     new = copy(op)
     kwargs = {**new.kwargs, "accept_inplace": True}
     mode = get_mode(kwargs.pop("mode", None)).excluding("symbolic_op_recognition")
@@ -117,7 +142,7 @@ def _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode):
     return new
 
 
-def inner_graph(op):
+def inner_graph(op: Op) -> FunctionGraph:
     """Return the inner graph of `op` as it was linked, else as the op holds it.
 
     In both, inputs and outputs are in the op's own order.
@@ -126,23 +151,23 @@ def inner_graph(op):
     return op.fgraph if linked is None else linked.maker.fgraph
 
 
-def thawed_graph(op):
+def thawed_graph(op: Op) -> FunctionGraph:
     """Return a copy of the inner graph of `op` whose variables have names and stack traces."""
     return op.fgraph.unfreeze() if hasattr(op.fgraph, "unfreeze") else op.fgraph.clone()
 
 
-def has_inner_function(op):
+def has_inner_function(op: Op) -> bool:
     """Whether `op` runs its inner graph as a function that it links by itself."""
     return isinstance(op, Scan | OpFromGraph) or hasattr(op, "compile_fn")
 
 
-def is_optimizer(op):
+def is_optimizer(op: Op) -> bool:
     """Whether `op` is one of ``pytensor.tensor.optimize``, which calls its inner function."""
     module = sys.modules.get("pytensor.tensor.optimize")
     return module is not None and isinstance(op, module.ScipyWrapperOp)
 
 
-def link_optimizer(op, make_linker, wrap_mode):
+def link_optimizer(op: Op, make_linker: MakeLinker, wrap_mode: Callable[[Mode], Mode]) -> Op | None:
     """Return a copy of an optimizer whose objective is linked by a linker of ours.
 
     Parameters
@@ -168,11 +193,13 @@ def link_optimizer(op, make_linker, wrap_mode):
     return new
 
 
-def _is_built():
+def _is_built() -> None:
     """Do nothing: the inner function has been built."""
 
 
-def python_thunk(fn, node, storage_map, compute_map):
+def python_thunk(
+    fn: Any, node: Apply, storage_map: dict[Variable, list], compute_map: dict[Variable, list]
+) -> Any:
     """Return the thunk of `node` that runs in Python; the one in C where there is no other.
 
     Nothing is compiled for it, and the op's own inner function is left alone.  `fn` is the function
@@ -189,7 +216,7 @@ def python_thunk(fn, node, storage_map, compute_map):
         op = op if linked is None else linked
     in_python = _thunk_of(op, node, storage_map, compute_map, "py")
 
-    def thunk():
+    def thunk() -> Any:
         try:
             return in_python()
         except NotImplementedError:
@@ -200,24 +227,34 @@ def python_thunk(fn, node, storage_map, compute_map):
     return thunk
 
 
-def single_thunk(fn, node, storage_map, compute_map):
+def single_thunk(
+    fn: Any, node: Apply, storage_map: dict[Variable, list], compute_map: dict[Variable, list]
+) -> Any:
     """Return the thunk of `node`, which is of the graph of the function `fn`, on other storage.
 
     It is the one that a C virtual machine runs, and it overwrites nothing but what the node itself
     says that it overwrites.
     """
     linker = fn.maker.linker
-    impl = "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
+    impl: Literal["py"] | None = (
+        "py" if isinstance(linker, VMLinker) and not linker.c_thunks else None
+    )
     return _thunk_of(_op_for_machine(fn, node), node, storage_map, compute_map, impl)
 
 
-def _op_for_machine(fn, node):
+def _op_for_machine(fn: Any, node: Apply) -> Op:
     """Return the op of a node of the graph of `fn`, for a virtual machine."""
     is_jitted = fn is not None and isinstance(fn.maker.linker, JITLinker)
     return overwriting_copies(node.op) if is_jitted else node.op
 
 
-def _thunk_of(op, node, storage_map, compute_map, impl):
+def _thunk_of(
+    op: Op,
+    node: Apply,
+    storage_map: dict[Variable, list],
+    compute_map: dict[Variable, list],
+    impl: Literal["c", "py"] | None,
+) -> Callable[[], Any]:
     """Return the thunk of a node like `node` with another op, on the same storage."""
     if op is not node.op:
         outputs = [v.clone() for v in node.outputs]
@@ -227,7 +264,7 @@ def _thunk_of(op, node, storage_map, compute_map, impl):
     return op.make_thunk(node, storage_map, compute_map, [], impl=impl)
 
 
-def overwriting_copies(op):
+def overwriting_copies(op: Op) -> Op:
     """Return an op whose inner graph may run by another linker than that it was rewritten for.
 
     Numba copies the first state of a loop, so its rewrites let the loop overwrite that state, and
@@ -266,7 +303,7 @@ def overwriting_copies(op):
     return op
 
 
-def on_copies(node, inputs):
+def on_copies(node: Apply, inputs: Sequence[Variable]) -> list[Variable]:
     """Return the outputs of a node like `node` that overwrites copies of `inputs`, not these."""
     op = overwriting_copies(node.op)
     overwritten = {i for places in op.destroy_map.values() for i in places}
@@ -282,7 +319,7 @@ class _Overwriting(Mode):
     """A mode that PyTensor 3.0 needs for a Scan whose body overwrites its copies."""
 
     @property
-    def function_maker(self):
+    def function_maker(self) -> Callable[..., FunctionMaker]:
         return lambda *args, **kwargs: FunctionMaker(*args, **{**kwargs, "accept_inplace": True})
 
 
@@ -297,17 +334,17 @@ class CheckedIfElse(LazyIfElse):
 class _Rewritten(Mode):
     """A mode that rewrites nothing, and stays so."""
 
-    def including(self, *tags):
+    def including(self, *tags: str) -> "_Rewritten":
         return self
 
     excluding = including
 
     @property
-    def optimizer(self):
+    def optimizer(self) -> Callable[[FunctionGraph], None]:
         return lambda fgraph: None
 
 
-def inner_graphs_for_numba(node, compiled_by):
+def inner_graphs_for_numba(node: Apply, compiled_by: Callable[[type], Any]) -> list[FunctionGraph]:
     """Return the graphs that Numba compiles for a node as functions of their own.
 
     Parameters
@@ -323,7 +360,7 @@ def inner_graphs_for_numba(node, compiled_by):
         As they will be compiled; none for other ops.
     """
 
-    def rewritten():
+    def rewritten() -> FunctionGraph:
         if isinstance(node.op, Scan):
             return _rewritten_scan_3_0(node)
         return _rewritten_body_3_0(node)
@@ -331,7 +368,9 @@ def inner_graphs_for_numba(node, compiled_by):
     return inner_graphs(node.op, compiled_by, rewritten)
 
 
-def inner_graphs(op, compiled_by, rewritten_as_3_0):
+def inner_graphs(
+    op: Op, compiled_by: Callable[[type], Any], rewritten_as_3_0: Callable[[], FunctionGraph]
+) -> list[FunctionGraph]:
     """Return the graphs that a backend compiles for an op as functions of their own.
 
     Parameters
@@ -359,7 +398,7 @@ def inner_graphs(op, compiled_by, rewritten_as_3_0):
     return [rewritten_as_3_0()]
 
 
-def _rewritten_scan_3_0(node):
+def _rewritten_scan_3_0(node: Apply) -> FunctionGraph:
     """Do what ``numba_funcify`` of a Scan does before it compiles the inner graph."""
     op = node.op
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
@@ -388,7 +427,7 @@ def _rewritten_scan_3_0(node):
     return fgraph
 
 
-def _rewritten_body_3_0(node):
+def _rewritten_body_3_0(node: Apply) -> FunctionGraph:
     """Do what ``numba_funcify`` of an OpFromGraph does before it compiles the inner graph."""
     fgraph = node.op.fgraph.clone(clone_inner_graphs=True)
     specs = [In(v, borrow=True, mutable=False) for v in fgraph.inputs]
@@ -399,7 +438,7 @@ def _rewritten_body_3_0(node):
     return fgraph
 
 
-def inner_graphs_for_jax(node, compiled_by):
+def inner_graphs_for_jax(node: Apply, compiled_by: Callable[[type], Any]) -> list[FunctionGraph]:
     """Return the graphs that JAX traces for a node as functions of their own.
 
     Parameters
@@ -417,7 +456,7 @@ def inner_graphs_for_jax(node, compiled_by):
     return inner_graphs(node.op, compiled_by, lambda: _rewritten_for_jax_3_0(node.op))
 
 
-def rewritten_3_0(op, mode):
+def rewritten_3_0(op: Op, mode: str) -> FunctionGraph:
     """Do what PyTensor 3.0 does to the graph of an op before a backend compiles it.
 
     Parameters
@@ -435,7 +474,7 @@ def rewritten_3_0(op, mode):
     return fgraph
 
 
-def _rewritten_for_jax_3_0(op):
+def _rewritten_for_jax_3_0(op: Op) -> FunctionGraph:
     if not isinstance(op, Scan):
         return rewritten_3_0(op, "JAX")
     fgraph = op.fgraph.clone(clone_inner_graphs=True)
@@ -445,7 +484,7 @@ def _rewritten_for_jax_3_0(op):
     return fgraph
 
 
-def with_flag(op, graphs, n=1):
+def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
     """Return a copy of `op` that JAX traces with other inner graphs.
 
     Parameters
@@ -467,7 +506,7 @@ def with_flag(op, graphs, n=1):
     return new
 
 
-def with_inner_graphs(op, graphs):
+def with_inner_graphs(op: Op, graphs: Sequence[FunctionGraph]) -> Op:
     """Return a copy of `op` that Numba compiles with other inner graphs.
 
     Parameters
@@ -487,7 +526,9 @@ def with_inner_graphs(op, graphs):
     return new
 
 
-def _with_graphs(op, graphs, changes):
+def _with_graphs(
+    op: Op, graphs: Sequence[FunctionGraph], changes: Callable[[Any], dict[str, Any]]
+) -> Op:
     """Return a copy of `op` with other inner graphs.
 
     ``changes(info)`` returns the fields of a Scan's info that change.
@@ -511,7 +552,7 @@ def _with_graphs(op, graphs, changes):
     return new
 
 
-def with_tests(op, tests):
+def with_tests(op: FusedElemwise, tests: Sequence[tuple[int, ScalarOp]]) -> FusedElemwise:
     """Return a copy of `op` that tests elements of its operands in its loop.
 
     Parameters

@@ -1,7 +1,9 @@
 """Labelled arrays (``pytensor.xtensor``), which PyTensor computes as tensors."""
 
+from collections.abc import Sequence
+
 from pytensor.compile.mode import optdb
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, toposort
@@ -13,7 +15,7 @@ LABELLED = "theanoguard_labelled"
 """The tag of a variable that an operation on labelled arrays was lowered to."""
 
 
-def is_labelled(variable):
+def is_labelled(variable: Variable) -> bool:
     """Whether a variable takes the place of a labelled array.
 
     Parameters
@@ -23,7 +25,7 @@ def is_labelled(variable):
     return getattr(variable.tag, LABELLED, False)
 
 
-def unlabelled(variables):
+def unlabelled(variables: Sequence[Variable]) -> list[Variable]:
     """Return variables of the same values that operations on tensors compute.
 
     Parameters

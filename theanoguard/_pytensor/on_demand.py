@@ -2,6 +2,7 @@
 
 import importlib
 
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 
@@ -13,9 +14,9 @@ class LoadModule(GraphRewriter):
     module : str
     """
 
-    def __init__(self, module):
+    def __init__(self, module: str) -> None:
         self.module = module
 
-    def apply(self, fgraph):
+    def apply(self, fgraph: FunctionGraph) -> None:
         """Import the module."""
         importlib.import_module(self.module)

@@ -20,17 +20,20 @@ Nothing else changes: PyTensor builds and computes what it does without.
 import itertools
 import linecache
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import wraps
-from types import SimpleNamespace
+from types import CodeType, FrameType, SimpleNamespace
+from typing import Any
 
 from pytensor import gradient
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.features import Feature
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import EquilibriumGraphRewriter
 from pytensor.scalar import basic as scalar
 
@@ -55,17 +58,21 @@ class Entry(tuple):
     A copy or a pickle of it is a plain tuple.
     """
 
-    def __new__(cls, code, lasti, line, text):
+    code: CodeType
+    lasti: int
+    is_gradients: bool
+
+    def __new__(cls, code: CodeType, lasti: int, line: int, text: str | None) -> "Entry":
         self = super().__new__(cls, (code.co_filename, line, code.co_name, text))
         self.code = code
         self.lasti = lasti
         self.is_gradients = code.co_filename == _GRADIENT_FILE
         return self
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return tuple, (tuple(self),)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: object) -> "Entry":
         return self
 
 
@@ -83,14 +90,14 @@ class Forward:
         Whether it is the latter.
     """
 
-    def __init__(self, variable, is_summed=False):
+    def __init__(self, variable: Variable, is_summed: bool = False) -> None:
         self.op = variable.owner and variable.owner.op
         self.name = variable.name
         self.tag = SimpleNamespace(trace=getattr(variable.tag, "trace", None))
         self.is_summed = is_summed
 
 
-def _forward_at(frame):
+def _forward_at(frame: FrameType) -> Forward | None:
     """Return the :class:`Forward` that the innermost frame of ``grad`` is about, or None."""
     if frame.f_code.co_name == "access_term_cache":
         node = frame.f_locals.get("node")
@@ -114,32 +121,39 @@ class Trace(list):
     forward : Forward or None
     """
 
-    def __init__(self, entries, serial, callers, forward=None):
+    def __init__(
+        self,
+        entries: Iterable[Entry],
+        serial: int,
+        callers: tuple[Entry, ...],
+        forward: Forward | None = None,
+    ) -> None:
         super().__init__(entries)
         self.forward = forward
         self.serial = serial
         self.callers = callers
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple:
         return list, (list(self),)
 
 
 class _Recorder:
     """Takes stack traces as :func:`pytensor.graph.utils.simple_extract_stack` does."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.count = itertools.count()
         # By the identity of the code (its hash reads the whole code) and the instruction; the
         # entry keeps the code alive.
-        self.entries = {}
-        self.skips = []
-        self.skipped = {}
-        self.users = {}
-        self.hidden = ((), ())  # codes, and parts of file names
-        self.is_hidden = {}  # by the identity of a code
-        self.kept = []  # these codes, so that their identities stay theirs
+        self.entries: dict[tuple[int, int], Entry] = {}
+        self.skips: list[str] = []
+        self.skipped: dict[str, bool] = {}
+        self.users: dict[str, bool] = {}
+        # Codes, and parts of the names of files.
+        self.hidden: tuple[tuple[CodeType, ...], tuple[str, ...]] = ((), ())
+        self.is_hidden: dict[int, bool] = {}  # by the identity of a code
+        self.kept: list[CodeType] = []  # these codes, so that their identities stay theirs
 
-    def hides(self, code):
+    def hides(self, code: CodeType) -> bool:
         """Whether what calls this code did not write what is built in it."""
         found = self.is_hidden.get(id(code))
         if found is None:
@@ -149,7 +163,7 @@ class _Recorder:
             self.kept.append(code)
         return found
 
-    def entry(self, frame):
+    def entry(self, frame: FrameType) -> Entry:
         """Return the entry of a frame."""
         code, lasti = frame.f_code, frame.f_lasti
         key = id(code), lasti
@@ -162,7 +176,7 @@ class _Recorder:
             found = self.entries[key] = Entry(code, lasti, line, text)
         return found
 
-    def is_skipped(self, file, skips):
+    def is_skipped(self, file: str, skips: Sequence[str]) -> bool:
         """Whether PyTensor leaves frames of this file away at the inner end."""
         if skips != self.skips:
             self.skips, self.skipped = list(skips), {}
@@ -171,16 +185,21 @@ class _Recorder:
             found = self.skipped[file] = is_untraced(file, tuple(skips))
         return found
 
-    def is_users(self, file):
+    def is_users(self, file: str) -> bool:
         """Whether frames of this file are the user's own."""
         found = self.users.get(file)
         if found is None:
             found = self.users[file] = is_own_file(file)
         return found
 
-    def extract(self, f=None, limit=None, skips=None):
+    def extract(
+        self,
+        f: FrameType | None = None,
+        limit: int | None = None,
+        skips: Sequence[str] | None = None,
+    ) -> Trace:
         """Stand in for ``simple_extract_stack``."""
-        frame = sys._getframe(1) if f is None else f
+        frame: FrameType | None = sys._getframe(1) if f is None else f
         if limit is None:
             limit = getattr(sys, "tracebacklimit", None)
         is_scalar = False  # (what is made inside of an elementwise operation needs no more)
@@ -189,8 +208,8 @@ class _Recorder:
             while frame is not None:
                 file = frame.f_code.co_filename
                 is_scalar = is_scalar or file == _SCALAR_FILE
-                found = skipped.get(file)
-                if not (self.is_skipped(file, skips) if found is None else found):
+                skip = skipped.get(file)
+                if not (self.is_skipped(file, skips) if skip is None else skip):
                     break
                 frame = frame.f_back
         trace, known = [], self.entries
@@ -210,14 +229,15 @@ class _Recorder:
             frame = frame.f_back
             left -= 1
         trace.reverse()
-        callers, forward = (), None
+        callers: tuple[Entry, ...] = ()
+        forward = None
         if own < MAX_CALLERS and trace and not is_scalar:
             callers = self.callers(frame, MAX_CALLERS - own)
         if gradients is not None and not is_scalar:
             forward = _forward_at(gradients)
         return Trace(trace, next(self.count), callers, forward)
 
-    def callers(self, frame, wanted):
+    def callers(self, frame: FrameType | None, wanted: int) -> tuple[Entry, ...]:
         """Return entries of the user's frames from `frame` outwards, outermost first."""
         users, found = self.users, []
         for _ in range(_MAX_DEPTH):
@@ -240,12 +260,14 @@ class _Recorder:
 _FROZEN_FROM = "_theanoguard_frozen_from"
 
 
-def _kept(variables):
+def _kept(variables: Iterable[Variable]) -> list[tuple[str | None, Any]]:
     return [(v.name, copy(v.tag)) for v in variables]
 
 
-def _recording_freeze(freeze):
-    def frozen(cls, inputs, outputs, toposort, dedup_nodes):
+def _recording_freeze(freeze: Any) -> Any:
+    def frozen(
+        cls: Any, inputs: Any, outputs: Any, toposort: Iterable[Apply], dedup_nodes: Any
+    ) -> Any:
         toposort = list(toposort)
         graph = freeze.__func__(cls, inputs, outputs, toposort, dedup_nodes)
         nodes = [(node.op, _kept(node.outputs)) for node in toposort]
@@ -255,15 +277,15 @@ def _recording_freeze(freeze):
     return classmethod(frozen)
 
 
-def _give_back(variable, tag):
+def _give_back(variable: Variable, tag: Any) -> None:
     """Give a variable the trace that was recorded, and what else its tag lacks."""
     for name, value in vars(tag).items():
         if name == "trace" or name.startswith("theanoguard") or not hasattr(variable.tag, name):
             setattr(variable.tag, name, value)
 
 
-def _recording_bind(bind):
-    def bound(self, replace, *, return_memo=False):
+def _recording_bind(bind: Callable) -> Callable:
+    def bound(self: Any, replace: Any, *, return_memo: bool = False) -> Any:
         outputs, memo = bind(self, replace, return_memo=True)
         nodes, _inputs = getattr(self, _FROZEN_FROM, ((), ()))
         for node, (op, known) in zip(self.toposort(), nodes, strict=False):
@@ -278,8 +300,8 @@ def _recording_bind(bind):
     return bound
 
 
-def _recording_unfreeze(unfreeze):
-    def unfrozen(self, *, return_memo=False):
+def _recording_unfreeze(unfreeze: Callable) -> Callable:
+    def unfrozen(self: Any, *, return_memo: bool = False) -> Any:
         graph, memo = unfreeze(self, return_memo=True)
         for variable, (_name, tag) in zip(graph.inputs, _inputs(self), strict=False):
             _give_back(variable, tag)
@@ -288,11 +310,11 @@ def _recording_unfreeze(unfreeze):
     return unfrozen
 
 
-def _inputs(graph):
+def _inputs(graph: Any) -> Sequence[tuple[str | None, Any]]:
     return getattr(graph, _FROZEN_FROM, ((), ()))[1]
 
 
-def frozen_tags(graph):
+def frozen_tags(graph: Any) -> dict[Variable, tuple[str | None, Any]]:
     """Map the variables of a frozen graph to (name, tag) of those they were frozen from.
 
     Parameters
@@ -311,14 +333,14 @@ def frozen_tags(graph):
     return found
 
 
-def stand_in(variable, name, tag):
+def stand_in(variable: Variable, name: str | None, tag: Any) -> Variable:
     """Return a variable like one of a frozen graph, with the name and tag that it once had."""
     new = variable.type.make_variable(name)
     new.owner, new.index, new.tag = variable.owner, variable.index, tag
     return new
 
 
-def thawed_variables(graph):
+def thawed_variables(graph: Any) -> dict[Variable, Variable]:
     """Map the variables of a frozen graph to stand-ins with the names and tags they once had.
 
     Parameters
@@ -335,7 +357,7 @@ def thawed_variables(graph):
     return {v: stand_in(v, name, tag) for v, (name, tag) in frozen_tags(graph).items()}
 
 
-def _keep_traces(made, replaced):
+def _keep_traces(made: Iterable[Variable], replaced: Iterable[Variable]) -> None:
     """Let outputs of a node have the traces of those that they replace."""
     for new, old in zip(made, replaced, strict=False):
         trace = getattr(old.tag, "trace", None)
@@ -343,11 +365,11 @@ def _keep_traces(made, replaced):
             new.tag.trace = trace
 
 
-def _recording_vectorize(vectorize_node):
+def _recording_vectorize(vectorize_node: Callable) -> Callable:
     """Let what a node becomes when it is vectorized keep the trace of the node."""
 
     @wraps(vectorize_node)  # (its `register` is used)
-    def vectorized(op, node, *batched_inputs):
+    def vectorized(op: Op, node: Apply, *batched_inputs: Variable) -> Any:
         made = vectorize_node(op, node, *batched_inputs)
         _keep_traces(made if isinstance(made, list | tuple) else made.outputs, node.outputs)
         return made
@@ -355,11 +377,11 @@ def _recording_vectorize(vectorize_node):
     return vectorized
 
 
-def _recording_clone(clone_with_new_inputs):
+def _recording_clone(clone_with_new_inputs: Callable) -> Callable:
     """Let a node that is made again for inputs of other types keep its trace."""
 
     @wraps(clone_with_new_inputs)
-    def cloned(self, *args, **kwargs):
+    def cloned(self: Apply, *args: Any, **kwargs: Any) -> Apply:
         made = clone_with_new_inputs(self, *args, **kwargs)
         _keep_traces(made.outputs, self.outputs)
         return made
@@ -373,14 +395,22 @@ class _Lowered(Feature):
     `made` maps each of these nodes to that output, if it computes it, or else to None.
     """
 
-    def __init__(self):
-        self.imported = []
-        self.made = {}
+    def __init__(self) -> None:
+        self.imported: list[Apply] = []
+        self.made: dict[Apply, Variable | None] = {}
 
-    def on_import(self, fgraph, node, reason):
+    def on_import(self, fgraph: FunctionGraph, node: Apply, reason: Any) -> None:
         self.imported.append(node)
 
-    def on_change_input(self, fgraph, node, i, old, new, reason=None):
+    def on_change_input(
+        self,
+        fgraph: FunctionGraph,
+        node: Apply,
+        i: int,
+        old: Variable,
+        new: Variable,
+        reason: Any = None,
+    ) -> None:
         made, self.imported = self.imported, []
         for output in (output for each in made for output in each.outputs):
             _keep_traces([output], [old])
@@ -395,9 +425,9 @@ class _Lowered(Feature):
             [new] = new.owner.inputs
 
 
-def _recording_lowering(apply):
+def _recording_lowering(apply: Callable) -> Callable:
     @wraps(apply)
-    def applied(self, fgraph, *args, **kwargs):
+    def applied(self: Any, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> Any:
         if getattr(self, "name", None) != LOWERING:
             return apply(self, fgraph, *args, **kwargs)
         lowered = _Lowered()
@@ -417,7 +447,7 @@ def _recording_lowering(apply):
 _recorder = _Recorder()
 
 
-def hide_callers(codes, files):
+def hide_callers(codes: Iterable[CodeType], files: Iterable[str]) -> None:
     """Let no trace hold who called these functions: they build what others have written.
 
     Parameters
@@ -454,13 +484,13 @@ HOOKS = [
 _installed: list[Callable[[], None]] = []
 
 
-def install():
+def install() -> None:
     """Begin to record, if that has not begun."""
     if not _installed:
         _installed.append(apply(HOOKS))
 
 
-def remove():
+def remove() -> None:
     """End to record, and put back what :func:`install` has replaced."""
     while _installed:
         _installed.pop()()

@@ -143,7 +143,7 @@ class Recorder:
         if self.log is not None:
             self.log.add(event)
 
-    def explain(self, explanation: Explanation) -> None:
+    def explain(self, explanation: "Explanation") -> None:
         """Log the explanation of an event that was added."""
         if self.log is not None:
             self.log.explain(explanation)
@@ -337,7 +337,7 @@ def _line_of(trip: Trip) -> Any:
         return attempt("the line", Provenance(None), lookup, fgraph, trip.variable).source
 
 
-def _without_values(explanation: Explanation) -> Explanation:
+def _without_values(explanation: "Explanation") -> "Explanation":
     """Return an explanation for an event that is kept: it must not keep the inputs of the call."""
     if explanation.repro is None:
         return explanation

@@ -30,7 +30,7 @@ from pytensor.tensor.exceptions import NotScalarConstantError
 from pytensor.tensor.type import DenseTensorType
 
 from theanoguard._arguments import checked, refuse
-from theanoguard._provenance import source_place
+from theanoguard._provenance import SourceLine, source_place
 from theanoguard._provenance.designating import Designations
 from theanoguard._provenance.places import source_lines
 from theanoguard._pytensor import generic, input_shapes, join_rewrite, vectorize_node
@@ -73,14 +73,14 @@ class Condition:
         Whether the condition asks for the contrary of the relation.
     labels : tuple of str
         How the operands are called in the message; one for each operand of the node.
-    where : str or None
+    where : SourceLine or None
         The user's line that built the condition.
     """
 
     relation: str
     negated: bool
     labels: tuple[str, ...]
-    where: str | None
+    where: SourceLine | None
 
 
 Decided = tuple[str, list[Variable], bool]

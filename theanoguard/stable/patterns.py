@@ -100,7 +100,7 @@ def _logarithm_1p(variable: Variable, bounds: Any) -> Match | None:
     return None
 
 
-def _softplus(z: Variable, kind: type, chain: list[Apply]) -> Match:
+def _softplus(z: Variable, kind: type | None, chain: list[Apply]) -> Match:
     """log(1 + exp(z)), or log(1 - sigmoid(z))."""
     if kind is ps.Add:
         return "softplus", lambda new: through_views(chain, pt.softplus(new(z)), new)
@@ -159,7 +159,7 @@ def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
     return variable
 
 
-def _is_sum_of(variable: Variable, *kinds: type) -> bool:
+def _is_sum_of(variable: Variable, *kinds: type | None) -> bool:
     """Whether a variable is a sum of what one of some scalar operations gives."""
     node = variable.owner
     return (

@@ -150,7 +150,7 @@ class Origins:
         index[axis] = int(zeros[0])
         return self.part(node.inputs[0], tuple(index))
 
-    def _factor(self, part: Part, kind: type) -> Part | None:
+    def _factor(self, part: Part, kind: type | None) -> Part | None:
         """Return the factor that makes a product 0 or negative; the operand that a choice took."""
         node = part.variable.owner
         first = 1 if kind is ps.Switch else 0

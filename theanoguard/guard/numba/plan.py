@@ -147,7 +147,7 @@ class NumbaPlan(GraphPlan):
 
     def decide(
         self,
-        reliance: Reliance,
+        reliance: "Reliance",
         bracketed: Collection[Apply],
         harmless: bool,
         infinite: Collection[Variable],
