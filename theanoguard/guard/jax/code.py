@@ -357,12 +357,12 @@ def as_jax(value: Any) -> Any:
 
 
 @compute.register(JAXShapeTuple)
-def _(op: Op, node: Apply, replay: Replay) -> list:
+def compute_shape_tuple(op: Op, node: Apply, replay: Replay) -> list:
     return [np.array([int(replay[v]) for v in node.inputs], node.outputs[0].type.dtype)]
 
 
 @compute.register(RandomVariable)
-def _(op: Op, node: Apply, replay: Replay) -> list:
+def compute_random_variable(op: Op, node: Apply, replay: Replay) -> list:
     """Draw the same numbers as JAX, if the random state is a JAX state."""
     values = [replay[v] for v in node.inputs]
     if not isinstance(values[0], dict):

@@ -7,7 +7,7 @@ values: it is asked which elements it has made big from operands that are not, a
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce, singledispatch
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
@@ -25,8 +25,11 @@ from theanoguard._pytensor import inner_graph
 from theanoguard.guard.graph.checks import floor_to
 from theanoguard.guard.policy import Policy
 
+Flags: TypeAlias = Mapping[Variable, Variable]
+Variables: TypeAlias = Collection[Variable]
 
-def made_big(node: Apply, index: int, policy: Policy, silent: Collection[Variable]) -> list[Apply]:
+
+def made_big(node: Apply, index: int, policy: Policy, silent: Variables) -> list[Apply]:
     """Return nodes that compute which elements of an output the node has made big.
 
     Parameters
@@ -53,9 +56,7 @@ def made_big(node: Apply, index: int, policy: Policy, silent: Collection[Variabl
     return [] if made is None else [made]
 
 
-def _made_of_many(
-    node: Apply, index: int, policy: Policy, silent: Collection[Variable]
-) -> list[Apply]:
+def _made_of_many(node: Apply, index: int, policy: Policy, silent: Variables) -> list[Apply]:
     """As :func:`made_big`, where elements are made of several, or in several steps."""
     inputs = [v if isinstance(v, Constant) else v.type() for v in node.inputs]
     outer = dict(zip(inputs, node.inputs, strict=True))
@@ -90,11 +91,7 @@ def _made_of_many(
 
 @singledispatch
 def _made_by(
-    op: Op,
-    node: Apply,
-    made: Mapping[Variable, Variable],
-    policy: Policy,
-    silent: Collection[Variable],
+    op: Op, node: Apply, made: Flags, policy: Policy, silent: Variables
 ) -> dict[Variable, Variable] | None:
     """Return masks of where a node has made its outputs big; None if that is not known.
 
@@ -115,13 +112,9 @@ def _made_by(
 
 
 @_made_by.register
-def _(
-    op: Elemwise,
-    node: Apply,
-    made: Mapping[Variable, Variable],
-    policy: Policy,
-    silent: Collection[Variable],
-) -> Any:
+def _made_by_elemwise(
+    op: Elemwise, node: Apply, made: Flags, policy: Policy, silent: Variables
+) -> dict[Variable, Variable] | None:
     found = {}
     carried = [made[v] for v in node.inputs if v in made]
     for index, output in enumerate(node.outputs):
@@ -140,13 +133,9 @@ def _(
 
 @_made_by.register(DimShuffle)
 @_made_by.register(Subtensor)
-def _(
-    op: Op,
-    node: Apply,
-    made: Mapping[Variable, Variable],
-    policy: Policy,
-    silent: Collection[Variable],
-) -> Any:
+def _made_by_view(
+    op: Op, node: Apply, made: Flags, policy: Policy, silent: Variables
+) -> dict[Variable, Variable]:
     if node.inputs[0] not in made:
         return {}
     return {node.outputs[0]: op.make_node(made[node.inputs[0]], *node.inputs[1:]).outputs[0]}
@@ -162,12 +151,12 @@ def excused(op: Op, big: list[Variable]) -> Variable | None:
 
 
 @excused.register
-def _(op: CAReduce, big: list[Variable]) -> Any:
+def _excused_by_reduction(op: CAReduce, big: list[Variable]) -> Variable:
     return pt.any(big[0], axis=op.axis)
 
 
 @excused.register
-def _(op: Dot, big: list[Variable]) -> Any:
+def _excused_by_dot(op: Dot, big: list[Variable]) -> Variable | None:
     left, right = big
     if left.ndim != 2 or right.ndim != 2:
         return None
@@ -185,11 +174,7 @@ def _is_big_array(variable: Variable, limit: float) -> Variable:
 
 
 def _made_by_elements(
-    scalar_op: ScalarOp,
-    index: int,
-    operands: Sequence[Variable],
-    policy: Policy,
-    silent: Collection[Variable],
+    scalar_op: ScalarOp, index: int, operands: Sequence[Variable], policy: Policy, silent: Variables
 ) -> Apply | None:
     """As :func:`made_big`, for one elementwise operation: the node, or None."""
     inputs = [ps.get_scalar_type(v.type.dtype)() for v in operands]
