@@ -215,3 +215,47 @@ def test_the_bounds_are_those_of_the_installation():
     first, last = TESTED
     major, minor = last.split(".")
     assert f"pytensor>={first},<{major}.{int(minor) + 1}" in setup.read_text(encoding="utf-8")
+
+
+def test_without_a_local_variable(monkeypatch):
+    from theanoguard import _releases
+
+    monkeypatch.setattr(_releases, "MISSING", [])
+    assert _releases.has_local(pytensor_imports, "inside", "imports")
+    assert not _releases.has_local(pytensor_imports, "outside", "imports")
+    [missing] = _releases.MISSING
+    assert str(missing).startswith("imports: off, because PyTensor")
+    assert str(missing).endswith("pytensor_imports.outside")
+
+
+def test_a_gradient_whose_frames_say_nothing(monkeypatch):
+    import pytensor
+    import pytensor.tensor as pt
+
+    from theanoguard import provenance, track_provenance
+    from theanoguard._pytensor import recording
+
+    def forward_operations():
+        x = pt.dvector("x")
+        with track_provenance():
+            gradient = pytensor.grad(pt.log(x).sum(), x)
+            f = pytensor.function([x], gradient, mode="FAST_COMPILE")
+        found = provenance(f)
+        return {found[node].backward.forward for node in f.maker.fgraph.toposort()}
+
+    as_recorded = forward_operations()
+    monkeypatch.setattr(recording, "_reads_grad", False)
+    assert forward_operations() == as_recorded == {"Log"}
+
+
+def test_no_arguments_of_a_step_are_read_that_scan_does_not_name(monkeypatch):
+    from pytensor.scan import basic as scan_basic
+
+    from theanoguard import _pytensor
+
+    before = scan_basic.collect_new_shareds
+    for shows, is_watched in ((True, True), (False, False)):
+        monkeypatch.setattr(_pytensor, "_shows_steps", shows)
+        undo = _pytensor.construction_hooks(print, print, print, print)
+        assert (scan_basic.collect_new_shareds is not before) == is_watched
+        undo()

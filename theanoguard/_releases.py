@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 TESTED = ("3.0", "3.3")
@@ -136,6 +137,26 @@ def has(owner: Any, name: str, feature: str) -> bool:
         return True
     own = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "pytensor")
     _note(Missing(f"{own}.{name}", feature))
+    return False
+
+
+def has_local(function: Any, name: str, feature: str) -> bool:
+    """Whether a function of PyTensor, or one inside it, has a local variable of a name.
+
+    If not, that is noted for the user.
+
+    Examples
+    --------
+    >>> from theanoguard._releases import has_local
+    >>> has_local(version_of, "metadata", "versions")
+    True
+    """
+    codes = [function.__code__]
+    for code in codes:  # (it grows)
+        codes += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    if any(name in (*code.co_varnames, *code.co_cellvars) for code in codes):
+        return True
+    _note(Missing(f"{function.__module__}.{function.__qualname__}.{name}", feature))
     return False
 
 

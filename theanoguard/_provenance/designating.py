@@ -7,7 +7,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -27,15 +26,13 @@ from theanoguard._provenance.expressions import (
 )
 from theanoguard._provenance.source import (
     MAX_FRAMES,
+    SourceLine,
     direct_entries,
     source_place,
     stack_traces,
     user_entries,
 )
 from theanoguard._pytensor.files import is_between
-
-if TYPE_CHECKING:
-    from theanoguard._provenance.source import SourceLine
 
 # How the user writes an operation whose class or name in PyTensor differs.
 _WRITTEN = {
@@ -334,7 +331,7 @@ class Designations:
             variable = read
         return variable
 
-    def place(self, variable: Variable) -> "SourceLine | None":
+    def place(self, variable: Variable) -> SourceLine | None:
         """Return the line that built a variable, with the iteration of the loop around it."""
         line = source_place(variable)
         if line is None or variable.owner is None or gradient_frame(stack_traces(variable)):

@@ -7,12 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from theanoguard._context import setting
-
-if TYPE_CHECKING:
-    from theanoguard._provenance.source import SourceLine
+from theanoguard._provenance.source import SourceLine
 
 MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
 
@@ -101,7 +98,7 @@ def short_file(file: str) -> str:
     return file if relative.startswith("..") or not os.path.isabs(file) else relative
 
 
-def place_text(source: "SourceLine", column: bool = True) -> str:
+def place_text(source: SourceLine, column: bool = True) -> str:
     """Return the place of a line of source, ``net.py:15:12 in model``.
 
     Parameters
@@ -127,21 +124,21 @@ def place_text(source: "SourceLine", column: bool = True) -> str:
     return place
 
 
-def brief_place(source: "SourceLine") -> str:
+def brief_place(source: SourceLine) -> str:
     """Return the place of a line of source without its folder and function, ``net.py:15``."""
     if source.cell is not None:
         return f"cell {source.cell}, line {source.line}"
     return f"{printable(os.path.basename(source.file))}:{source.line}"
 
 
-def source_text(source: "SourceLine") -> str:
+def source_text(source: SourceLine) -> str:
     """Return a line of source on one line, ``net.py:15 in model:  return pt.log(p)``."""
     place = place_text(source, column=False)
     return f"{place}:  {printable(source.text)}" if source.text else place
 
 
 def source_lines(
-    source: "SourceLine",
+    source: SourceLine,
     width: int = USUAL_WIDTH,
     link: Callable[[str, str], str] = lambda place, file: place,
 ) -> list[str]:
@@ -185,7 +182,7 @@ def source_lines(
     return lines
 
 
-def _caller(source: "SourceLine") -> str:
+def _caller(source: SourceLine) -> str:
     return place_text(source, column=False)
 
 

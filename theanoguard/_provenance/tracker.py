@@ -6,7 +6,7 @@ While rewriting runs, the feature only appends to a list.  Everything else is co
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
@@ -28,12 +28,15 @@ from theanoguard._provenance.designating import (
 )
 from theanoguard._provenance.fused import fused_graph, mirror
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
-from theanoguard._provenance.source import forward_of, source_line, source_place, stack_traces
+from theanoguard._provenance.source import (
+    SourceLine,
+    forward_of,
+    source_line,
+    source_place,
+    stack_traces,
+)
 from theanoguard._pytensor.labelled import is_labelled
 from theanoguard._pytensor.recording import thawed_variables
-
-if TYPE_CHECKING:
-    from theanoguard._provenance.source import SourceLine
 
 # The tag that links a variable of a compiled graph to its tracker.  Cloning a graph copies the tags
 # but not the features.
@@ -377,7 +380,7 @@ class ProvenanceTracker(Feature):
 
     def _place(
         self, variable: Variable, equals: Sequence[Variable], chain: Sequence[Variable]
-    ) -> "tuple[SourceLine | None, tuple[SourceLine, ...]]":
+    ) -> tuple[SourceLine | None, tuple[SourceLine, ...]]:
         """The line of a value and, if the line is not certain, all possible lines."""
         made = self._designations()
         # A rewrite may move an operation: `exp(x)[0]` becomes `exp(x[0])`.  Then the line of the
@@ -549,8 +552,8 @@ class ProvenanceTracker(Feature):
         return steps, user
 
     def _merged(
-        self, variable: Variable, user: Variable, source: "SourceLine | None"
-    ) -> "tuple[SourceLine, ...]":
+        self, variable: Variable, user: Variable, source: SourceLine | None
+    ) -> tuple[SourceLine, ...]:
         """Lines of equal nodes that were merged into this one."""
         lines: dict[SourceLine, None] = {}
         for _, link in self._merges(dict.fromkeys((variable, user))):
@@ -597,7 +600,7 @@ class ProvenanceTracker(Feature):
                     clients.setdefault(v, []).append(node)
         return self._found["clients"]
 
-    def _backward(self, user: Variable, source: "SourceLine | None") -> Backward | None:
+    def _backward(self, user: Variable, source: SourceLine | None) -> Backward | None:
         if user.owner is None:
             return None
         made_by_grad = _made_by_grad(user)
@@ -768,7 +771,7 @@ def _recorded(backward: Backward, forward: Any) -> Backward:
     )
 
 
-def _gradient_line(variable: Variable) -> "SourceLine | None":
+def _gradient_line(variable: Variable) -> SourceLine | None:
     return source_line(variable) if _made_by_grad(variable) else None
 
 

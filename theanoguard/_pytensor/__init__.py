@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from functools import wraps
 from types import FrameType
@@ -70,7 +70,7 @@ from theanoguard._pytensor.moved import (
     LazyIfElse,
     ifelse,
 )
-from theanoguard._releases import probed, required, warn_if_untested
+from theanoguard._releases import has_local, probed, required, warn_if_untested
 
 warn_if_untested()
 
@@ -101,6 +101,18 @@ _configuration_files = probed(
 )
 _collect_new_shareds = probed(
     "pytensor.scan.basic.collect_new_shareds", "test values inside the step of a scan"
+)
+# PyTensor hands the arguments of a step to nobody, so they are read from the frame of `scan`.
+_SCAN_LOCALS = (
+    ("inner_seqs", "inner_slices"),
+    ("mit_sot_inner_inputs", "mit_sot_inner_slices"),
+    ("sit_sot_inner_inputs", "sit_sot_inner_slices"),
+    ("untraced_sit_sot_inner_inputs", "untraced_sit_sot_scan_inputs"),
+)
+_shows_steps = _collect_new_shareds is not None and all(
+    has_local(scan_basic.scan, name, "test values inside the step of a scan")
+    for pair in _SCAN_LOCALS
+    for name in pair
 )
 vectorize_node = probed("pytensor.graph.replace._vectorize_node", "Assert under vectorize")
 """The dispatcher that vectorizes a node, or None."""
@@ -291,7 +303,8 @@ ger_ops = _existing(blas, "Ger")
 
 def join_rewrite(database: RewriteDatabase, name: str, rewriter: Any) -> None:
     """Let whoever asks `database` for the rewrite called `name` get `rewriter` too."""
-    # `add_tags` refuses a tag that is already the name of a rewrite.
+    # `add_tags` refuses a tag that is already the name of a rewrite.  Without `__db__` the shim and
+    # the asserts cannot be imported.
     database.__db__[name].add(rewriter)
 
 
@@ -447,7 +460,7 @@ def construction_hooks(
         Patch(GraphRewriter, "rewrite", keep_quiet),
         Patch(FunctionMaker, "__init__", keep_quiet),
     ]
-    if _collect_new_shareds is not None:
+    if _shows_steps:
         patches.append(Patch(scan_basic, "collect_new_shareds", watch_step))
     return apply_patches(patches)
 
@@ -461,12 +474,7 @@ def scan_placeholders(frame: FrameType) -> Iterator[tuple[Variable, Variable]]:
         Of ``pytensor.scan.basic.scan``, just before it calls the step function.
     """
     found = frame.f_locals
-    for inner, outer in (
-        ("inner_seqs", "inner_slices"),
-        ("mit_sot_inner_inputs", "mit_sot_inner_slices"),
-        ("sit_sot_inner_inputs", "sit_sot_inner_slices"),
-        ("untraced_sit_sot_inner_inputs", "untraced_sit_sot_scan_inputs"),
-    ):
+    for inner, outer in _SCAN_LOCALS:
         yield from zip(found[inner], found[outer], strict=True)
 
 
@@ -477,7 +485,11 @@ class _Captured(Exception):
 def _call_with_machine(
     fn: Any, vm: Callable[[], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """Call `fn`, whose own code treats arguments and results, with another machine in it."""
+    """Call `fn`, whose own code treats arguments and results, with another machine in it.
+
+    PyTensor has no public way to treat arguments without computing.  Its ``Function`` is thread
+    safe only if the machine is not exchanged in `fn` itself.  Its ``copy`` links the graph again.
+    """
     probe = object.__new__(type(fn))
     for name in type(fn).__slots__:
         setattr(probe, name, getattr(fn, name))
@@ -570,7 +582,10 @@ def registered(database: RewriteDatabase, name: str) -> Any:
     Who queries a database for a name, such as by ``mode.excluding(name)``, leaves an empty entry.
     ``name in database`` is then true.
     """
-    return next(iter(database.__db__.get(name, ())), None)
+    if name in database:
+        with suppress(KeyError):
+            return database[name]
+    return None
 
 
 def withhold_rewrite(database: RewriteDatabase, name: str) -> Callable[[], None]:

@@ -77,6 +77,10 @@ def link_inner(
     return _link_op_from_graph_3_0(op, impl, make_linker, wrap_mode)
 
 
+# The functions whose names end in 3_0 repeat what PyTensor 3.0 does where it links or compiles an
+# op, since it offers no hook there.  They go with the support of 3.0.
+
+
 def _inner_mode_3_0(
     mode: Mode,
     impl: Literal["c", "py"] | None,
@@ -145,7 +149,8 @@ def _link_op_from_graph_3_0(
 def inner_graph(op: Op) -> FunctionGraph:
     """Return the inner graph of `op` as it was linked, else as the op holds it.
 
-    In both, inputs and outputs are in the op's own order.
+    In both, inputs and outputs are in the op's own order.  An op says nowhere else which graph it
+    has linked.  Without ``_fn``, reports would name the nodes of a graph that did not run.
     """
     linked = getattr(op, "_fn", None)
     return op.fgraph if linked is None else linked.maker.fgraph

@@ -40,7 +40,7 @@ from pytensor.scalar import basic as scalar
 from theanoguard._patching import Patch, apply
 from theanoguard._pytensor.files import is_own_file, is_untraced
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
-from theanoguard._releases import has
+from theanoguard._releases import has, has_local
 
 MAX_CALLERS = 3
 """How many of the user's frames a trace holds at least, if there are as many."""
@@ -97,8 +97,20 @@ class Forward:
         self.is_summed = is_summed
 
 
+_FORWARD = "the forward operation of a gradient, without building the gradient again"
+_reads_grad = hasattr(gradient, "_populate_grad_dict") and all(
+    has_local(gradient._populate_grad_dict, name, _FORWARD) for name in ("node", "var")
+)
+
+
 def _forward_at(frame: FrameType) -> Forward | None:
-    """Return the :class:`Forward` that the innermost frame of ``grad`` is about, or None."""
+    """Return the :class:`Forward` that the innermost frame of ``grad`` is about, or None.
+
+    PyTensor records it nowhere.  Without the local variables, `Gradients` finds it by building the
+    gradient a second time.
+    """
+    if not _reads_grad:
+        return None
     if frame.f_code.co_name == "access_term_cache":
         node = frame.f_locals.get("node")
         return None if node is None else Forward(node.outputs[0])

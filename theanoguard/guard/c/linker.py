@@ -260,6 +260,8 @@ class GuardLinker(VMLinker):
         cells = runtime.storage_map
         vm = super().make_vm(nodes, thunks, input_storage, output_storage, cells, *args)
         inner_class = LazyInnerVM if runtime.is_lazy else InnerVM
+        # (``make_vm`` chooses the class, which is written in C, and takes none of ours.  If its
+        # layout changes, this raises TypeError when a function is compiled.)
         vm.__class__ = guarded_class(OuterVM if self.parent is None else inner_class, type(vm))
         vm.guard = runtime
         return vm

@@ -6,7 +6,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
@@ -35,9 +35,6 @@ from theanoguard.guard.reporting import Observation, Reporter, Snapshot, missed_
 from theanoguard.guard.rerun import Findings, SecondRun, WatchedKernels
 from theanoguard.guard.spares import spare_of
 from theanoguard.guard.verdict import made_bad
-
-if TYPE_CHECKING:
-    from theanoguard.guard.c.linker import GuardedVM, GuardLinker
 
 logger = logging.getLogger("theanoguard")
 
@@ -80,7 +77,7 @@ class CRuntime(Reporter):
 
     def __init__(
         self,
-        linker: "GuardLinker",
+        linker: Any,
         nodes: Sequence[Apply],
         thunks: list,
         storage_map: dict[Variable, list],
@@ -580,7 +577,7 @@ class CRuntime(Reporter):
         for cell in self.collected:
             cell[0] = None
 
-    def failed(self, vm: "GuardedVM", error: BaseException) -> NoReturn:
+    def failed(self, vm: Any, error: BaseException) -> NoReturn:
         """Put everything back and raise the error that the user sees."""
         if self.parent is None:
             ours, self.early = self.early, None
@@ -606,7 +603,7 @@ class CRuntime(Reporter):
             raise error
         self.failed_otherwise(vm, error)
 
-    def failed_otherwise(self, vm: "GuardedVM", error: BaseException) -> NoReturn:
+    def failed_otherwise(self, vm: Any, error: BaseException) -> NoReturn:
         """Raise an error of another kind, with a note on the node and its operands."""
         outermost = self.outermost()
         node = failed_node(vm, error)

@@ -9,7 +9,8 @@ from theanoguard.guard.c import numpy_kernel
 class Thunk:
     """A wrapped thunk, as the virtual machines expect it.
 
-    ``cthunk`` is what the C loop calls; the object itself is what a Python loop calls.
+    ``cthunk`` is what the C loop calls; the object itself is what a Python loop calls.  PyTensor
+    has no other way to call a compiled node from C.  A thunk without it is called from Python.
     """
 
     lazy = False

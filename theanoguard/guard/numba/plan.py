@@ -13,7 +13,7 @@ nodes that read it are sources.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -38,9 +38,6 @@ from theanoguard.operations import (
     may_lose,
     scalar_carries,
 )
-
-if TYPE_CHECKING:
-    from theanoguard.guard.numba.program import Reliance
 
 
 def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:
@@ -147,7 +144,7 @@ class NumbaPlan(GraphPlan):
 
     def decide(
         self,
-        reliance: "Reliance",
+        reliance: Any,
         bracketed: Collection[Apply],
         harmless: bool,
         infinite: Collection[Variable],
