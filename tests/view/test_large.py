@@ -84,8 +84,10 @@ RECORDS = [k for k in CLASSES if is_dataclass(k) and k.__dataclass_params__.repr
 
 
 @pytest.mark.parametrize("kind", RECORDS, ids=lambda kind: kind.__name__)
-def test_a_record_with_large_fields_is_shown_in_part(kind):
+def test_a_record_with_large_fields_is_shown_in_part(kind, monkeypatch):
     record = object.__new__(kind)
+    if hasattr(kind, "_repr_html_"):  # (it is shown by its text, which needs true fields)
+        monkeypatch.setattr(kind, "__str__", lambda self: "ö" * 50_000)
     for field in fields(kind):
         object.__setattr__(record, field.name, ("ö" * 5_000,) * 10)
     shown = repr(record)
@@ -142,8 +144,29 @@ def test_whatever_a_large_graph_gives_is_shown_in_part(shown):
         bundle = getattr(thing, "_repr_mimebundle_", dict)()
         assert len(bundle.get("text/plain", "").encode()) <= MOST, type(thing)
         html = thing._repr_html_() if hasattr(thing, "_repr_html_") else ""
+        assert "\x1b" not in html and "<script>alert" not in html
         stored = [*bundle.values(), html]
         assert all(len(part) <= MOST_STORED for part in stored), type(thing)
+
+
+RESULTS = (
+    "Comparison Exact Explanation Findings GuardSummary Inspection Log LogEntry Precision "
+    "ProvenanceMap Stepper"
+)
+
+
+def test_every_result_has_a_display_of_its_own(shown):
+    x = pt.dscalar("<b>x</b>")
+    y = pt.log(x)
+    found = [*shown, theanoguard.lint(y, mode="FAST_COMPILE"), theanoguard.exact(y, {x: 2.0})]
+    rich = {type(thing).__name__: thing for thing in found if hasattr(thing, "_repr_html_")}
+    assert set(RESULTS.split()) <= set(rich)
+    assert "&lt;b&gt;x&lt;/b&gt;" in rich["Findings"]._repr_html_()
+    assert "more left out: entries has all of them." in rich["Log"]._repr_html_()
+    assert "<table>" in rich["Stepper"]._repr_html_() or rich["Stepper"].step is None
+    for thing in rich.values():
+        assert not repr(thing).startswith(f"{type(thing).__name__}("), type(thing)
+        assert " object at 0x" not in repr(thing)
 
 
 def test_every_public_class_is_among_them(shown):

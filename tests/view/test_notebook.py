@@ -683,6 +683,9 @@ def timeline(widgets):
 
 
 def test_the_stepper_as_a_widget(timeline, run):
+    from IPython.display import display
+    from IPython.utils.capture import capture_output
+
     run("f = pytensor.function([x], pt.dot(y, y) + pt.dot(x, x), mode='CVM')")
     view = run("%step f(bad)").result
     assert [b.description for b in view.box.children[1].children] == [
@@ -692,7 +695,11 @@ def test_the_stepper_as_a_widget(timeline, run):
         "To the end",
     ]
     assert "before the first of" in view.shown.value
-    assert "application/vnd.jupyter.widget-view+json" in view._repr_mimebundle_()
+    with capture_output() as shown:
+        display(view)
+    widget, kept = (each.data for each in shown.outputs)
+    assert "application/vnd.jupyter.widget-view+json" in widget
+    assert view.shown.value in kept["text/html"]
     back, following, bad, end = view.box.children[1].children
     bad.click()
     number = view.timeline.value

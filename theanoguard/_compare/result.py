@@ -8,10 +8,10 @@ from theanoguard._compare.difference import Difference
 from theanoguard._compare.rewriting import Change
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import USUAL_WIDTH, printable, source_lines
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Parting:
     """The first variable at which a mode differs from the reference.
@@ -74,7 +74,7 @@ class Parting:
         return "\n".join(map(printable, lines))
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class ModeResult:
     """The result of one mode.
@@ -122,7 +122,7 @@ class ModeResult:
         )
 
 
-@brief
+@displayed
 @dataclass(frozen=True, repr=False)
 class Comparison:
     """The result of ``compare``.
@@ -203,8 +203,6 @@ class Comparison:
             if result.note is not None:
                 blocks.append(_wrapped(f"{name}: {result.note}"))
         return "\n\n".join([*blocks, *map(_wrapped, self.notes)])
-
-    __repr__ = __str__
 
 
 def _wrapped(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._exact.balls import bounded_error, kind_of, nearest_float, text_of
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 
 SHOWN = 6
 """Elements of an array that its text shows at each end."""
@@ -40,7 +40,7 @@ class Note:
         return f"{self.variable.name or str(op).partition('{')[0].lower()} {self.text}"
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Exact:
     """The exact value of a variable, with bounds on its error.

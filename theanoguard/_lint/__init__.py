@@ -1,7 +1,7 @@
 """Finds inputs at which a graph fails, and risky patterns in it."""
 
 from theanoguard._lint.bounds import Bounds
-from theanoguard._lint.finding import Finding, Static, reported
+from theanoguard._lint.finding import Finding, Findings, Static, reported
 from theanoguard._lint.linter import lint, lint_values, with_lines
 from theanoguard._lint.matching import SECONDS, Asked, unless_rejected, witnessed
 from theanoguard._lint.propagate import GraphBounds
@@ -14,6 +14,7 @@ __all__ = [
     "Asked",
     "Bounds",
     "Finding",
+    "Findings",
     "GraphBounds",
     "Rule",
     "Static",

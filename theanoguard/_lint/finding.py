@@ -9,11 +9,11 @@ from typing import Any
 
 from theanoguard._lint.witness import Witness
 from theanoguard._provenance import SourceLine
-from theanoguard._provenance.places import place_text, source_lines, text_width
-from theanoguard._shown import brief
+from theanoguard._provenance.places import place_text, source_lines, source_text, text_width
+from theanoguard._shown import bounded, displayed, html_table
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Finding:
     """An operation that may become NaN or infinite.
@@ -91,6 +91,29 @@ class Static:
 
 
 _COMMENT = re.compile(r"#\s*theanoguard:\s*ignore(?:\[([^\]]*)\])?")
+
+
+class Findings(list[Finding]):
+    """The findings of one graph: a list that is shown as text, in a notebook as a table."""
+
+    def __repr__(self) -> str:
+        shown = "\n\n".join(map(str, self))
+        return bounded(shown, "the elements of the list are all of them.") if self else "[]"
+
+    def _repr_html_(self) -> str:
+        title = f"{len(self)} finding{'' if len(self) == 1 else 's'}"
+        rows = [
+            (
+                f.rule,
+                source_text(f.source) if f.source else "",
+                f.why,
+                f.witness or f.remark,
+                f.write,
+            )
+            for f in self
+        ]
+        heads = ("Rule", "Line", "Why", "Fails", "Write instead")
+        return html_table(title, heads, rows, "the elements of the list are all of them.")
 
 
 def reported(findings: Iterable[Finding], ignore: Iterable[str]) -> list[Finding]:

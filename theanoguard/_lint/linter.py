@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from theanoguard._arguments import checked, did_you_mean, refuse
 from theanoguard._compare.problem import without_damage
 from theanoguard._lint.bounds import Bounds, of_array, of_arrays
-from theanoguard._lint.finding import Finding, Static, reported
+from theanoguard._lint.finding import Finding, Findings, Static, reported
 from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
@@ -146,7 +146,7 @@ def lint(
         ranges=ranges_of(calls),
     )
     if seconds <= 0:
-        return reported([static.finding for static in found], ignore)
+        return Findings(reported([static.finding for static in found], ignore))
     asked = Asked(
         bounds={v: Bounds(float(lo), float(hi)) for v, (lo, hi) in (bounds or {}).items()},
         examples=calls,
@@ -156,7 +156,7 @@ def lint(
         seed=seed,
     )
     findings = witnessed(outputs, updates, found, asked, ignore)
-    return findings if all else [finding for finding in findings if finding.witness is not None]
+    return Findings(f for f in findings if all or f.witness is not None)
 
 
 def lint_values(

@@ -29,7 +29,7 @@ from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
 from theanoguard._provenance.tracker import tracker_of
 from theanoguard._pytensor import is_numeric
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.records import user_line
 
@@ -45,7 +45,7 @@ ELEMENTS = 3
 EXACT_WORK = 300_000
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Witness:
     """An input at which the compiled function fails.

@@ -5,11 +5,11 @@ from typing import Any
 
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import source_lines
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.explain.facts.naming import index_text
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Loss:
     """An operation that lost digits of an output: with its exact value they are right.
@@ -55,7 +55,7 @@ class Loss:
         return "\n".join(lines)
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Digits:
     """The digits of one output.
@@ -99,7 +99,7 @@ class Digits:
         return f"{text}{at}: {self.value}, exactly {self.exact}"
 
 
-@brief
+@displayed
 @dataclass(frozen=True, repr=False)
 class Precision:
     """The digits of the outputs of a call.
@@ -152,5 +152,3 @@ class Precision:
             for loss in digits.losses:
                 lines += [f"  {line}" for line in str(loss).splitlines()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
-
-    __repr__ = __str__

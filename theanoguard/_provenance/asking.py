@@ -8,6 +8,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
+from theanoguard._provenance.places import cut
 from theanoguard._provenance.records import Provenance
 from theanoguard._provenance.tracker import (
     ORIGIN,
@@ -17,7 +18,7 @@ from theanoguard._provenance.tracker import (
     tracker_of,
 )
 from theanoguard._pytensor import IfElse, frozen_graph_class
-from theanoguard._shown import brief
+from theanoguard._shown import brief, html_table
 
 
 def lookup(fgraph: FunctionGraph, variable: Variable | Apply) -> Provenance:
@@ -229,6 +230,14 @@ class ProvenanceMap(Mapping):
         if len(nodes) > SHOWN:
             shown.append(f"... {len(nodes) - SHOWN} nodes left out: they are the keys.")
         return "\n".join(shown)
+
+    def _repr_html_(self) -> str:
+        nodes = self.fgraph.toposort()
+        # (the provenance of a node is worked out when it is asked for)
+        known = [(node, self[node]) for node in nodes[:SHOWN]]
+        rows = [(cut(n, 60), p.expression or p.name or "", p.source or "") for n, p in known]
+        heads = ("Compiled node", "From", "Line")
+        return html_table(f"{len(nodes)} nodes", heads, rows, "they are the keys.")
 
     def __len__(self) -> int:
         return len(self.fgraph.variables) + len(self.fgraph.apply_nodes)

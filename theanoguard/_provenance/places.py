@@ -10,6 +10,7 @@ from pathlib import Path
 
 from theanoguard._context import setting
 from theanoguard._provenance.source import SourceLine
+from theanoguard._shown import printable
 
 MIN_WIDTH, MAX_WIDTH, USUAL_WIDTH = 60, 120, 96
 
@@ -39,11 +40,6 @@ def fitted(line: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def printable(text: str) -> str:
-    """Return text without control characters, which could play tricks on a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def cut(text: object, most: int = 600) -> str:

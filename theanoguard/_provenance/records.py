@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from theanoguard._provenance.source import SourceLine
-from theanoguard._shown import brief
+from theanoguard._shown import brief, displayed
 
 
 @brief
@@ -59,7 +59,7 @@ class Backward:
     grad_source: SourceLine | None
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Provenance:
     """Where a variable of a compiled graph came from.
@@ -114,3 +114,15 @@ class Provenance:
     inner: tuple["Provenance", ...] = ()
     backward: Backward | None = None
     ndim: int | None = field(default=None, compare=False, repr=False, metadata={"json": False})
+
+    def __str__(self) -> str:
+        what = [self.expression or self.op, f"named {self.name}" if self.own_name else None]
+        told = [
+            ("", ", ".join(filter(None, what)) or "an input or a constant"),
+            ("" if self.own_source else "near ", self.source or "the line is not known"),
+            *(("or ", line) for line in self.candidates if line != self.source),
+            *(("merged with ", line) for line in self.merged),
+            *(("rewritten by ", step) for step in self.history),
+            *(("fused: ", part.expression or part.op) for part in self.inner),
+        ]
+        return "\n  ".join(f"{word}{text}" for word, text in told)

@@ -13,7 +13,7 @@ from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.places import place_text
-from theanoguard._shown import brief
+from theanoguard._shown import brief, displayed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import element_text, number_text, shown_op
 from theanoguard.explain.text.repro import Repro, save_repro
@@ -382,7 +382,7 @@ ROLES = {"input": "input", "shared": "shared variable", "constant": "constant"}
 """Names in a report for values that come in from outside."""
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Explanation:
     """The explanation of a bad value: plain data that can be pickled and kept after the call.

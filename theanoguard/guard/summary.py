@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from theanoguard._releases import MISSING
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.guard.c import build as kernel
 
 
-@brief
+@displayed
 @dataclass(frozen=True, repr=False)
 class GuardSummary:
     """Which outputs of a guarded function are checked, and the cost of the checks.
@@ -91,8 +91,6 @@ class GuardSummary:
             lines.append(f"{self.in_flight} calls in flight, {_size(self.held)} kept for them")
         lines += self.off
         return "\n".join(lines)
-
-    __repr__ = __str__
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name."""

@@ -29,7 +29,7 @@ import theanoguard.explain as explaining
 from theanoguard._arguments import checked
 from theanoguard._environment import environment
 from theanoguard._event import GuardEvent
-from theanoguard._shown import brief
+from theanoguard._shown import brief, displayed, html_table
 from theanoguard.log.worker import whereabouts
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ def _entry_json(
     return json.dumps(record, allow_nan=False)
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class LogEntry:
     """One event of a log.
@@ -372,6 +372,11 @@ class LogEntry:
     explanation: "Explanation | None" = None
     worker: str | None = None
     task: str | None = None
+
+    def __str__(self) -> str:
+        found = self.explanation
+        told = self.event.title if found is None else explaining.render_text(self.event, found)
+        return f"{self.time}, process {self.process}\n{told}"
 
     def to_json(self) -> str:
         """Return the entry as one line of a log, without its end."""
@@ -409,6 +414,16 @@ class Log:
         damaged = f", {self.damaged} damaged lines" if self.damaged else ""
         lines = [f"<{type(self).__name__} of {len(self.entries)} events{damaged}>"]
         return "\n".join([*lines, *(f"{e.time} {e.event!r}" for e in self.entries)])
+
+    def _repr_html_(self) -> str:
+        damaged = f", {self.damaged} damaged lines" if self.damaged else ""
+        title = f"{len(self.entries)} event{'' if len(self.entries) == 1 else 's'}{damaged}"
+        rows = [
+            (e.time, e.event.title, e.event.source or "", e.event.call, e.event.function or "")
+            for e in self.entries
+        ]
+        heads = ("Time", "Event", "Line", "Call", "Function")
+        return html_table(title, heads, rows, "entries has all of them.")
 
 
 @checked

@@ -6,16 +6,49 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._provenance import lookup
 from theanoguard._shown import brief
-from theanoguard.monitor.stepper import Stepper, is_bad, name_of
 from theanoguard.view.model import Statistics, statistics
 
 #: Lines of source before and after the one that the node comes from.
 CONTEXT = 4
+
+
+@brief
+@dataclass(eq=False)
+class Step:
+    """One node that has run, with the values that it read and wrote.
+
+    Parameters
+    ----------
+    number : int
+        How many nodes have run, including this one.
+    node : Apply
+    inputs : list
+        The values of ``node.inputs``, as they were before the node ran.
+    outputs : list or None
+        The values of ``node.outputs``; None if the node failed.
+    """
+
+    number: int
+    node: Apply
+    inputs: list
+    outputs: list | None
+
+
+def is_bad(value: Any) -> bool:
+    """Whether a value holds NaN or Inf."""
+    array = np.asarray(value.data if hasattr(value, "nnz") else value)
+    return array.dtype.kind in "fc" and not np.isfinite(array).all()
+
+
+def name_of(fgraph: FunctionGraph, variable: Variable) -> str | None:
+    """Return the user's name of a variable of a compiled graph, None where it is not known."""
+    found = lookup(fgraph, variable)
+    return variable.name or (found.name if found.own_name else None)
 
 
 @brief
@@ -119,36 +152,40 @@ def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
     return lookup(fgraph, variable).expression
 
 
-def operands(stepper: Stepper) -> list[Operand]:
-    """Return the values of the current step, first those that it read.
+def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
+    """Return the values of a step, first those that it read.
 
     Parameters
     ----------
-    stepper : Stepper
+    fgraph : FunctionGraph
+    step : Step or None
+        None before the first.
 
     Returns
     -------
     list of Operand
     """
-    node = stepper.node
-    if node is None:
+    if step is None:
         return []
     return [
-        Operand(verb, called(stepper.fgraph, variable) or str(variable), value)
+        Operand(verb, called(fgraph, variable) or str(variable), value)
         for verb, variables, values in (
-            ("read", node.inputs, stepper.inputs),
-            ("wrote", node.outputs, stepper.outputs),
+            ("read", step.node.inputs, step.inputs),
+            ("wrote", step.node.outputs, step.outputs or ()),
         )
         for variable, value in zip(variables, values, strict=False)
     ]
 
 
-def source_around(stepper: Stepper, context: int = CONTEXT) -> list[tuple[int, str, bool]]:
-    """Return the source around the line of the current node.
+def source_around(
+    fgraph: FunctionGraph, node: Apply | None, context: int = CONTEXT
+) -> list[tuple[int, str, bool]]:
+    """Return the source around the line of a node.
 
     Parameters
     ----------
-    stepper : Stepper
+    fgraph : FunctionGraph
+    node : Apply or None
     context : int
         How many lines before and after it.
 
@@ -157,7 +194,7 @@ def source_around(stepper: Stepper, context: int = CONTEXT) -> list[tuple[int, s
     list of (int, str, bool)
         Number and text of each line, and whether it is the node's; empty if it is not known.
     """
-    source = None if stepper.node is None else lookup(stepper.fgraph, stepper.node).source
+    source = None if node is None else lookup(fgraph, node).source
     if source is None:
         return []
     lines = linecache.getlines(source.file)

@@ -17,8 +17,8 @@ from theanoguard._arguments import checked
 from theanoguard._provenance.places import encodable, fitted, text_width
 from theanoguard._pytensor import Function
 from theanoguard.explain.text.color import BLUE, BOLD, BOLD_RED, DIM, RESET, wants_color
-from theanoguard.monitor.operands import counted, operands, source_around
-from theanoguard.monitor.stepper import Stepper, is_bad
+from theanoguard.monitor.operands import counted, is_bad, operands, source_around
+from theanoguard.monitor.stepper import Stepper
 from theanoguard.view.model import statistics
 
 #: Elements of a value that are shown without statistics.
@@ -129,7 +129,7 @@ class StepPrompt(cmd.Cmd):
         self.say(self.paint(BOLD, first))
         for line in place:
             self.say(self.paint(BLUE, line))
-        for operand in operands(stepper):
+        for operand in operands(stepper.fgraph, stepper.step):
             mark = "!" if operand.is_bad else " "
             self.tell(f"{mark} {operand.verb} {operand.name}", operand.value)
         for label, value in stepper.watched.items():
@@ -347,7 +347,7 @@ class StepPrompt(cmd.Cmd):
 
     def do_list(self, argument: str) -> None:
         """l: show the source around that line."""
-        lines = source_around(self.stepper)
+        lines = source_around(self.stepper.fgraph, self.stepper.node)
         if not lines:
             self.say(UNKNOWN_LINE)
         for number, text, is_here in lines:

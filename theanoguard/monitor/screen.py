@@ -235,7 +235,7 @@ class StepScreen(App):
             self.query_one("#graph").move_cursor(row=self.row[stepper.node])
         self.query_one("#where").update(Text(self.where()))
         self.query_one("#source").update(self.source())
-        for operand in operands(stepper):
+        for operand in operands(stepper.fgraph, stepper.step):
             name, value = cut(operand.name, 24), cut(short(operand.value), 40)
             cells = (operand.verb, name, operand.bad, operand.range, operand.type, value)
             values.add_row(*(Text(cell, BAD if operand.is_bad else "") for cell in cells))
@@ -258,7 +258,9 @@ class StepScreen(App):
         """Return the source around the current step, with its expression underlined."""
         text = Text()
         narrow = self.size.width < WIDE
-        for number, line, is_here in source_around(self.stepper, 1 if narrow else CONTEXT):
+        for number, line, is_here in source_around(
+            self.stepper.fgraph, self.stepper.node, 1 if narrow else CONTEXT
+        ):
             shown = Text(
                 f"{'>' if is_here else ' '} {number:4}  {line}\n", "" if is_here else "dim"
             )

@@ -9,12 +9,9 @@ when the run is completed.
 
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 
 from theanoguard._arguments import checked
@@ -30,45 +27,12 @@ from theanoguard._pytensor import (
     scalar_ops_of,
     single_thunk,
 )
-from theanoguard._shown import bounded, brief
+from theanoguard._shown import bounded, html_table
 from theanoguard.guard.pausing import unguarded
+from theanoguard.monitor.operands import Step, is_bad, name_of, operands, short
 
 #: Bytes of values that are kept for stepping back, by default.
 MEMORY_BOUND = 1 << 28
-
-
-@brief
-@dataclass(eq=False)
-class Step:
-    """One node that has run, with the values that it read and wrote.
-
-    Parameters
-    ----------
-    number : int
-        How many nodes have run, including this one.
-    node : Apply
-    inputs : list
-        The values of ``node.inputs``, as they were before the node ran.
-    outputs : list or None
-        The values of ``node.outputs``; None if the node failed.
-    """
-
-    number: int
-    node: Apply
-    inputs: list
-    outputs: list | None
-
-
-def is_bad(value: Any) -> bool:
-    """Whether a value holds NaN or Inf."""
-    array = np.asarray(value.data if hasattr(value, "nnz") else value)
-    return array.dtype.kind in "fc" and not np.isfinite(array).all()
-
-
-def name_of(fgraph: FunctionGraph, variable: Variable) -> str | None:
-    """Return the user's name of a variable of a compiled graph, None where it is not known."""
-    found = lookup(fgraph, variable)
-    return variable.name or (found.name if found.own_name else None)
 
 
 class Stepper:
@@ -531,6 +495,14 @@ class Stepper:
 
     def __repr__(self) -> str:
         return bounded(f"<{type(self).__name__}: {self.where()}>", "where() returns all of it.")
+
+    def _repr_html_(self) -> str:
+        heads = ("", "Name", "NaN and Inf", "Range", "Type", "Values")
+        rows = [
+            (o.verb, cut(o.name, 60), o.bad, o.range, o.type, cut(short(o.value), 60))
+            for o in operands(self.fgraph, self.step)
+        ]
+        return html_table(self.where(), heads, rows, "inputs and outputs have all of them.")
 
     def where(self) -> str:
         """Return the number and operation of the current step, and its line, as text."""

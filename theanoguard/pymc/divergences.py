@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import FEWEST, SURE, Comparison, Shape
@@ -30,7 +30,7 @@ RARE = 0.01
 """With fewer divergences per draw, none is run: a short run could not show that they vanish."""
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class DivergenceGroup:
     """Divergences with the same cause.
@@ -70,7 +70,7 @@ class DivergenceGroup:
         return "\n".join(lines)
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Divergences:
     """The divergences of a trace.

@@ -10,6 +10,7 @@ from theanoguard._lint import (
     SECONDS,
     Asked,
     Finding,
+    Findings,
     lint_values,
     unless_rejected,
     with_lines,
@@ -102,7 +103,7 @@ def lint(
     )
     findings = witnessed([logp, *slopes], {}, static, asked, ignore)
     own = {one.finding for one in static if one.is_own}
-    return [f for f in findings if f.witness is not None or (all and f in own)]
+    return Findings(f for f in findings if f.witness is not None or (all and f in own))
 
 
 def _slopes(model: Any) -> list[Any]:

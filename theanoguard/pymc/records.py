@@ -9,7 +9,7 @@ import numpy as np
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import printable, source_text
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.explain import Explanation
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.text.report import failed_lines
@@ -18,7 +18,7 @@ from theanoguard.guard.errors import report_text
 from theanoguard.pymc.links import without_clamp
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class BadTerm:
     """A term of the log-density, or a gradient of a term, that is not finite.
@@ -120,7 +120,7 @@ class BadTerm:
         return "\n\n".join([self.heading, *([textwrap.indent(report, "    ")] if report else [])])
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class ModelExplanation:
     """The terms of a log-density at a point.
@@ -211,7 +211,7 @@ class ModelExplanation:
         ]
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Where:
     """The position of a sampler in its run.

@@ -10,12 +10,12 @@ from theanoguard._graph import scalar_class
 from theanoguard._lint import GraphBounds
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.explain.facts.naming import name_of
 from theanoguard.stable.patterns import PATTERNS, rebuild
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Replacement:
     """A part of a graph, and the stable function that can replace it.
@@ -45,7 +45,7 @@ class Replacement:
         return f"{where}{self.old} -> {self.form}"
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class Stabilization:
     """The result of :func:`stabilize`.

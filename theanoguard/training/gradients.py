@@ -20,7 +20,7 @@ from theanoguard._arguments import checked
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._pytensor import generic
-from theanoguard._shown import brief
+from theanoguard._shown import displayed
 from theanoguard.training.ops import scale_each, squared_norms
 
 logger = logging.getLogger("theanoguard")
@@ -43,7 +43,7 @@ class GradientError(TheanoguardError, ArithmeticError):
     __module__ = "theanoguard.training"  # what a traceback shows in front of the name
 
 
-@brief
+@displayed
 @dataclass(frozen=True)
 class GradientEvent:
     """The record of one norm out of bounds.

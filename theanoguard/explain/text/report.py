@@ -24,6 +24,7 @@ from theanoguard._provenance.places import (
     source_text,
     text_width,
 )
+from theanoguard._shown import shown_by
 from theanoguard._steps import attempt, failures
 from theanoguard._values import kind_of
 from theanoguard.explain.facts.labels import MAX_FORMULA, user_op_name
@@ -36,7 +37,7 @@ from theanoguard.explain.facts.naming import (
 )
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
-from theanoguard.explain.records import ROLES, called_function, user_line
+from theanoguard.explain.records import ROLES, Explanation, called_function, user_line
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
 
 MAX_LINES = 22
@@ -593,3 +594,6 @@ def _listed(things, most=3):
     if len(shown) > most:
         shown[most - 1 :] = [f"{len(shown) - most + 1} more"]
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+
+
+shown_by(Explanation, lambda explanation: render_text(explanation.event, explanation))

@@ -1,10 +1,10 @@
 """A graph as HTML: nested ``<details>`` for everybody, a tree with a panel where scripts run."""
 
 import base64
-import hashlib
 import html
 import json
 import re
+import secrets
 import zlib
 from collections import deque
 from pathlib import Path
@@ -68,7 +68,7 @@ def tree(outline, title, stored=False):
         One ``<div>``, with its style and script inside.
     """
     inside = pack(outline)
-    name = name_of(inside)
+    name = unique("tg")
     shown, plain = plain_tree(outline, MOST if stored else PLAIN_SIZE)
     total = len(outline.up)
     said = counts(outline.model)
@@ -104,9 +104,9 @@ def counts(model):
     )
 
 
-def name_of(inside):
-    """Return the name of the element that shows some packed data."""
-    return "tg-" + hashlib.sha256(inside.encode()).hexdigest()[:12]
+def unique(kind):
+    """Return a name for an element that no other element of a document has."""
+    return f"{kind}-{secrets.token_hex(6)}"
 
 
 def script(function, name, title, inside):

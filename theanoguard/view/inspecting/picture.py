@@ -710,7 +710,7 @@ class Picture:
         parts = []
         for heading, drawing in self._drawings.items():
             packed = page.packed(drawing.data(self._links.get(heading)))
-            name = page.name_of(packed)
+            name = page.unique("tg")
             image = base64.b64encode(drawing.svg().encode()).decode()
             title = f"{drawing.title}, {heading}".removesuffix(", ")
             said = page.text(f"Graph of {title}: {drawing.first.title}")

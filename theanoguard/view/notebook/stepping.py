@@ -15,6 +15,7 @@ BINS = 30
 CONTEXT = 2
 _WIDTH, _HEIGHT = 90, 22
 _HERE = Path(__file__).parent
+STYLE = (_HERE / "stepping.css").read_text(encoding="utf-8")
 
 
 class StepView:
@@ -53,7 +54,10 @@ class StepView:
         self.error = None
         self._last = 0
         self._note = None
+        self._kept = None
+        self._name = page.unique("tg-kept")
         self.timeline = timeline(max=max(len(stepper.fgraph.apply_nodes), 1))
+        self.timeline.add_class(f"{self._name}-live")
         self.timeline.observe(lambda change: self.move_to(change["new"]), names="value")
         buttons = []
         for text, act in [
@@ -72,9 +76,24 @@ class StepView:
     def __repr__(self):
         return f"<{type(self).__name__}: {self.stepper.where()}>"
 
-    def _repr_mimebundle_(self, **kwargs):
-        # (a notebook that is read without a kernel shows the text)
-        return {**self.box._repr_mimebundle_(**kwargs), "text/plain": repr(self)}
+    def _ipython_display_(self):
+        """Show the widget, and as HTML what it shows, for readers without a kernel."""
+        from IPython.display import display
+
+        widget = {**self.box._repr_mimebundle_(), "text/plain": repr(self), "text/html": ""}
+        display(widget, raw=True)
+        self._kept = display(self._static(), raw=True, display_id=True)
+
+    def _static(self):
+        """Return what the widget shows; it is hidden beside a widget that has its kernel."""
+        name = self._name
+        output = f".jp-OutputArea-child:has(+ .jp-OutputArea-child #{name})"
+        style = (
+            f"{page.STYLE}{STYLE}:root:has(.{name}-live .tg-timeline) #{name}, "
+            f"{output} .jupyter-widgets:not(:has(*)) {{ display: none; }}"
+        )
+        html = f'<div id="{name}"><style>{style}</style>{self.shown.value}</div>'
+        return {"text/html": html, "text/plain": ""}
 
     def move_to(self, number):
         """Go to a step, and run the nodes up to it that have not run.
@@ -110,6 +129,8 @@ class StepView:
         # (it may be wider than the cell, and is then scrolled by the keyboard as well)
         shown = "".join(self._html())
         self.shown.value = f'<div class="tg-step" tabindex="0" role="group">{shown}</div>'
+        if self._kept is not None:
+            self._kept.update(self._static(), raw=True)
 
     def _html(self):
         stepper = self.stepper
@@ -128,7 +149,7 @@ class StepView:
         for title in ("Name", "Type", "Range", "NaN and Inf", "Values", "Histogram"):
             yield f"<th>{title}</th>"
         yield "</tr>"
-        for operand in operands(stepper):
+        for operand in operands(stepper.fgraph, stepper.step):
             yield _row(operand)
         yield "</table>"
         if self._note is not None:
@@ -140,7 +161,7 @@ class StepView:
             yield f"<p>The call is complete: {_text(short(stepper.result))}</p>"
 
     def _source(self):
-        for number, text, is_here in source_around(self.stepper, CONTEXT):
+        for number, text, is_here in source_around(self.stepper.fgraph, self.stepper.node, CONTEXT):
             shown = f"{'->' if is_here else '  '} {number:4}  {_text(text)}"
             yield f"<b>{shown}</b>" if is_here else shown
 
@@ -162,7 +183,7 @@ def _timeline_class():
         """The steps of a call as a bar."""
 
         _esm = _HERE / "timeline.js"
-        _css = page.STYLE + (_HERE / "stepping.css").read_text(encoding="utf-8")
+        _css = page.STYLE + STYLE
         value = traitlets.Int(0).tag(sync=True)
         max = traitlets.Int(1).tag(sync=True)
         run = traitlets.Int(0).tag(sync=True)
