@@ -68,6 +68,8 @@ KINDS = ("nan", "inf", "big")
 FLOATS = ("float16", "float32", "float64")
 MOST_ELEMENTS = 64  # of a fused operation that are computed again, one by one
 ROUNDED_RUNS = 24
+MOST_CHANGED = 8  # elements of which is tried whether they matter
+OTHER_VALUES = (0.7, -3.3)
 ULPS = 8  # by which an operation may round otherwise
 
 COPYING = (
@@ -87,11 +89,12 @@ COPYING = (
     ViewOp,
 )
 # (The operations for one vector of indices are no longer there in PyTensor 3.3.)
-COPYING += tuple(
+TAKING = tuple(
     getattr(subtensor, name)
     for name in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1")
     if hasattr(subtensor, name)
 )
+COPYING += TAKING
 WRITING = tuple(
     getattr(subtensor, name)
     for name in ("IncSubtensor", "AdvancedIncSubtensor", "AdvancedIncSubtensor1")
@@ -178,6 +181,8 @@ class Finding:
     value : ndarray
     follows : bool
         Whether something in error is among what the value was computed from.
+    node : Apply or None
+        What has made it.
     """
 
     role: str
@@ -188,6 +193,7 @@ class Finding:
     possible: np.ndarray
     value: np.ndarray
     follows: bool
+    node: Apply | None = None
 
     @property
     def is_certain(self):
@@ -299,6 +305,8 @@ class Reference:
         self.given = {}
         self.rounding = None
         self.by_backend = set()
+        self.followed = {}
+        self.changed = None
 
     def judge(self, inputs):
         """Return the :class:`Verdict` on a call with these arguments."""
@@ -339,8 +347,51 @@ class Reference:
                     tainted.add(variable)
                     verdict.spoilt.add(variable)
             verdict.outputs = [self.evaluate(self.fgraph, values, tainted, (), verdict)[0]]
+            for finding in verdict.findings:
+                if finding.node is not None and self.may_be_discarded(finding.node):
+                    self.leave_open(finding, verdict.outputs[0])
         verdict.spoils = [not verdict.spoilt.isdisjoint(self.fgraph.outputs)]
         return verdict
+
+    def may_be_discarded(self, node):
+        """Whether an operation that may discard elements follows a node."""
+        if node not in self.followed:
+            clients = defaultdict(list)
+            for graph in (self.fgraph, *self.inner_graphs.values()):
+                for reader in graph.apply_nodes:
+                    for v in reader.inputs:
+                        clients[v].append(reader)
+            seen, todo = {node}, [node]
+            while todo:
+                for reader in (r for v in todo.pop().outputs for r in clients[v]):
+                    if reader not in seen:
+                        seen.add(reader)
+                        todo.append(reader)
+            # (a fused operation may have an output that shows what it discards itself)
+            self.followed[node] = any(map(may_discard, seen))
+        return self.followed[node]
+
+    def leave_open(self, finding, outputs):
+        """Leave open whether elements are in error that change no output if they are others."""
+        for number, at in enumerate(np.argwhere(finding.certain)):
+            at = tuple(at)
+            if number >= MOST_CHANGED or not self.counts(finding, at, outputs):
+                finding.certain[at], finding.possible[at] = False, True
+
+    def counts(self, finding, at, outputs):
+        """Whether the outputs change if one element has another value."""
+        for value in OTHER_VALUES:
+            self.changed = (finding.node, finding.path, finding.output, at, value)
+            try:
+                values = {v: copy_value(x) for v, x in self.given.items()}
+                results, _ = self.evaluate(self.fgraph, values, set(), (), Verdict())
+            except Exception:
+                return True
+            finally:
+                self.changed = None
+            if list(map(bits, results)) != list(map(bits, outputs)):
+                return True
+        return False
 
     def constants(self):
         """Return the constants of the graph with a bad element that is an error by itself."""
@@ -443,6 +494,10 @@ class Reference:
             outs, marks = stepper(self, node, ins, tainted, path, verdict)
         else:
             outs = self.compute(node, ins)
+            if self.changed is not None and self.changed[:2] == (node, path):
+                *_, index, at, other = self.changed
+                outs[index] = np.array(outs[index])
+                outs[index][at] = other
             marks = self.judge_node(node, ins, outs, follows, path, verdict)
         for variable, value, mark in zip(node.outputs, outs, marks, strict=True):
             values[variable] = value
@@ -476,7 +531,9 @@ class Reference:
                 possible &= ~certain
                 if certain.any() or possible.any():
                     verdict.findings.append(
-                        Finding("node", str(node), index, path, certain, possible, array, follows)
+                        Finding(
+                            "node", str(node), index, path, certain, possible, array, follows, node
+                        )
                     )
                     marks[index] = marks[index] or bool(certain.any())
         return marks
@@ -1246,6 +1303,24 @@ def branch_taken(node, condition):
 
 def value_of(variable, values):
     return variable.data if isinstance(variable, Constant) else values[variable]
+
+
+def may_discard(node):
+    """Whether a node chooses among elements, takes some of them, or overwrites them."""
+    if isinstance(node.op, (IfElse, Shape, Shape_i, *TAKING, *WRITING)):
+        return True
+    scalar_op = getattr(node.op, "scalar_op", None)
+    inside = (
+        [n.op for n in scalar_op.fgraph.apply_nodes]
+        if isinstance(scalar_op, ps.Composite)
+        else [scalar_op]
+    )
+    return any(isinstance(op, ps.Switch | ps.Second | ps.IsNan | ps.IsInf) for op in inside)
+
+
+def bits(value):
+    """Return a value as something that is equal if all is the same; NaNs are alike."""
+    return [(a.shape, np.where(np.isnan(a), np.nan, a).tobytes()) for a in arrays_in(value)]
 
 
 def copy_value(value):

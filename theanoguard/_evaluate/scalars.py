@@ -98,14 +98,20 @@ def steps_of(scalar_op, values, output_types, output=0):
     ArithmeticError, ValueError, NotImplementedError
         If the Python implementation of a scalar operation does not accept the values.
     """
+    finals, steps = all_steps(scalar_op, values, output_types)
+    return finals[output], steps
+
+
+def all_steps(scalar_op, values, output_types):
+    """Evaluate a scalar operation as :func:`steps_of`; return the `final` of each output."""
     steps = []
     if not isinstance(scalar_op, Composite):
         origins = tuple(range(len(values)))
         results = _apply(scalar_op, values, output_types)
         steps.append(ScalarStep(scalar_op, None, tuple(values), origins, results))
-        return steps[0], steps
+        return steps * len(results), steps
     found = _run(scalar_op.fgraph, list(enumerate(values)), steps)
-    return found[output][0], steps
+    return [origin for origin, _ in found], steps
 
 
 def _run(fgraph, inputs, steps, around=()):

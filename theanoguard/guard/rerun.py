@@ -23,6 +23,7 @@ from theanoguard._event import Frame
 from theanoguard._provenance import thawed_variables
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
+from theanoguard.guard.discarded import discarded, shown_where_chosen
 from theanoguard.guard.partly import Touch
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Observation
@@ -46,6 +47,10 @@ class Findings:
         Nodes that raised an exception flag.
     empty : set of Apply
         Nodes that gave an empty array.
+    is_bad_discarded : bool
+        Whether something bad has been made and discarded.
+    discarded : set of Variable
+        Variables of any graph whose bad elements were discarded, and show where they are not.
     error : Exception or None
         The error that has ended the run early.
     failed : tuple of (Replay, Apply or None)
@@ -56,6 +61,8 @@ class Findings:
     noisy: set[Variable] = field(default_factory=set)
     loud: set[Apply] = field(default_factory=set)
     empty: set[Apply] = field(default_factory=set)
+    is_bad_discarded: bool = False
+    discarded: set[Variable] = field(default_factory=set)
     error: Exception | None = None
     failed: tuple = (None, None)
 
@@ -266,7 +273,9 @@ class SecondRun:
         else:
             made = made_bad(node, inputs, outputs, self.policy, silent, self.constants)
         new = [
-            masks if masks is not None and self._is_watched(replay, variable) else None
+            self._counting(replay, variable, outputs, masks)
+            if masks is not None and self._is_watched(replay, variable)
+            else None
             for variable, masks in zip(node.outputs, made, strict=True)
         ]
         again = repeated(node, inputs, outputs, new, self.policy, silent)
@@ -277,6 +286,20 @@ class SecondRun:
                 self._observe(replay, variable, value, masks, "node", index)
         if self.policy.by_result:
             self._taint(replay, node, inputs, outputs, made)
+
+    def _counting(
+        self, replay: Replay, variable: Variable, outputs: list, masks: list[np.ndarray]
+    ) -> list[np.ndarray] | None:
+        """Return the masks of bad elements without those that are discarded; None: all are."""
+        value = outputs[variable.owner.outputs.index(variable)]
+        if not isinstance(value, np.ndarray | np.generic) or len(masks) != 1:
+            return masks
+        mask = masks[0] & ~discarded(replay, variable, outputs, masks[0])
+        if mask.any():
+            return [mask]
+        self.found.is_bad_discarded = True
+        self.found.discarded |= shown_where_chosen(replay.fgraph, variable)
+        return None
 
     def _judge_choice(self, replay: Replay, node: Apply, outputs: list) -> None:
         """Judge an ``IfElse``: it makes bad what it chooses if nobody has looked at it.
@@ -290,6 +313,8 @@ class SecondRun:
             if (is_constant or silent) and self._is_watched(replay, output):
                 copy = deep_copy_op.make_node(variable)
                 [made] = made_bad(copy, [value], [value], self.policy, silent)
+                if made is not None:
+                    made = self._counting(replay, output, outputs, made)
                 if made is not None:
                     self._observe(replay, output, value, made, "node", index)
 

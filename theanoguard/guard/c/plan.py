@@ -122,6 +122,7 @@ class CPlan(GraphPlan):
         self.noisy: set[Variable] = set()
         self.loud: set[Apply] = set()
         self.lossy: set[Apply] = set()
+        self.discarded: set[Variable] = set()
         self._is_lazy = any(is_lazy(node.op) for node in self.order)
         self._touched = {} if is_inner or self._is_lazy else self.touched_in_part()
         self.make()
@@ -131,6 +132,7 @@ class CPlan(GraphPlan):
         noisy: Iterable[Variable] = (),
         loud: Iterable[Apply] = (),
         lossy: Iterable[Apply] = (),
+        discarded: Iterable[Variable] = (),
         flags_work: bool = True,
     ) -> None:
         """Change the plan after a call in which all was right.
@@ -143,11 +145,14 @@ class CPlan(GraphPlan):
             That raised flags.
         lossy : set of Apply
             That gave an empty array.
+        discarded : set of Variable
+            Whose bad elements were discarded, and show where they are not.
         flags_work : bool
         """
         self.noisy |= set(noisy)
         self.loud |= set(loud)
         self.lossy |= set(lossy)
+        self.discarded |= set(discarded)
         self.flags_work = self.flags_work and flags_work
         self.make()
 
@@ -230,7 +235,7 @@ class CPlan(GraphPlan):
         """Whether a bad value in a variable is reported where it comes from."""
         if isinstance(variable, Constant):
             return variable in self.bad_constants
-        if self.is_exempt(variable):
+        if variable in self.discarded or self.is_exempt(variable):
             return False
         return variable.owner is not None or self.is_inner or bool(self.policy.check_inputs)
 
@@ -261,6 +266,8 @@ class CPlan(GraphPlan):
 
     def reason_to_leave_out(self, node: Apply, index: int) -> str | None:
         reason = super().reason_to_leave_out(node, index)
+        if reason is None and node.outputs[index] in self.discarded and not self.policy.audit:
+            return "branch"
         return "moved" if reason is None and isinstance(node.op, IfElse) else reason
 
     # -- what shows where

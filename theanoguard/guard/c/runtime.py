@@ -551,9 +551,15 @@ class CRuntime(Reporter):
             known = {v for node in plan.order for v in node.outputs} | set(runtime.fgraph.inputs)
             noisy = known & found.noisy
             noisy |= {v for n in bad & set(plan.order) for v in n.outputs}
+            discarded = known & found.discarded
             loud, lossy = found.loud & set(plan.order), empty & set(plan.order)
-            learned |= not (noisy <= plan.noisy and loud <= plan.loud and lossy <= plan.lossy)
-            plan.learn(noisy, loud, lossy)
+            learned |= not (
+                noisy <= plan.noisy
+                and loud <= plan.loud
+                and lossy <= plan.lossy
+                and discarded <= plan.discarded
+            )
+            plan.learn(noisy, loud, lossy, discarded)
         if not learned and suspicion & 1:
             self.unexplained += 1
         if self.unexplained == UNEXPLAINED:

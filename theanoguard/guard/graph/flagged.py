@@ -13,10 +13,12 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.type import RandomType
 
 from theanoguard._pytensor import Scan, increment_ops, is_numeric, with_flag
 from theanoguard.guard.carry import expected_infinities, watch_points
+from theanoguard.guard.discarded import conditions, where_it_counts
 from theanoguard.guard.graph.checks import CheckedGraph, has_elements
 from theanoguard.guard.graph.masks import is_mask, masks_in, may_select
 from theanoguard.guard.graph.ops import FLAG, Flag, Gather, NoMarks, Watched, mark_of
@@ -158,6 +160,7 @@ class FlagWriter:
         own = {v for v in (*sources, *large) if v in self.on_purpose and v.owner is not None}
         whole = {v: Watched(asked, big=True) for v in large if v not in own}
         tainted = following(plan, self.on_purpose)
+        discarded = conditions(plan.fgraph, plan.order)
 
         def carried(node: Apply, operand: int) -> dict[int, Kind]:
             if isinstance(node.op, increment_ops) and operand > 0:
@@ -165,7 +168,8 @@ class FlagWriter:
             if may_select(node, masks):
                 return {}
             found = carries(node, operand)
-            return {o: kind for o, kind in found.items() if node.outputs[o] not in tainted}
+            hidden = tainted | discarded.keys()
+            return {o: kind for o, kind in found.items() if node.outputs[o] not in hidden}
 
         found = watch_points(
             plan.order,
@@ -243,8 +247,18 @@ class FlagWriter:
         self.n_read += len(points)
         results = [get(v) for v in fgraph.outputs]
         is_flagged = bool(points or flags or whole)
-        read = [[get(v) for v in what.reads(variable)] for variable, what in points.items()]
+        discarded = conditions(fgraph, plan.order) if points else {}
+
+        def reading(variable: Variable, what: Watched) -> list[Variable]:
+            _, *operands = what.reads(variable)
+            value = get(variable)
+            if variable in discarded:
+                value = where_it_counts(variable, discarded[variable], get)
+                order.extend(toposort([value], blockers=new.values()))
+            return [value, *map(get, operands)]
+
         watched = [*points.values(), *[Watched()] * len(flags)]
+        read = [reading(variable, what) for variable, what in points.items()]
         read += [[flag] for flag in flags]
         marked = None
         if scan is None:

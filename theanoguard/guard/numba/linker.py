@@ -290,8 +290,15 @@ class NumbaRuntime(JittedRuntime):
         self.plan.read_whole(found.noisy)
         quiet, noisy = known.quiet | found.loud, known.noisy | found.noisy & self._readable()
         lossy = known.lossy | found.empty & self._minded()
-        if (quiet, noisy, lossy) != (known.quiet, known.noisy, known.lossy):
-            self.reliance = replace(known, quiet=quiet, noisy=noisy, lossy=lossy)
+        more = replace(
+            known,
+            quiet=quiet,
+            noisy=noisy,
+            lossy=lossy,
+            discarded=known.discarded | found.discarded,
+        )
+        if more != known:
+            self.reliance = more
         elif self.counting and self.only_flags:
             self.reliance = replace(known, flags=False)
             self.counting = self.seen[COUNTING] = 0

@@ -103,6 +103,7 @@ class NumbaPlan(GraphPlan):
             self.silent.update(filter(self.may_be_bad, fgraph.inputs))
             self.silent.difference_update(self.inputs)
         self.silent.update(filter(self.is_exempt, (v for n in self.order for v in n.outputs)))
+        self._exempt = set(self.silent)
         self.kept = self.kept_values(lambda output: output not in self.silent)
         if not is_inner:
             self.partly = {
@@ -166,6 +167,7 @@ class NumbaPlan(GraphPlan):
         dict of Variable to Sign
         """
         self._reliance, self._bracketed = reliance, bracketed
+        self.silent = self._exempt | reliance.discarded
         self.judged: dict[Variable, list[Apply]] = {}
         self.sizes = set()
         by_result = self.policy.by_result
@@ -218,8 +220,10 @@ class NumbaPlan(GraphPlan):
             return "not numeric"
         if reason := super().reason_to_leave_out(node, index):
             return reason
-        if variable in self.silent:
+        if variable in self._exempt:
             return "exempt"
+        if variable in self.silent:
+            return "branch"
         return None if variable in self.certain else "branch"
 
     def carries(self, node: Apply, operand: int) -> dict[int, Kind]:

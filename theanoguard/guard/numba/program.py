@@ -61,6 +61,8 @@ class Reliance:
         Variables that hold bad values in healthy calls, on purpose.
     lossy : frozenset of Apply
         Nodes that returned an empty array in a healthy call: it shows no bad operand.
+    discarded : frozenset of Variable
+        Variables whose bad elements were discarded, and show where they are not.
     """
 
     flags: bool
@@ -70,6 +72,7 @@ class Reliance:
     quiet: frozenset = frozenset()
     noisy: frozenset = frozenset()
     lossy: frozenset = frozenset()
+    discarded: frozenset = frozenset()
 
 
 def program_of(
