@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
+from theanoguard.pymc.geometry import Comparison
 from theanoguard.pymc.scales import non_centred, same_density, scales_of
 
 if importlib.util.find_spec("pymc") is None:
@@ -24,8 +25,8 @@ NUTPIE = pytest.param(
 RNG = np.random.default_rng(0)
 
 
-def trace(diverged, warmup=None, **draws):
-    """A trace of one chain."""
+def trace(diverged, warmup=None, ends=None, **draws):
+    """A trace of one chain; `ends` are the points where its trajectories broke."""
 
     def group(diverged, draws):
         dims = {name: ("chain", "draw", "dim")[: np.ndim(v) + 1] for name, v in draws.items()}
@@ -34,6 +35,8 @@ def trace(diverged, warmup=None, **draws):
         return xarray.Dataset(made), xarray.Dataset(stats)
 
     groups = dict(zip(("posterior", "sample_stats"), group(diverged, draws), strict=True))
+    for name, points in (ends or {}).items():
+        groups["sample_stats"][f"divergence_{name}"] = (("chain", "draw", "vector"), points[None])
     if warmup is not None:
         made = group(np.ones(len(next(iter(warmup.values()))), bool), warmup)
         groups |= dict(zip(("warmup_posterior", "warmup_sample_stats"), made, strict=True))
@@ -69,6 +72,47 @@ def test_a_funnel_is_named_with_what_it_scales(funnel):
     assert group.draws[0] == ("posterior", 0, 56)
     np.testing.assert_allclose(group.point["tau_log__"], np.log(0.01))
     assert str(found).startswith("4 of 60 draws diverged.\n\n4: a funnel: tau")
+
+
+def test_a_funnel_is_seen_where_trajectories_were_flung_out_of_it(funnel):
+    """The last sound points lie on both sides of the usual ones, the draws in the neck."""
+    diverged = last(60, 8)
+    tau = np.where(diverged, 0.05, RNG.uniform(2, 6, size=60))
+    theta = RNG.normal(size=(60, 3)) * tau[:, None]
+    start = np.full((60, 4), np.nan)
+    start[diverged] = RNG.normal(size=(8, 4)) * [2, 5, 5, 5] + [1, 0, 0, 0]
+    drawn = trace(diverged, ends={"start": start}, tau=tau, theta=theta)
+    [group] = theanoguard.pymc.explain_divergences(drawn, funnel, check=False).groups
+    assert group.cause == "funnel"
+    assert "is 0.05 where trajectories break" in group.title
+
+
+def test_a_fault_in_one_look_costs_that_look_only(funnel, monkeypatch):
+    def fault(self):
+        raise KeyError("planted")
+
+    tau = np.where(last(60, 9), 0.01, RNG.uniform(2, 6, size=60))
+    theta = RNG.normal(size=(60, 3)) * tau[:, None]
+    monkeypatch.setattr(Comparison, "funnel", fault)
+    found = theanoguard.pymc.explain_divergences(
+        trace(last(60, 9), tau=tau, theta=theta), funnel, check=False
+    )
+    assert found.groups[0].cause == "boundary"
+    [failed] = found.failed
+    assert "KeyError: 'planted'" in failed
+    assert "Left out because of a fault in theanoguard" in str(found)
+
+
+def test_of_a_run_that_diverges_much_the_prior_is_looked_at():
+    with pm.Model() as model:
+        sigma = pm.Normal("sigma", 0, 1, initval=1.0)
+        pm.Normal("y", 0, sigma, observed=[1.0, 2.0])
+    drawn = trace(last(40, 8), sigma=RNG.uniform(1, 3, size=40))
+    found = theanoguard.pymc.explain_divergences(drawn, model)
+    assert "y breaks sigma > 0 (it is -" in found.prior
+    assert found.prior in str(found)
+    seldom = trace(last(40, 3), sigma=RNG.uniform(1, 3, size=40))
+    assert theanoguard.pymc.explain_divergences(seldom, model).prior == ""
 
 
 def test_divergences_of_the_tuning_are_told_as_such(funnel):
@@ -205,3 +249,11 @@ def test_a_form_with_another_density_is_refused():
 
     other, changed = non_centred(model_of(2.0), ["x"])
     assert not same_density(model_of(3.0), other, changed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", diverging.MODELS)
+def test_the_known_cause_is_found(name):
+    model = diverging.MODELS[name]()
+    found = theanoguard.pymc.explain_divergences(sampled(model), model, check=False)
+    assert not found.groups or found.groups[0].cause in diverging.CAUSES[name]

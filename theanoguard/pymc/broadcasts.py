@@ -1,6 +1,6 @@
 """Vectors that a log-density broadcasts against each other: (n, 1) with (n,) makes n x n terms."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def crossing(variable: Any, blocked: Collection[Any]) -> Any:
     Only operations that keep each element apart, and a sum of all, lie between it and the variable.
     """
 
-    def inside(v):
+    def inside(v: Any) -> Iterable[Any]:
         if v in blocked or v.owner is None:
             return ()
         op = v.owner.op
@@ -95,12 +95,12 @@ def crossing(variable: Any, blocked: Collection[Any]) -> Any:
     return None
 
 
-def _is_whole(node):
+def _is_whole(node: Any) -> bool:
     axes = node.op.axis if isinstance(node.op, CAReduce) else None
     return axes is None or len(axes) == node.inputs[0].type.ndim
 
 
-def _lengths(variable):
+def _lengths(variable: Any) -> tuple[Any, ...]:
     """Return the shape of data, or the static one of another variable; () for a number."""
     data = variable.data if isinstance(variable, Constant) else None
     if hasattr(variable, "get_value"):
@@ -108,7 +108,7 @@ def _lengths(variable):
     return np.shape(data) if data is not None else tuple(getattr(variable.type, "shape", ()))
 
 
-def _pair(node):
+def _pair(node: Any) -> Any:
     """Return the column and the row that a node broadcasts, if both have the same length."""
     columns = [v for v in node.inputs if _lengths(v)[1:] == (1,) and (_lengths(v)[0] or 0) > 1]
     rows = [v for v in node.inputs if _is_row(v)]
@@ -121,7 +121,7 @@ def _pair(node):
     return None
 
 
-def _is_row(variable):
+def _is_row(variable: Any) -> bool:
     """Return whether an operation has made a matrix of a vector to fit another operand."""
     op = getattr(variable.owner, "op", None)
     is_padded = isinstance(op, DimShuffle) and op.new_order == ("x", 0)
@@ -129,16 +129,16 @@ def _is_row(variable):
     return is_padded and (_lengths(variable.owner.inputs[0]) or (0,))[0] not in (0, 1, None)
 
 
-def _roots(variable):
-    def before(v):
+def _roots(variable: Any) -> list[Any]:
+    def before(v: Any) -> Iterable[Any]:
         return () if v.owner is None else v.owner.inputs
 
     return [v for v in walk([variable], before) if _lengths(v) and v.owner is None]
 
 
-def _length(node):
+def _length(node: Any) -> str:
     return str(_lengths(_pair(node)[0])[0])
 
 
-def _n_by_n(node):
+def _n_by_n(node: Any) -> str:
     return f"{_length(node)} x {_length(node)}"

@@ -8,13 +8,17 @@ import numpy as np
 from scipy.stats import fisher_exact
 
 from theanoguard._shown import displayed
+from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import number_text
+from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
-from theanoguard.pymc.geometry import FEWEST, SURE, Comparison, Shape
+from theanoguard.pymc.geometry import FEWEST, SURE, Cause, Comparison, Point, Shape
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import Broken, broken_points, is_known, of_points, unconstraining
 from theanoguard.pymc.records import ModelExplanation, point_text
 from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
+
+Key = tuple[str, int, int]
 
 MOST, MOST_OTHERS = 200, 1000
 """So many divergences are looked at, and so many other draws to compare with."""
@@ -25,6 +29,9 @@ WALL = 1000.0
 
 MOST_TRIED = 2
 """So many non-centred forms are run where no test by ranks tells the cause."""
+
+MUCH, PRIOR_DRAWS = 0.1, 20
+"""If more of the draws diverge, so many draws from the prior are looked at."""
 
 RARE = 0.01
 """With fewer divergences per draw, none is run: a short run could not show that they vanish."""
@@ -37,8 +44,9 @@ class DivergenceGroup:
 
     Parameters
     ----------
-    cause : {"bad", "wall", "funnel", "boundary", "modes", "tails", "ridge", "banana", "stiff", \
-"unknown"}
+    cause : str
+        ``"bad"``, ``"wall"``, ``"funnel"``, ``"boundary"``, ``"modes"``, ``"tails"``, ``"ridge"``,
+        ``"banana"``, ``"stiff"`` or ``"unknown"``.
     title : str
         A description of these points, with numbers.
     draws : tuple of (str, int, int)
@@ -50,14 +58,14 @@ class DivergenceGroup:
         Explanation of the first point, if the log-density or its gradient is bad there.
     """
 
-    cause: str
+    cause: Cause
     title: str
-    draws: tuple[tuple[str, int, int], ...]
+    draws: tuple[Key, ...]
     advice: str
     point: dict[str, Any]
     explanation: ModelExplanation | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         group, chain, draw = self.draws[0]
         tuning = " of the tuning" if group.startswith("warmup") else ""
         lines = [
@@ -83,19 +91,26 @@ class Divergences:
         Number of divergences that were examined.
     groups : tuple of DivergenceGroup
         The largest first.
+    prior : str
+        Of a run that diverges much, at how many draws from the prior a term is bad; "" if at none.
+    failed : tuple of str
+        What could not be found out because of a fault in theanoguard.
     """
 
     n_draws: int
     n_divergent: int
     n_examined: int
     groups: tuple[DivergenceGroup, ...]
+    prior: str = ""
+    failed: tuple[str, ...] = ()
 
-    def __str__(self):
+    def __str__(self) -> str:
         if not self.n_divergent:
             return f"No divergence in {self.n_draws} draws."
         looked = "" if self.n_examined == self.n_divergent else f", {self.n_examined} looked at"
         head = f"{self.n_divergent} of {self.n_draws} draws diverged{looked}."
-        return "\n\n".join([head, *map(str, self.groups)])
+        prior = [self.prior] if self.prior else []
+        return "\n\n".join([head, *map(str, self.groups), *prior, *failed_lines(self.failed)])
 
 
 def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Divergences:
@@ -177,11 +192,28 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
         )
     if not broken:
         return Divergences(n_draws, n_divergent, 0, ())
-    grouping = _Grouping(model, others, n_divergent, n_draws, check)
-    return Divergences(n_draws, n_divergent, len(broken), tuple(grouping.groups(broken)))
+    with failures() as failed:
+        groups = _Grouping(model, others, n_divergent, n_draws, check).groups(broken)
+        known = any(group.cause in ("bad", "wall") for group in groups)
+        much = check and not known and n_divergent > MUCH * n_draws
+        prior = attempt("the draws from the prior", "", _of_prior, model) if much else ""
+    return Divergences(
+        n_draws, n_divergent, len(broken), tuple(groups), prior, tuple(dict.fromkeys(failed))
+    )
 
 
-def _group(idata, name):
+def _of_prior(model: Any) -> str:
+    """Say which term is bad at draws from the prior; "" if none is."""
+    found = explain(model, prior_draws=PRIOR_DRAWS)
+    if found.ok or found.prior_draw is None:
+        return ""
+    return (
+        f"A term is bad at draw {found.prior_draw} from the prior, where no trajectory may come: "
+        f"{found.bad[0].brief}"
+    )
+
+
+def _group(idata: Any, name: str) -> Any:
     try:
         return idata[name]
     except KeyError:
@@ -189,7 +221,14 @@ def _group(idata, name):
 
 
 class _Grouping:
-    def __init__(self, model, others, n_divergent, n_draws, check):
+    def __init__(
+        self,
+        model: Any,
+        others: list[tuple[int, Point]],
+        n_divergent: int,
+        n_draws: int,
+        check: bool,
+    ) -> None:
         self.model = model
         self.others = others
         self.counts = n_divergent, n_draws
@@ -200,31 +239,33 @@ class _Grouping:
         wrt = [model.values_to_rvs[v] for v in model.continuous_value_vars]
         self._function = of_points(model, [model.logp(), model.dlogp(wrt), *terms])
 
-    def evaluate(self, point):
+    def evaluate(self, point: Point) -> list[Any]:
         """Return the log-density and its gradient."""
         return self._function(point)[:2]
 
-    def terms(self, point):
+    def terms(self, point: Point) -> Any:
         """Return the sum of each term."""
         return np.array([float(np.sum(term)) for term in self._function(point)[2:]])
 
-    def groups(self, broken):
+    def groups(self, broken: list[Broken]) -> list[DivergenceGroup]:
         """Return the groups, the largest first."""
-        found: dict[tuple, list[Broken]] = {}
+        found: dict[tuple[Cause | None, int | None], list[Broken]] = {}
         for one in broken:
-            found.setdefault(self._alone(one), []).append(one)
+            none: tuple[Cause | None, int | None] = (None, None)
+            alone = attempt("what a point shows by itself", none, self._alone, one)
+            found.setdefault(alone, []).append(one)
         made = [self._group(*key, members) for key, members in found.items()]
         return sorted(made, key=lambda group: -len(group.draws))
 
-    def _alone(self, one):
+    def _alone(self, one: Broken) -> tuple[Cause | None, int | None]:
         """Return what a point shows by itself: its cause, and the number of a term."""
         if spoils_sampling(self.evaluate(one.proposal)):
             return "bad", None
         if one.end is None or one.start is None:
-            return "", None
+            return None, None
         end = {**one.proposal, **one.end}
         if not all(np.isfinite(value).all() for value in end.values()):
-            return "", None
+            return None, None
         start = {**one.proposal, **one.start}
         after, before = self.terms(end), self.terms(start)
         fall = before - after
@@ -232,16 +273,16 @@ class _Grouping:
             return "bad", None
         at = int(np.argmax(fall))
         if not fall[at] > WALL:
-            return "", None
+            return None, None
         if np.isneginf(after[at]):
-            sound = np.delete(fall, at)
-            return ("wall", at) if np.max(sound, initial=0.0) < WALL else ("", None)
+            sound: Any = np.delete(fall, at)
+            return ("wall", at) if np.max(sound, initial=0.0) < WALL else (None, None)
         slopes = [np.asarray(self.evaluate(point)[1]) for point in (start, end)]
         step = np.concatenate([np.ravel(end[n]) - np.ravel(start[n]) for n in self.wrt])
         expected = max(abs(float(slope @ step)) for slope in slopes)
-        return ("wall", at) if fall[at] > 10 * expected else ("", None)
+        return ("wall", at) if fall[at] > 10 * expected else (None, None)
 
-    def bend(self, point):
+    def bend(self, point: Point) -> tuple[float, str]:
         """Return how much the log-density bends where it bends most, and along which variable.
 
         The largest eigenvalue of its second derivatives, from differences of the gradient.
@@ -253,7 +294,7 @@ class _Grouping:
         direction /= np.linalg.norm(direction)
         step, value = 1e-4, 0.0
 
-        def gradient(joined):
+        def gradient(joined: Any) -> Any:
             parts = np.split(joined, np.cumsum(sizes)[:-1])
             moved = {n: p.reshape(shapes[n]) for n, p in zip(self.wrt, parts, strict=True)}
             return np.asarray(self.evaluate({**point, **moved})[1])
@@ -270,7 +311,7 @@ class _Grouping:
         heaviest = max(range(len(weights)), key=lambda i: weights[i].sum())
         return value, self.wrt[heaviest]
 
-    def _group(self, cause, at, members):
+    def _group(self, cause: Cause | None, at: int | None, members: list[Broken]) -> DivergenceGroup:
         """Return the :class:`DivergenceGroup` of trajectories that broke at the same thing."""
         keys, first = tuple(one.key for one in members), members[0]
         if cause == "bad":
@@ -279,12 +320,12 @@ class _Grouping:
             title = "the log-density or its gradient is bad there."
             found = explain(self.model, point)
             return DivergenceGroup("bad", title, keys, "It is explained below.", point, found)
-        if cause == "wall":
+        if cause == "wall" and at is not None:
             return self._wall(at, keys, first)
         shape = self._shape(members)
         return DivergenceGroup(shape.cause, shape.title, keys, shape.advice, first.point)
 
-    def _wall(self, at, keys, first):
+    def _wall(self, at: int, keys: tuple[Key, ...], first: Broken) -> DivergenceGroup:
         point = {**first.proposal, **first.end}
         name, value = self.names[at], self.terms(point)[at]
         found = explain(self.model, point)
@@ -297,17 +338,19 @@ class _Grouping:
         )
         return DivergenceGroup("wall", title, keys, advice, point)
 
-    def _shape(self, members):
-        known = [one for one in members if one.start is not None]
-        points = [{**one.proposal, **one.point} for one in known or members]
-        if self.others:
+    def _shape(self, members: list[Broken]) -> Shape:
+        draws = [one.proposal for one in members]
+        sound = [{**one.proposal, **one.start} for one in members if one.start is not None]
+        samples = [sample for sample in (sound, draws) if len(sample) >= FEWEST]
+        if self.others and samples:
             chains, others = zip(*self.others, strict=True)
-            comparison = Comparison(self.model, points, list(others), chains, self.bend)
+            comparison = Comparison(self.model, samples, list(others), chains, self.bend)
             shape = comparison.shape()
             if shape is None or shape.cause == "stiff":
-                shape = self._tried(comparison) or shape
-            elif shape is not None:
-                shape = self._checked(shape)
+                trial = "the trial of a non-centred form"
+                shape = attempt(trial, None, self._tried, comparison) or shape
+            else:
+                shape = attempt("the check of the non-centred form", shape, self._checked, shape)
             if shape is not None:
                 return shape
         few = "Only " if len(members) < 10 else ""
@@ -315,12 +358,12 @@ class _Grouping:
         title = title if few else title[0].upper() + title[1:]
         return Shape("unknown", title, "Raise target_accept, and see whether they vanish.")
 
-    def _tried(self, comparison):
+    def _tried(self, comparison: Comparison) -> Shape | None:
         """Return the funnel whose non-centred form diverges less for sure, if one does."""
         n_divergent, n_draws = self.counts
-        if not self.check or len(comparison.b) < FEWEST or n_divergent <= RARE * n_draws:
+        if not self.check or n_divergent <= RARE * n_draws:
             return None
-        for _, _, funnel in comparison.funnels()[:MOST_TRIED]:
+        for _, funnel in comparison.funnels()[:MOST_TRIED]:
             shape = self._checked(funnel, SURE)
             if shape.scale is not None:
                 scale = shape.scale
@@ -331,7 +374,7 @@ class _Grouping:
                 return replace(shape, title=title)
         return None
 
-    def _checked(self, shape, sure=1.0):
+    def _checked(self, shape: Shape, sure: float = 1.0) -> Shape:
         """Return a shape whose remedy has been tried, where that is possible."""
         if shape.scale is None or not self.check:
             return shape

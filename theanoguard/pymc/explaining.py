@@ -1,6 +1,6 @@
 """Which term of a PyMC model's log-density, or of its gradient, is bad at a point, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -12,49 +12,56 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
 from pytensor.scalar.basic import Abs, LogicalComparison, Sub, Switch
 from pytensor.tensor.random.type import RandomType
 
-from theanoguard._event import Trip
+from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
 from theanoguard._pytensor import Mode, captured_inputs
 from theanoguard._steps import attempt, failures
+from theanoguard.explain import Explanation
 from theanoguard.explain import explain as explain_trip
 from theanoguard.explain.facts.naming import name_of, number_text
 from theanoguard.guard.pausing import unguarded
 from theanoguard.guard.policy import make_policy
 from theanoguard.pymc.broadcasts import crossed, written
 from theanoguard.pymc.library import inside_library
-from theanoguard.pymc.links import fault_of, scaling, without_clamp
+from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import given_parameters
 from theanoguard.pymc.points import compiled
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
+Point = dict[str, Any]
+Index = tuple[int, ...]
+Values = dict[Any, Any]  # by variable
+Key = tuple[str, str | None]  # a term, and the variable of a gradient
+Told = dict[str, Any]  # arguments of a BadTerm
+
 SUM = "the sum of all terms"
 
 
-def _comparisons(condition):
+def _comparisons(condition: Any) -> list[Any]:
     """Return the nodes of a condition on parameters that compare numbers.
 
     What is compared may have been computed with comparisons of its own, which are no conditions.
     """
 
-    def is_comparison(variable):
+    def is_comparison(variable: Any) -> bool:
         op = getattr(variable.owner, "op", None)
         return isinstance(getattr(op, "scalar_op", None), LogicalComparison)
 
-    def inside(variable):
+    def inside(variable: Any) -> list[Any]:
         made = () if variable.owner is None or is_comparison(variable) else variable.owner.inputs
         return [v for v in made if getattr(v.type, "dtype", None) == "bool"]
 
     return [v.owner for v in walk([condition], inside, bfs=True) if is_comparison(v)]
 
 
-def _is_constant(variable):
+def _is_constant(variable: Any) -> bool:
     return all(isinstance(v, Constant) for v in graph_inputs([variable]))
 
 
-def _operands(comparison):
+def _operands(comparison: Any) -> Sequence[Any]:
     """Return the numbers that a node compares; for ``isclose``, not their difference."""
     size = comparison.inputs[0].owner
     if size is not None and isinstance(getattr(size.op, "scalar_op", None), Abs):
@@ -64,7 +71,7 @@ def _operands(comparison):
     return comparison.inputs
 
 
-def _failing(comparisons, values):
+def _failing(comparisons: list[Any], values: Values) -> Iterator[tuple[Any, Index, Any, int, int]]:
     """Yield the operands of the comparisons that fail, where, and the number there.
 
     Without NaN, which an operation before the comparison has made.
@@ -84,7 +91,7 @@ def _failing(comparisons, values):
                 yield variable, index, number, int(failing.sum()), failing.size
 
 
-def _failing_text(failing):
+def _failing_text(failing: list[tuple[Any, Index, Any, int, int]]) -> str:
     """Return what :func:`_failing` has found, as ``" (it is -1.0 at element [3])"``."""
     shown = []
     for _, index, number, n_bad, n in failing:
@@ -93,12 +100,12 @@ def _failing_text(failing):
     return f" (it is {' and '.join(shown)})" if shown else ""
 
 
-def _is_minus_inf(variable):
+def _is_minus_inf(variable: Any) -> bool:
     made = written(variable)
     return isinstance(made, Constant) and bool(np.isneginf(made.data).all())
 
 
-def _compared(comparisons, values, holding):
+def _compared(comparisons: list[Any], values: Values, holding: bool) -> str:
     """Return the numbers of the first comparison with this result, as ``" (0.0 > 2.0)"``."""
     for node in comparisons:
         left, right = np.broadcast_arrays(*(np.asarray(values[v]) for v in node.inputs))
@@ -109,13 +116,13 @@ def _compared(comparisons, values, holding):
     return ""
 
 
-def _made_before(parameter, line, free):
+def _made_before(parameter: Any, line: Any, free: Set[Any]) -> Any:
     """Return the line, other than `line`, that computes a parameter, or None.
 
     The priors of `free` variables, from which a parameter is computed, do not compute it.
     """
 
-    def before(variable):
+    def before(variable: Any) -> list[Any]:
         made = () if variable.owner is None else variable.owner.inputs
         return [v for v in made if v not in free]
 
@@ -126,7 +133,9 @@ def _made_before(parameter, line, free):
     return None
 
 
-def explain(model, point=None, *, prior_draws=0):
+def explain(
+    model: Any, point: Mapping[str, Any] | None = None, *, prior_draws: int = 0
+) -> ModelExplanation:
     """Find the terms of a model's log-density, and of its gradient, that are bad at a point.
 
     The function runs the graphs that PyMC samples with, rewrites included, on PyTensor's C backend.
@@ -185,13 +194,13 @@ def of_prior(model: Any, n: int = 20) -> str:
     return f"{told} as well: an initval alone does not mend the model."
 
 
-def _n_bad_of_prior(model, n):
+def _n_bad_of_prior(model: Any, n: int) -> int:
     pymc = _pymc()
     explaining = _Explaining(pymc, model, None)
     return sum(map(explaining.is_bad_at, _prior_points(pymc, model, n)))
 
 
-def _prior_points(pymc, model, n):
+def _prior_points(pymc: Any, model: Any, n: int) -> Iterator[Point]:
     """Yield points, by the names of the value variables, that are drawn from the prior."""
     values = {}
     for rv in model.free_RVs:
@@ -205,7 +214,7 @@ def _prior_points(pymc, model, n):
         yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
 
 
-def _pymc():
+def _pymc() -> Any:
     try:
         import pymc
     except ImportError as error:
@@ -216,7 +225,7 @@ def _pymc():
     return pymc
 
 
-def _point(model, point):
+def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
     """Return a whole point, checked."""
     point = {} if point is None else point
     if not isinstance(point, Mapping):
@@ -232,19 +241,19 @@ def _point(model, point):
     return {name: v.type.filter(np.asarray(whole[name], v.dtype)) for name, v in variables.items()}
 
 
-def _told(text):
+def _told(text: str) -> Told:
     """Return the arguments of a bad term that a text explains; none if there is no text."""
     return {"data": text} if text else {}
 
 
 class _Explaining:
-    def __init__(self, pymc, model, point):
+    def __init__(self, pymc: Any, model: Any, point: Mapping[str, Any] | None) -> None:
         self.pymc = pymc
         self.model = model
         self.point = _point(model, point)
         self.variables = [*model.basic_RVs, *model.potentials]
         self.names = [v.name for v in self.variables]
-        self.of_terms = None
+        self.of_terms: Any = None
         self.policy = make_policy(
             True,
             True,
@@ -261,36 +270,38 @@ class _Explaining:
         # The terms of a model with named dimensions are labelled arrays.
         self.terms = [getattr(term, "values", term) for term in terms]
 
-    def result(self):
+    def result(self) -> ModelExplanation:
         """Return the :class:`ModelExplanation`."""
         with failures() as failed:
             found = self._result()
         return replace(found, failed=tuple(failed))
 
-    def _result(self):
+    def _result(self) -> ModelExplanation:
         try:
             values, bad = self._values(self.terms, [(name, None) for name in self.names])
         except Exception:  # of any term: which one?
             values, bad = self._one_by_one()
         sums = {n: float(np.sum(v)) for n, v in zip(self.names, values, strict=True)}
-        gradient = {}
+        gradient: dict[str, Any] = {}
         if not any(term.error for term in bad):
             # Data outside of the support make the gradient bad as well: that is told once.
             told = {t.term for t in bad if t.checks or not t.explanation}
-            gradient, more = attempt("the gradient", ({}, []), self._gradient, told)
+            nothing: tuple[dict[str, Any], list[BadTerm]] = ({}, [])
+            gradient, more = attempt("the gradient", nothing, self._gradient, told)
             bad += more
-        flat = attempt("flat directions", (), self._flat, gradient)
-        notes = attempt("the broadcasts", (), self._crossed)
+        none: tuple[str, ...] = ()
+        flat = attempt("flat directions", none, self._flat, gradient)
+        notes = attempt("the broadcasts", none, self._crossed)
         return ModelExplanation(self.point, sums, gradient, tuple(bad), flat, notes=notes)
 
-    def _crossed(self):
+    def _crossed(self) -> tuple[str, ...]:
         """Describe the terms that have more log-densities than there are data, by a broadcast."""
         notes = []
         for name, variable in zip(self.names, self.variables, strict=True):
             notes += crossed(self.model, name, variable)
         return tuple(notes)
 
-    def is_bad_at(self, point):
+    def is_bad_at(self, point: Point) -> bool:
         """Return whether a term is bad at a whole point that lies in the domains of its values."""
         if not all(np.isfinite(value).all() for value in point.values()):
             return False  # (of a draw, the values of an ordered variable may be NaN)
@@ -301,7 +312,7 @@ class _Explaining:
         values = self.of_terms(*(whole[v.name] for v in self.model.value_vars))
         return any(map(self.policy.is_bad, values))
 
-    def _values(self, outputs, keys):
+    def _values(self, outputs: list[Any], keys: list[Key]) -> tuple[list[Any], list[BadTerm]]:
         """Return the values of some outputs, and the bad ones among them, explained.
 
         `keys` are the term and the variable of each gradient.
@@ -311,7 +322,7 @@ class _Explaining:
         bad = [self._bad(self.compiled, given, *one) for one in found if self.policy.is_bad(one[2])]
         return values, bad
 
-    def _run(self, outputs):
+    def _run(self, outputs: list[Any]) -> tuple[list[Any], Values]:
         """Return the values of some outputs, and those of the inputs of the compiled graph."""
         inputs = list(self.model.value_vars)
         with model_lines():
@@ -321,12 +332,12 @@ class _Explaining:
         given = captured_inputs(fn, arguments, {})
         return fn(*arguments), dict(zip(fn.maker.fgraph.inputs, given, strict=True))
 
-    def _bad(self, fn, given, key, variable, value):
+    def _bad(self, fn: Any, given: Values, key: Key, variable: Any, value: Any) -> BadTerm:
         name, by = key
         event = self._event(variable, value)
         of_inf, of_nan = event.kind == "inf", event.kind == "nan"
         of_term = by is None
-        looks = (
+        looks: tuple[tuple[str, bool, Callable[..., Told], tuple[Any, ...]], ...] = (
             ("the start", True, self._start, (variable,)),
             ("the conditions on the parameters", of_term and of_inf, self._failed, (name,)),
             ("the condition of the potential", of_term and of_inf, self._chosen, (name,)),
@@ -335,10 +346,15 @@ class _Explaining:
             ("the distribution", of_nan or not of_term, self._inside, (name,)),
             ("the operation", True, self._replayed, (fn, given, key, event, variable, value)),
         )
-        found = (attempt(what, {}, look, *of) for what, applies, look, of in looks if applies)
-        return self._term(name, by, event=event, **next(filter(None, found), {}))
+        for what, applies, look, of in looks:
+            none: Told = {}
+            if applies and (found := attempt(what, none, look, *of)):
+                return self._term(name, by, event=event, **found)
+        return self._term(name, by, event=event)
 
-    def _replayed(self, fn, given, key, event, variable, value):
+    def _replayed(
+        self, fn: Any, given: Values, key: Key, event: GuardEvent, variable: Any, value: Any
+    ) -> Told:
         """Return the explanation of the operation that has made a value, and what belongs to it."""
         name, by = key
         trip = Trip(event, fn.maker.fgraph, given, variable, value, self.policy.mask)
@@ -350,20 +366,20 @@ class _Explaining:
         advice = attempt("the predictors", "", self._scaling, name) if overflowed else ""
         return {"explanation": explanation, "data": data, "advice": advice}
 
-    def _scaling(self, name):
+    def _scaling(self, name: str) -> str:
         """Return which data to centre or to scale, if a term has overflowed for their size."""
         variable, free = self.model[name], set(self.model.free_RVs)
         made = [v for v in given_parameters(variable).values() if v is not None] or [variable]
         told = (scaling(v, free) for v in made if not isinstance(v, Constant))
         return next((text for text in told if text), "")
 
-    def _inside(self, name):
+    def _inside(self, name: str) -> Told:
         """Say that a distribution of PyMC has made a bad value of sound parameters, if so."""
         if name == SUM:
             return {}
         return _told(inside_library(self.model, self.model[name], self._evaluate))
 
-    def _chosen(self, name):
+    def _chosen(self, name: str) -> Told:
         """Say which condition has chosen the -inf of a potential, if one has."""
         if name not in {v.name for v in self.model.potentials}:
             return {}
@@ -396,11 +412,11 @@ class _Explaining:
             )
         return {}
 
-    def _text(self, variable):
+    def _text(self, variable: Any) -> str:
         known = {value: rv.name for rv, value in self.model.rvs_to_values.items()}
         return name_of(variable, own=known.get)
 
-    def _event(self, variable, value):
+    def _event(self, variable: Any, value: Any) -> GuardEvent:
         node = variable.owner
         return self.policy.count(value).event(
             role="node",
@@ -412,7 +428,7 @@ class _Explaining:
             shape=value.shape,
         )
 
-    def _explained(self, variable):
+    def _explained(self, variable: Any) -> Explanation | None:
         """Return the explanation of the NaN in a variable of a term; None of no variable."""
         if variable is None:
             return None
@@ -423,7 +439,7 @@ class _Explaining:
         trip = Trip(event, fgraph, given, compiled, value, self.policy.mask)
         return without_clamp(explain_trip(trip), self.model)
 
-    def _evaluate(self, variables):
+    def _evaluate(self, variables: list[Any]) -> Values:
         """Return the values of variables at the point, by variable; nothing is compiled to C."""
         inputs = list(self.model.value_vars)
         with self.model, unguarded():
@@ -433,7 +449,7 @@ class _Explaining:
         values = fn(*(self.point[v.name] for v in inputs))
         return dict(zip(variables, map(np.asarray, values), strict=True))
 
-    def _failed(self, name):
+    def _failed(self, name: str) -> Told:
         """Return the conditions on the parameters of a distribution that do not hold here."""
         term = self.terms[self.names.index(name)]
         kind = self.pymc.logprob.utils.CheckParameterValue
@@ -466,21 +482,21 @@ class _Explaining:
                 "checks": (fault.check + self._line_of(name, fault.parameter),),
                 "advice": advice,
             }
-        made = attempt("the NaN of a parameter", None, self._explained, unknown)
-        return {"checks": tuple(dict.fromkeys(checks)), "explanation": made, "advice": advice}
+        nan = attempt("the NaN of a parameter", None, self._explained, unknown)
+        return {"checks": tuple(dict.fromkeys(checks)), "explanation": nan, "advice": advice}
 
-    def _fault(self, name, check):
+    def _fault(self, name: str, check: str) -> Fault | None:
         variable = self.model[name]
         if variable.owner is None:
             return None
         return fault_of(self.model, variable, check, self._evaluate)
 
-    def _line_of(self, name, parameter):
+    def _line_of(self, name: str, parameter: Any) -> str:
         """Return the line that computes a parameter, if the distribution's line does not."""
         made = _made_before(parameter, source_line(self.model[name]), set(self.model.free_RVs))
         return "" if made is None else f"\n  {source_text(made)}"
 
-    def _made(self, name, failing):
+    def _made(self, name: str, failing: list[Any]) -> str:
         """Return the line of the model that has computed a parameter with one of these values."""
         variable = self.model[name]
         _, parameters = support_of(variable)
@@ -498,7 +514,7 @@ class _Explaining:
         places = [_made_before(parameter, line, free) for parameter in same]
         return "".join(f"\n  {source_text(p)}" for p in dict.fromkeys(places) if p is not None)
 
-    def _start(self, output):
+    def _start(self, output: Any) -> Told:
         """Say which value of the point that an output depends on is not finite, if any is."""
         reached = {v.name for v in graph_inputs([output])}
         for variable in self.model.value_vars:
@@ -518,7 +534,7 @@ class _Explaining:
             )
         return {}
 
-    def _empty(self, rv, transform):
+    def _empty(self, rv: Any, transform: Any) -> str:
         """Say that the domain of a variable between two bounds is empty, if it is."""
         if not isinstance(transform, self.pymc.distributions.transforms.Interval):
             return ""
@@ -536,7 +552,7 @@ class _Explaining:
             f"Give {rv.name} an upper bound above its lower bound."
         )
 
-    def _initval(self, variable):
+    def _initval(self, variable: Any) -> str:
         """Say which number of the model's a bad value of the point comes from, if one does."""
         rv = self.model.values_to_rvs[variable]
         initval = self.model.rvs_to_initial_values.get(rv)
@@ -546,7 +562,7 @@ class _Explaining:
             return ""
         return f", because the initval of {rv.name} is {array_text(initval)}"
 
-    def _nan_text(self, name):
+    def _nan_text(self, name: str) -> str:
         """Return which element of a parameter is NaN, as ``" (a parameter is NaN ...)"``."""
         variable = self.model[name]
         if variable.owner is None:
@@ -559,7 +575,7 @@ class _Explaining:
                 return f" (a parameter is NaN{element}, as explained below)"
         return ""
 
-    def _outside(self, name):
+    def _outside(self, name: str) -> Told:
         """Say which observed values lie outside of the distribution's support, if any do."""
         variable = self.model[name]
         if variable not in self.model.observed_RVs or variable.owner is None:
@@ -589,7 +605,7 @@ class _Explaining:
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
         )
 
-    def _observed(self, name, value, index):
+    def _observed(self, name: str, value: Any, index: Index) -> str | None:
         """Say which observed value stands at an element of a term, if one does."""
         variable = self.model[name]
         if variable not in self.model.observed_RVs:
@@ -600,20 +616,20 @@ class _Explaining:
             return None
         return f"observed {self._shown(name, data, tuple(index))} has this log-density."
 
-    def _shown(self, name, data, index):
+    def _shown(self, name: str, data: Any, index: Index) -> str:
         place = f"{name}{list(index)}" if index else name
         value = data[index]
         if not value.ndim:
             return f"{place} = {number_text(value)}"
         return f"{place} = {np.array2string(value, separator=', ', threshold=8)}"
 
-    def _missing(self, name):
+    def _missing(self, name: str) -> Told:
         """Say which data of a random draw of rows hold NaN; a draw cannot be computed again."""
         term = self.terms[self.names.index(name)]
         if not any(isinstance(v.type, RandomType) for v in graph_inputs([term])):
             return {}
         for variable in graph_inputs([term]):
-            value = getattr(variable, "data", None)
+            value: Any = getattr(variable, "data", None)
             if isinstance(variable, SharedVariable):
                 value = variable.get_value(borrow=True)
             if np.ndim(value) == 0 or np.asarray(value).dtype.kind != "f":
@@ -627,11 +643,11 @@ class _Explaining:
                 )
         return {}
 
-    def _term(self, term, by=None, **more):
+    def _term(self, term: str, by: str | None = None, **more: Any) -> BadTerm:
         source = source_line(self.model[term]) if term != SUM else None
         return BadTerm(term, by, source, **more)
 
-    def _one_by_one(self):
+    def _one_by_one(self) -> tuple[list[Any], list[BadTerm]]:
         values, bad = [], []
         for name, term in zip(self.names, self.terms, strict=True):
             try:
@@ -643,7 +659,7 @@ class _Explaining:
             bad += more
         return values, bad
 
-    def _gradient(self, told):
+    def _gradient(self, told: Set[str]) -> tuple[dict[str, Any], list[BadTerm]]:
         """Return the gradient of the log-density, and the gradients of terms that are bad.
 
         Except of the terms of which it is `told` why they are bad.
@@ -671,7 +687,7 @@ class _Explaining:
             of_terms += self._values([g for _, g in left], [(SUM, name) for name, _ in left])[1]
         return gradient, of_terms
 
-    def _flat(self, gradient):
+    def _flat(self, gradient: dict[str, Any]) -> tuple[str, ...]:
         """Return the elements by which the gradient is 0 here, and at a point nearby as well."""
         if not any(np.size(value) and np.any(value == 0) for value in gradient.values()):
             return ()
@@ -689,7 +705,7 @@ class _Explaining:
                 flat.append(f"{name}{[int(i) for i in both[0]] or ''}")
         return tuple(flat)
 
-    def _gradients_of_terms(self, wrt, terms):
+    def _gradients_of_terms(self, wrt: list[Any], terms: dict[str, Any]) -> list[BadTerm]:
         keys, grads = [], []
         for name, term in terms.items():
             reached = set(graph_inputs([term]))
@@ -699,7 +715,7 @@ class _Explaining:
                     grads += self._grad(name, term.sum(), [v])
         return self._values(grads, keys)[1] if grads else []
 
-    def _grad(self, name, cost, wrt):
+    def _grad(self, name: str, cost: Any, wrt: list[Any]) -> list[Any]:
         with model_lines():
             cost = self.pymc.pytensorf.rewrite_pregrad(cost)
             if cost.owner is not None:  # (PyMC may have simplified it to a value variable)

@@ -1,15 +1,19 @@
 """How the points where trajectories broke differ from the other draws, and what shape does that.
 
-The two samples are compared by ranks on the unconstrained scale, so that no edge is fixed.
+The samples are compared by ranks on the unconstrained scale, so that no edge is fixed.  A
+trajectory that is too fast in a narrow place may break far outside of it: the draw from before
+shows the place.  So the last sound points and the draws are compared with the others, each by
+themselves.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
 
+from theanoguard._steps import attempt
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.pymc.points import joined, of_points
 from theanoguard.pymc.scales import Scale, scales_of
@@ -49,13 +53,40 @@ BOUNDS = {"log": ("lower",), "interval": ("lower", "upper"), "logodds": ("lower"
 SPREAD = ("simplex", "cholesky-cov-packed", "cholesky_corr", "ordered", "zerosum")
 
 
+Point = dict[str, Any]
+
+Cause = Literal[
+    "bad", "wall", "funnel", "boundary", "modes", "tails", "ridge", "banana", "stiff", "unknown"
+]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How a number at the points where trajectories broke differs from the one at other draws.
+
+    Parameters
+    ----------
+    p : float
+        Of a rank test, times the number of tests.
+    above : float
+        How often it is larger at a broken point than at another draw.
+    broken, others : float
+        The medians.
+    """
+
+    p: float
+    above: float
+    broken: float
+    others: float
+
+
 @dataclass(frozen=True)
 class Shape:
     """What shape of the log-density breaks trajectories.
 
     Parameters
     ----------
-    cause : str
+    cause : {"funnel", ...}
         As in :class:`~theanoguard.pymc.DivergenceGroup`.
     title : str
     advice : str
@@ -63,7 +94,7 @@ class Shape:
         Of a funnel.
     """
 
-    cause: str
+    cause: Cause
     title: str
     advice: str
     scale: Scale | None = None
@@ -76,8 +107,10 @@ class Comparison:
     Parameters
     ----------
     model : pymc.Model
-    broken, others : list of dict of str to ndarray
-        By the names of the value variables.
+    broken : list of list of dict of str to ndarray
+        The last sound points of the trajectories, and the draws, by the names of the value
+        variables.
+    others : list of dict of str to ndarray
     chains : sequence of int
         Of the others.
     bend : callable
@@ -85,87 +118,95 @@ class Comparison:
     """
 
     model: Any
-    broken: list[Any]
-    others: list[Any]
+    broken: list[list[Point]]
+    others: list[Point]
     chains: Sequence[int]
-    bend: Callable
+    bend: Callable[[Point], tuple[float, str]]
     labels: list[tuple[str, str]] = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.labels = []
         for value in self.model.continuous_value_vars:
             shape = np.shape(self.others[0][value.name])
             for index in np.ndindex(shape):
                 place = f"[{', '.join(map(str, index))}]" if index else ""
                 self.labels.append((value.name, f"{value.name}{place}"))
-        self.b = np.stack([joined(self.model, point) for point in self.broken])
+        self.b = [np.stack([joined(self.model, p) for p in points]) for points in self.broken]
         self.g = np.stack([joined(self.model, point) for point in self.others])
 
     def shape(self) -> Shape | None:
         """Return the first of the known shapes that the points show, or None."""
-        if len(self.b) < FEWEST or len(self.g) < 5 * FEWEST:
+        if len(self.b[0]) < FEWEST or len(self.g) < 5 * FEWEST:
             return None
         looks = (self.funnel, self.boundary, self.modes, self.tails, self.banana, self.stiff)
-        return next((found for look in looks if (found := look()) is not None), None)
+        found = (attempt(f"the look for a {look.__name__}", None, look) for look in looks)
+        return next(filter(None, found), None)
 
-    def differs(self, broken, others, n_tests):
-        """Return the rank test's p, and how often a broken point is above another draw."""
-        if np.ptp(np.concatenate([broken, others])) == 0:
-            return 1.0, 0.5
-        test = mannwhitneyu(broken, others)
-        return min(1.0, test.pvalue * n_tests), test.statistic / (len(broken) * len(others))
+    def differs(self, broken: Sequence[Any], others: Any, n_tests: int) -> Difference:
+        """Return the clearest difference of one of the samples from the others."""
+        found = []
+        for sample in broken:
+            if np.ptp(np.concatenate([sample, others])) == 0:
+                continue
+            test = mannwhitneyu(sample, others)
+            above = test.statistic / (len(sample) * len(others))
+            p = min(1.0, test.pvalue * n_tests * len(broken))
+            found.append(Difference(p, above, float(np.median(sample)), float(np.median(others))))
+        return min(found, key=lambda one: one.p, default=Difference(1.0, 0.5, 0.0, 0.0))
 
-    def funnel(self, sure=SURE):
+    def funnel(self, sure: float = SURE) -> Shape | None:
         """A scale that is small where trajectories break."""
-        return next((shape for p, above, shape in self.funnels() if p < sure and above < LOW), None)
+        found = ((d, shape) for d, shape in self.funnels() if d.p < sure and d.above < LOW)
+        return next((shape for _, shape in found), None)
 
-    def funnels(self):
-        """Return p, the probability above, and the shape of each scale, the surest first."""
+    def funnels(self) -> list[tuple[Difference, Shape]]:
+        """Return the difference and the shape of each scale, the surest first."""
         found = []
         scales = scales_of(self.model)
         for scale in scales:
             size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.scale]))
-            small, usual = (
+            *broken, usual = (
                 np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
-                for points in (self.broken, self.others)
+                for points in (*self.broken, self.others)
             )
-            p, above = self.differs(small, usual, len(scales))
-            small, usual = (_short(np.exp(np.median(sizes))) for sizes in (small, usual))
+            seen = self.differs(broken, usual, len(scales))
             title = (
-                f"a funnel: {scale.text}, the scale of {scale.child.name}, is {small} where "
-                f"trajectories break, and {usual} in the other draws (medians, p = {p:.0e})."
+                f"a funnel: {scale.text}, the scale of {scale.child.name}, is "
+                f"{_short(np.exp(seen.broken))} where trajectories break, and "
+                f"{_short(np.exp(seen.others))} in the other draws (medians, p = {seen.p:.0e})."
             )
             advice = f"Write it non-centred: {scale.non_centred}"
-            found.append((p, above, Shape("funnel", title, advice, scale)))
-        return sorted(found, key=lambda one: (one[1], one[0]))
+            found.append((seen, Shape("funnel", title, advice, scale)))
+        return sorted(found, key=lambda one: (one[0].above, one[0].p))
 
-    def boundary(self):
+    def boundary(self) -> Shape | None:
         """A variable that is near a bound of its domain where trajectories break."""
         best = None
         for i, (name, label) in enumerate(self.labels):
             transform = getattr(self._transform(name), "name", None) or ""
             sides = BOUNDS.get(transform, ())
-            b, g = self.b[:, i], self.g[:, i]
+            broken, usual = [sample[:, i] for sample in self.b], self.g[:, i]
             if transform.lower().startswith(SPREAD):
-                center = np.median(g)
-                b, g, sides = np.abs(b - center), np.abs(g - center), ("upper",)
-            p, above = self.differs(b, g, len(self.labels))
+                centre = np.median(usual)
+                broken, usual = [np.abs(b - centre) for b in broken], np.abs(usual - centre)
+                sides = ("upper",)
+            seen = self.differs(broken, usual, len(self.labels))
             for side in sides:
-                inside = above if side == "lower" else 1 - above
-                if p < SURE and inside < LOW and (best is None or p < best[0]):
-                    best = p, name, label, side, np.median(self.b[:, i]), np.median(self.g[:, i])
+                inside = seen.above if side == "lower" else 1 - seen.above
+                if seen.p < SURE and inside < LOW and (best is None or seen.p < best[0].p):
+                    best = seen, name, label, side
         if best is None:
             return None
-        p, name, label, side, at, usual = best
+        seen, name, label, side = best
         rv = self._random(name)
         bound = "a bound" if rv.ndim else f"its {side} bound"
         title = (
-            f"{rv.name} is near {bound}: {label} is {_short(at)} where trajectories break, and "
-            f"{_short(usual)} in the other draws (medians, p = {p:.0e})."
+            f"{rv.name} is near {bound}: {label} is {_short(seen.broken)} where trajectories "
+            f"break, and {_short(seen.others)} in the other draws (medians, p = {seen.p:.0e})."
         )
         return Shape("boundary", title, f"Give {rv.name} a prior with less mass at that bound.")
 
-    def modes(self):
+    def modes(self) -> Shape | None:
         """Chains, or parts of them, that stay in different places."""
         chains = np.asarray(self.chains)
         for i, (name, label) in enumerate(self.labels):
@@ -188,16 +229,17 @@ class Comparison:
             return Shape("modes", title, advice if rv.ndim else other)
         return None
 
-    def tails(self):
+    def tails(self) -> Shape | None:
         """A variable with heavy tails that is far out where trajectories break."""
         best = None
         for i, (name, label) in enumerate(self.labels):
             low, q1, middle, q3, high = np.quantile(self.g[:, i], [0.005, 0.25, 0.5, 0.75, 0.995])
-            far = np.abs(self.b[:, i] - middle), np.abs(self.g[:, i] - middle)
-            p, above = self.differs(*far, len(self.labels))
+            far = [np.abs(sample[:, i] - middle) for sample in self.b]
+            seen = self.differs(far, np.abs(self.g[:, i] - middle), len(self.labels))
             heavy = q3 > q1 and (high - low) / (q3 - q1) > HEAVY
-            if heavy and p < SURE and above > 1 - LOW and (best is None or p < best[0]):
-                best = p, name, label, (high - low) / (q3 - q1)
+            further = seen.p < SURE and seen.above > 1 - LOW
+            if heavy and further and (best is None or seen.p < best[0]):
+                best = seen.p, name, label, (high - low) / (q3 - q1)
         if best is None:
             return None
         p, name, label, span = best
@@ -209,14 +251,14 @@ class Comparison:
         advice = f"Give {name} a prior with lighter tails, such as pm.StudentT with nu=4 or more."
         return Shape("tails", title, advice)
 
-    def banana(self):
+    def banana(self) -> Shape | None:
         """Two variables on a ridge, straight or bent."""
         ranks = [
-            self.differs(np.abs(self.b[:, i] - m), np.abs(self.g[:, i] - m), 1)[0]
+            self.differs([np.abs(b[:, i] - m) for b in self.b], np.abs(self.g[:, i] - m), 1).p
             for i, m in enumerate(np.median(self.g, axis=0))
         ]
         order = np.argsort(ranks)[:MOST_PAIRS]
-        best = None
+        best: tuple[float, Cause, int, int, float] | None = None
         for i in order:
             for j in order:
                 if i == j:
@@ -224,7 +266,11 @@ class Comparison:
                 x, y = (rankdata(self.g[:, k]) for k in (i, j))
                 straight = abs(np.corrcoef(x, y)[0, 1]) if np.std(x) and np.std(y) else 0.0
                 bent = _explained_by_square(self.g[:, i], self.g[:, j])
-                for cause, value, limit in (("ridge", straight, RIDGE), ("banana", bent, CURVED)):
+                ridges: tuple[tuple[Cause, float, float], ...] = (
+                    ("ridge", straight, RIDGE),
+                    ("banana", bent, CURVED),
+                )
+                for cause, value, limit in ridges:
                     if value > limit and (best is None or value / limit > best[0]):
                         best = value / limit, cause, i, j, value
         if best is None:
@@ -242,10 +288,13 @@ class Comparison:
             advice = f"Sample {two} minus its mean given {one}, in place of {two}."
         return Shape(cause, title, advice)
 
-    def stiff(self):
+    def stiff(self) -> Shape | None:
         """A log-density that bends far more where trajectories break than elsewhere."""
-        usual = np.median([self.bend(p)[0] for p in self.others[:: max(1, len(self.others) // 20)]])
-        bends = [self.bend(p) for p in self.broken[:: max(1, len(self.broken) // 20)]]
+        usual: float = np.median(
+            [self.bend(p)[0] for p in self.others[:: max(1, len(self.others) // 20)]]
+        )
+        broken = self.broken[0]
+        bends = [self.bend(p) for p in broken[:: max(1, len(broken) // 20)]]
         bend = float(np.median([value for value, _ in bends]))
         if not bend >= STIFF * usual:
             return None
@@ -260,18 +309,18 @@ class Comparison:
         advice = f"Scale or reparametrize {self._random(name).name}, or raise target_accept."
         return Shape("stiff", title, advice)
 
-    def _random(self, name):
+    def _random(self, name: str) -> Any:
         return next(self.model.values_to_rvs[v] for v in self.model.value_vars if v.name == name)
 
-    def _transform(self, name):
+    def _transform(self, name: str) -> Any:
         return self.model.rvs_to_transforms[self._random(name)]
 
 
-def _short(value):
+def _short(value: float) -> str:
     return number_text(float(f"{value:.3g}"))
 
 
-def _explained_by_square(x, y):
+def _explained_by_square(x: Any, y: Any) -> float:
     """Return the share of the variance of y, left by a line in x, that the square of x explains."""
     design = np.stack([np.ones_like(x), x], axis=1)
     rest = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]

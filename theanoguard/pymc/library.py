@@ -91,7 +91,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
     )
 
 
-def _padded(shape, like):
+def _padded(shape: tuple[int, ...], like: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the shape that an array has when it is broadcast to a shape, or None."""
     try:
         return np.broadcast_shapes(shape, like)
@@ -99,7 +99,7 @@ def _padded(shape, like):
         return None
 
 
-def _is_edge(variable, value):
+def _is_edge(variable: Any, value: Any) -> bool:
     """Return whether a value is 0, and no number below it has a density."""
     support, parameters = support_of(variable)
     if value != 0 or value.dtype.kind != "f" or is_compound(variable) or support.names:
@@ -107,7 +107,7 @@ def _is_edge(variable, value):
     return not support.holds(-np.finfo(float).tiny, *parameters)
 
 
-def _is_sound(numbers):
+def _is_sound(numbers: Any) -> Any:
     low, high = MODERATE
     return (numbers == 0) | ((low < np.abs(numbers)) & (np.abs(numbers) < high))
 
@@ -115,7 +115,9 @@ def _is_sound(numbers):
 _compiled: dict[tuple[Any, ...], Any] = {}
 
 
-def _alone(pymc, distribution, arguments, value):
+def _alone(
+    pymc: Any, distribution: Any, arguments: dict[str, Any], value: Any
+) -> tuple[Any, dict[str, Any]]:
     """Return the log-density of each value, and its gradients by the parameters."""
     key = distribution, tuple(arguments), value.dtype
     if key not in _compiled:

@@ -1,7 +1,7 @@
 """What keeps a parameter of a distribution inside of its domain: a prior, or a link."""
 
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -118,7 +118,7 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
     own = OTHER_PARAMETERS.get(distribution_of(variable), {})
     free = set(model.free_RVs)
 
-    def outside(parameters, is_bad):
+    def outside(parameters: list[Any], is_bad: Callable[[Any], Any]) -> list[tuple[Any, Any]]:
         computed = [v for v in parameters if free & set(ancestors([v]))]
         values = evaluate(model.replace_rvs_by_values(computed)).values()
         found = zip(computed, values, strict=True)
@@ -154,12 +154,12 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
     return None
 
 
-def _outside(domain, value):
+def _outside(domain: Domain, value: Any) -> Any:
     """Return which numbers lie outside of a domain.  A NaN has another cause, told by itself."""
     return ~(domain.holds(value) | np.isnan(value))
 
 
-def _element(failing, value):
+def _element(failing: Any, value: Any) -> str:
     """Return the first number that fails, as ``" (it is -1.0 at element [3], 1 of 4 fail)"``."""
     at = np.argwhere(failing)[0]
     number = number_text(value[tuple(at)])
@@ -167,7 +167,7 @@ def _element(failing, value):
     return f" (it is {number}{place if failing.size > 1 else ''})"
 
 
-def _advice(free, variable, name, parameter, domain):
+def _advice(free: Set[Any], variable: Any, name: str, parameter: Any, domain: Domain) -> str:
     random = written(parameter)
     if random in free:
         return f"Give {random.name} a prior in its domain, such as {domain.priors}."
@@ -209,7 +209,7 @@ def scaling(parameter: Any, free: Set[Any]) -> str:
     return ""
 
 
-def _factors(nodes, free):
+def _factors(nodes: Iterable[Any], free: Set[Any]) -> Iterator[Any]:
     """Yield the data that nodes multiply with something that depends on `free` variables."""
     for node in nodes:
         inner = getattr(node.op, "core_op", getattr(node.op, "scalar_op", node.op))
@@ -256,7 +256,7 @@ def without_clamp(explanation: Any, model: Any = None) -> Any:
     return replace(explanation, cause=cause, deeper=deeper)
 
 
-def _is_for_a_call(hint, model):
+def _is_for_a_call(hint: Any, model: Any) -> bool:
     """Return whether advice bounds a number, or has the user check what the sampler gives."""
     names = [v.name for v in model.value_vars] if model is not None else ()
     is_input = INPUT.match(hint.text)
@@ -264,7 +264,7 @@ def _is_for_a_call(hint, model):
     return bounds or (is_input is not None and is_input[1] in names)
 
 
-def _statistical(cause, model):
+def _statistical(cause: Any, model: Any) -> Any:
     fact = cause.hint.text.partition(". ")[0].rstrip(".").removesuffix(" (input)")
     told = " ".join([cause.expression, *(o.name for o in cause.operands), *cause.hint.change[:1]])
     free = [

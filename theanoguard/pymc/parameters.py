@@ -30,7 +30,7 @@ def noting_parameters(original: Any) -> Any:
     create = original.__func__
 
     @wraps(create)
-    def __new__(cls, name, *args, **kwargs):
+    def __new__(cls: Any, name: str, *args: Any, **kwargs: Any) -> Any:
         names = inspect.signature(cls.dist).parameters
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         try:
@@ -48,7 +48,7 @@ def noting_parameters(original: Any) -> Any:
     return staticmethod(__new__)
 
 
-def _as_variable(parameter):
+def _as_variable(parameter: Any) -> Any:
     """Return a number or an array as a constant, and None for what is no parameter."""
     if isinstance(parameter, Variable):
         return parameter
@@ -57,9 +57,9 @@ def _as_variable(parameter):
     return None
 
 
-def _note_shapes(error, name, given):
+def _note_shapes(error: ValueError, name: str, given: Mapping[str, Any]) -> None:
     """Add to PyMC's error which parameter has more dimensions than the data, and why."""
-    observed = np.shape(given["observed"]) if given.get("observed") is not None else None
+    observed: Any = np.shape(given["observed"]) if given.get("observed") is not None else None
     for key, parameter in given.items():
         is_larger = isinstance(parameter, Variable) and observed is not None
         if is_larger and parameter.type.ndim > len(observed):
@@ -83,7 +83,7 @@ def given_parameters(variable: Any) -> Mapping[str, Any]:
     return {name: v for name, v in found.items() if v is not None or given[name] is None}
 
 
-def _counterpart(parameter, own):
+def _counterpart(parameter: Any, own: list[Any]) -> Any:
     if isinstance(parameter, Constant) or parameter in own:
         return parameter
     trace = getattr(parameter.tag, "trace", None)

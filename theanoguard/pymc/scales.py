@@ -36,14 +36,14 @@ class Family:
     ----------
     name : str
         As in PyMC.
-    location, scale : int or None
-        Which parameters these are; None for a location of 0.
+    location, scale : int
+        Which parameters these are.
     others : tuple of (str, int)
         Other parameters of the standard distribution.
     """
 
     name: str
-    location: int | None
+    location: int
     scale: int
     others: tuple[tuple[str, int], ...] = ()
 
@@ -96,19 +96,21 @@ class Scale:
         return f"{name} = {start}{scale} * {raw}"
 
     @property
-    def _standard(self):
+    def _standard(self) -> str:
         return {"StudentT": "mu=0, sigma=1"}.get(self.family.name, "0, 1")
 
 
-def _name(parameter):
-    def own(variable):  # (a random variable may have the name of a function, such as "mean")
+def _name(parameter: Any) -> str:
+    def own(
+        variable: Any,
+    ) -> str | None:  # (a random variable may have the name of a function, such as "mean")
         return variable.name if isinstance(getattr(variable.owner, "op", None), RV) else None
 
     return name_of(written(parameter), own=own)
 
 
-def _parameters(rv):
-    return rv.owner.op.dist_params(rv.owner)
+def _parameters(rv: Any) -> list[Any]:
+    return list(rv.owner.op.dist_params(rv.owner))
 
 
 def scales_of(model: Any) -> list[Scale]:
@@ -116,7 +118,7 @@ def scales_of(model: Any) -> list[Scale]:
     free, found = set(model.free_RVs), []
     for rv in model.free_RVs:
         family = FAMILIES.get(getattr(getattr(rv.owner, "op", None), "name", None) or "")
-        if family is None:
+        if family is None or model.rvs_to_transforms[rv] is not None:
             continue
         parameters = _parameters(rv)
         scale = parameters[family.scale]

@@ -30,7 +30,7 @@ class Support:
     sizes: tuple[str, ...] = ()
 
 
-def _is_whole(values):
+def _is_whole(values: Any) -> Any:
     return np.equal(values, np.floor(values))
 
 
@@ -114,10 +114,10 @@ def support_of(variable: Any) -> tuple[Support, list[Any]]:
     return SUPPORTS.get(getattr(op, "name", None) or "", NUMBERS), parameters
 
 
-def _censored(base, lower, upper):
+def _censored(base: Any, lower: Any, upper: Any) -> tuple[Support, list[Any]]:
     inner, parameters = support_of(base)
 
-    def holds(y, low, high, *parameters):
+    def holds(y: Any, low: Any, high: Any, *parameters: Any) -> Any:
         return (y >= low) & (y <= high) & ((y == low) | (y == high) | inner.holds(y, *parameters))
 
     text = "lower <= {y} <= upper and, between these, " + inner.text
@@ -125,7 +125,7 @@ def _censored(base, lower, upper):
     return Support(text, holds, names), [lower, upper, *parameters]
 
 
-def _mixture(_weights, *components):
+def _mixture(_weights: Any, *components: Any) -> tuple[Support, list[Any]]:
     if any(getattr(c.owner, "op", None) is None for c in components):
         return NUMBERS, []
     if len(components) == 1 or any(getattr(c.owner.op, "ndim_supp", 0) for c in components):
@@ -133,7 +133,7 @@ def _mixture(_weights, *components):
     found = [support_of(component) for component in components]
     sizes = [len(parameters) for _, parameters in found]
 
-    def holds(y, *parameters):
+    def holds(y: Any, *parameters: Any) -> Any:
         inside, start = np.zeros(np.shape(y), bool), 0
         for (support, _), size in zip(found, sizes, strict=True):
             inside |= support.holds(y, *parameters[start : start + size])
@@ -145,7 +145,7 @@ def _mixture(_weights, *components):
     return Support(text, holds, tuple(names)), [p for _, parameters in found for p in parameters]
 
 
-COMPOUND = {
+COMPOUND: dict[str, Callable[..., tuple[Support, list[Any]]]] = {
     "CensoredRV": _censored,
     "MarginalMixtureRV": _mixture,
     "MixtureRV": _mixture,
