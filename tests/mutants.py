@@ -38,7 +38,7 @@ GUARD = " ".join(
     for name in (
         "values mode choices actions rollback kernel carry verdict partly lost products indices"
         " blocks second_buffers control every flags functions graphs kept own_ops repr tracebacks"
-        " allowed_infinities"
+        " allowed_infinities both_kernels"
     ).split()
 )
 # The test files near to a part of the package; the longest name that fits counts.
@@ -50,7 +50,8 @@ NEAR = {
     "guard/test_second_buffers.py guard/test_every.py guard/test_control.py",
     "guard/c/nodes.c": "guard/test_kernel.py guard/test_rollback.py guard/test_values.py "
     "guard/test_second_buffers.py guard/test_blocks.py guard/test_flags.py",
-    "guard/c/numpy_kernel.py": "guard/test_values.py guard/test_rollback.py guard/test_every.py",
+    "guard/c/numpy_kernel.py": "guard/test_both_kernels.py guard/test_values.py "
+    "guard/test_rollback.py guard/test_every.py",
     "guard/c/scan.c": "guard/test_kernel.py",
     "guard/c/undo.c": "guard/test_rollback.py guard/test_second_buffers.py",
     "guard/every_function.py": "guard/test_control.py guard/test_actions.py",
@@ -68,7 +69,7 @@ NEAR = {
 }
 # Parts that the tests of other backends cover.
 ELSEWHERE = ("guard/numba", "guard/jax", "guard/pytorch", "guard/graph")
-# What runs only where there is no compiler.
+# These also run where there is no compiler.
 WITHOUT_COMPILER = ("guard/c/numpy_kernel.py",)
 
 RECORDING = 6000  # seconds
@@ -355,9 +356,11 @@ def is_noticed(mutant: Mutant, checkout: Path, lines: Lines, seconds: float) -> 
     path.write_text(mutant.applied(text), encoding="utf-8")
     Path(cache_from_source(str(path))).unlink(missing_ok=True)
     try:
+        tests, limit = lines.of(mutant, seconds), 60 + 4 * seconds
+        if not passes(tests, checkout, limit):
+            return True
         plain = mutant.file in WITHOUT_COMPILER
-        tests = lines.of(mutant, seconds)
-        return not passes(tests, checkout, 60 + 4 * seconds, without_compiler=plain)
+        return plain and not passes(tests, checkout, limit, without_compiler=True)
     finally:
         path.write_text(text, encoding="utf-8")
 

@@ -255,3 +255,26 @@ def test_a_sum_that_numpy_casts_keeps_the_flags_of_the_nodes_before_it(dtype):
     f(np.ones(5, dtype), ones)
     with pytest.raises(GuardError, match="Inf in"):
         f(np.full(5, np.finfo(dtype).max / 10, dtype), ones)
+
+
+MASKED = {
+    "division by zero": lambda x: pt.switch(pt.gt(x, 0), 1 / x, 0.0),
+    "invalid": lambda x: pt.switch(pt.gt(x, 0), pt.sqrt(x - 0.5), 0.0),
+    "overflow": lambda x: pt.switch(pt.gt(x, 0), pt.exp(1e4 * (0.01 - x)), 0.0),
+}
+
+
+@pytest.mark.not_on(jax="has no flags", numba="has no such figures", pytorch="has no flags")
+@pytest.mark.parametrize("kind", MASKED)
+def test_only_the_node_that_raised_a_flag_is_read_from_then_on(kind, second_runs):
+    """The flags of one node say nothing of the nodes that run after it."""
+    x, y = pt.dvectors("x", "y")
+    far = pt.exp(-pt.sqr(MASKED[kind](x).sum()) * y).sum()
+    mode = GuardMode(big_is_error=False)
+    f = pytensor.function([x, y], pt.sqrt(far + y**2).sum(), mode=mode)
+    given = np.array([1.0, -1.0 if kind != "division by zero" else 0.0]), np.ones(2)
+    before = mode.summary(f).dropped["flag"]
+    for _ in range(3):
+        f(*given)
+    assert mode.summary(f).dropped["flag"] == before - 1
+    assert len(second_runs) == 1

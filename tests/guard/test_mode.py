@@ -62,6 +62,36 @@ def test_a_bad_argument_is_named_at_construction(case):
         assert word in message
 
 
+# By setting: values that are taken, the ends of their range among them, and values that are not.
+RANGES = {
+    "every": ((1, 2, 10**6), (0, -1, 2.5, "2", None)),
+    "delay_calls": ((1, 2, 31), (0, 32, -1, 2.5, "2", None)),
+    "delay_ms": ((0, 0.5, 1e9), (-1, -1e-9, np.nan)),
+    "big_threshold": ((5e-324, 1, np.float32(2), 1e308), (0, -1e-9, np.inf, np.nan, "1", None)),
+    "max_events": ((1, 2, 10**6), (0, -1, 2.5, "2")),
+    "when": ((None, "now"), ("soon", 1, True)),
+    "judge": (("node", "result", any), ("any", 1, None)),
+    "check_inputs": ((True, False, "trusted"), ("yes", "")),
+    "action": (("raise", "warn", "record", "pdb", print), ("stop", 1, True)),
+    **{
+        f"{kind}_is_error": ((True, False, None, 1, np.True_), ("yes", 0.5, []))
+        for kind in ("nan", "inf", "big")
+    },
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_the_range_of_a_setting(name):
+    taken, refused = RANGES[name]
+    for value in taken:
+        mode = GuardMode(**{name: value})
+        if hasattr(mode.policy, name):
+            assert getattr(mode.policy, name) == value
+    for value in refused:
+        with pytest.raises((TypeError, ValueError), match=name):
+            GuardMode(**{name: value})
+
+
 def test_settings_of_our_own_are_keyword_only():
     with pytest.raises(TypeError):
         GuardMode(True, True, True, "default", None, None, 1e6)
