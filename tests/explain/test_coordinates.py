@@ -11,6 +11,8 @@ from theanoguard import GuardError, GuardMode
 
 pytestmark = pytest.mark.on_33
 
+MODE = GuardMode(True, True, False)
+
 
 def transposed():
     v = pt.dvector("v")
@@ -80,7 +82,7 @@ CASES = {
 
 
 def explained(inputs, output, arguments, updates):
-    fn = pytensor.function(inputs, output, updates=updates, mode=GuardMode(True, True, False))
+    fn = pytensor.function(inputs, output, updates=updates, mode=MODE)
     with pytest.raises(GuardError) as caught:
         fn(*arguments)
     return caught.value.explanation
@@ -132,3 +134,73 @@ def test_a_quotient_with_a_limit_has_that_in_its_advice():
     t = pt.dvector("t")
     found = explained([t], (pt.sin(np.pi * t) / (np.pi * t)).sum(), [np.array([0.5, 0.0])], {})
     assert "The quotient tends to 1.0 there." in found.advice.text
+
+
+def path_of(report):
+    """Return the lines of the path that a report shows."""
+    _, _, rest = report.partition("From the inputs to there:\n")
+    return rest.partition("\n\n")[0].splitlines()
+
+
+CRITICAL = {
+    "the first 0": (lambda v: 1 - pt.minimum(v, 1), 2.0, "0.0"),
+    "the first negative number": (lambda v: v - 5, 2.0, "-3.0"),
+    "a jump": (lambda v: v * 1e-30, 2.0, "2e-30"),
+}
+"""An operation at which a value turns critical, an input, and the value."""
+
+
+@pytest.mark.parametrize("before", [0, 12])
+@pytest.mark.parametrize("after", [0, 12])
+@pytest.mark.parametrize("kind", CRITICAL)
+def test_the_path_shows_where_a_value_turns_critical(kind, before, after):
+    turn, value, shown = CRITICAL[kind]
+    x = pt.dvector("x")
+    h = x
+    for _ in range(before):
+        h = pt.cumsum(h)  # (of one element, which it does not change)
+    turned = turn(h)
+    h = turned
+    for _ in range(after):
+        h = pt.cumsum(h)
+    fn = pytensor.function(
+        [x], pt.sqrt(h - 1e-29 if kind == "a jump" else pt.log(h)).sum(), mode=MODE
+    )
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([value]))
+    report = str(caught.value)
+    assert any(f" = {shown} " in f"{line} " for line in path_of(report)), report
+    assert len(report.splitlines()) <= 22
+
+
+PRODUCTS = {
+    "h @ w": lambda h, w: h @ w,
+    "w @ h": lambda h, w: w @ h,
+    "w.T @ h": lambda h, w: w.T @ h,
+    "dot(h, w)": lambda h, w: pt.dot(h, w),
+    "dot(w, h)": lambda h, w: pt.dot(w, h),
+}
+
+
+@pytest.mark.parametrize("step", PRODUCTS.values(), ids=PRODUCTS)
+def test_the_state_of_a_loop_has_its_name(step):
+    h, w = pt.dvector("h"), pt.dmatrix("w")
+    states = pytensor.scan(
+        step, outputs_info=[h], non_sequences=[w], n_steps=400, return_updates=False
+    )
+    fn = pytensor.function([h, w], states[-1], mode=MODE)
+    with pytest.raises(GuardError) as caught:
+        fn(np.ones(2), 10 * np.eye(2))
+    [loop] = [point for point in caught.value.explanation.waypoints if point.kind == "loop"]
+    assert loop.name == "h"
+
+
+def test_the_steps_of_a_loop_agree_with_the_advice():
+    x = pt.dvector("x")
+    states = pytensor.scan(lambda s: s * s, outputs_info=[x], n_steps=12, return_updates=False)
+    fn = pytensor.function([x], pt.log(states[-1]).sum(), mode=MODE)
+    with pytest.raises(GuardError) as caught:
+        fn(np.full(1, 0.1))
+    report = str(caught.value)
+    assert "underflowed to 0 in step 8 of the loop" in report
+    assert "0 before 9" in report

@@ -306,7 +306,10 @@ class Replay:
 
     def needed(self, node):
         """Return the inputs of `node` that must be known before it can be computed."""
-        return needed_now(node.op, node, self)
+        if not isinstance(node.op, IfElse):
+            return node.inputs
+        condition = node.inputs[0]
+        return branch_taken(node, self) if self.knows(condition) else (condition,)
 
     def run_whole(self, node):
         """Return the outputs of `node`, run in one piece.  Its needed inputs are known."""
@@ -366,18 +369,6 @@ class Replay:
 def _nbytes(value):
     # A view owns no memory; its base does.
     return value.nbytes if isinstance(value, np.ndarray) and value.base is None else 0
-
-
-@singledispatch
-def needed_now(op, node, replay):
-    """Return the inputs of `node` that must be known before it can be computed."""
-    return node.inputs
-
-
-@needed_now.register
-def _(op: IfElse, node, replay):
-    condition = node.inputs[0]
-    return (condition,) if not replay.knows(condition) else branch_taken(node, replay)
 
 
 def branch_taken(node, replay):

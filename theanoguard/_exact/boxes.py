@@ -14,6 +14,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 
 from theanoguard._evaluate.replay import Kernels, Replay, has_effects
@@ -82,7 +83,8 @@ def box_of(index: tuple[int, ...] | None) -> Box | None:
 
 
 def _union(one: Box, other: Box) -> Box:
-    return tuple(np.union1d(a, b) for a, b in zip(one, other, strict=True))
+    pairs = zip(one, other, strict=True)
+    return tuple(a if np.array_equal(a, b) else np.union1d(a, b) for a, b in pairs)
 
 
 def _is_part(box: Box, value: Any) -> bool:
@@ -192,6 +194,14 @@ def _(op: CAReduce, node: Any, inputs: Sequence[Any], output: int, box: Box) -> 
     axes = range(len(shape)) if op.axis is None else [a % len(shape) for a in op.axis]
     kept = iter(box)
     return {0: tuple(np.arange(n) if a in axes else next(kept) for a, n in enumerate(shape))}
+
+
+@operand_boxes.register
+def _(op: CumOp, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box] | None:
+    if op.axis is None:
+        return None
+    axis = op.axis % len(box)
+    return {0: tuple(np.arange(b.max() + 1) if i == axis else b for i, b in enumerate(box))}
 
 
 @operand_boxes.register

@@ -14,6 +14,7 @@ from theanoguard._provenance.designating import given_name, meaning
 from theanoguard._provenance.records import Backward, Provenance, RewriteStep
 from theanoguard._provenance.source import (
     SourceLine,
+    is_built_at,
     is_user_file,
     module_of,
     source_line,
@@ -44,6 +45,7 @@ __all__ = [
     "built_from",
     "given_name",
     "inner_input",
+    "is_built_at",
     "is_user_file",
     "leave_origins",
     "lookup",

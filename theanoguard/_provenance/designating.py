@@ -176,10 +176,13 @@ class Designations:
     ----------
     original : dict of Apply to tuple of Variable
         The nodes of the graph with their inputs.
+    inputs : sequence of Variable
+        The inputs of the graph.
     """
 
-    def __init__(self, original: Original) -> None:
+    def __init__(self, original: Original, inputs: Sequence[Variable] = ()) -> None:
         self.original = original
+        self.inputs = list(inputs)
         self._clients: dict[Variable, list[tuple[Apply, int]]] = {}
         for node, inputs in original.items():
             for position, v in enumerate(inputs):
@@ -265,9 +268,22 @@ class Designations:
         if isinstance(left, Constant) and entries:  # (a transposed constant is another constant)
             mine = [text in _arguments(entries[0]) for text in written]
             return mine == [True, False]
+        if left in self.inputs and entries:  # (a loop transposes it before its first step)
+            return self._in_other_order(node, written, _arguments(entries[0]))
         transposed = left.owner is not None and isinstance(left.owner.op, DimShuffle)
         own = user_entries(left)  # (by the same call: the user may have written `m.T @ v` as well)
         return transposed and bool(entries and own) and own[0] is entries[0]
+
+    def _in_other_order(
+        self, node: Apply, written: Sequence[str], arguments: Sequence[str]
+    ) -> bool:
+        """Return whether a step of a loop has the operands of a node in the other order."""
+        leaves = [self.behind(v) for v in self.original[node]]
+        if not (set(written) <= set(arguments) and all(v in self.inputs for v in leaves)):
+            return False
+        one, other = map(arguments.index, written)
+        left, right = map(self.inputs.index, leaves)
+        return (one < other) != (left < right)
 
     def operand_text(self, node: Apply, variable: Variable) -> str | None:
         """Return how the source of a node writes one of its inputs, or None.

@@ -234,6 +234,20 @@ def source_place(variable: Any) -> SourceLine | None:
     return replace(found[0], callers=tuple(found[1:])) if found else None
 
 
+def is_built_at(variable: Any, place: SourceLine | None) -> bool:
+    """Return whether :func:`source_place` gives a place, without working out other places.
+
+    Parameters
+    ----------
+    variable : Variable
+    place : SourceLine or None
+    """
+    entries = user_entries(variable)
+    if place is None or not entries:
+        return place is None and not entries
+    return tuple(entries[0][:2]) == (place.file, place.line) and source_place(variable) == place
+
+
 def _line(entry: Entry) -> SourceLine:
     file, line, function, text = entry
     text = text or linecache.getline(file, line)

@@ -97,6 +97,7 @@ class ProvenanceTracker(Feature):
 
     def _forget(self) -> None:
         self.original: dict[Apply, tuple[Variable, ...]] = {}
+        self.original_inputs: list[Variable] = []
         self.original_outputs: list[Variable] = []
         self._meant: Mapping[str, str | None] = {}
         self._log: list[tuple] = []
@@ -119,6 +120,7 @@ class ProvenanceTracker(Feature):
         self._meant = meant_names()
 
     def _begin(self, fgraph: FunctionGraph) -> None:
+        self.original_inputs = list(fgraph.inputs)
         self.original_outputs = list(fgraph.outputs)
         self.original = {node: tuple(node.inputs) for node in fgraph.apply_nodes}
 
@@ -343,7 +345,7 @@ class ProvenanceTracker(Feature):
 
     def _designations(self) -> Designations:
         if "designations" not in self._found:
-            self._found["designations"] = Designations(self.original)
+            self._found["designations"] = Designations(self.original, self.original_inputs)
         return self._found["designations"]
 
     def _nearest_equals(self, variable: Variable) -> list[Variable]:
@@ -845,6 +847,7 @@ def frozen_tracker(graph: Any) -> tuple[ProvenanceTracker, dict[Variable, Variab
         for node in graph.toposort():
             inputs = tuple(known.get(v, v) for v in node.inputs)
             tracker.original[_stand_in_for(node, inputs, known)] = inputs
+        tracker.original_inputs = [known.get(v, v) for v in graph.inputs]
         tracker.original_outputs = [known.get(v, v) for v in graph.outputs]
         found = tracker, known
         setattr(graph, _FROZEN_TRACKER, found)

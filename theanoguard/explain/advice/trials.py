@@ -23,7 +23,13 @@ from pytensor.tensor.elemwise import CAReduce
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
 from theanoguard._graph import constant_number, scan_of
-from theanoguard._provenance import lookup, source_place, stack_traces, tracker_of
+from theanoguard._provenance import (
+    is_built_at,
+    lookup,
+    source_place,
+    stack_traces,
+    tracker_of,
+)
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import thawed_graph
@@ -345,7 +351,7 @@ class AsBuilt:
 
         def fits(node):
             same = op_name(node.op) == cause.op or str(node.op) == cause.provenance.op
-            here = source_place(node.outputs[0]) == cause.source
+            here = is_built_at(node.outputs[0], cause.source)
             return same + here, same  # both, then the operation alone, then the line alone
 
         if body is None:
@@ -465,7 +471,7 @@ class AsBuilt:
         array = np.asarray(self.value(variable))
         backward = cause.provenance.backward
         known = None if backward is None else backward.forward_source
-        is_placed = known is not None and source_place(forward) == known
+        is_placed = known is not None and is_built_at(forward, known)
         if [n for n in array.shape if n != 1] != [n for n in cause.shape if n != 1]:
             return False, False, is_placed
         element = array.reshape(cause.shape)[cause.index]

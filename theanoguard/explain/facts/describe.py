@@ -3,27 +3,26 @@
 from dataclasses import replace
 
 import numpy as np
-from pytensor import scalar as ps
 from pytensor.graph.basic import Constant
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place
-from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._steps import attempt
 from theanoguard._values import kind_of
 from theanoguard.explain.facts.labels import (
     MAX_FORMULA,
-    MAX_NAME,
+    as_written,
     display_name,
     element_name,
     in_users_dimensions,
     line_around,
     lookup_in,
     name_in,
+    operand_text,
     provenance_of,
+    provenance_of_step,
     role_of,
     step_name,
-    user_op_name,
 )
 from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name
 from theanoguard.explain.facts.situation import situation_of
@@ -40,8 +39,9 @@ def describe(origin, mask, event=None):
     made = origin.made
     step = None if made is None else made.step
     provenance = provenance_of(place, step)
-    made = as_written(made, provenance)
-    step = None if made is None else made.step
+    if made is not None:
+        made = replace(made, step=as_written(step, provenance))
+        step = made.step
     value = place.element if step is None else _only(step.results)
     name, own_name = name_in(scope, place.variable, provenance)
     if node is None:
@@ -95,33 +95,6 @@ def describe(origin, mask, event=None):
     )
 
 
-# (operation, name of the user's operation) -> the user's operation, and a text for its operand
-_REWRITTEN = {
-    ("log1p", "log"): (ps.log, lambda x: ScalarStep(ps.add, None, (1.0, x), (None, 0), (1.0 + x,))),
-    ("log1mexp", "log"): (
-        ps.log,
-        lambda x: ScalarStep(ps.sub, None, (1.0, np.exp(x)), (None, None), (-np.expm1(x),)),
-    ),
-}
-
-
-def as_written(made, provenance):
-    """Return the user's operation if a rewrite replaced several operations by one.
-
-    ``log(1 - p)`` is computed as ``log1p(-p)``: the user's operation is ``log``, of ``1 - p``.
-    """
-    users = user_op_name(provenance.op) if provenance.op else None
-    known = None if made is None else _REWRITTEN.get((op_name(made.step.op), users))
-    if known is None:
-        return made
-    op, operand_of = known
-    step = made.step
-    operand = operand_of(step.operands[0])
-    origins = tuple(o if o is None else step.origins[0] for o in operand.origins)
-    operand = replace(operand, origins=origins)
-    return replace(made, step=replace(step, op=op, operands=operand.results, origins=(operand,)))
-
-
 def _in_short(operand):
     """Return the value or name of an operand; for a long formula, what it is."""
     if len(operand.text) <= MAX_FORMULA:
@@ -153,19 +126,13 @@ def _scalar_operands(made, node, provenance, own):
         if origin is None:
             operands.append(Operand(number_text(value), value, None, (), dtype, constant=True))
             continue
-        given = apply_text(origin.op, number_texts(origin.operands))
+        before = as_written(origin, provenance_of_step(provenance, node, origin))
+        given = apply_text(before.op, number_texts(before.operands))
         name = step_name(made, node, provenance, origin)
         if not name.isidentifier():
-            name = _as_operand(made.step.op, own) or name
+            name = operand_text(made.step.op, own) or name
         operands.append(Operand(name, value, None, (), dtype, computed=True, given=given))
     return tuple(operands)
-
-
-def _as_operand(op, own):
-    """Return the user's text for the operand of an operation that has only one."""
-    text = own.expression or ""
-    is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")
-    return own.operands[0] if is_it and len(own.operands[0]) <= MAX_NAME else None
 
 
 def _element_operand(place, value):

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+from pytensor import scalar as ps
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
@@ -70,10 +71,10 @@ def _of_output(found, scope, variable):
 
 def provenance_of(place, step=None):
     """Return the provenance of a place, or of a scalar operation fused into its node."""
-    return _of_step(lookup_in(place.scope, place.variable), place.variable.owner, step)
+    return provenance_of_step(lookup_in(place.scope, place.variable), place.variable.owner, step)
 
 
-def _of_step(found, node, step):
+def provenance_of_step(found, node, step):
     """Return the provenance of a node's scalar operation, or of the node if that is unknown."""
     return _exactly(found, node, step)[0]
 
@@ -250,6 +251,46 @@ def step_name(made, node, provenance, origin):
     if len(text) <= MAX_NAME:
         return text
     return apply_text(origin.op, number_texts(origin.operands))
+
+
+# (operation, name of the user's operation) -> the user's operation, and a text for its operand
+_REWRITTEN = {
+    ("log1p", "log"): (ps.log, lambda x: ScalarStep(ps.add, None, (1.0, x), (None, 0), (1.0 + x,))),
+    ("log1mexp", "log"): (
+        ps.log,
+        lambda x: ScalarStep(ps.sub, None, (1.0, np.exp(x)), (None, None), (-np.expm1(x),)),
+    ),
+}
+
+
+def as_written(step, provenance):
+    """Return the user's operation if a rewrite replaced several operations by one.
+
+    ``log(1 - p)`` is computed as ``log1p(-p)``: the user's operation is ``log``, of ``1 - p``.
+    """
+    users = user_op_name(provenance.op) if provenance.op else None
+    known = _REWRITTEN.get((op_name(step.op), users))
+    if known is None:
+        return step
+    op, operand_of = known
+    operand = operand_of(step.operands[0])
+    origins = tuple(o if o is None else step.origins[0] for o in operand.origins)
+    operand = replace(operand, origins=origins)
+    return replace(step, op=op, operands=operand.results, origins=(operand,))
+
+
+def operand_text(op, own):
+    """Return the user's text for the operand of an operation that has only one; else None.
+
+    Parameters
+    ----------
+    op : ScalarOp
+    own : Provenance
+        That of the operation.
+    """
+    text = own.expression or ""
+    is_it = len(own.operands) == 1 and text.startswith(f"{op_name(op)}(")
+    return own.operands[0] if is_it and len(own.operands[0]) <= MAX_NAME else None
 
 
 def user_op(provenance, node):

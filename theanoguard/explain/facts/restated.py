@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
 from theanoguard._graph import viewed
-from theanoguard._provenance import lookup, source_place
+from theanoguard._provenance import is_built_at, lookup, source_place
 from theanoguard._values import kind_of
 from theanoguard.explain.facts.derivatives import worst_element
 from theanoguard.explain.facts.describe import finite_range
@@ -101,7 +101,7 @@ def _computed_otherwise(cause, spot):
     ``1 / n`` is inf where ``n`` is 0.  A product with a 0 is computed as ``0 / n``, which is NaN.
     """
     variable = spot.node.outputs[0]
-    if op_name(spot.node.op) != cause.op or source_place(variable) != cause.source:
+    if op_name(spot.node.op) != cause.op or not is_built_at(variable, cause.source):
         return cause
     bad = np.argwhere(culprit.not_finite(np.asarray(culprit.dense(spot.replay.value(variable)))))
     if not len(bad):

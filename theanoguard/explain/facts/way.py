@@ -15,11 +15,13 @@ from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
 from theanoguard.explain.facts.labels import (
     VIEWS,
+    as_written,
     fused_name,
     index_in,
     joined_at,
     lookup_in,
     name_in,
+    operand_text,
     provenance_of,
     role_of,
     step_name,
@@ -72,6 +74,9 @@ def way_from_inputs(origin):
     place, made = origin.place, origin.made
     while not place.is_leaf or place.scope.parent is not None:
         fused, sources, following = _upstream(place, made)
+        if made is not None and (removed := _removed(place, made)) is not None:
+            stops.append(removed)
+            fused = [step for step in fused if op_name(step.op) != "neg" or step is not fused[0]]
         stops += [_FusedStop(place, step, sources) for step in fused]
         place, made = following, None
         if place is None or len(stops) >= MAX_STEPS:
@@ -92,11 +97,24 @@ def way_from_inputs(origin):
 
 @dataclass(frozen=True)
 class _FusedStop:
-    """A scalar operation fused into the node at `place`, and the operands of the node."""
+    """A scalar operation fused into the node at `place`, and the operands of the node.
+
+    `name` is the user's text for it, if a rewrite has removed it.
+    """
 
     place: Place
     step: ScalarStep
     sources: dict[int, Place]
+    name: str | None = None
+
+
+def _removed(place, made):
+    """Return the operand that the user wrote, if a rewrite computes the operation without it."""
+    own = provenance_of(place, made.step)
+    step = as_written(made.step, own)
+    if step is made.step:
+        return None
+    return _FusedStop(place, step.origins[0], made.sources, operand_text(step.op, own))
 
 
 @dataclass(frozen=True)
@@ -269,7 +287,7 @@ def _waypoint(stop):
         value=place.element,
         shape=shape,
         kind=_leaf_kind(place) if leaf else "node",
-        source=user_line(provenance),
+        source=_certain_line(provenance),
         op=op,
         path=place.scope.path,
     )
@@ -277,22 +295,30 @@ def _waypoint(stop):
 
 def _fused_waypoint(stop):
     place, step = stop.place, stop.step
+    removed = step.node is None
     provenance = provenance_of(place, step)
-    name = fused_name(place, step)
+    name = stop.name or fused_name(place, step)
+    known = name is not None and provenance.ndim == len(place.index)
     if name is None:
         whole = lookup_in(place.scope, place.variable)
         name = step_name(Made(step, stop.sources, ()), place.variable.owner, whole, step)
     # Only elementwise operations are fused.  They all have the shape of the node's terms.
     return Waypoint(
         name=name,
-        index=(),
+        index=place.index if known else (),
         value=step.results[0],
         shape=np.shape(place.array),
         kind="node",
-        source=user_line(provenance),
-        op=user_op_name(provenance.op) if provenance.op else op_name(step.op),
+        source=None if removed else _certain_line(provenance),
+        op=user_op_name(provenance.op) if provenance.op and not removed else op_name(step.op),
         path=place.scope.path,
     )
+
+
+def _certain_line(provenance):
+    """Return the user's line; None if a rewrite joined operations of several lines."""
+    joined = provenance.candidates and not provenance.own_source
+    return None if joined and not provenance.own_name else user_line(provenance)
 
 
 def _leaf_kind(place):
@@ -317,7 +343,9 @@ def without_rewrites(points, operands):
     ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows the power of ``x``: there the
     path ends at the last of the operands.  If two steps have one name, the last one has its value.
     """
-    # (a fused operation on the path has no index)
+    if not operands:
+        return points
+    # (a fused operation on the path may have no index)
     operands = [(operand.name, index) for operand in operands for index in (operand.index, ())]
     ends = [i for i, p in enumerate(points) if (p.name, p.index) in operands]
     kept = points[: ends[-1] + 1] if ends else points

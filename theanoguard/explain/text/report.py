@@ -84,26 +84,56 @@ def render_text(event, explanation, color=False, links=False, in_call=True):
 def _blocks(event, explanation, paint, in_call):
     cause = explanation.cause
     head = [paint(BOLD_RED, attempt("the first line", event.title, title, cause))]
-    blocks = [
-        [*head, *attempt("the text of the place", _bare_place(cause), _lines_of, cause, paint)],
-        attempt("the text of the operands", [], _facts, explanation),
-        attempt("the text of the deeper cause", [], _deeper, explanation, paint),
-        attempt("the text of the advice", [], _advice, explanation, paint),
-        [],
-        attempt("the last line", [], _footer, event, explanation, in_call, paint),
-    ]
-    used = sum(len(block) + 1 for block in blocks if block)
-    has_path = len(explanation.waypoints) > 1
-    if blocks[2] and used + has_path * (MIN_PATH_LINES + 2) > MAX_LINES + 1:
-        blocks[2] = attempt("the text of the deeper cause", [], _deeper, explanation, paint, True)
-        used = sum(len(block) + 1 for block in blocks if block)
-    if used > MAX_LINES + 1:  # (the sentence says the change as well)
-        blocks[3] = attempt("the text of the advice", [], _advice, explanation, paint, False)
-        used = sum(len(block) + 1 for block in blocks if block)
-    blocks[4] = attempt("the text of the path", [], _way, explanation, paint, MAX_LINES - used - 1)
+
+    def place(callers=True):
+        known = cause if callers else _without_callers(cause)
+        return [
+            *head,
+            *attempt("the text of the place", _bare_place(cause), _lines_of, known, paint),
+        ]
+
+    def deeper(brief=False):
+        return attempt("the text of the deeper cause", [], _deeper, explanation, paint, brief)
+
+    def facts(most=MAX_OPERANDS):
+        return attempt("the text of the operands", [], _facts, explanation, most)
+
+    def advice(with_change=True):
+        return attempt("the text of the advice", [], _advice, explanation, paint, with_change)
+
+    last = attempt("the last line", [], _footer, event, explanation, in_call, paint)
+    blocks = [place(), facts(), deeper(), advice(), [], last]
+    least = MIN_PATH_LINES + 2 if len(explanation.waypoints) > 1 else 0
+    # (what a report without room leaves out first; the sentence says the change as well)
+    for i, shorter, for_path in (
+        (2, lambda: deeper(brief=True), True),
+        (0, lambda: place(callers=False), True),
+        (1, lambda: facts(MAX_OPERANDS // 2), True),
+        (3, lambda: advice(with_change=False), False),
+    ):
+        if blocks[i] and _lines_in(blocks) + for_path * least > MAX_LINES + 1:
+            blocks[i] = shorter()
+    room = MAX_LINES - _lines_in(blocks)
+    blocks[4] = attempt("the text of the path", [], _way, explanation, paint, room)
     if text_width() < USUAL_WIDTH:
         blocks[1] = [part for line in blocks[1] for part in fitted(line)]
     return blocks
+
+
+def _lines_in(blocks):
+    """Return the number of lines of blocks, with an empty line after each."""
+    return sum(len(block) + 1 for block in blocks if block)
+
+
+def _without_callers(cause):
+    """Return a cause whose line is shown without the lines that called it."""
+    provenance = cause.provenance
+    backward = provenance.backward
+    if backward is not None and backward.forward_source is not None:
+        line = replace(backward.forward_source, callers=())
+        backward = replace(backward, forward_source=line)
+    line = provenance.source and replace(provenance.source, callers=())
+    return replace(cause, provenance=replace(provenance, source=line, backward=backward))
 
 
 def _bare_place(cause):
@@ -336,7 +366,7 @@ def _cost_text(cost):
     return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 
 
-def _facts(explanation):
+def _facts(explanation, most=MAX_OPERANDS):
     cause = explanation.cause
     meaning = explanation.meaning.text if explanation.meaning is not None else ""
     told = (meaning, *explanation.notes)
@@ -346,7 +376,7 @@ def _facts(explanation):
         forward = [o for o in cause.differentiated if not o.constant and _is_named(o)]
         named = forward or [o for o in named if not _is_long_formula(o)]
     given = [_operand_line(o) for o in named]
-    given = list(dict.fromkeys(given))[:MAX_OPERANDS]
+    given = list(dict.fromkeys(given))[:most]
     lines += [("  where  " if i == 0 else "         ") + line for i, line in enumerate(given)]
     whose = f" of {cause.name}" if cause.own_name and cause.role == "node" else ""
     if cause.size > 1:
@@ -456,16 +486,21 @@ def _way(explanation, paint, room):
     if len(points) < 2:  # a path of one step only repeats the operands
         return []
     deeper = explanation.deeper
-    if room - 1 < MIN_PATH_LINES:
+    most = min(MAX_PATH_LINES, room - 1)
+    if most < MIN_PATH_LINES:
         return []
     cause = deeper if deeper is not None and deeper.role == "node" else explanation.cause
     rows = [_point_row(point) for point in points]
     rows.append((f"{_shorten(_expression(cause), 60)} = {number_text(cause.value)}", "<- here"))
-    most = min(MAX_PATH_LINES, room - 1)
-    left_out = {FAR: explanation.left_out} if explanation.left_out else {}
-    rows = _shortened(rows, [*_by_importance(points), len(points)], left_out, most)
-    width = max(len(left) for left, right in rows if right)
-    lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in rows]
+    kept = sorted([*_by_importance(points)[: most - 1], len(points)])
+    gaps = {i for before, i in pairwise([-1, *kept]) if i > before + 1}
+    if explanation.left_out:
+        gaps.add(next(i for i in kept if i >= FAR))
+    shown = [
+        (f"... {left}" if i in gaps else left, right) for i in kept for left, right in [rows[i]]
+    ]
+    width = max((len(left) for left, right in shown if right), default=0)
+    lines = [f"  {left:<{width}}  {paint(DIM, right)}".rstrip() for left, right in shown]
     return ["From the inputs to there:", *map(str, lines)]
 
 
@@ -476,51 +511,23 @@ JUMP = 1e6
 def _by_importance(points):
     """Return the positions of the stops on a path, those that a short path shows first.
 
-    These are the loops, the input, where a number became the 0 or the negative number that
-    arrives, and the first jump.
+    These are the loops, and where a value turns critical: where a number became the 0 or the
+    negative number that arrives, and the first jump.  The input follows.
     """
-    found = [*(i for i, point in enumerate(points) if point.kind == "loop"), 0]
     pairs = [(i, *(points[k].value for k in (i - 1, i))) for i in range(1, len(points))]
     pairs = [(i, a, b) for i, a, b in pairs if np.isrealobj(a) and np.isrealobj(b)]
+    critical, last = [], points[-1].value
     with np.errstate(all="ignore"):
-        if points[-1].value == 0:
-            found += [i for i, a, b in pairs if b == 0 != a][-1:]
-        elif np.isrealobj(points[-1].value) and points[-1].value < 0:
-            found += [i for i, a, b in pairs if b < 0 <= a][-1:]
-        found += [i for i, a, b in pairs if a and b and not 1 / JUMP < abs(b / a) < JUMP][:1]
-    last = range(len(points) - 1, -1, -1)
-    named = [i for i in last if points[i].name.isidentifier()]
-    return list(dict.fromkeys([*found, *last[:1], *named, *last]))
-
-
-def _shortened(rows, order, left_out, most):
-    """Return the rows of a path that fit into `most` lines, with a line for each gap.
-
-    `left_out` has the number of stops that are missing before a row already.
-    """
-    kept = {len(rows) - 1}
-    for i in order:
-        if len(_with_gaps(rows, kept | {i}, left_out)) <= most:
-            kept.add(i)
-    return _with_gaps(rows, kept, left_out)
-
-
-def _with_gaps(rows, kept, left_out):
-    """Return the kept rows, with the number of operations in each gap between them."""
-    found, gap = [], []
-    for i, row in enumerate(rows):
-        missing = left_out.get(i, 0)
-        gap += [None] * missing
-        if i not in kept:
-            gap.append(row)
-            continue
-        if len(gap) > 1 or gap == [None]:
-            found.append((f"({len(gap)} more operations)", ""))
-        else:  # (a single row takes no more room than its number)
-            found += gap
-        found.append(row)
-        gap = []
-    return found
+        if last == 0:
+            critical += [i for i, a, b in pairs if b == 0 != a][-1:]
+        elif np.isrealobj(last) and last < 0:
+            critical += [i for i, a, b in pairs if b < 0 <= a][-1:]
+        critical += [i for i, a, b in pairs if a and b and not 1 / JUMP < abs(b / a) < JUMP][:1]
+    loops = [i for i, point in enumerate(points) if point.kind == "loop"]
+    backwards = range(len(points) - 1, -1, -1)
+    named = [i for i in backwards if points[i].name.isidentifier()]
+    before = [i - 1 for i in critical]
+    return list(dict.fromkeys([*loops, *critical, 0, *before, *backwards[:1], *named, *backwards]))
 
 
 def _point_row(point):
@@ -532,34 +539,53 @@ def _point_row(point):
     if point.kind == "state":
         return left, f"the state that step {point.path[-1].step} begins with"
     if point.kind != "node":
-        return left, f"{point.kind}, shape {shape_text(point.shape)}"
+        return left, f"{ROLES[point.kind]}, shape {shape_text(point.shape)}"
     if point.source is None:
         return left, ""
     return left, place_text(point.source, column=False)
 
 
+STEPS_SHOWN = 4
+"""How many steps of a loop the path shows."""
+
+
 def steps_text(steps):
-    """Return the values of a state at some steps of a loop, and its constant growth factor if any.
+    """Return the state before some steps of a loop, and its constant growth factor if any.
+
+    Where it became 0, changed its sign or jumped is always shown.
 
     Examples
     --------
     >>> steps_text([(k, 3.0 * 2.0**k) for k in range(18)])
-    '3 at step 0, 192 at step 6, 6144 at step 11, 3.9322e+05 at step 17 (x2 per step)'
+    '3 before step 0, 192 before 6, 6144 before 11, 3.9322e+05 before 17 (x2 per step)'
     >>> steps_text([(k, max(8 - 2 * k, 0)) for k in range(80)])
-    '8 at step 0, 6 at step 1, 2 at step 3, 0 at step 4'
+    '8 before step 0, 6 before 1, 2 before 3, 0 before 4'
+    >>> steps_text([(k, 1.0 if k < 30 else -2.0) for k in range(40)])
+    '1 before step 0, 1 before 13, -2 before 30, -2 before 39'
     """
-    if steps[-1][1] == 0:  # show when it became 0
-        last = max((i for i, (_, value) in enumerate(steps) if value != 0), default=-1) + 1
-        steps = steps[: last + 1]
+    values = [value for _, value in steps]
+    if values[-1] == 0:  # show when it became 0
+        end = max((i for i, value in enumerate(values) if value != 0), default=-1) + 2
+        steps, values = steps[:end], values[:end]
     last = len(steps) - 1
-    shown = [steps[i] for i in sorted({0, round(last / 3), round(2 * last / 3), last})]
-    text = ", ".join(f"{value:.5g} at step {step}" for step, value in shown)
-    sizes = [abs(value) for _, value in steps]
-    grows = last > 1 and all(0 < a < b < float("inf") for a, b in pairwise(sizes))
-    if not grows:
+    turns = [i for i in range(1, last) if _turns(values[i - 1], values[i])]
+    thirds = [round(last / 3), round(2 * last / 3)]
+    shown = list(dict.fromkeys([0, last, *turns[:1], *thirds]))[:STEPS_SHOWN]
+    text = ", ".join(f"{values[i]:.5g} before {steps[i][0]}" for i in sorted(shown))
+    text = text.replace("before", "before step", 1)
+    sizes = [abs(value) for value in values]
+    if last < 2 or not all(0 < a < b < float("inf") for a, b in pairwise(sizes)):
         return text
     factor = (sizes[-1] / sizes[0]) ** (1 / (steps[-1][0] - steps[0][0]))
-    return f"{text} (x{factor:.3g} per step)"
+    is_constant = all(1 / 2 < b / a / factor < 2 for a, b in pairwise(sizes))
+    return f"{text} (x{factor:.3g} per step)" if is_constant else text
+
+
+def _turns(one, other):
+    """Whether a number changes its sign, or jumps."""
+    if one == 0 or other == 0 or (one < 0) != (other < 0):
+        return one != other
+    return not 1 / JUMP < other / one < JUMP
 
 
 def _shorten(text, width):
