@@ -17,8 +17,9 @@ from theanoguard._context import setting
 from theanoguard._lint.baseline import Accepted, Baseline
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.linter import lint_values
-from theanoguard._lint.matching import Asked, unless_rejected, witnessed
+from theanoguard._lint.matching import Asked, search_of, unless_rejected, witnessed
 from theanoguard._lint.view import is_backward
+from theanoguard._lint.witness import Search, Watched
 from theanoguard._patching import Patch, apply
 from theanoguard._provenance import is_user_file
 from theanoguard._pytensor import (
@@ -119,19 +120,26 @@ class Seen:
         if len(self.examples) < CALLS:
             self.examples.append({v: np.copy(x) for v, x in values.items() if is_numeric(v.type)})
 
-    def findings(self, ignore: Sequence[str], seconds: float, seed: int = 0) -> list[Finding]:
+    def _asked(self, seconds: float) -> Asked:
+        return Asked(
+            examples=self.examples, gradient=self.gradient, mode=self.mode, seconds=seconds
+        )
+
+    def search(self, seconds: float) -> Search | None:
+        """Return a search for witnesses that has run, None if there is nothing to search."""
+        search = search_of(self.outputs, self.updates, self._asked(seconds))
+        if search is not None:
+            search.run()
+        return search
+
+    def findings(
+        self, ignore: Sequence[str], seconds: float, watched: Watched | None = None
+    ) -> list[Finding]:
         """Return the findings, those with a witness first."""
         self.is_searched = True
-        asked = Asked(
-            examples=self.examples,
-            gradient=self.gradient,
-            mode=self.mode,
-            seconds=seconds,
-            seed=seed,
-            watched=unless_rejected,
-        )
         try:
             with setting(_paused, True):
+                asked = replace(self._asked(seconds), watched=watched)
                 return witnessed(self.outputs, self.updates, self.static, asked, ignore)
         except ValueError as error:
             remark = str(error).partition("\n")[0]
@@ -279,7 +287,7 @@ class LintedSuite(LintedRun):
     def _findings_of(self, seen: Seen) -> list[Finding]:
         self.searched += 1
         try:
-            findings = seen.findings((), self.seconds)
+            findings = seen.findings((), self.seconds, unless_rejected)
         except Exception as error:  # the test has passed, and this is lint's fault
             self.failed += 1
             logger.info("theanoguard: a function was not linted: %s", error)

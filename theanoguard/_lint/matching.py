@@ -17,7 +17,7 @@ from theanoguard._lint.evidence import find_evidence
 from theanoguard._lint.finding import Finding, Static, reported
 from theanoguard._lint.rules import RISKS
 from theanoguard._lint.view import is_backward
-from theanoguard._lint.witness import Fault, Program, Search, rewrite_behind
+from theanoguard._lint.witness import Fault, Program, Search, Watched, rewrite_behind
 from theanoguard._provenance import SourceLine
 from theanoguard._pytensor import is_numeric, is_sparse
 from theanoguard._pytensor.labelled import unlabelled
@@ -57,7 +57,7 @@ class Asked:
     seconds: float = SECONDS
     seed: int = 0
     compile: Callable[..., Any] = pytensor.function
-    watched: Callable[[list[Any]], Collection[int]] | None = None
+    watched: Watched | None = None
     infinite_is_bad: bool = True
     names: Sequence[str] = ()
 

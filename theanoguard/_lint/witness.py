@@ -140,6 +140,7 @@ class Fault:
 
 
 Compile = Callable[..., Any]
+Watched = Callable[[list[Any]], Collection[int]]
 
 _now = time.thread_time
 """The clock of a search: the processor's time, so that it finds the same on a busy machine."""
@@ -169,9 +170,10 @@ class Program:
     names: list[str]
     mode: Any = None
     compile: Compile = pytensor.function
-    watched: Callable[[list[Any]], Collection[int]] | None = None
+    watched: Watched | None = None
 
-    def _compiled(self, mode: Any) -> Callable[..., list[Any]]:
+    def compiled(self, mode: Any) -> Callable[..., list[Any]]:
+        """Return the function that a mode makes."""
         run: Callable[..., list[Any]] = self.compile(
             list(self.inputs),
             list(self.outputs),
@@ -206,12 +208,12 @@ class Program:
             "fusion", "inplace", "scan_make_inplace", "fuse_indexed_into_elemwise"
         )
         with track_provenance():
-            return self._compiled(Mode("py", plain))
+            return self.compiled(Mode("py", plain))
 
     @cached_property
     def users(self) -> Callable[..., list[Any]]:
         """The function as the user compiles it."""
-        return self._compiled(self.mode)
+        return self.compiled(self.mode)
 
     def replay(self, values: Mapping[Variable, Any]) -> Replay:
         """Return the evaluation of the graph as it was written."""

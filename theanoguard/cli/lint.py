@@ -113,30 +113,7 @@ def run(arguments: argparse.Namespace) -> int:
     linted = LintedRun(
         arguments.linked, shared_values=arguments.shared_values, ignore=arguments.ignore
     )
-    program = programs.start_script(arguments.script)
-    return lint_program(program, linted, arguments)
-
-
-def lint_program(
-    program: Callable[[], Any], linted: LintedRun, arguments: argparse.Namespace
-) -> int:
-    """Run a program under a :class:`LintedRun`, print its findings, and return the exit status."""
-    stop = linted.start()
-    called = failed = None
-    try:
-        # Its own output must not be mixed with the findings.
-        with redirect_stdout(sys.stderr), track_provenance():
-            program()
-    except ModelCalled as error:
-        called = _user_line(error)
-    except SystemExit:
-        pass  # as a script ends: what it has compiled counts
-    except Exception as error:
-        failed = error
-        own = programs.hide_own_frames(error.__traceback__)
-        traceback.print_exception(type(error), error, own)
-    finally:
-        stop()
+    called, failed = run_beside(arguments.script, linted.start())
     findings = linted.findings(arguments.seconds)
     if not arguments.all:
         findings = [finding for finding in findings if finding.witness is not None]
@@ -155,13 +132,41 @@ def lint_program(
     if called:
         message = f"stopped at {called}, where a function is called; --run lints what comes after"
         print(f"theanoguard lint: {message}", file=sys.stderr)
-    if failed is None and not functions:
+    if not failed and not functions:
         print(
             "theanoguard lint: the program has compiled no function.\n"
             "Lint checks the graphs that a program passes to pytensor.function.",
             file=sys.stderr,
         )
-    return 2 if failed is not None or not functions else int(bool(findings))
+    return 2 if failed or not functions else int(bool(findings))
+
+
+def run_beside(script: Sequence[str], stop: Callable[[], None]) -> tuple[str | None, bool]:
+    """Run a program while something watches it, which `stop` ends.
+
+    Returns
+    -------
+    called : str or None
+        The line that calls a function, if the program was stopped there.
+    failed : bool
+        Whether the program raised.
+    """
+    try:
+        program = programs.start_script(list(script))
+        # Its own output must not be mixed with the findings.
+        with redirect_stdout(sys.stderr), track_provenance():
+            program()
+    except ModelCalled as error:
+        return _user_line(error), False
+    except SystemExit:
+        pass  # as a script ends: what it has compiled counts
+    except Exception as error:
+        own = programs.hide_own_frames(error.__traceback__)
+        traceback.print_exception(type(error), error, own)
+        return None, True
+    finally:
+        stop()
+    return None, False
 
 
 def _user_line(error: BaseException) -> str:

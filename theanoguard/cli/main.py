@@ -44,6 +44,10 @@ COMMANDS = {
         "theanoguard.cli.explain",
         "print the cause and the remedy of an error; its code is at the end of its report",
     ),
+    "fix": Command(
+        "theanoguard.cli.fix",
+        "change lines of a script that fail to formulas of the same value, or show the diff",
+    ),
     "lint": Command(
         "theanoguard.cli.lint",
         "find risky operations in the graphs that a script builds, without running the model",

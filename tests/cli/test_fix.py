@@ -1,0 +1,106 @@
+"""``theanoguard fix``: lines of a script are changed to formulas of the same value."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from theanoguard.cli.fix import Change, Edit, edits_of
+
+SCRIPT = """\
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+
+def evidence(q):
+    return pt.log(q.prod())  # of all observations
+
+q, y = pt.dvector("q"), pt.dvector("y")
+f = pytensor.function([q, y], [evidence(q), y / y.sum()], mode="FAST_COMPILE")
+print(f(np.full(40, 1e-9), np.zeros(2)))
+"""
+
+
+def fix(folder, *arguments):
+    command = [sys.executable, "-m", "theanoguard", "fix", *arguments, "model.py"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("option", [(), ("--run",)], ids=["lint", "run"])
+def test_script_is_fixed_once(tmp_path, option):
+    script = tmp_path / "model.py"
+    script.write_text(SCRIPT)
+    script.chmod(0o755)
+    shown = fix(tmp_path, "--diff", *option)
+    assert shown.returncode == 1, shown.stderr
+    assert "-    return pt.log(q.prod())  # of all observations" in shown.stdout
+    assert "+    return pt.log(q).sum()  # of all observations" in shown.stdout
+    assert script.read_text() == SCRIPT
+    done = fix(tmp_path, "--write", *option)
+    assert done.returncode == 0, done.stderr
+    assert script.read_text() == SCRIPT.replace("pt.log(q.prod())", "pt.log(q).sum()")
+    assert os.access(script, os.X_OK)
+    assert "model.py:9: not fixed: no formula of the same value is known." in done.stderr
+    again = fix(tmp_path, *option)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == ""
+    assert "0 lines can be changed" in again.stderr
+
+
+OLD, NEW = "y = pt.log(p.prod())", "y = pt.log(p).sum()"
+REFUSED = {
+    "not in the file": ("y = 1\n", OLD, NEW),
+    "2 lines of the file read": (f"\n{OLD}\nif z:\n    {OLD}\n", OLD, NEW),
+    "several statements": (f"{OLD}; z = 1\n", f"{OLD}; z = 1", f"{NEW}; z = 1"),
+    "has several lines": (f"f(\n    {OLD}\n)\n", OLD, f"import theanoguard\n{NEW}"),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_lines_that_are_not_changed(tmp_path, why):
+    text, old, new = REFUSED[why]
+    (tmp_path / "model.py").write_text(text)
+    change = Change(tmp_path / "model.py", 1, old, new, "log")
+    edits, refused = edits_of([change, change])
+    assert edits == []
+    [message] = refused
+    assert why in message
+
+
+def test_two_changes_of_one_line(tmp_path):
+    (tmp_path / "model.py").write_text(f"{OLD}\n")
+    changes = [Change(tmp_path / "model.py", 1, OLD, new, "log") for new in (NEW, "y = 0", NEW)]
+    [edit], [message] = edits_of(changes)
+    assert edit.new_lines == [f"{NEW}\n"]
+    assert "another change is on the same line" in message
+
+
+def test_encoding_and_ends_of_lines_are_kept(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_bytes(f"# coding: latin-1\r\nname = '\xe9'\r\n{OLD}  # \xe9\r\n".encode("latin-1"))
+    edit = Edit.of(path)
+    assert edit.add(Change(path, 3, OLD, f"import theanoguard\n{NEW}", "log")) == ""
+    edit.write()
+    after = f"# coding: latin-1\r\nname = '\xe9'\r\nimport theanoguard\r\n{NEW}  # \xe9\r\n"
+    assert path.read_bytes() == after.encode("latin-1")
+
+
+def test_file_that_has_changed_meanwhile(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(f"{OLD}\n")
+    edit = Edit.of(path)
+    assert edit.add(Change(path, 1, OLD, NEW, "log")) == ""
+    path.write_text(f"{OLD}\nz = 2\n")
+    with pytest.raises(ValueError, match="has changed while the program ran"):
+        edit.write()
+    assert path.read_text() == f"{OLD}\nz = 2\n"
+
+
+def test_script_that_changes_itself(tmp_path):
+    text = SCRIPT + "open(__file__, 'a').write('# more')\n"
+    (tmp_path / "model.py").write_text(text)
+    done = fix(tmp_path, "--write", "--run")
+    assert done.returncode == 2
+    assert "has changed while the program ran" in done.stderr
+    assert (tmp_path / "model.py").read_text() == text + "# more"

@@ -1,0 +1,333 @@
+"""``theanoguard fix``: change lines of a program to formulas of the same value that do not fail."""
+
+import argparse
+import ast
+import difflib
+import os
+import sys
+import time
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pytensor.compile.mode import get_mode
+
+from theanoguard._files import write_atomically
+from theanoguard._lint import SECONDS
+from theanoguard._lint.every_function import LintedRun
+from theanoguard._lint.witness import Fault, Search
+from theanoguard._provenance import SourceLine
+from theanoguard.cli.lint import run_beside
+from theanoguard.explain.records import Explanation, Hint, user_line
+from theanoguard.guard import GuardMode
+from theanoguard.guard.errors import GuardError
+from theanoguard.guard.every_function import NotingRun, Trips, guarding
+from theanoguard.shim.install import install_theano
+
+NOT_FIXED = "theanoguard fix: {place}: not fixed: {why}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One line of a file, before and after.
+
+    Parameters
+    ----------
+    file : Path
+    line : int
+        The line where the operation fails.
+    old, new : str
+        Without the indentation and the comment.
+    op : str
+        The operation that fails.
+    """
+
+    file: Path
+    line: int
+    old: str
+    new: str
+    op: str
+
+    @property
+    def place(self) -> str:
+        """The file and the line, as an editor takes them."""
+        return f"{os.path.relpath(self.file)}:{self.line}"
+
+
+@dataclass
+class Edit:
+    """A file that is to be changed.
+
+    Parameters
+    ----------
+    path : Path
+    content : bytes
+        As it is in the file.
+    """
+
+    path: Path
+    content: bytes
+    changed: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, path: Path) -> "Edit":
+        """Read a file."""
+        return cls(path, path.read_bytes())
+
+    @property
+    def encoding(self) -> str:
+        """The encoding that Python reads the file in."""
+        lines = iter(self.content.splitlines(keepends=True))
+        return tokenize.detect_encoding(lambda: next(lines, b""))[0]
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines, with their ends."""
+        return self.content.decode(self.encoding).splitlines(keepends=True)
+
+    @property
+    def new_lines(self) -> list[str]:
+        """The lines after the change."""
+        new = (self.changed.get(i, line) for i, line in enumerate(self.lines))
+        return "".join(new).splitlines(keepends=True)
+
+    def add(self, change: Change) -> str:
+        """Make a change, and return why it cannot be made, or nothing."""
+        lines = self.lines
+        found = [i for i, line in enumerate(lines) if _code(line) == change.old]
+        here = change.line - 1
+        if not found:
+            return "the line is not in the file any more"
+        if here not in found and len(found) > 1:
+            return f"{len(found)} lines of the file read {change.old!r}"
+        number = here if here in found else found[0]
+        if _statements(change.old) > 1:
+            return "several statements are on this line; put them on lines of their own"
+        line = lines[number]
+        before, _, after = line.partition(change.old)
+        end = line[len(line.rstrip("\r\n")) :] or "\n"
+        new = before + f"{end}{before}".join(change.new.splitlines()) + after
+        if number in self.changed:
+            other = "another change is on the same line; run the command again after that"
+            return "" if self.changed[number] == new else other
+        self.changed[number] = new
+        if _is_python("".join(self.new_lines)):
+            return ""
+        del self.changed[number]
+        return "the statement has several lines, and the new one would not be Python"
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        name = os.path.relpath(self.path)
+        return "".join(difflib.unified_diff(self.lines, self.new_lines, name, name))
+
+    def write(self) -> None:
+        """Replace the file, unless it has changed since it was read.
+
+        Raises
+        ------
+        ValueError
+            If it has.
+        """
+        if self.path.read_bytes() != self.content:
+            raise ValueError(
+                f"{self.path} has changed while the program ran.\nRun the command again."
+            )
+        mode = self.path.stat().st_mode
+        write_atomically(self.path, "".join(self.new_lines).encode(self.encoding))
+        os.chmod(self.path, mode)
+
+
+def _code(line: str) -> str:
+    """Return a line without its indentation and its comment, as lines are shown in reports."""
+    return line.strip().partition("  #")[0]
+
+
+def _statements(code: str) -> int:
+    try:
+        return len(ast.parse(code).body)
+    except SyntaxError:  # a part of a statement
+        return 1
+
+
+def _is_python(source: str) -> bool:
+    try:
+        ast.parse(source)
+    except SyntaxError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- from faults to changes
+
+
+def changes_by_lint(linted: LintedRun, seconds: float) -> Iterator[Change | str]:
+    """Yield the changes for the inputs that lint finds, and why others cannot be made."""
+    for seen in linted.seen:
+        search = seen.search(seconds)
+        if search is None:
+            continue
+        for fault in search.faults.values():
+            yield from changes_of(_explanation(search, fault), fault.line, fault.op)
+
+
+def changes_by_guard(trips: Trips) -> Iterator[Change | str]:
+    """Yield the changes for the calls that a guard has found bad."""
+    for explanation in trips.explanations.values():
+        cause = explanation.cause
+        yield from changes_of(explanation, user_line(cause.provenance), cause.op or "an input")
+
+
+def changes_of(
+    explanation: Explanation | None, line: SourceLine | None, op: str
+) -> Iterator[Change | str]:
+    """Yield the changes that repair a call, or why there is none."""
+    hint = None if explanation is None else explanation.cause.hint
+    if line is None or hint is None or hint.grade != "same" or not hint.change:
+        place = "(line not known)" if line is None else f"{os.path.relpath(line.file)}:{line.line}"
+        yield NOT_FIXED.format(place=place, why=_why_not(hint, op))
+        return
+    for old, new in zip(hint.change[::2], hint.change[1::2], strict=True):
+        yield Change(Path(line.file).resolve(), line.line, old, new, op)
+
+
+def _explanation(search: Search, fault: Fault) -> Explanation | None:
+    """Return the explanation for a function that is called with a witness."""
+    whole = search.program
+    i = whole.names.index(fault.witness.output)
+    program = replace(whole, outputs=[whole.outputs[i]], names=[whole.names[i]])
+    try:
+        program.call(program.compiled(_guard(program.mode)), fault.values)
+    except GuardError as error:
+        found: Explanation | None = error.explanation
+        return found
+    return None
+
+
+def _why_not(hint: Hint | None, op: str) -> str:
+    if hint is None or not hint.text:
+        return f"no other formula is known for {op}"
+    if hint.grade == "same":
+        return f"several lines have to change. {hint.text}"
+    return f"no formula of the same value is known. {hint.text}"
+
+
+def _guard(mode: Any) -> GuardMode:
+    """Return a guard for a mode; of a linker that cannot be guarded, with the mode's rewrites."""
+    found = get_mode(mode)
+    try:
+        return guarding(big_is_error=False).guard(found)
+    except ValueError:
+        return GuardMode(big_is_error=False, optimizer=found.provided_optimizer)
+
+
+def edits_of(found: Iterable[Change | str]) -> tuple[list[Edit], list[str]]:
+    """Return the changed files, and why other changes cannot be made."""
+    edits: dict[Path, Edit] = {}
+    refused: dict[str, None] = {}
+    for change in dict.fromkeys(found):
+        if isinstance(change, str):
+            refused[change] = None
+            continue
+        if change.file not in edits:
+            edits[change.file] = Edit.of(change.file)
+        if why := edits[change.file].add(change):
+            refused[NOT_FIXED.format(place=change.place, why=why)] = None
+    return [edit for edit in edits.values() if edit.changed], list(refused)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
+    parser.usage = (
+        "%(prog)s [--diff | --write] [--theano] [--run] [--seconds SECONDS] SCRIPT [ARGUMENT ...]"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--diff", action="store_true", help="print the diff and nothing else")
+    what.add_argument("--write", action="store_true", help="change the files")
+    parser.add_argument(
+        "--theano", action="store_true", help="let the script's `import theano` run on PyTensor"
+    )
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        dest="guarded",
+        help="run the script to its end under the guard, and repair the calls that fail, instead "
+        "of searching for inputs at which a function fails",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS,
+        help=f"how long to search each function for failing inputs (default: {SECONDS:g})",
+    )
+    parser.add_argument(
+        "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="a file, with its arguments"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a program, and print or make the changes.
+
+    Parameters
+    ----------
+    arguments : argparse.Namespace
+
+    Returns
+    -------
+    int
+        The exit status: 1 if there are changes that were not written, 2 for a program that fails
+        or compiles nothing, else 0.
+
+    Raises
+    ------
+    ValueError
+        Without a program, or if a file has changed meanwhile.
+    OSError
+        When a file cannot be read or written.
+    """
+    if not arguments.script:
+        raise ValueError("no program.\nName a file.")
+    if arguments.theano:
+        install_theano()
+    start = time.time()
+    if arguments.guarded:
+        guarded = NotingRun(action="record", big_is_error=False)
+        _, failed = run_beside(arguments.script, guarded.start().stop)
+        found, functions = changes_by_guard(guarded.trips), guarded.guarded
+    else:
+        linted = LintedRun()
+        _, failed = run_beside(arguments.script, linted.start())
+        found, functions = changes_by_lint(linted, arguments.seconds), len(linted.seen)
+    edits, refused = edits_of(found)
+    for edit in edits:
+        if edit.path.stat().st_mtime > start:
+            raise ValueError(
+                f"{edit.path} has changed while the program ran.\nRun the command again."
+            )
+        print(edit.diff(), end="")
+    sys.stdout.flush()
+    if not arguments.diff:
+        for line in refused:
+            print(line, file=sys.stderr)
+    count = sum(len(edit.changed) for edit in edits)
+    lines = f"{count} line{'' if count == 1 else 's'}"
+    if arguments.write:
+        for edit in edits:
+            edit.write()
+        print(f"theanoguard fix: {lines} changed", file=sys.stderr)
+    elif not arguments.diff:
+        advice = "; --write changes the file" if count else ""
+        print(f"theanoguard fix: {lines} can be changed{advice}", file=sys.stderr)
+    if failed or not functions:
+        return 2
+    return int(bool(edits) and not arguments.write)
