@@ -80,6 +80,14 @@ DROPPED = {
     "of one row": lambda x, m, k: m[None][k],
     "of stacked rows": lambda x, m, k: pt.stack([x, x])[k],
     "of a batch of one": lambda x, m, k: pt.exp(x[None, :])[k],
+    "times 0": lambda x, m, k: x[1:][k] * 0,
+    "one by one, times 0": lambda x, m, k: (pt.exp(x)[[k]] * 0).sum(),
+    "minus itself": lambda x, m, k: x[k] - x[k],
+    "by itself": lambda x, m, k: x[k] / x[k],
+    "equal to itself": lambda x, m, k: pt.eq(m[k], m[k]),
+    "and False": lambda x, m, k: pt.and_(x[k] > 0, np.array(False)),
+    "incremented, times 0": lambda x, m, k: pt.inc_subtensor(x[[k]], 1.0) * 0,
+    "incremented by 0": lambda x, m, k: pt.inc_subtensor(x[[k]], 0.0 * x[0]),
 }
 
 
@@ -96,13 +104,39 @@ def test_no_rewrite_drops_an_index(name):
             fn(X, M, outside)
 
 
+# PyTensor reads these from the whole array: an element of it beyond the slice, without an error.
+BEYOND = {
+    "end": (lambda x, k, j: x[:k][j], 2, 2),
+    "end, backwards": (lambda x, k, j: x[:k][j], 1, -2),
+    "begin": (lambda x, k, j: x[k:][j], 1, -3),
+    "both": (lambda x, k, j: x[k : k + 1][j], 1, 1),
+    "last of nothing": (lambda x, k, j: pt.exp(x[:k][-1]), 0, 0),
+    "second of one": (lambda x, k, j: x[:k][1], 1, 0),
+    "constant end": (lambda x, k, j: x[:2][j], 0, 2),
+    "of rows": (lambda x, k, j: pt.stack([x, x])[:, :k][0, j], 1, 1),
+    "joined": (lambda x, k, j: pt.concatenate([x, x])[:2][j], 0, 2),
+}
+
+
 @pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
-def test_the_last_element_of_nothing():
-    x, k = pt.dvector("x"), pt.lscalar("k")
-    fn = pytensor.function([x, k], pt.exp(x[:k][-1]), mode=GuardMode())
-    assert fn(X, 2) == np.exp(2.0)
+@pytest.mark.parametrize("name", BEYOND)
+def test_no_rewrite_loses_the_end_of_a_slice(name):
+    make, k, j = BEYOND[name]
+    x, stop, index = pt.dvector("x"), pt.lscalar("k"), pt.lscalar("j")
+    out = make(x, stop, index)
+    fn = pytensor.function([x, stop, index], out, mode=GuardMode(), on_unused_input="ignore")
+    assert np.isfinite(fn(np.arange(9.0), 2, 0))
     with pytest.raises(IndexError):
-        fn(X, 0)
+        fn(X, k, j)
+
+
+@pytest.mark.not_on(jax="JAX takes no such length", pytorch="PyTorch takes long to compile these")
+def test_no_rewrite_drops_a_negative_length():
+    s, n = pt.dscalar("s"), pt.lscalar("n")
+    fn = pytensor.function([s, n], pt.full((n,), s).sum(), mode=GuardMode())
+    assert fn(2.0, 3) == 6
+    with pytest.raises((ValueError, MemoryError)):
+        fn(2.0, -3)
 
 
 def recurrent(x, m, n):

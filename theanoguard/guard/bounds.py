@@ -19,7 +19,7 @@ from pytensor.graph.features import Feature
 from pytensor.graph.traversal import graph_inputs
 from pytensor.graph.utils import InconsistencyError
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
@@ -231,6 +231,8 @@ class KeepsIndices(Feature):
     """Refuses a rewrite that drops an index which may be outside of its array.
 
     ``set_subtensor(x[i], y)[i]`` would become ``y``, and ``full(n, y)[i]`` as well, whatever i is.
+    ``x[i] * 0`` would become 0, and ``full(n, y).sum()`` would become ``n * y`` even if n is
+    negative.
     """
 
     def __init__(self) -> None:
@@ -240,13 +242,88 @@ class KeepsIndices(Feature):
         self, fgraph: Any, node: Apply, i: int, r: Variable, new_r: Variable, reason: Any = None
     ) -> None:
         is_undone = isinstance(reason, tuple) and reason[0] == "Revert"
-        if r.owner is not None and not is_undone and isinstance(r.owner.op, INDEXING):
-            self._refused = self._refused or drops_index(r.owner, new_r)
+        if r.owner is None or is_undone or self._refused:
+            return
+        if isinstance(r.owner.op, (*INDEXING, *increment_ops)):
+            self._refused = drops_index(r.owner, new_r)
+        elif isinstance(r.owner.op, Elemwise) and not isinstance(r.owner.op.scalar_op, ps.Pow):
+            # (PyTensor's next rewrite of ``x[i] ** 0`` would fail.)
+            self._refused = _is_constant(new_r) and _needs_an_index(fgraph, r)
+        elif isinstance(r.owner.op, CAReduce):
+            self._refused = _drops_a_length(r.owner, new_r)
 
     def on_validate(self, fgraph: Any) -> None:
         if self._refused:
             self._refused = False
             raise InconsistencyError("an index that may be out of bounds would be dropped")
+
+
+MOST_NODES = 100
+"""How many elementwise operations before a constant are searched for an index."""
+
+
+def _is_constant(variable: Variable) -> bool:
+    """Whether all elements of a variable are constants."""
+    while (node := variable.owner) is not None:
+        is_cast = isinstance(getattr(node.op, "scalar_op", None), ps.Cast)
+        if not (is_cast or isinstance(node.op, Alloc | DimShuffle) or _takes_a_shape(node)):
+            return False
+        variable = node.inputs[_takes_a_shape(node)]
+    return isinstance(variable, Constant)
+
+
+def _takes_a_shape(node: Apply) -> bool:
+    """Whether a node takes the shape of its first operand, but no element."""
+    return isinstance(getattr(node.op, "scalar_op", None), ps.Second)
+
+
+def _needs_an_index(fgraph: Any, result: Variable) -> bool:
+    """Whether an index that may be outside is read for an elementwise result, and for nothing else.
+
+    The shape of what is indexed does not count, as in ``zeros_like(x[i])``.
+    """
+    assert result.owner is not None
+    inside, todo = {result.owner}, [result.owner]
+    while todo and len(inside) <= MOST_NODES:
+        node = todo.pop()
+        for variable in node.inputs[_takes_a_shape(node) :]:
+            before = variable.owner
+            if before is None or before in inside or _is_read(fgraph, variable, inside):
+                continue
+            if isinstance(before.op, (*INDEXING, *increment_ops)) and not all(
+                is_inside(before, lookup) for lookup in lookups(before)
+            ):
+                return True
+            if isinstance(before.op, CAReduce | Elemwise | DimShuffle):
+                inside.add(before)
+                todo.append(before)
+    return False
+
+
+def _is_read(fgraph: Any, variable: Variable, inside: set[Apply]) -> bool:
+    """Whether a node that is not among these reads elements of a variable."""
+    return any(
+        client not in inside
+        and not isinstance(client.op, Shape | Shape_i)
+        and not (i == 0 and _takes_a_shape(client))
+        for client, i in fgraph.clients.get(variable, ())
+    )
+
+
+def _drops_a_length(node: Apply, new: Variable) -> bool:
+    """Whether what is reduced has a length that may be negative, and is not made any more."""
+    filled = node.inputs[0].owner
+    if filled is None or not isinstance(filled.op, Alloc) or filled.outputs[0] in new.owner.inputs:
+        return False
+    return not all(map(_is_length, filled.inputs[1:]))
+
+
+def _is_length(variable: Variable) -> bool:
+    """Whether a number cannot be negative."""
+    variable = _behind_views(variable)
+    known = limits(variable)
+    is_measured = variable.owner is not None and isinstance(variable.owner.op, Shape_i)
+    return is_measured or (known is not None and known[0] >= 0)
 
 
 def drops_index(node: Apply, new: Variable) -> bool:
@@ -260,10 +337,9 @@ def drops_index(node: Apply, new: Variable) -> bool:
     (True, False)
     """
     for lookup in lookups(node):
-        if isinstance(lookup.index, Constant):
-            if _merges_an_end(node, lookup, new):
-                return True
-        elif not is_inside(node, lookup):
+        if _merges_an_end(node, lookup, new):
+            return True
+        if not isinstance(lookup.index, Constant) and not is_inside(node, lookup):
             roots = {v for v in graph_inputs([lookup.index]) if not isinstance(v, Constant)}
             if not _uses(new, roots):
                 return True
@@ -286,16 +362,22 @@ def _uses(variable: Variable, wanted: set[Variable]) -> bool:
 
 
 def _merges_an_end(node: Apply, lookup: Lookup, new: Variable) -> bool:
-    """Whether ``x[:k][-1]`` would become ``x[k - 1]``, which is there even if k is 0."""
+    """Whether the end of a slice is lost: ``x[:k][j]`` would become ``x[j]``, whatever k is."""
     inner, outer = node.inputs[lookup.array].owner, new.owner
-    known = limits(lookup.index)
-    if inner is None or outer is None or known is None or known[0] >= 0:
+    if inner is None or outer is None or not lookup.is_basic:
         return False
-    merged = (
-        isinstance(inner.op, Subtensor)
-        and isinstance(outer.op, Subtensor)
-        and outer.inputs[0] is inner.inputs[0]
-    )
+    if not (isinstance(inner.op, Subtensor) and isinstance(outer.op, Subtensor)):
+        return False
     # (Of a loop, the last state alone is kept if it is its result's last element.)
-    is_loop = isinstance(getattr(inner.inputs[0].owner, "op", None), Scan)
-    return merged and not is_loop and not all(isinstance(v, Constant) for v in inner.inputs[1:])
+    if outer.inputs[0] is not inner.inputs[0] or isinstance(
+        getattr(inner.inputs[0].owner, "op", None), Scan
+    ):
+        return False
+    entries = indices_from_subtensor(inner.inputs[1:], inner.op.idx_list)
+    slices = [entry for entry in entries if isinstance(entry, slice)]
+    cut = slices[lookup.axis] if lookup.axis < len(slices) else slice(None)
+    given = [v for v in (cut.start, cut.stop, cut.step) if v is not None]
+    if not given or all(isinstance(v, Constant) for v in (lookup.index, *given)):
+        return False
+    known = limits(lookup.index)
+    return cut.stop is not None or known is None or known[0] < 0
