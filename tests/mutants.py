@@ -214,7 +214,10 @@ def near(file: str) -> list[str]:
     """Return the test files near to a file of the package; none for what is not looked at."""
     if not fitting(file) or file.startswith(ELSEWHERE):
         return []
-    return [f"tests/{test}" for test in NEAR[fitting(file)[-1]].split()]
+    return [
+        "tests/test_defaults.py",
+        *(f"tests/{test}" for test in NEAR[fitting(file)[-1]].split()),
+    ]
 
 
 def mutants(only: str) -> list[Mutant]:
