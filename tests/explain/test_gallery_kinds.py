@@ -89,7 +89,7 @@ def case(request):
 
 
 def test_there_are_enough():
-    assert len(MODELS) >= 50
+    assert len(MODELS) >= 100
 
 
 def test_operation_element_and_operands(case):

@@ -35,15 +35,18 @@ class Meaning:
     text : str
         A sentence for the user, or an empty text.
     origin : str
-        Where a number outside of a domain came from, and what keeps it inside, as sentences.
-    of_derivative : bool
-        Whether the formula has a value, and its derivative has none.
+        Where a number outside of a domain came from, as a sentence.
+    kept : str
+        What keeps it inside, as sentences, unless there is a remedy.
+    general : bool
+        Whether the general advice of the hint follows if there is no remedy.
     """
 
     kind: str
     text: str = ""
     origin: str = ""
-    of_derivative: bool = False
+    kept: str = ""
+    general: bool = True
 
 
 @brief

@@ -104,6 +104,7 @@ TRUTH = {
         "start": None,
         "hint": "log-zero",
         "fault": "none",
+        "grade": "changes",
         "arguments": (np.array([[0.5, 0.5], [1.0, 0.0]]),),
     },
     "no_query": {

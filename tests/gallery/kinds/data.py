@@ -90,7 +90,7 @@ TRUTH = {
         "operands": (-1294970000.0,),
         "start": "n",
         "hint": "integer-wrapped",
-        "fault": "unknown",
+        "fault": "none",
         "arguments": (np.array([60000, 50000], "int32"),),
     },
     "sum_of_squares_in_float32": {
@@ -126,7 +126,7 @@ TRUTH = {
         "operands": (500000.0,),
         "start": "x",
         "hint": "cast-overflow",
-        "fault": "unknown",
+        "fault": "too large",
         "arguments": (np.array([1.0, 5000.0], "float32"),),
     },
     "rates_of_dangling_nodes": {

@@ -8,12 +8,14 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Variable
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.summary import SLogDet
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base, through_views
@@ -124,12 +126,72 @@ def _axis(variable, x):
     return None
 
 
+@dataclass(frozen=True)
+class Logarithm:
+    """The logarithm of a function, computed without the function.
+
+    Parameters
+    ----------
+    template : str
+        As for :class:`Form`.
+    build : callable
+        Returns it for an argument.
+    """
+
+    template: str
+    build: Callable[[Variable], Variable]
+
+
+def _log_of_erfc(x: Variable) -> Variable:
+    zero = np.asarray(0, x.type.dtype)
+    far = pt.log(pt.erfcx(pt.maximum(x, zero))) - x**2
+    return pt.switch(x > 0, far, pt.log(pt.erfc(pt.minimum(x, zero))))
+
+
+def _log_of_bessel(order: int, x: Variable) -> Variable:
+    return pt.log(pt.ive(order, x)) + pt.abs(x)
+
+
+LOGARITHMS = {
+    psm.Gamma: Logarithm("{pt}.gammaln({x})", pt.gammaln),
+    psm.I0: Logarithm("({pt}.log({pt}.ive(0, {x})) + abs({x}))", lambda x: _log_of_bessel(0, x)),
+    psm.I1: Logarithm("({pt}.log({pt}.ive(1, {x})) + abs({x}))", lambda x: _log_of_bessel(1, x)),
+    psm.Erfc: Logarithm(
+        "{pt}.switch({x} > 0, {pt}.log({pt}.erfcx({pt}.maximum({x}, 0))) - {x} ** 2,"
+        " {pt}.log({pt}.erfc({pt}.minimum({x}, 0))))",
+        _log_of_erfc,
+    ),
+}
+"""By the scalar operation of the function."""
+
+
+def _from_table(variable: Variable, inner: Variable) -> Form | None:
+    """Form of log(f(x)) and log(c f(x)), with a function f of the table and a constant c."""
+    c, of = 1.0, inner
+    if scalar_class(inner) is ps.Mul and len(inner.owner.inputs) == 2:
+        constant, of = sorted(inner.owner.inputs, key=lambda v: constant_number(v) is None)
+        c = constant_number(constant)
+        of = viewed(of)
+    known = LOGARITHMS.get(scalar_class(of))
+    if known is None or c is None or c <= 0 or of.type.ndim != variable.type.ndim:
+        return None
+    (x,) = of.owner.inputs
+    if c == 1:
+        return Form(known.template, x, lambda new: known.build(new(x)))
+    shift = np.asarray(np.log(c), x.type.dtype)
+    template = f"({known.template} + np.log({c:.17g}))"
+    return Form(template, x, lambda new: known.build(new(x)) + shift)
+
+
 def _logarithm(variable):
     """Forms of logarithms: of prod(x), c + exp(x), exp(x) - 1, det(x) and softmax(x) + eps."""
     inner = viewed(variable.owner.inputs[0])
     node = inner.owner
     if node is None:
         return None
+    form = _from_table(variable, inner)
+    if form is not None:
+        return form
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Mul):
         x, axes = node.inputs[0], node.op.axis
         template = f"{{pt}}.log({{x}}).sum({_axis_argument(axes)})"
@@ -267,8 +329,26 @@ def _with_rest(variable, x, c, total):
     return Form(template, x, build) if x.type.ndim == variable.type.ndim else None
 
 
+def _of_tanh_in_one(difference, total):
+    """Return ``x`` if two variables are exp(2 * x) - 1 and exp(2 * x) + 1."""
+    grown = _inverse_softplus(difference)
+    terms = total.owner.inputs if scalar_class(total) is ps.Add else ()
+    if grown is None or len(terms) != 2 or scalar_class(viewed(grown)) is not ps.Mul:
+        return None
+    one, term = sorted(terms, key=lambda v: constant_number(v) is None)
+    is_sum = constant_number(one) == 1 and scalar_class(viewed(term)) is ps.Exp
+    if not is_sum or not same(viewed(term).owner.inputs[0], grown):
+        return None
+    two, x = sorted(viewed(grown).owner.inputs, key=lambda v: constant_number(v) is None)
+    return x if constant_number(two) == 2 else None
+
+
 def _of_tanh(difference, total):
     """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x)."""
+    if scalar_class(difference) in (ps.Sub, ps.Expm1):
+        x = _of_tanh_in_one(difference, total)
+        if x is not None:
+            return x
     if scalar_class(difference) is not ps.Sub or scalar_class(total) is not ps.Add:
         return None
     up, down = map(viewed, difference.owner.inputs)
@@ -413,6 +493,38 @@ def _difference(variable):
     return Form(f"{{x}}.var({arguments})", x, lambda new: pt.var(new(x), axis=axes, keepdims=kept))
 
 
+def _power(variable):
+    """Form of prod(x) ** (1 / n), where n is the number of elements: the geometric mean."""
+    product, exponent = map(viewed, variable.owner.inputs)
+    node = product.owner
+    if node is None or not isinstance(node.op, CAReduce) or op_name(node.op) != "prod":
+        return None
+    x, axes = node.inputs[0], node.op.axis
+    if not _is_one_by_length(exponent, x) or not (axes is None or x.type.ndim == 1):
+        return None
+    template = "{pt}.exp({pt}.log({x}).mean())"
+    return _reduced(variable, template, x, lambda new: pt.exp(pt.log(new(x)).mean()), True)
+
+
+def _is_one_by_length(exponent, x):
+    """Return whether a variable is ``1 / n``, where n is the length or the size of `x`."""
+    if scalar_class(exponent) is ps.Reciprocal:
+        number = exponent.owner.inputs[0]
+    elif scalar_class(exponent) is ps.TrueDiv and constant_number(exponent.owner.inputs[0]) == 1:
+        number = exponent.owner.inputs[1]
+    else:
+        return False
+    while number.owner is not None and not isinstance(number.owner.op, Shape | Shape_i):
+        is_read = (
+            isinstance(number.owner.op, (*VIEWS, *INDEXING)) or scalar_class(number) is ps.Cast
+        )
+        is_size = isinstance(number.owner.op, CAReduce) and op_name(number.owner.op) == "prod"
+        if not (is_size or is_read and x.type.ndim == 1):
+            return False
+        number = number.owner.inputs[0]
+    return number.owner is not None and number.owner.inputs[0] is x
+
+
 def _mean_of(variable):
     """Return the operand of a mean, and its axes."""
     total = viewed(variable.owner.inputs[0]) if scalar_class(variable) is ps.TrueDiv else variable
@@ -451,5 +563,6 @@ _MATCHERS = {
     ps.Log: _logarithm,
     ps.TrueDiv: _quotient,
     ps.Sub: _difference,
+    ps.Pow: _power,
 }
 """The functions above, by the scalar operation that computes a variable."""

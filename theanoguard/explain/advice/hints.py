@@ -16,7 +16,7 @@ from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
 _SAYS_MORE = (
-    *("singular-matrix", "cholesky-not-positive-definite", "integer-wrapped", "tiny-divisor"),
+    *("singular-matrix", "cholesky-not-positive-definite", "tiny-divisor"),
     *("growing-state", "growing-gradient", "exploding-state"),
 )
 """Hints whose first sentence is not in the meaning of the fault."""
@@ -52,8 +52,8 @@ def with_outcome(hint: Hint, outcome: Any, meaning: Meaning) -> Hint:
     is_users = code_of(hint.key) is None  # (a hint that the user has registered)
     more = is_users or hint.key in _SAYS_MORE or "of the loop" in fact
     told = meaning.text and not more
-    parts = ["" if told else f"{fact}.", meaning.origin, outcome.text]
-    if not outcome.text and (not meaning.origin or meaning.of_derivative):
+    parts = ["" if told else f"{fact}.", meaning.origin, outcome.text or meaning.kept]
+    if not outcome.text and meaning.general:
         own = meaning.kind == "lost" and hint.key in _OF_LOST
         parts.append(general if own else _GENERAL.get(meaning.kind, general))
     text = " ".join(filter(None, parts))
@@ -675,7 +675,7 @@ GROWS = ("growing-state", "growing-gradient", "exploding-state", "big-value")
 
 WITHOUT_TRIAL = {
     *GROWS,
-    *("diverging-update", "integer-wrapped", "switch-chose-infinity", "cast-overflow"),
+    *("diverging-update", "switch-chose-infinity", "cast-overflow"),
 }
 """Hints whose advice is not a change to one operation, so that no such change is tried."""
 

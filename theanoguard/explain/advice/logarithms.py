@@ -12,7 +12,7 @@ import pytensor.scalar.math as psm
 import pytensor.tensor as pt
 from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan
-from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.basic import ExtractDiag, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
@@ -21,7 +21,7 @@ from pytensor.tensor.special import Softmax
 
 from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of
 from theanoguard._pytensor import thawed_graph
-from theanoguard.explain.advice.exact import as_softmax
+from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
 from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import rebuild
@@ -147,10 +147,14 @@ def _logaddexp(a, b):
     return pt.maximum(a, b) + pt.softplus(-pt.abs(a - b))
 
 
-def _one_minus(variable, log):
+def _difference(variable, log):
+    """log(a - b) from the logarithms of a and b, which are positive."""
     one, x = variable.owner.inputs
     if constant_number(one) != 1:
-        return None
+        terms = log(one), log(x)
+        if not all(term.parts for term in terms):
+            return None
+        return _joined(variable, "log1mexp", lambda a, b: a + pt.log1mexp(b - a), *terms)
     if scalar_class(x) is psm.Sigmoid:
         (z,) = x.owner.inputs
         return InLogs(lambda new: -pt.softplus(new(z)), (("-softplus for 1 - sigmoid", variable),))
@@ -158,6 +162,15 @@ def _one_minus(variable, log):
         (z,) = x.owner.inputs
         return InLogs(lambda new: pt.log1mexp(new(z)), (("log1mexp for 1 - exp", variable),))
     return None
+
+
+def _chosen(variable, log):
+    condition, *branches = variable.owner.inputs
+    terms = [log(v) for v in branches]
+    if not any(term.parts for term in terms):
+        return None
+    chosen = InLogs(lambda new: new(condition))
+    return _joined(variable, "", pt.switch, chosen, *terms)
 
 
 def _power(variable, log):
@@ -284,6 +297,12 @@ def _state(variable, log):
 
 
 _OF_SCALARS = {
+    **{
+        kind: lambda v, log, known=known: _direct(
+            v, known.template.format(pt="pt", x="x"), known.build
+        )
+        for kind, known in LOGARITHMS.items()
+    },
     ps.Exp: lambda v, log: _direct(v, "the exponent", lambda x: x),
     psm.Sigmoid: lambda v, log: _direct(v, "-softplus(-x)", lambda x: -pt.softplus(-x)),
     ps.Sinh: lambda v, log: _direct(v, "x + log(-expm1(-2 * x)) - log(2)", _of_sinh),
@@ -291,7 +310,8 @@ _OF_SCALARS = {
     ps.Mul: _product,
     ps.TrueDiv: _quotient,
     ps.Add: _sum_of_two,
-    ps.Sub: _one_minus,
+    ps.Sub: _difference,
+    ps.Switch: _chosen,
     ps.Pow: _power,
     ps.Sqr: _root(2, "*"),
     ps.Sqrt: _root(0.5),
@@ -305,7 +325,7 @@ _OF_OPS = {
     CAReduce: _reduction,
     CumOp: _cumulated,
     Dot: _matrix_product,
-    (*VIEWS, *INDEXING): _moved,
+    (*VIEWS, *INDEXING, ExtractDiag): _moved,
     (Join, MakeVector): _put_together,
     Scan: _state,
 }

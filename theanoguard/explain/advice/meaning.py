@@ -1,14 +1,14 @@
 """Tell the kinds of faults apart, in a sentence: lost by the arithmetic, or no value at all."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Place, Scope
+from theanoguard._evaluate.culprit import Place
 from theanoguard._evaluate.replay import Replay
 from theanoguard.explain.advice.judge import Judge, Number, exact_elements, leaf_values
 from theanoguard.explain.advice.origins import Origins, Part
@@ -48,7 +48,7 @@ class Domain:
 
     @property
     def kept(self) -> str:
-        """What keeps the operand inside, as :meth:`Origins.text` takes it."""
+        """What keeps the operand inside, as :meth:`Origins.of` takes it."""
         return "positive" if "positive" in self.needs or "negative" in self.needs else "check"
 
 
@@ -109,10 +109,10 @@ def meaning_of(
         return Meaning(kind, _lost_text(judge, cause, name_of_output))
     if kind != "none":
         return Meaning(kind)
-    origins = Origins(judge.spot, updated)
+    origins = Origins(judge, updated)
     if cause.backward:
         text = f"{fact}." if fact else ""
-        return Meaning(kind, text, _origin_of_derivative(judge, origins), True)
+        return Meaning(kind, text, _origin_of_derivative(judge, origins))
     if judge.place is None:
         return Meaning(kind)
     return _without_value(judge, judge.place, origins)
@@ -136,12 +136,12 @@ def _origin_of_derivative(judge: Judge, origins: Origins) -> str:
     index = worst_element(op_name(node.op), judge.spot.values)
     if index is None:
         return ""
-    place = Place(Scope(judge.spot.replay), node.outputs[0], index)
+    place = Place(judge.spot.scope, node.outputs[0], index)
     operand = 1 if op_name(node.op) == "true_div" else 0
     region = next((r for r in culprit.regions_of(place) if r.operand == operand), None)
     if region is None or not region.is_element:
         return ""
-    return origins.text(culprit.operand_place(place, region))
+    return origins.of(culprit.operand_place(place, region)).text
 
 
 def _lost_text(judge: Judge, cause: Any, name_of_output: Callable[[Variable], str]) -> str:
@@ -169,7 +169,7 @@ def _lost_where(judge: Judge, cause: Any) -> str:
         index = worst_element(op_name(spot.node.op), spot.values)
         if index is None:
             return ""
-        place = Place(Scope(spot.replay), spot.node.outputs[0], index)
+        place = Place(spot.scope, spot.node.outputs[0], index)
     elif judge.place is not None:
         place = judge.place
     else:
@@ -222,11 +222,11 @@ def _without_value(judge: Judge, place: Place, origins: Origins) -> Meaning:
             applied = apply_text(place.variable.owner.op, number_texts(values))
             text = f"{applied} does not exist: {domain.needs.format(x=what)}."
             outside = culprit.operand_place(place, regions[domain.operand])
-            origin = origins.text(outside, domain.kept)
+            origin = origins.of(outside, domain.kept)
             if name == "true_div" and not np.any(values) and origins.leaf is not None:
                 limit = _limit_text(judge, place, origins.leaf)
-                origin = f"{origins.known(origins.leaf)} {limit}" if limit else origin
-            return Meaning("none", text, origin)
+                origin = replace(origin, kept=limit, general=False) if limit else origin
+            return Meaning("none", text, origin.text, origin.kept, origin.general)
     return Meaning("none")
 
 

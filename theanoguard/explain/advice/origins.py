@@ -1,11 +1,11 @@
 """Follow a number that is outside of a domain to its origin, and say what keeps it inside."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.elemwise import CAReduce, Elemwise
@@ -14,7 +14,10 @@ from pytensor.tensor.shape import Shape, Shape_i
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
+from theanoguard._exact.integers import is_arithmetic, wrapping_of
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard.explain.advice.judge import Judge
+from theanoguard.explain.advice.source_edit import listed
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, element_text, number_text, op_name
 from theanoguard.explain.records import ROLES
@@ -34,16 +37,52 @@ class Part:
 
     Parameters
     ----------
+    scope : Scope
+        The execution of the graph of the variable.
     variable : Variable
     index : tuple
         As NumPy takes it.
-    value : ndarray
-        The elements.
     """
 
+    scope: Scope
     variable: Variable
     index: tuple
-    value: np.ndarray
+
+    @property
+    def value(self) -> np.ndarray:
+        """The elements."""
+        return np.asarray(culprit.dense(self.scope.replay.value(self.variable)))[self.index]
+
+    @property
+    def place(self) -> Place | None:
+        """The element, if it is one."""
+        is_one = all(isinstance(i, int | np.integer) for i in self.index)
+        return Place(self.scope, self.variable, self.index) if is_one else None
+
+
+@dataclass(frozen=True)
+class End:
+    """Where the way of a number ends.
+
+    Parameters
+    ----------
+    leaf : Part or None
+        The input, shared variable or constant; None if the way ends at an operation.
+    text : str
+        A sentence on what was found on the way; empty if there is nothing to say.
+    kept : str
+        What to do about it.
+    general : bool
+        As for :class:`~theanoguard.explain.records.Meaning`.
+    from_one : bool
+        Whether ``1 - x`` was too small because the leaf x is too large.
+    """
+
+    leaf: Part | None
+    text: str = ""
+    kept: str = ""
+    general: bool = True
+    from_one: bool = False
 
 
 class Origins:
@@ -51,25 +90,20 @@ class Origins:
 
     Parameters
     ----------
-    spot : Spot
+    judge : Judge
     updated : collection of Variable
         The shared variables that the function updates.
     """
 
-    def __init__(self, spot: Any, updated: Any):
-        self.spot = spot
+    def __init__(self, judge: Judge, updated: Collection[Variable]):
+        self.built = judge.built
+        self.spot = judge.spot
         self.updated = updated
-        self.leaf: Part | None = None  # where the way of the last text ended
+        self.leaf: Part | None = None  # where the last way ended
+        self._names = {self.spot.scope: self.spot.name_of}
 
-    def part(self, variable: Variable, index: tuple) -> Part:
-        """Return the elements of a variable at an index."""
-        array = np.asarray(culprit.dense(self.spot.replay.value(variable)))
-        return Part(variable, index, array[index])
-
-    def text(self, place: Place, needs: str = "") -> str:
-        """Return where an element came from, and what keeps it inside, as sentences.
-
-        The text is empty if there is nothing more to say than its value.
+    def of(self, place: Place, needs: str = "") -> End:
+        """Return where an element came from, and what keeps it inside.
 
         Parameters
         ----------
@@ -78,32 +112,70 @@ class Origins:
             What it must be; "check" for any other condition, and an empty text for an argument at
             which only a derivative does not exist.
         """
-        part = start = self.part(place.variable, place.index)
-        self.leaf, difference = None, ""
-        for _ in range(MAX_HOPS):
+        start = Part(self.spot.scope, place.variable, place.index)
+        ends = self._ends(start, MAX_HOPS)
+        self.leaf = ends[0].leaf if len(ends) == 1 else None
+        if len(ends) > 1:
+            leaves = [end.leaf for end in ends if end.leaf is not None]
+            return End(None, self._of_leaves(leaves) if len(leaves) == len(ends) else "")
+        (end,) = ends
+        if end.leaf is None or not (known := self.known(end.leaf)):
+            return end
+        is_own = end.leaf == start or viewed(start.variable) is end.leaf.variable
+        kept = self._kept(end.leaf, needs, is_own, end.from_one) if needs else ""
+        return replace(end, text=known, kept=kept, general=not needs)
+
+    def _ends(self, part: Part, hops: int) -> list[End]:
+        """Return where the way of a part ends; several ends for a sum of zeros."""
+        difference, from_one = End(None), False
+        for hop in range(hops):
             node = part.variable.owner
             if node is None:
-                self.leaf = part
-                is_own = part is start or viewed(start.variable) is part.variable
-                return self._of_leaf(part, needs, is_own)
+                left = self._left(part)
+                if left is None:
+                    return [replace(difference, leaf=part, from_one=from_one)]
+                part = left
+                continue
             special = self._special(part)
-            if special:
-                return special
-            difference = difference or self._of_difference(part)
+            if special is not None:
+                return [special]
+            entered = self._entered(part)
+            if entered is not None:
+                part = entered
+                continue
+            difference = self._of_difference(part) or difference
+            from_one = from_one or _takes_from_one(part)
+            terms = self._zero_terms(part)
+            if terms:
+                return [end for term in terms for end in self._ends(term, hops - hop - 1)]
             following = self._before(part)
             if following is None:
                 break
             part = following
-        return difference
+        return [difference]
 
     # -- one step upstream
+
+    @staticmethod
+    def _left(part: Part) -> Part | None:
+        """Return the part outside of a loop that an input of its graph is."""
+        place = part.place
+        if place is None or part.scope.parent is None or isinstance(part.variable, Constant):
+            return None
+        outside = culprit.leave(place)
+        return None if outside is None else Part(outside.scope, outside.variable, outside.index)
+
+    @staticmethod
+    def _entered(part: Part) -> Part | None:
+        """Return the part in the graph of a loop that computes an element."""
+        inside = culprit.enter(part.variable.owner.op, part.place) if part.place else None
+        return None if inside is None else Part(inside.scope, inside.variable, inside.index)
 
     def _before(self, part: Part) -> Part | None:
         """Return the part of an operand that explains a part, or None."""
         node = part.variable.owner
-        if isinstance(node.op, Join | MakeVector | Alloc) and part.value.size == 1:
-            place = Place(Scope(self.spot.replay), part.variable, part.index)
-            return self._region(part, culprit.regions_of(place)[0].operand)
+        if isinstance(node.op, Join | MakeVector | Alloc) and part.place is not None:
+            return self._region(part, culprit.regions_of(part.place)[0].operand)
         if isinstance(node.op, (*VIEWS, *INDEXING)) or _is_reduction(node):
             return self._region(part, 0)
         kind = scalar_class(part.variable)
@@ -118,23 +190,26 @@ class Origins:
             return self._region(part, others[0])
         if kind in (ps.Mul, ps.TrueDiv, *_CHOOSES):
             return self._factor(part, kind)
-        return None
+        return self._negative_term(part) if kind is ps.Add else None
 
     def _region(self, part: Part, operand: int) -> Part | None:
         """Return the part of an operand that a part is computed from."""
-        node = part.variable.owner
-        source = node.inputs[operand]
-        if all(isinstance(i, (int, np.integer)) for i in part.index):
-            place = Place(Scope(self.spot.replay), part.variable, part.index)
-            found = next((r for r in culprit.regions_of(place) if r.operand == operand), None)
+        source = part.variable.owner.inputs[operand]
+        if part.place is not None:
+            found = next((r for r in culprit.regions_of(part.place) if r.operand == operand), None)
             if found is None or any(isinstance(i, np.ndarray) for i in found.index):
                 return None
             index = found.index if found.index != (...,) else (slice(None),) * source.type.ndim
-            return self.part(source, index)
-        shape = np.shape(self.spot.replay.value(source))
-        if shape != np.shape(self.spot.replay.value(part.variable)):
+            return Part(part.scope, source, index)
+        value = part.scope.replay.value
+        if np.shape(value(source)) != np.shape(value(part.variable)):
             return None
-        return self.part(source, part.index)
+        return Part(part.scope, source, part.index)
+
+    def _operands(self, part: Part) -> list[Part]:
+        """Return the parts of all operands that are numbers."""
+        found = [self._region(part, i) for i in range(len(part.variable.owner.inputs))]
+        return [p for p in found if p is not None and p.value.dtype.kind in "fiu"]
 
     def _cumulated(self, part: Part) -> Part | None:
         """Return the first factor of a cumulated product that is 0."""
@@ -143,121 +218,172 @@ class Origins:
             return None
         index = list(part.index)
         index[axis] = slice(None)
-        factors = self.part(node.inputs[0], tuple(index)).value[: part.index[axis] + 1]
-        zeros = np.flatnonzero(factors == 0)
+        factors = Part(part.scope, node.inputs[0], tuple(index))
+        zeros = np.flatnonzero(factors.value[: part.index[axis] + 1] == 0)
         if not len(zeros):
             return None
         index[axis] = int(zeros[0])
-        return self.part(node.inputs[0], tuple(index))
+        return replace(factors, index=tuple(index))
 
     def _factor(self, part: Part, kind: type | None) -> Part | None:
         """Return the factor that makes a product 0 or negative; the operand that a choice took."""
-        node = part.variable.owner
-        first = 1 if kind is ps.Switch else 0
-        n = 1 if kind is ps.TrueDiv else len(node.inputs)
-        for i in range(first, n):
-            found = self._region(part, i)
-            if found is None or found.value.dtype.kind not in "fiu":
-                continue
-            is_negative = np.all(part.value < 0) and np.all(found.value < 0)
-            decides = is_negative or not np.any(found.value)
-            if np.array_equal(found.value, part.value) if kind in _CHOOSES else decides:
+        for found in self._operands(part)[1 if kind is ps.Switch else 0 :]:
+            if kind in _CHOOSES:
+                decides = np.array_equal(found.value, part.value)
+            else:
+                is_negative = bool(np.all(part.value < 0) and np.all(found.value < 0))
+                decides = is_negative or not np.any(found.value)
+            if decides:
                 return found
         return None
 
+    def _negative_term(self, part: Part) -> Part | None:
+        """Return the only negative term of a negative sum."""
+        negative = [p for p in self._operands(part) if p.value.size == 1 and p.value < 0]
+        return negative[0] if len(negative) == 1 and np.all(part.value < 0) else None
+
+    def _zero_terms(self, part: Part) -> list[Part]:
+        """Return the terms of a sum of zeros; nothing if it is not one."""
+        if scalar_class(part.variable) is not ps.Add or np.any(part.value):
+            return []
+        terms = self._operands(part)
+        return [] if any(np.any(p.value) for p in terms) else terms
+
     # -- sentences
 
-    def _special(self, part: Part) -> str:
-        """Return a sentence on a reduction over nothing, or over equal numbers."""
+    def _special(self, part: Part) -> End | None:
+        """Return what is said of a reduction over nothing, of equal numbers, and of wrapping."""
         node = part.variable.owner
         empty = None
         if isinstance(node.op, Shape | Shape_i) and not np.any(part.value):
-            empty = self.part(node.inputs[0], ())
+            empty = Part(part.scope, node.inputs[0], ())
         elif _is_reduction(node):
             empty = self._region(part, 0)
         if empty is not None and empty.value.size == 0:
-            return f"{self._name(empty)} has no elements: the selection is empty."
+            text = f"{self._name(empty)} has no elements: the selection is empty."
+            return End(None, text, general=False)
         if scalar_class(part.variable) is ps.Sub and not np.any(part.value) and part.value.size:
             taken = self._region(part, 0)
             many = taken is not None and any(isinstance(i, slice) for i in taken.index)
             if taken is not None and many and np.ptp(taken.value) == 0:
                 number = number_text(np.ravel(taken.value)[0])
                 what = "is constant" if taken.value.size > 1 else "has a single element"
-                return f"{self._name(taken)} {what}: {number}. So its spread is 0."
-        return ""
-
-    def _of_leaf(self, part: Part, needs: str, is_own: bool) -> str:
-        """Return the value of an input, and what to do; `is_own`: it is the operand itself."""
-        leaf = part.variable
-        if isinstance(leaf, Constant) and (not leaf.type.ndim or not self.spot.name_of(leaf)):
-            return ""
-        name = self._name(part)
-        if part.value.size == 0:
-            return f"{name} has no elements."
-        if part.value.size > 1 and np.any(part.value):
-            return ""
-        value = _value_text(part.value)
-        if self.spot.body is not None:
-            return f"{name} is {value} in this step." if is_own else ""
-        if not needs:
-            return self.known(part)
-        known = self.known(part)
-        if leaf not in self.updated:
-            if isinstance(leaf, Constant):
-                return f"{known} Correct it before you build the graph."
-            if leaf.type.ndim:
-                is_one = part.value.size == 1
-                these, them = ("this element", "it") if is_one else ("these elements", "them")
-                return f"{known} Correct {these} before the call, or leave {them} out."
-            if is_own and needs == "positive":
-                return (
-                    f"{known} If an optimizer or a sampler sets it, let it set the logarithm:"
-                    f" {name} = exp(log_{name})."
-                )
-            return f"{known} Check it before the call."
-        moved = f"{name} is {value}, and the updates of this function change {leaf.name or 'it'}."
-        if needs != "positive":
-            return moved
-        own = leaf.name or "it"
-        return (
-            f"{moved} To keep it positive, update its logarithm: {own} = exp(log_{own}). Or use"
-            " softplus, or constrain the optimizer."
-        )
+                text = f"{self._name(taken)} {what}: {number}. So its spread is 0."
+                return End(None, text, general=False)
+        if is_arithmetic(node):
+            wrapping = wrapping_of(node, [part.scope.replay.value(v) for v in node.inputs])
+            if wrapping is not None:
+                name = self._name(replace(part, index=()))
+                kept = "Cast to float64 before it. For factorials use gammaln."
+                return End(None, f"{name} {wrapping}.", kept, general=False)
+        return None
 
     def known(self, part: Part) -> str:
-        """Return the value of an input as a sentence."""
-        role = ROLES[role_of(part.variable)]
-        return f"{self._name(part)} is {_value_text(part.value)} ({role})."
+        """Return the value of an input as a sentence; empty if it has no name, or says nothing."""
+        leaf = part.variable
+        if isinstance(leaf, Constant) and (not leaf.type.ndim or not self._name_of(part)):
+            return ""
+        if part.value.size == 0:
+            return f"{self._name(part)} has no elements."
+        if part.value.size > 1 and np.any(part.value):
+            return ""
+        value = f"{self._name(part)} is {_value_text(part.value)}"
+        if leaf in self.updated:
+            return f"{value}, and the updates of this function change {leaf.name or 'it'}."
+        return f"{value} ({ROLES[role_of(leaf)]})."
 
-    def _of_difference(self, part: Part) -> str:
-        """Return which operand of a difference is too large."""
-        if scalar_class(part.variable) is not ps.Sub or part.value.size != 1:
-            return ""
-        left, right = (self._behind(self._region(part, i)) for i in (0, 1))
-        if left is None or right is None or left.value.size != 1 or right.value.size != 1:
-            return ""
-        a, b = float(left.value.item()), float(right.value.item())
-        texts = [self._with_value(p) for p in (left, right)]
-        if a == b:
-            return f"Both operands of the difference are equal: {' and '.join(texts)}."
-        text = f"{texts[1]} is above {texts[0]}." if b > a else ""
+    def _kept(self, part: Part, needs: str, is_own: bool, from_one: bool) -> str:
+        """Return what to do about an input; `is_own`: it is the operand itself."""
+        leaf = part.variable
+        own = leaf.name or "it"
+        by_sigmoid = from_one and bool(np.all(part.value >= 1))
+        bounded = by_sigmoid or needs == "positive" and bool(np.all(part.value <= 0))
+        function, what = ("sigmoid", "logit") if by_sigmoid else ("exp", "log")
+        free = f"{own} = {function}({what}_{own})"
+        if leaf in self.updated:
+            kept = "below 1, update its logit" if by_sigmoid else "positive, update its logarithm"
+            softly = "Or" if by_sigmoid else "Or use softplus, or"
+            return f"To keep it {kept}: {free}. {softly} constrain the optimizer." * bounded
+        if isinstance(leaf, Constant):
+            return "Correct it before you build the graph."
+        if hasattr(leaf, "get_value"):
+            how = f"compute it with {function} from a free parameter"
+            how = how if leaf.type.ndim else f"fit {what}_{own} instead: {free}"
+            fitted = f" If it is fitted, {how}."
+            return f"Set it to another value.{fitted * bounded}"
+        if leaf.type.ndim:
+            is_one = part.value.size == 1
+            these, them = ("this element", "it") if is_one else ("these elements", "them")
+            return f"Correct {these} before the call, or leave {them} out."
+        if bounded and (is_own or by_sigmoid):
+            what = "logit" if by_sigmoid else "logarithm"
+            return f"If an optimizer or a sampler sets it, let it set the {what}: {free}."
+        return "Check it before the call."
+
+    def _of_leaves(self, leaves: list[Part]) -> str:
+        """Return a sentence on several inputs that are 0."""
+        names = list(dict.fromkeys(self._name(p) for p in leaves))
+        if any(np.any(p.value) for p in leaves) or len(names) < 2:
+            return self.known(leaves[0]) if len(names) == 1 else ""
+        throughout = " throughout" if any(p.value.size > 1 for p in leaves) else ""
+        return f"{listed(names)} are 0{throughout}."
+
+    def _of_difference(self, part: Part) -> End | None:
+        """Return which operand of a difference is too large, or which term of a sum too small."""
+        kind = scalar_class(part.variable)
+        if kind not in (ps.Sub, ps.Add) or part.value.size != 1 or part.value > 0:
+            return None
+        found = [self._behind(p) for p in self._operands(part)]
+        if len(found) != 2 or any(p.value.size != 1 for p in found):
+            return None
+        numbers = [float(p.value.item()) for p in found]
+        if kind is ps.Add:
+            if not min(numbers) < 0 < max(numbers):
+                return None
+            found = found if numbers[0] > 0 else found[::-1]
+        left, right = found
+        texts = [self._with_value(p) for p in found]
+        if kind is ps.Sub and numbers[0] == numbers[1]:
+            return End(None, f"Both operands of the difference are equal: {' and '.join(texts)}.")
+        if part.value == 0 or np.isnan(part.value):
+            return None
+        is_said = ("is above", "be below") if kind is ps.Sub else ("outweighs", "not")
+        text = f"{texts[1]} {is_said[0]} {texts[0]}{self._when(part)}, and must {is_said[1]}."
         moved = next((p for p in (right, left) if self._parameters(p.variable)), None)
-        if moved is not None and text:
-            names = " and ".join(
-                v.name or "a shared variable" for v in self._parameters(moved.variable)
+        if moved is not None:
+            names = listed(
+                [v.name or "a shared variable" for v in self._parameters(moved.variable)]
             )
             text += f" The updates of this function change {names}."
-        return text
+        return End(None, text, self._rejected(left, right) * (kind is ps.Sub), general=False)
 
-    def _behind(self, part: Part | None) -> Part | None:
+    def _rejected(self, left: Part, right: Part) -> str:
+        """Return how a log-density rejects a parameter that makes a difference negative."""
+        found = (left, right)
+        large, small = map(self._name, found)
+        proposed = [p for p in found if _is_number_given(p.variable)]
+        fixed = left.scope.parent is not None or {p.variable for p in found} & set(self.updated)
+        if not proposed or fixed:
+            return ""
+        valid = f"{small} < {large}"
+        return (
+            f"A log-density rejects such a proposal with switch({valid}, logp, -inf), and is"
+            f" computed from switch({valid}, {large} - {small}, 1)."
+        )
+
+    def _when(self, part: Part) -> str:
+        """Return the step of a loop, if it is not the step of the operation."""
+        step = part.scope.step
+        return "" if step is None or part.scope is self.spot.scope else f" in step {step}"
+
+    def _behind(self, part: Part) -> Part:
         """Return the part that a view without a name shows."""
-        while part is not None and part.variable.owner is not None:
-            is_view = isinstance(part.variable.owner.op, VIEWS)
-            shown = self._region(part, 0) if is_view else None
+        while part.variable.owner is not None and isinstance(part.variable.owner.op, VIEWS):
+            shown = self._region(part, 0)
             if shown is None:
                 break
-            own = self.spot.name_of(part.variable)
-            if own not in (None, self.spot.name_of(shown.variable), shown.variable.name):
+            own = self._name_of(part)
+            if own not in (None, self._name_of(shown), shown.variable.name):
                 break
             part = shown
         return part
@@ -269,19 +395,37 @@ class Origins:
         name, value = self._name(part), _value_text(part.value)
         return value if name == value else f"{name} = {value}"
 
+    def _name_of(self, part: Part, variable: Variable | None = None) -> str | None:
+        """Return the user's name of a variable, or None."""
+        if part.scope not in self._names:
+            self._names[part.scope] = self.built.name_in(part.scope)
+        return self._names[part.scope](part.variable if variable is None else variable)
+
     def _name(self, part: Part) -> str:
         """Return the user's name of a part; the operation, if it has none."""
         number = constant_number(part.variable)
         if number is not None:
             return number_text(number)
-        variable = viewed(part.variable)
-        same = np.shape(self.spot.replay.value(variable)) == np.shape(
-            self.spot.replay.value(part.variable)
-        )
+        variable, value = viewed(part.variable), part.scope.replay.value
+        same = np.shape(value(variable)) == np.shape(value(part.variable))
         variable = variable if same else part.variable
-        name = self.spot.name_of(variable) or variable.name
+        name = self._name_of(part, variable) or variable.name
         name = name or (op_name(variable.owner.op) if variable.owner is not None else "an input")
         return element_text(name, part.index)
+
+
+def _is_number_given(variable: Variable) -> bool:
+    """Return whether a variable is a number that each call gives, such as a parameter."""
+    is_shared = hasattr(variable, "get_value") or isinstance(variable, Constant)
+    is_input = variable.owner is None and not is_shared
+    return is_input and variable.type.ndim == 0 and variable.type.dtype.startswith("float")
+
+
+def _takes_from_one(part: Part) -> bool:
+    """Return whether a part is ``1 - x``, and is too small."""
+    node = part.variable.owner
+    is_difference = scalar_class(part.variable) is ps.Sub
+    return is_difference and constant_number(node.inputs[0]) == 1 and bool(np.all(part.value <= 0))
 
 
 def _value_text(value: np.ndarray) -> str:
@@ -289,7 +433,7 @@ def _value_text(value: np.ndarray) -> str:
     return number_text(value.item()) if value.size == 1 else "0 throughout"
 
 
-def _is_reduction(node: Any) -> bool:
+def _is_reduction(node: Apply) -> bool:
     return isinstance(node.op, CAReduce) and op_name(node.op) in (
         "sum",
         "mean",

@@ -36,6 +36,7 @@ from theanoguard.explain.advice.source_edit import (
     bare,
     edited,
     index_of_argument,
+    listed,
     replaced,
     rewritten,
     with_keyword,
@@ -48,7 +49,7 @@ from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_
 from theanoguard.explain.facts.restated import in_forward_pass, place_like, unmoved
 from theanoguard.explain.records import ROLES, called_function
 from theanoguard.operations.facts import SCALARS
-from theanoguard.stable.patterns import squared_base, through_views
+from theanoguard.stable.patterns import rebuild, squared_base, through_views
 
 logger = logging.getLogger("theanoguard")
 
@@ -84,6 +85,10 @@ class Remedy:
         Whether it is the same function only for numbers of the sign that they have.
     views : tuple of Apply
         As for :class:`~theanoguard.explain.advice.exact.Form`.
+    larger : dict of Variable to callable
+        The same change with a larger number, which must give the same results.
+    around : tuple of Variable
+        A variable that is the same function, if the changed variable is not, and the changed one.
     """
 
     spot: Any = field(repr=False)
@@ -97,6 +102,8 @@ class Remedy:
     moves: bool = False
     one_sign: bool = False
     views: tuple = ()
+    larger: dict = field(default_factory=dict, repr=False)
+    around: tuple = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +173,8 @@ class _Guarded:
         What changes, with ``{x}`` for the operand; empty for a change that only undoes rounding.
     keyword : str
         The argument of a library's function that takes the number.
+    steady : bool
+        Whether the results must not depend on the small number: a quotient by it may be huge.
     """
 
     operand: int
@@ -176,6 +185,7 @@ class _Guarded:
     within: tuple | None = None
     changes: str = ""
     keyword: str = ""
+    steady: bool = False
 
 
 def _at_least(x, size):
@@ -225,6 +235,14 @@ _JITTER = _Guarded(
     keyword="jitter",
 )
 
+_ONE_FOR_ZERO = _Guarded(
+    0,
+    "{pt}.switch({pt}.gt({x}, 0), {x}, 1)",
+    lambda x, size: pt.switch(x > 0, x, np.asarray(1, x.type.dtype)),
+    changes="where {x} is 0, 0 times its logarithm counts as 0, which is the limit",
+)
+_LOGS = ("log", "log2", "log10")
+
 WITH_JITTER = ("cholesky", "matrixInverse", "det", "sLogDet", "slogdet", "solve")
 """Operations on a matrix that may be singular."""
 
@@ -240,8 +258,10 @@ UNROUNDED: dict[str, _Guarded] = {
 """Changes to an operand that rounding has moved out of the domain, by the user's operation."""
 
 GUARDED: dict[str, tuple[_Guarded, ...]] = {
-    **dict.fromkeys(("log", "log2", "log10", "sqrt", "pow", "reciprocal"), (_AT_LEAST,)),
-    "true_div": (replace(_AT_LEAST, operand=1),),
+    **dict.fromkeys(("log", "log2", "log10", "sqrt"), (_AT_LEAST,)),
+    "pow": (replace(_AT_LEAST, steady=True),),
+    "reciprocal": (replace(_AT_LEAST, steady=True),),
+    "true_div": (replace(_AT_LEAST, operand=1, steady=True),),
     **dict.fromkeys(("arccos", "arcsin"), (_CLIP_CLOSED, _CLIP)),
     **dict.fromkeys(("arctanh", "erfinv"), (_CLIP,)),
     **dict.fromkeys(
@@ -315,14 +335,12 @@ def stays_within(variable, low, high, depth=8):
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
 
 
-def same_functions(spot, kind, backward):
+def same_functions(judge, backward):
     """Yield other formulas for an operation of the graph as built, or for one around it.
 
     Parameters
     ----------
-    spot : Spot
-    kind : str
-        The kind of the fault.
+    judge : Judge
     backward : bool
         Whether only the derivative has no value.
 
@@ -330,6 +348,7 @@ def same_functions(spot, kind, backward):
     ------
     Remedy
     """
+    spot = judge.spot
     yield from _from_logits(spot)
     for variable in _around(spot):
         for form in exact_forms(variable):
@@ -338,10 +357,51 @@ def same_functions(spot, kind, backward):
                 how = {"one_sign": form.one_sign, "views": form.views}
                 yield Remedy(spot, form.template, builders, form.x, **how)
     op = op_name(spot.node.op)
-    if kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
+    if judge.kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
         yield _guarded(spot, UNROUNDED[op], 0.0)
-    for variable in _around(spot):
+    if judge.kind == "lost":
+        yield from _from_maximum(spot)
+    around = spot if spot.body is None else judge.built.outermost(spot)
+    for variable in dict.fromkeys([*_around(spot), *_around(around)]):
         yield from _in_logs(spot, variable)
+
+
+def _from_maximum(spot):
+    """Yield ``exp(x - max(x))`` for exponentials that are divided by their sum along an axis.
+
+    They may be multiplied by numbers before, such as a mask.
+    """
+    for variable in _around(spot):
+        if scalar_class(variable) is not ps.TrueDiv:
+            continue
+        terms, total = variable.owner.inputs
+        node = viewed(total).owner
+        is_sum = node is not None and isinstance(node.op, CAReduce) and op_name(node.op) == "sum"
+        if not is_sum or node.inputs[0] is not terms or node.op.axis is None:
+            continue
+        exponential = _exponential_of(terms)
+        if exponential is None or len(node.op.axis) != 1:
+            continue
+        (axis,) = node.op.axis
+        template = f"{{x}} - {{x}}.max(axis={axis}, keepdims=True)"
+
+        def build(new, exponential=exponential, axis=axis):
+            x = new(exponential.owner.inputs[0])
+            return pt.exp(x - pt.max(x, axis=axis, keepdims=True))
+
+        x = exponential.owner.inputs[0]
+        around = (variable, exponential)
+        yield Remedy(
+            spot.at(exponential.owner), template, {exponential: build}, x, 0, around=around
+        )
+
+
+def _exponential_of(terms):
+    """Return the exponential that a variable is, or the only one among its factors."""
+    factors = terms.owner.inputs if scalar_class(terms) is ps.Mul else [terms]
+    found = [v for v in factors if scalar_class(v) is ps.Exp]
+    whole = len(found) == 1 and found[0].type.broadcastable == terms.type.broadcastable
+    return found[0] if whole else None
 
 
 def other_functions(spot):
@@ -357,6 +417,8 @@ def other_functions(spot):
     """
     yield from _from_one(spot)
     yield from _finite_masks(spot)
+    if op_name(spot.node.op) in _LOGS and _only_times_zero(spot):
+        yield _guarded(spot, _ONE_FOR_ZERO, 0.0)
     yield from _guards_of(spot)
     if op_name(spot.node.op) in ("true_div", "reciprocal"):
         root = viewed(spot.node.inputs[-1]).owner
@@ -366,6 +428,22 @@ def other_functions(spot):
 
 _LOWEST = -1e9
 """What takes the place of -inf in a mask."""
+
+
+def _only_times_zero(spot):
+    """Return whether all logarithms of 0 are multiplied by 0, as in ``p * log(p)``."""
+    (log,) = spot.node.outputs
+    zeros = np.asarray(spot.values[0]) == 0
+    if np.any(np.asarray(spot.values[0]) < 0):
+        return False
+    products = [c for c in spot.clients.get(log, ()) if not made_by_grad(c)]
+    for product in products:
+        if scalar_class(product.outputs[0]) is not ps.Mul:
+            return False
+        others = (spot.replay.value(v) for v in product.inputs if v is not log)
+        if not any(np.all(np.broadcast_to(v, zeros.shape)[zeros] == 0) for v in others):
+            return False
+    return bool(products)
 
 
 def _from_logits(spot):
@@ -541,11 +619,13 @@ def _inside(name, template):
 
 
 def _guarded(spot, guarded, size):
-    def builder(node):
-        return _with_operand(node, guarded.operand, lambda x: guarded.make(x, size))
+    def builders_with(size):
+        change = lambda x: guarded.make(x, size)  # noqa: E731
+        return {n.outputs[0]: _with_operand(n, guarded.operand, change) for n in spot.nodes}
 
     template = guarded.template.replace("{size}", _number(size))
-    builders = {node.outputs[0]: builder(node) for node in spot.nodes}
+    builders = builders_with(size)
+    larger = builders_with(1e3 * size) if guarded.steady else {}
     operand = spot.node.inputs[guarded.operand]
     changes = guarded.changes.replace("{size}", _number(size))
     if guarded is _JITTER and module_of(spot.node.outputs[0]) != "pt":  # (they have no `eye`)
@@ -553,9 +633,8 @@ def _guarded(spot, guarded, size):
         text = f"{_number(size)} added to the diagonal of {name or 'its operand'}"
         return Remedy(spot, text, builders, operand, in_words=True, changes=changes)
     keyword = f"{guarded.keyword}={_number(size)}" if guarded.keyword else ""
-    return Remedy(
-        spot, template, builders, operand, guarded.operand, keyword=keyword, changes=changes
-    )
+    how = {"keyword": keyword, "changes": changes, "larger": larger}
+    return Remedy(spot, template, builders, operand, guarded.operand, **how)
 
 
 def _with_operand(node, position, change):
@@ -627,15 +706,17 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             spots = own if other is None else (*own, *built.spots_of(other))
             lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
             tried = Outcome(None, spots=spots, lines=lines) if own else None
-            if own and not trial and cause.kind == "big":
+            if own and not trial:
                 judge = Judge(built, own[0], place_like(cause, own[0]))
-                tried = replace(tried, text="", judge=judge)
+                trial = judge.kind == "lost"
+                tried = replace(tried, text="" if cause.kind == "big" else None, judge=judge)
             for spot in own if trial else ():
                 found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
                 if found.text:
                     return found
                 tried = found if tried.node is None else tried
-            if _has_grown(cause) and not (tried is not None and tried.helps):
+            is_lost = tried is not None and tried.judge is not None and tried.judge.kind == "lost"
+            if _has_grown(cause) and not is_lost:
                 tried = _with_less_growth(built, cause, tried)
             if tried is None and trial:
                 return _finite_as_written(built, cause)
@@ -712,7 +793,7 @@ def _tried_on(built, spot, cause):
     outcome = Outcome("", fact=fact, node=built.original(spot), judge=judge)
     # (an infinite operand has no exact value, such as the logarithm of a probability of 0)
     may_be_same = judge.kind != "none" or cause.backward or _reads_infinity(spot)
-    for remedy in same_functions(spot, judge.kind, cause.backward) if may_be_same else ():
+    for remedy in same_functions(judge, cause.backward) if may_be_same else ():
         told = _told(remedy, judge, cause)
         if told is not None and _is_same_around(remedy, judge):
             return replace(outcome, text=told.text, change=told.change, grade="same")
@@ -734,6 +815,14 @@ def _reads_infinity(spot):
 
 def _is_same_around(remedy, judge):
     """Return whether a remedy is the same function around the failing input as well."""
+    if remedy.around:
+        whole, changed = remedy.around
+        inside = remedy.builders[changed]
+        return judge.holds_around(
+            whole,
+            lambda new: rebuild([whole], {changed: inside, remedy.x: lambda _: new(remedy.x)})[0],
+            remedy.x,
+        )
     if remedy.x is None or remedy.operand is not None:
         return True
     variable, build = next(iter(remedy.builders.items()))  # (the others are built alike)
@@ -750,8 +839,21 @@ def _tried(remedy, builders, judge):
         return None
     if remedy.moves:
         return trial
+    if remedy.larger and not _is_steady(trial, judge.built.attempt(remedy.larger)):
+        return None
     is_right = judge.keeps if remedy.changes else judge.is_right
     return trial if is_right(trial) else None
+
+
+def _is_steady(trial, other):
+    """Return whether two trials give the same results."""
+    if other is None:
+        return False
+    for variable, value in trial.values.items():
+        scale = float(np.max(np.abs(value), initial=0))
+        if not np.allclose(value, other.values[variable], rtol=1e-9, atol=1e-9 * scale):
+            return False
+    return True
 
 
 OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
@@ -827,18 +929,6 @@ def _told(remedy, judge, cause):
     name = name if name and len(name) <= MAX_NAME else "it"
     changes = remedy.changes.replace("{x}", name)
     return _Told(f"This changes the function: with {text} {trial.text}; {changes}.", change)
-
-
-def listed(texts):
-    """Return texts as a list in a sentence.
-
-    Examples
-    --------
-    >>> listed(["a"]), listed(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
-    *first, last = texts
-    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _on_lines(numbers):

@@ -257,6 +257,18 @@ def bare(text):
     return inner if is_whole else text
 
 
+def listed(texts: list[str]) -> str:
+    """Return texts as a list in a sentence.
+
+    Examples
+    --------
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def _stands_alone(node, tree):
     """Return whether an expression is all of an argument or of what is assigned or returned."""
     parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))

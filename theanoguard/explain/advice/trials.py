@@ -156,8 +156,8 @@ class Spot:
         and the nodes that the same line has built in other calls or iterations.
     body : Body or None
         The inner graph that it belongs to.
-    replay : Replay
-        The replay of its graph.
+    scope : Scope
+        The execution of its graph.
     clients : dict of Variable to list of Apply
         The nodes that read each variable of its graph.
     name_of : callable
@@ -172,21 +172,29 @@ class Spot:
     node: Any
     nodes: tuple
     body: Body | None
-    replay: Replay
+    scope: culprit.Scope
     clients: dict
     name_of: Callable = field(repr=False)
     all_nodes: tuple = field(repr=False)
     everywhere: tuple = field(repr=False)
 
+    @property
+    def replay(self):
+        """The replay of its graph."""
+        return self.scope.replay
+
     def name_in(self, variable, whole):
         """Return how the line that built `whole` writes a variable; else the variable's name."""
         line = _line(whole.owner)
+        elsewhere = None
         for reader in self.clients.get(variable, ()):
-            if line is not None and (own := _line(reader)) is not None and own[:2] == line[:2]:
-                text = self.name_of(variable, reader)
-                if text is not None:
-                    return text
-        return self.name_of(variable)
+            own = _line(reader)
+            text = None if own is None else self.name_of(variable, reader)
+            if text is not None and line is not None and own[:2] == line[:2]:
+                return text
+            elsewhere = elsewhere or text
+        name = self.name_of(variable)
+        return name if name is None or name.isidentifier() else elsewhere or name
 
     def at(self, node):
         """Return the spot of another operation of the same graph, in the same execution."""
@@ -253,6 +261,7 @@ class AsBuilt:
         self._mask = mask
         self._live = self._known_values(trip.live)
         self._replay = self._run(self.outputs, self._live)
+        self._scope = culprit.Scope(self._replay)
         updated = getattr(trip.fgraph, "update_mapping", None) or {}
         self._updated = [i in updated for i in range(len(self.outputs))]
 
@@ -319,7 +328,7 @@ class AsBuilt:
             if any(_holds(self._replay.value(v), self._mask) for v in copy.outputs):
                 came_in = any(_holds(self._replay.value(v), self._mask) for v in copy.inputs)
                 is_users = not has_body(copy.op) and not made_by_grad(self._originals[copy])
-                return self._spot(copy, None, self._replay) if is_users and not came_in else None
+                return self._spot(copy, None, self._scope) if is_users and not came_in else None
         return None
 
     def _made_by(self, cause, is_bad):
@@ -328,7 +337,8 @@ class AsBuilt:
         for body in bodies:
             found = self._fitting(cause, body)
             first = agreeing = None
-            for replay in self._runs(body) if found else ():
+            for scope in self._runs(body) if found else ():
+                replay = scope.replay
                 for copy in found:
                     if first is not None and not _agrees(cause, copy, replay):
                         continue
@@ -339,9 +349,9 @@ class AsBuilt:
                             continue
                         if _agrees(cause, made, replay):
                             if _has_shape(cause, made, replay):
-                                return self._spot(made, body, replay)
-                            agreeing = agreeing or (made, body, replay)
-                        first = first or (made, body, replay)
+                                return self._spot(made, body, scope)
+                            agreeing = agreeing or (made, body, scope)
+                        first = first or (made, body, scope)
                 if first is not None:
                     return self._spot(*(agreeing or first))
         return None
@@ -375,7 +385,7 @@ class AsBuilt:
         if not found:
             return None
         position = 1 if cause.op in ("true_div", "mod") else 0
-        return self._spot(found[0], None, self._replay), position
+        return self._spot(found[0], None, self._scope), position
 
     def value(self, variable):
         """Return the value of a variable of the function's own graph."""
@@ -417,19 +427,18 @@ class AsBuilt:
         return None
 
     def _runs(self, body):
-        """Yield a replay for each execution of a graph."""
+        """Yield the scope of each execution of a graph."""
         if body is None:
-            yield self._replay
+            yield self._scope
             return
         left = MAX_RUNS
         for outside in self._runs(body.outer):
-            inner = outside.inner(body.node)
             if not isinstance(body.node.op, Scan):
-                yield inner.at()
+                yield outside.inner(body.node)
                 continue
-            step = 0
+            step, inner = 0, outside.replay.inner(body.node)
             while left and inner.runs(step):
-                yield inner.at(step)
+                yield outside.inner(body.node, step)
                 step, left = step + 1, left - 1
 
     def _differentiated(self, cause):
@@ -455,10 +464,10 @@ class AsBuilt:
             if known and not follows and not has_body(node.op):
                 fit = max(self._fit(v, forward, cause) for v in copy.outputs)
                 if all(fit):  # nothing fits better: the rest of the gradient is not computed
-                    return [self._spot(differentiated, None, self._replay)]
+                    return [self._spot(differentiated, None, self._scope)]
                 found[differentiated] = max(fit, found.get(differentiated, fit))
         best = max(found.values(), default=None)
-        return [self._spot(n, None, self._replay) for n, fit in found.items() if fit == best]
+        return [self._spot(n, None, self._scope) for n, fit in found.items() if fit == best]
 
     def _has_bad(self, variable):
         return self.is_bad(self._replay.value(variable))
@@ -484,13 +493,21 @@ class AsBuilt:
         for body in self.bodies:
             if node is not None and body.outermost is not node:
                 continue
-            for replay in self._runs(body):
+            for scope in self._runs(body):
                 for inner in body.graph.toposort():
-                    if has_no_derivative(inner, replay):
-                        return self._spot(inner, body, replay)
+                    if has_no_derivative(inner, scope.replay):
+                        return self._spot(inner, body, scope)
         return None
 
-    def _spot(self, node, body, replay):
+    def outermost(self, spot):
+        """Return the spot of the loop in the function's own graph that a spot is in."""
+        return self._spot(spot.body.outermost, None, self._scope)
+
+    def name_in(self, scope):
+        """Return what names the variables of a scope, as :attr:`Spot.name_of` does."""
+        return self._namer(next((b for b in self.bodies if b.node is scope.node), None))
+
+    def _spot(self, node, body, scope):
         nodes = list(self._originals) if body is None else list(body.graph.toposort())
         clients = {}
         for other in nodes:
@@ -498,7 +515,7 @@ class AsBuilt:
                 clients.setdefault(v, []).append(other)
         everywhere = (*self._originals, *self._body_of)
         alike, name = _alike(node, nodes, everywhere), self._namer(body)
-        return Spot(node, alike, body, replay, clients, name, tuple(nodes), everywhere)
+        return Spot(node, alike, body, scope, clients, name, tuple(nodes), everywhere)
 
     def _namer(self, body):
         if body is not None:
