@@ -20,7 +20,7 @@ IMAGES = ROOT / "docs" / "images"
 WIDTH, HEIGHT, MARGIN = 8.4, 20, 16
 # The terminal's codes ("" is plain text), and for each theme its background and the colours of the
 # codes.  Each colour has a contrast of at least 6 on the background.
-CODES = ("", "1;31", "36", "32", "2")
+CODES = ("", "1;31", "38;5;30", "38;5;28", "2")
 THEMES = {
     "light": ("#f6f8fa", ("#1f2328", "#b3141c", "#0757ba", "#116329", "#4d5661")),
     "dark": ("#14181d", ("#d6dbe1", "#ff8f8a", "#7ab8ff", "#6fd587", "#9aa4af")),
