@@ -94,7 +94,11 @@ def without_labels():
 
 CASES = {
     norm: ("weights / length", ["weights", "length"], "weights[1, :] is 0 throughout (input)."),
-    aligned: ("px.math.log(high - low)", ["high - low"], "low[1] = 3.0 is above high[0, 1] = 2.0, and must be below."),
+    aligned: (
+        "px.math.log(high - low)",
+        ["high - low"],
+        "low[1] = 3.0 is above high[0, 1] = 2.0, and must be below.",
+    ),
     product: ("px.math.sqrt(score)", ["score"], "Find out why it is negative."),
     indexed: (
         "series.isel(time=slice(1, None)) / first",

@@ -94,7 +94,11 @@ def constant_row():
 WITHOUT_VALUE = {
     negative_scale: ("log(-0.2) does not exist: sigma must be positive.", "sigma = exp(log_sigma)"),
     step_after_five: ("0.1 / 0.0 does not exist: t - 5 must not be 0.", "t is 5.0 (input)."),
-    reaction_time: ("log(-0.1) does not exist: (rt - ndt)[1]", "ndt = 0.4 is above rt[1] = 0.3, and must be below."),
+    reaction_time: (
+        "log(-0.1) does not exist: (rt - ndt)[1]",
+        "ndt = 0.4 is above rt[1] = 0.3, and must be below. A log-density rejects such a proposal:"
+        " switch(ndt < rt, log(switch(ndt < rt, rt - ndt, 1)), -inf).",
+    ),
     mean_of_nothing: ("0.0 / 0.0 does not exist:", "the selection is empty."),
     padding: ("0.0 / 0.0 does not exist: size[1, 0]", "pad[1, :] is 0 throughout (input)."),
     constant_row: ("0.0 / 0.0 does not exist:", "x[1, :] is constant: 0.25."),

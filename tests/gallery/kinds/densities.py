@@ -106,10 +106,9 @@ def ordinal_cutpoints(repaired=False):
 def von_mises(repaired=False):
     """The normalisation of a concentrated von Mises distribution overflows."""
     angle, kappa = pt.dvector("angle"), pt.dscalar("kappa")
+    norm = pt.log(pt.i0(kappa))  # culprit
     if repaired:
         norm = pt.log(pt.ive(0, kappa)) + kappa
-    else:
-        norm = pt.log(pt.i0(kappa))  # culprit
     return [angle, kappa], [(kappa * pt.cos(angle) - norm).sum()], []
 
 

@@ -140,10 +140,9 @@ def geometric_mean_of_returns(repaired=False):
     """The geometric mean of many prices as the root of a product."""
     x = pt.dvector("x")
     n = x.shape[0]
+    mean = pt.prod(x) ** (1.0 / n)  # culprit
     if repaired:
         mean = pt.exp(pt.log(x).mean())
-    else:
-        mean = pt.prod(x) ** (1.0 / n)  # culprit
     return [x], [mean], []
 
 

@@ -360,16 +360,14 @@ class Origins:
     def _rejected(self, left: Part, right: Part) -> str:
         """Return how a log-density rejects a parameter that makes a difference negative."""
         found = (left, right)
-        large, small = map(self._name, found)
+        large, small = (self._name(replace(p, index=())) for p in found)
         proposed = [p for p in found if _is_number_given(p.variable)]
         fixed = left.scope.parent is not None or {p.variable for p in found} & set(self.updated)
         if not proposed or fixed:
             return ""
         valid = f"{small} < {large}"
-        return (
-            f"A log-density rejects such a proposal with switch({valid}, logp, -inf), and is"
-            f" computed from switch({valid}, {large} - {small}, 1)."
-        )
+        inside = f"{op_name(self.spot.node.op)}(switch({valid}, {large} - {small}, 1))"
+        return f"A log-density rejects such a proposal: switch({valid}, {inside}, -inf)."
 
     def _when(self, part: Part) -> str:
         """Return the step of a loop, if it is not the step of the operation."""
