@@ -167,7 +167,8 @@ LOGARITHMS = {
 
 def _from_table(variable: Variable, inner: Variable) -> Form | None:
     """Form of log(f(x)) and log(c f(x)), with a function f of the table and a constant c."""
-    c, of = 1.0, inner
+    c: float | None = 1.0
+    of = inner
     if scalar_class(inner) is ps.Mul and len(inner.owner.inputs) == 2:
         constant, of = sorted(inner.owner.inputs, key=lambda v: constant_number(v) is None)
         c = constant_number(constant)
