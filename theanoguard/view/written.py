@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from pytensor.graph.basic import Apply, Constant, Variable
 
@@ -58,12 +59,16 @@ class _Rows:
     made_by: dict[Variable, VariableModel] = field(default_factory=dict)
     marks: dict[Variable, list[str]] = field(default_factory=dict)
     inside: dict[Variable, Variable] = field(default_factory=dict)
+    rows: dict[Variable, Variable] = field(default_factory=dict)
 
     def row(self, variable: Variable) -> Variable:
         """Return the variable in whose row a variable is shown."""
-        return self.tracker.behind(variable)
+        if variable not in self.rows:
+            self.rows[variable] = self.tracker.behind(variable)
+        return self.rows[variable]
 
     def is_row(self, variable: Variable) -> bool:
+        """Return whether a variable has a row: an input, or what has a name or an expression."""
         if variable.owner is None:
             is_number = isinstance(variable, Constant) and not variable.type.ndim
             return not (is_number and variable.data == variable.data)
@@ -76,14 +81,21 @@ class _Rows:
         while todo:
             row = todo.pop()
             if row not in self.operands:
-                self.operands[row] = self._cost(row) or list(dict.fromkeys(self._read_by(row)))
+                known = self.tracker.lookup(row)
+                cost = self._cost(row) if known.expression is not None else []
+                self.operands[row] = cost or list(dict.fromkeys(self._read_by(row)))
                 todo += self.operands[row]
 
-    def _cost(self, row: Variable) -> list[Variable]:
-        """Return what ``grad`` differentiated to make a row; [] for other rows."""
-        known = self.tracker.lookup(row)
-        costs = {self.row(cost) for cost in self.tracker.costs()} if known.backward else ()
-        return list(costs) if len(costs) == 1 and known.expression else []
+    def _cost(self, variable: Variable) -> list[Variable]:
+        """Return what ``grad`` differentiated to make a variable; [] if it did not make it."""
+        if self.tracker.lookup(variable).backward is None:
+            return []
+        return self.costs if len(self.costs) == 1 else []
+
+    @cached_property
+    def costs(self) -> list[Variable]:
+        """What ``grad`` differentiated."""
+        return list(dict.fromkeys(map(self.row, self.tracker.costs())))
 
     def _read_by(self, row: Variable) -> Iterator[Variable]:
         todo, seen = [*reversed(self.tracker.original.get(row.owner, ()))], set()
@@ -94,9 +106,21 @@ class _Rows:
             seen.add(below)
             if self.is_row(below) and not self._is_same_gradient(row, below):
                 yield below
+            elif cost := self._cost(below):
+                yield from cost
+                self._hold_steps(below, row)
             else:
                 self.inside.setdefault(below, row)
                 todo += reversed(self.tracker.original.get(below.owner, ()))
+
+    def _hold_steps(self, gradient: Variable, row: Variable) -> None:
+        """Note that the steps of a gradient, unless they are known already, are part of a row."""
+        todo = [gradient]
+        while todo:
+            step = todo.pop()
+            if step not in self.inside and self._cost(step):
+                self.inside[step] = row
+                todo += map(self.row, self.tracker.original.get(step.owner, ()))
 
     def _is_same_gradient(self, row: Variable, below: Variable) -> bool:
         """Return whether one call of ``grad`` made both, the one as a step to the other."""

@@ -95,7 +95,8 @@ class Inspection:
 
     def _repr_html_(self):
         """Return what a notebook stores: of a large graph, the rows that matter most."""
-        return self._html(stored=True)
+        with seldom_collecting():
+            return self._html(stored=True)
 
     def html(self):
         """Return the graph as HTML.
@@ -106,7 +107,8 @@ class Inspection:
             One element that needs no network and no extension.  If scripts do not run, the graph
             is shown as nested lists.
         """
-        return self._html(stored=False)
+        with seldom_collecting():
+            return self._html(stored=False)
 
     def _html(self, stored):
         subject = self._subject

@@ -1,5 +1,5 @@
-// The steps of a call as a bar: what has been run is blue, a bad step red, the step in view has
-// a frame.  A click or an arrow key chooses a step.
+// The steps of a call as a bar: what has been run is pale blue and half as high, a bad step red and
+// darker or lighter than that, the step in view has a frame.  A click or an arrow key chooses a step.
 function render({ model, el }) {
   const NS = "http://www.w3.org/2000/svg";
   const draw = (tag, attributes) => {
@@ -26,7 +26,7 @@ function render({ model, el }) {
   const show = () => {
     const [value, max, run] = ["value", "max", "run"].map((name) => model.get(name));
     const parts = [draw("rect", { class: "tg-all", x: 0, y: 0, width: WIDTH, height: HEIGHT })];
-    parts.push(draw("rect", { class: "tg-run", ...place(1, 0), width: (WIDTH * run) / Math.max(max, 1) }));
+    parts.push(draw("rect", { class: "tg-run", ...place(1, 0), y: HEIGHT / 4, height: HEIGHT / 2, width: (WIDTH * run) / Math.max(max, 1) }));
     if (max <= 100) {
       for (let step = 2; step <= max; step += 1) parts.push(draw("rect", { class: "tg-gap", ...place(step, 0), width: 1.5 }));
     }
