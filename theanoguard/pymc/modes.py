@@ -52,7 +52,7 @@ def model_lines() -> Iterator[None]:
 
 
 @cache
-def _hide_callers():
+def _hide_callers() -> None:
     core = importlib.import_module("pymc.model.core")
     methods = [inspect.unwrap(getattr(core.Model, name)) for name in BUILDING]
     recording.hide_callers([method.__code__ for method in methods], FILES)
@@ -109,22 +109,13 @@ def rejecting(rule: Callable[[list[Any]], bool]) -> AbstractContextManager[None]
     return setting(_rejects, rule)
 
 
-def bad_energy(results: list[Any]) -> bool:
-    """Reject what ends a trajectory: its energy is NaN or infinite.
-
-    A log-density of +inf alone has the energy -inf, which a Hamiltonian sampler accepts.
-    """
-    logp, *slopes = results
-    return not (np.isposinf(logp) and all(np.isfinite(slope).all() for slope in slopes))
-
-
 def bad_start_value(results: list[Any]) -> bool:
     """Reject a starting point whose log-density is not finite: PyMC draws another one."""
     return not np.isfinite(results[0])
 
 
 def anything(_results: list[Any]) -> bool:
-    """Reject every point whose log-density is not finite, as Metropolis and slice samplers do."""
+    """Reject every point whose log-density or gradient is not finite."""
     return True
 
 

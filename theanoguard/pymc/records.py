@@ -258,7 +258,8 @@ class SamplingError(GuardError):
     Attributes
     ----------
     note : str
-        Why only the sampler's own log-density or gradient is bad, as far as that is known.
+        Why only the sampler's own log-density or gradient is bad, as far as that is known, or
+        what could not be worked out.
     """
 
     __module__ = "theanoguard.pymc"
@@ -286,8 +287,10 @@ class SamplingError(GuardError):
         if self.terms is not None:
             if self.terms.ok:
                 lines += ["", "PyTensor's log-density and its gradient are finite at this point."]
-                lines += [self.note] if self.note else []
+            lines += [self.note] if self.note else []
             lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
+        elif self.note:
+            lines += ["", self.note]
         return "\n".join(lines)
 
 

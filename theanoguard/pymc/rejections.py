@@ -3,12 +3,15 @@
 import sys
 import warnings
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from theanoguard._steps import attempt
 from theanoguard.pymc.explaining import explain
-from theanoguard.pymc.watch import Ending, Watch
+from theanoguard.pymc.watch import Ending, Kind, Watch, left_out
 
 MOST_SHOWN = 3
 LOOKED_AT = 200
@@ -21,7 +24,7 @@ class Phase:
 
     name: str
     tuning: bool
-    share: dict[str, float]
+    share: dict[Kind, float]
 
 
 # What a run rejects in its tuning alone is told only where it is frequent.  In the draws, a value
@@ -33,15 +36,22 @@ PHASES = (
 
 
 def warn_of(watch: Watch) -> None:
-    """Warn of what the trajectories of a run have ended at, unless that is rare and vanishes."""
-    if text := summary(watch):
-        warnings.warn(text, UserWarning, stacklevel=_levels())
+    """Warn of what the trajectories of a run have ended at, unless that is rare and vanishes.
+
+    If a step of that fails, the warning says so in its last line.
+    """
+    text = watch.attempt("the points that were rejected", "", summary, watch)
+    lines = [text] if text else []
+    if watch.failed:
+        lines.append(f"{left_out(watch.failed)}  The draws are not affected.")
+    if lines:
+        warnings.warn("\n".join(lines), UserWarning, stacklevel=_levels())
 
 
-def _levels():
+def _levels() -> int:
     """Return how many frames up from the warning the line is that called PyMC."""
     frame, levels = sys._getframe(1), 1
-    while frame.f_back is not None and any(part in frame.f_code.co_filename for part in INSIDE):
+    while any(part in frame.f_code.co_filename for part in INSIDE) and frame.f_back is not None:
         frame, levels = frame.f_back, levels + 1
     return levels
 
@@ -50,7 +60,7 @@ def summary(watch: Watch) -> str:
     """Return what the trajectories of a run have ended at; "" if that is rare and vanishes."""
     for phase in PHASES:
         n_all = watch.n_chains * (watch.n_tune if phase.tuning else watch.n_draws)
-        blocks = []
+        blocks: list[str] = []
         for kind, share in phase.share.items():
             n_ended = watch.n_ended(kind, phase.tuning)
             if n_ended and n_ended > share * n_all:
@@ -61,22 +71,32 @@ def summary(watch: Watch) -> str:
     return ""
 
 
-def _groups(watch, phase, n_ended, n_all, endings):
-    """Return a text for each group of points at which the same terms are bad."""
-    groups: dict[tuple, list[Ending]] = {}
+def _groups(
+    watch: Watch, phase: Phase, n_ended: int, n_all: int, endings: Sequence[Ending]
+) -> Iterator[str]:
+    """Yield a text for each group of points at which the same terms are bad."""
+    groups: dict[Any, list[Ending]] = {}
     for ending in endings[:: max(1, len(endings) // LOOKED_AT)]:
-        terms = watch.terms()(ending.point)
-        bad = tuple(i for i, term in enumerate(terms) if not np.isfinite(term).all())
-        groups.setdefault(bad, []).append(ending)
+        key = attempt("which terms are not finite", None, _bad_terms, watch, ending)
+        groups.setdefault(key, []).append(ending)
     n_looked_at = sum(map(len, groups.values()))
-    counts = Counter({bad: len(members) for bad, members in groups.items()})
-    for bad, count in counts.most_common(MOST_SHOWN):
+    counts = Counter({key: len(members) for key, members in groups.items()})
+    for key, count in counts.most_common(MOST_SHOWN):
         n = round(n_ended * count / n_looked_at)
-        share = f"{100 * n / n_all:.2g} % of the trajectories of the {phase.name} ({n} of {n_all})"
-        yield f"{share} ended where {_cause(watch.model, groups[bad][0])}"
+        share = f"{100 * n / n_all:.2g} % of the {watch.unit} of the {phase.name} ({n} of {n_all})"
+        cause = attempt("the cause", UNKNOWN, _cause, watch.model, groups[key][0])
+        yield f"{share} ended where {cause}"
 
 
-def _cause(model, ending):
+UNKNOWN = "the log-density or its gradient is not finite."
+
+
+def _bad_terms(watch: Watch, ending: Ending) -> tuple[int, ...]:
+    terms = watch.terms()(ending.point) if ending.point is not None else ()
+    return tuple(i for i, term in enumerate(terms) if not np.isfinite(term).all())
+
+
+def _cause(model: Any, ending: Ending) -> str:
     found = explain(model, ending.point)
     if found.ok:
         return "the sampler's own log-density or gradient is not finite."

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 
@@ -20,13 +21,13 @@ from pytensor.graph.traversal import ancestors
 from theanoguard._context import setting
 from theanoguard._patching import Patch, applied, apply
 from theanoguard._provenance import meaning
+from theanoguard._steps import attempt, failures
 from theanoguard.guard import GuardError, GuardMode, every_function
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc import with_jax, with_nutpie
 from theanoguard.pymc.modes import (
     BUILDING,
     anything,
-    bad_energy,
     bad_start_value,
     minimizing,
     model_lines,
@@ -38,7 +39,7 @@ from theanoguard.pymc.parameters import OF_OTHERS, noting_parameters
 from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import Ending, Watch, bad_start, guard_of_linker
+from theanoguard.pymc.watch import Ending, Watch, bad_start, guard_of_linker, left_out, logger
 
 _asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
 
@@ -178,12 +179,55 @@ def _fitting(original):
     return _fit_MAP
 
 
+@dataclass(frozen=True)
+class Told:
+    """A point that a step method has rejected, as the process of its chain sends it.
+
+    Parameters
+    ----------
+    joined : pymc.blocking.RaveledVars
+        The values of the variables of the step method.
+    others : dict of str to ndarray
+        The values of the other variables.
+    logp : float
+    gradient : ndarray
+        By `joined`; empty if the step method computes none.
+    floor : float
+        The log-density below which the step method rejects a point for its energy.
+    """
+
+    joined: Any
+    others: dict[str, np.ndarray]
+    logp: float
+    gradient: np.ndarray
+    floor: float
+
+    def ending(self, where: Where) -> Ending:
+        """Return what the :class:`~theanoguard.pymc.watch.Watch` judges."""
+        rmap = importlib.import_module("pymc.blocking").DictToArrayBijection.rmap
+        gradient = rmap(self.joined._replace(data=self.gradient)) if self.gradient.size else None
+        return Ending({**self.others, **rmap(self.joined)}, self.logp, gradient, where, self.floor)
+
+
 class RejectedPoint(RuntimeError):
     """What PyMC's warning about a trajectory holds in ``exec_info``: the point that ended it."""
 
-    def __init__(self, message, point, logp, gradient, floor):
-        super().__init__(message, point, logp, gradient, floor)
-        self.ending = point, logp, gradient, floor
+    def __init__(self, message: str, told: Told) -> None:
+        super().__init__(message, told)
+        self.told = told
+
+
+class Stats(dict[str, Any]):
+    """Statistics of a step, with the points that it has rejected."""
+
+    told: tuple[Told, ...] = ()
+
+
+def _is_guarded(step: Any) -> bool:
+    known = step.__dict__
+    if "_theanoguard" not in known:
+        known["_theanoguard"] = _guard_in(step) is not None
+    return known["_theanoguard"]
 
 
 def _trajectory(original):
@@ -191,24 +235,62 @@ def _trajectory(original):
 
     @wraps(original)
     def _hamiltonian_step(self, start, *args, **kwargs):
-        if not self.__dict__.setdefault("_theanoguard", _guard_in(self) is not None):
+        if not _is_guarded(self):
             return original(self, start, *args, **kwargs)
-        with rejecting(bad_energy):
+        with rejecting(anything):
             step = original(self, start, *args, **kwargs)
+        if np.isneginf(step.end.energy):  # a log-density of +inf, which the sampler accepts
+            end = start.q._replace(data=np.asarray(step.end.q.data))
+            self.integrator.compute_state(end, start.p)
         info = step.divergence_info
         state = None if info is None else info.state_div
         if state is None or np.isfinite([state.model_logp, *state.q_grad]).all():
             return step
+        shared = self._logp_dlogp_func._extra_vars_shared
+        others = {name: values.get_value() for name, values in shared.items()}
         floor = -(start.energy + self.Emax)
-        told = RejectedPoint(info.message, state.q, state.model_logp, state.q_grad, floor)
-        return step._replace(divergence_info=info._replace(exec_info=told))
+        told = Told(state.q, others, float(state.model_logp), state.q_grad, floor)
+        noted = RejectedPoint(info.message, told)
+        return step._replace(divergence_info=info._replace(exec_info=noted))
 
     return _hamiltonian_step
 
 
+def _proposing(original):
+    """Let a Metropolis sampler reject points, and note the bad ones in its statistics."""
+
+    @wraps(original)
+    def astep(self, q0, *args, **kwargs):
+        if not _is_guarded(self):
+            return original(self, q0, *args, **kwargs)
+        delta_logp, told = self.delta_logp, []
+
+        def noting(q, before):
+            value = delta_logp(q, before)
+            if not np.isfinite(value) and not np.isneginf(value):
+                others = {name: shared.get_value() for name, shared in self.shared.items()}
+                joined = q0._replace(data=np.array(q))
+                told.append(Told(joined, others, float(value), np.empty(0), -np.inf))
+            return value
+
+        self.delta_logp = noting
+        try:
+            with rejecting(anything):
+                point, stats = original(self, q0, *args, **kwargs)
+        finally:
+            self.delta_logp = delta_logp
+        if told:
+            stats = [Stats(stats[0]), *stats[1:]]
+            stats[0].told = tuple(told[:1])
+        return point, stats
+
+    return astep
+
+
 def _guard_in(step):
-    """Return the guard for PyMC in a Hamiltonian step method, or None."""
+    """Return the guard for PyMC in a step method, or None."""
     function = getattr(getattr(step, "_logp_dlogp_func", None), "_pytensor_function", None)
+    function = function or getattr(step, "delta_logp", None)
     # (PyTensor may have put another mode around the guard's linker.)
     linker = None if function is None else function.maker.linker
     if getattr(getattr(linker, "policy", None), "judge", None) is not spoils_this_run:
@@ -217,7 +299,7 @@ def _guard_in(step):
 
 
 def _tuning(original):
-    """Let a sampler without trajectories reject points as long as it is tuned."""
+    """Let a sampler reject points as long as it is tuned."""
 
     @wraps(original)
     def astep(self, *args, **kwargs):
@@ -227,38 +309,46 @@ def _tuning(original):
     return astep
 
 
+def _mutating(original):
+    """Let the kernel of a sequential Monte Carlo sampler reject proposals."""
+
+    @wraps(original)
+    def mutate(self):
+        with rejecting(anything):
+            return original(self)
+
+    return mutate
+
+
 _watch: ContextVar[Watch | None] = ContextVar("theanoguard_pymc_watch", default=None)
 
 
 @contextmanager
 def _watching(step, model, draws, tune, chains):
     """Judge the points that end trajectories in the block; sum them up at its end."""
-    guards = [_guard_in(method) for method in getattr(step, "methods", [step])]
-    guard = next((guard for guard in guards if guard is not None), None)
+    methods = getattr(step, "methods", [step])
+    guard = next((found for method in methods if (found := _guard_in(method))), None)
     if guard is None:
         yield
         return
-    watch = Watch("PyMC", model, guard, None, draws - tune, tune, chains)
+    is_hamiltonian = any(hasattr(method, "integrator") for method in methods)
+    unit = "trajectories" if is_hamiltonian else "steps"
+    watch = Watch("PyMC", model, guard, None, draws - tune, tune, chains, unit)
     with setting(_watch, watch):
         yield
     warn_of(watch)
 
 
 def _told(stats, chain, draw, tune):
-    """Judge the points that the warnings of a draw tell; return the error, if there is one."""
+    """Judge the points that the statistics of a draw tell; return the error, if there is one."""
     watch = _watch.get()
     for one in stats if watch is not None else ():
-        told = getattr(one.get("warning"), "exec_info", None)
-        if not isinstance(told, RejectedPoint):
-            continue
-        joined, logp, gradient, floor = told.ending
-        rmap = importlib.import_module("pymc.blocking").DictToArrayBijection.rmap
-        point = {**watch.model.initial_point(), **rmap(joined)}
-        by_name = rmap(joined._replace(data=gradient))
-        where = _place(chain, draw, tune)
-        error = watch.judge(Ending(point, float(logp), by_name, where, floor))
-        if error is not None:
-            return error
+        noted = getattr(one.get("warning"), "exec_info", None)
+        told = (noted.told,) if isinstance(noted, RejectedPoint) else getattr(one, "told", ())
+        for point in told:
+            error = watch.judge(point.ending(_place(chain, draw, tune)))
+            if error is not None:
+                return error
     return None
 
 
@@ -299,7 +389,11 @@ def _keeping(original):
         if guard_of() is not None:
             for name in ("sample_stats", "warmup_sample_stats"):
                 if name in idata.children and "warning" in idata[name]:
-                    points = _diverged(idata[name]["warning"])
+                    with failures() as failed:
+                        told = idata[name]["warning"]
+                        points = attempt("the points of the divergences", {}, _diverged, told)
+                    if failed:
+                        logger.warning("%s", left_out(failed))
                     idata[name].dataset = idata[name].to_dataset().assign(points)
         return original(idata)
 
@@ -462,6 +556,7 @@ def patches() -> list[Patch]:
     made_of_others = [getattr(mixtures, name, None) for name in OF_OTHERS]
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
     slicer = importlib.import_module("pymc.step_methods.slicer")
+    kernels = importlib.import_module("pymc.smc.kernels")
     joining = ["model.core", "smc.kernels", "step_methods.metropolis", "step_methods.slicer"]
     fitting = []
     if importlib.util.find_spec("pymc.tuning.scipy_interface"):  # not in PyMC 6.0
@@ -489,7 +584,18 @@ def patches() -> list[Patch]:
         Patch(model, "check_start_vals", _checked),
         *(Patch(module, "_fit_MAP", _fitting) for module in fitting),
         *(Patch(step, "_hamiltonian_step", _trajectory) for step in (hmc.NUTS, hmc.HamiltonianMC)),
-        *(Patch(step, "astep", _tuning) for step in (metropolis.Metropolis, slicer.Slice)),
+        *(
+            Patch(step, "astep", _proposing)
+            for step in (metropolis.Metropolis, metropolis.DEMetropolisZ)
+        ),
+        *(
+            Patch(step, "astep", _tuning)
+            for step in (
+                *(metropolis.BinaryMetropolis, metropolis.BinaryGibbsMetropolis),
+                *(metropolis.CategoricalGibbsMetropolis, metropolis.DEMetropolis, slicer.Slice),
+            )
+        ),
+        *(Patch(kernel, "mutate", _mutating) for kernel in (kernels.IMH, kernels.MH)),
     ]
 
 

@@ -9,25 +9,37 @@ guarded log-density is called at the point, which explains it.  All others are c
 import logging
 import threading
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from theanoguard._backends import backends
+from theanoguard._event import GuardEvent
 from theanoguard._pytensor import predefined_linkers
+from theanoguard._steps import attempt, failures
+from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
 from theanoguard.pymc.explaining import explain, of_prior
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.points import of_points
-from theanoguard.pymc.records import SamplingError, Where
+from theanoguard.pymc.records import ModelExplanation, SamplingError, Where
 
 logger = logging.getLogger("theanoguard")
+
+T = TypeVar("T")
+
+Point = dict[str, np.ndarray]
+"""The values of the value variables, by their names."""
+
+Kind = Literal["bad", "-inf"]
+"""A log-density of -inf is the model's own; all else that is not finite is bad."""
 
 MOST_ENERGY = 1000.0
 """By so much the energy may grow in a trajectory of NumPyro and BlackJAX."""
 
-RARE, FEW = 0.01, 2
+LASTING, FEW = 0.1, 2
 """An error if more of the draws of a chain than this share and number have ended at a bad point."""
 
 STUCK = 100
@@ -39,7 +51,7 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Ending:
-    """A point at which the log-density, or its gradient, has ended a trajectory.
+    """A point at which the log-density, or its gradient, has ended a trajectory or a step.
 
     Parameters
     ----------
@@ -52,9 +64,9 @@ class Ending:
         The log-density below which the sampler rejects each point, if the sampler tells it.
     """
 
-    point: Any
+    point: Point | None
     logp: float
-    gradient: Any
+    gradient: Point | None
     where: Where
     floor: float | None = None
 
@@ -74,16 +86,28 @@ def on_backend(guard: GuardMode, backend: str) -> GuardMode:
 
 
 def bad_start(
-    model: Any, points: list[Any], sampler: str, chain: int | None = None
+    model: Any, points: Sequence[Point], sampler: str, chain: int | None = None
 ) -> SamplingError | None:
     """Return the error that explains the first bad one of these starting points, or None."""
-    terms = next((t for point in points if not (t := explain(model, point)).ok), None)
+    with failures() as failed:
+        terms = attempt("the starting point", None, _first_bad, model, points)
+    if failed:
+        logger.warning("%s", left_out(failed))
     if terms is None or terms.bad[0].event is None:
         return None
     first = terms.bad[0]
     where = Where(sampler, chain, at_start=True)
     terms = replace(terms, notes=(*terms.notes, of_prior(model)))
     return SamplingError(first.event, first.explanation, where, terms)
+
+
+def _first_bad(model: Any, points: Sequence[Point]) -> ModelExplanation | None:
+    return next((t for point in points if not (t := explain(model, point)).ok), None)
+
+
+def left_out(failed: Sequence[str]) -> str:
+    """Return the line that says which steps of an explanation have failed."""
+    return f"theanoguard could not work out {'; '.join(failed)}."
 
 
 @dataclass
@@ -100,6 +124,8 @@ class Watch:
         On which a point is explained; None for the one of the guard.
     n_draws, n_tune, n_chains : int
         Of the run, each chain by itself.
+    unit : str
+        How a message calls what a sampler does for a draw.
 
     Attributes
     ----------
@@ -109,6 +135,8 @@ class Watch:
         How many points the sampler would reject whatever is bad there.
     not_finite : dict of str to ndarray or None
         The last of these points that is not finite itself.
+    failed : list of str
+        The steps of judging and explaining that have failed.
     kept : dict of str to list of Ending
         The points that count: "bad" ones, and those with a log-density of -inf.
     starts : list of list of ndarray
@@ -124,13 +152,15 @@ class Watch:
     n_draws: int = 0
     n_tune: int = 0
     n_chains: int = 1
+    unit: str = "trajectories"
     error: SamplingError | None = None
     n_rejected: int = 0
-    not_finite: Any = None
-    kept: dict[str, list[Ending]] = field(default_factory=lambda: {"bad": [], "-inf": []})
+    not_finite: Point | None = None
+    failed: list[str] = field(default_factory=list)
+    kept: dict[Kind, list[Ending]] = field(default_factory=lambda: {"bad": [], "-inf": []})
     starts: list[list[Any]] = field(default_factory=list)
-    running_from: Any = ()
-    _ended: dict[str, set[Where]] = field(default_factory=dict, repr=False)
+    running_from: Sequence[Any] = ()
+    _ended: dict[Kind, set[Where]] = field(default_factory=dict, repr=False)
     _n_bad: Counter[tuple[int | None, bool]] = field(default_factory=Counter, repr=False)
     _function: Any = field(default=None, repr=False)
     _terms: Any = field(default=None, repr=False)
@@ -138,13 +168,23 @@ class Watch:
     # (Chains that run in threads come here at the same time.)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def for_run(self, n_draws, n_tune, n_chains):
+    def for_run(self, n_draws: int, n_tune: int, n_chains: int) -> "Watch":
         """Return the guard of another run, with the functions that have been compiled."""
         made = Watch(self.sampler, self.model, self.guard, self.backend, n_draws, n_tune, n_chains)
         made._function, made._terms = self._function, self._terms
         return made
 
-    def judge(self, ending):
+    def attempt(self, what: str, default: T, function: Callable[..., T], *args: Any) -> T:
+        """Call a function; if it fails, note that in `failed` and return the default.
+
+        What the guard works out while a sampler runs must not end the run.
+        """
+        with failures() as failed:
+            found = attempt(what, default, function, *args)
+        self.failed += [one for one in failed if one not in self.failed]
+        return found
+
+    def judge(self, ending: Ending) -> SamplingError | None:
         """Decide about a point where the sampler's log-density or its gradient is not finite.
 
         Parameters
@@ -157,21 +197,30 @@ class Watch:
             None where sampling can go on.
         """
         with self._lock:
-            if self.error is not None:
-                return self.error
-            if ending.point is None:
-                return self._count("-inf" if np.isneginf(ending.logp) else "bad", ending)
-            if not all(np.isfinite(v).all() for v in ending.point.values()):
-                self.n_rejected += 1  # the sampler's own steps have overflowed
-                self.not_finite = ending.point
-                return None
-            kind = self._kind(ending)
-            if kind == "energy":
-                self.n_rejected += 1
-                return None
-            return self._count(kind, ending)
+            if self.guard.policy.calls_back:  # (the user's code may raise to end the run)
+                return self._judge(ending)
+            error = self.attempt("which points were rejected", None, self._judge, ending)
+            if error is not None and self.failed:
+                error.note = left_out(self.failed)
+            return error
 
-    def _count(self, kind, ending):
+    def _judge(self, ending: Ending) -> SamplingError | None:
+        if self.error is not None:
+            return self.error
+        plain: Kind = "-inf" if np.isneginf(ending.logp) else "bad"
+        if ending.point is None:
+            return self._count(plain, ending)
+        if not all(np.isfinite(v).all() for v in ending.point.values()):
+            self.n_rejected += 1  # the sampler's own steps have overflowed
+            self.not_finite = ending.point
+            return None
+        if attempt("its energy", False, self._is_rejected, ending, ending.point):
+            self.n_rejected += 1
+            return None
+        kind = attempt("which terms are not finite", plain, self._kind, ending, ending.point)
+        return self._count(kind, ending)
+
+    def _count(self, kind: Kind, ending: Ending) -> SamplingError | None:
         """Keep a point that counts; return the error if it is one."""
         where = ending.where
         seen = self._ended.setdefault(kind, set())
@@ -185,9 +234,13 @@ class Watch:
             return None
         recorded = self.guard.policy.action != "raise"
         is_error = recorded or where.at_start or self._persists(where)
-        return self._explain(ending) if is_error and ending.point is not None else None
+        if not is_error or ending.point is None:
+            return None
+        unknown: tuple[bool, SamplingError | None] = (False, None)
+        known, found = attempt("why a point is bad", unknown, self._explained, ending)
+        return found if known else self.only_there(ending)
 
-    def _persists(self, where):
+    def _persists(self, where: Where) -> bool:
         """Return whether the chain goes on ending at bad points, or has not moved at all."""
         if where.draw is None:
             return False
@@ -195,32 +248,38 @@ class Watch:
         n_bad = self._n_bad[where.chain, where.tuning]
         if where.tuning:
             return n_bad >= STUCK and n_bad == where.draw + 1
-        return n_bad > max(FEW, RARE * self.n_draws)
+        return n_bad > max(FEW, LASTING * self.n_draws)
 
-    def n_ended(self, kind, tuning):
+    def n_ended(self, kind: Kind, tuning: bool) -> int:
         """Return how many trajectories have ended at points of a kind."""
         return sum(where.tuning == tuning for where in self._ended.get(kind, ()))
 
-    def _kind(self, ending):
-        """Return "bad" or "-inf", or "energy" where the other terms are so low that none decides.
+    def _is_rejected(self, ending: Ending, point: Point) -> bool:
+        """Return whether the finite terms are so low that the sampler rejects the point for them.
 
-        Then a term that is NaN or has overflowed changes nothing: the sampler rejects the point.
+        Then a term that is NaN or has overflowed changes nothing.
         """
         floor = self.floor() if ending.floor is None else ending.floor
         if np.isfinite(ending.logp):
-            return "energy" if ending.logp < floor else "bad"
-        sums = np.array([float(np.sum(term)) for term in self.terms()(ending.point)])
-        if np.sum(sums[np.isfinite(sums)]) < floor:
-            return "energy"
-        return "-inf" if np.isneginf(ending.logp) or np.isneginf(sums).any() else "bad"
+            return ending.logp < floor
+        sums = self.sums(point)
+        return float(np.sum(sums[np.isfinite(sums)])) < floor
 
-    def terms(self):
+    def _kind(self, ending: Ending, point: Point) -> Kind:
+        is_wall = not np.isfinite(ending.logp) and np.isneginf(self.sums(point)).any()
+        return "-inf" if is_wall or np.isneginf(ending.logp) else "bad"
+
+    def sums(self, point: Point) -> np.ndarray:
+        """Return the sum of each term of the log-density."""
+        return np.array([float(np.sum(term)) for term in self.terms()(point)])
+
+    def terms(self) -> Callable[..., Any]:
         """Return the terms of the model's log-density, without a guard."""
         if self._terms is None:
             self._terms = of_points(self.model, self.model.logp(sum=False))
         return self._terms
 
-    def floor(self):
+    def floor(self) -> float:
         """Return a log-density below which the sampler rejects a point for its energy.
 
         Trajectories end where the energy has grown by :data:`MOST_ENERGY`.  They begin at a
@@ -236,19 +295,20 @@ class Watch:
             self._floor = lowest - MOST_ENERGY - 2 * size if np.isfinite(lowest) else -np.inf
         return self._floor
 
-    def _explain(self, ending):
+    def _explained(self, ending: Ending) -> tuple[bool, SamplingError | None]:
+        """Return whether PyTensor's log-density decides about a point, and the error."""
         try:
             results = self.function()(ending.point)
         except GuardError as found:
-            return self.end(found.event, found.explanation, ending)
+            return True, self.end(found.event, found.explanation, ending)
         if self.guard.policy.action != "raise" and spoils_sampling(results):
-            return None  # it is recorded
+            return True, None  # it is recorded
         if np.isneginf(results[0]):
             self.n_rejected += 1
-            return None
-        return self.only_there(ending)
+            return True, None
+        return False, None
 
-    def function(self):
+    def function(self) -> Callable[..., Any]:
         """Return the model's log-density and its gradient, guarded."""
         if self._function is None:
             with model_lines(), self.model:
@@ -260,16 +320,19 @@ class Watch:
                 )
         return self._function
 
-    def end(self, event, explanation, ending):
+    def end(
+        self, event: GuardEvent, explanation: Explanation | None, ending: Ending
+    ) -> SamplingError:
         """Return the error that ends the run."""
-        terms = explain(self.model, ending.point)
+        terms = attempt("the terms at the point", None, explain, self.model, ending.point)
         self.error = SamplingError(event, explanation, ending.where, terms)
         return self.error
 
-    def only_there(self, ending):
-        """Report a value that is bad in the sampler's function, and not in PyTensor's."""
+    def only_there(self, ending: Ending) -> SamplingError | None:
+        """Report a value that is known to be bad in the sampler's function alone."""
         arrays = [("the log-density", np.asarray(ending.logp))]
-        arrays += [(f"the gradient by {n}", np.asarray(g)) for n, g in ending.gradient.items()]
+        slopes = ending.gradient or {}
+        arrays += [(f"the gradient by {n}", np.asarray(g)) for n, g in slopes.items()]
         policy = self.guard.policy
         name, value = next((n, a) for n, a in arrays if not np.isfinite(a).all())
         counts = policy.count(value, [~np.isfinite(value)])

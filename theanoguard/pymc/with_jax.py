@@ -320,23 +320,19 @@ def _note(model, point):
 def _reporter(watch):
     names = [v.name for v in watch.model.value_vars]
 
+    def ending(chain, logp, slopes, point, start, iteration):
+        """Return what has ended at a point of a chain, which is None where JAX runs one alone."""
+        at = () if chain is None else chain
+        slopes, point, start = ([np.asarray(v)[at] for v in vs] for vs in (slopes, point, start))
+        where = _place(watch, chain, point, start, int(np.asarray(iteration)[at]))
+        values, gradient = (dict(zip(names, vs, strict=True)) for vs in (point, slopes))
+        return Ending(values, float(np.asarray(logp)[at]), gradient, where)
+
     def report(is_bad, *told):
         is_bad = np.asarray(is_bad)
-        chains = np.flatnonzero(is_bad) if is_bad.ndim else [None]
-        for chain in chains:
-            at = () if chain is None else int(chain)
-            logp, *more, iteration = told
-            slopes, point, start = ([np.asarray(v)[at] for v in values] for values in more)
-            where = _place(
-                watch,
-                None if chain is None else int(chain),
-                point,
-                start,
-                int(np.asarray(iteration)[at]),
-            )
-            by_name = [dict(zip(names, values, strict=True)) for values in (point, slopes)]
-            ending = Ending(by_name[0], float(np.asarray(logp)[at]), by_name[1], where)
-            if watch.judge(ending) is not None:
+        for chain in map(int, np.flatnonzero(is_bad)) if is_bad.ndim else [None]:
+            found = watch.attempt("a point that was rejected", None, ending, chain, *told)
+            if found is not None and watch.judge(found) is not None:
                 raise _Stop
 
     return report

@@ -97,6 +97,12 @@ class Notes:
         """Whether a point was told whose log-density is not -inf."""
         return bool(self.points[False])
 
+    def judged(self, run, results):
+        """Return the places of the points of a run so far, and the first error or None."""
+        what = "which points were rejected"
+        places = self.watch.attempt(what, {}, lambda: _places(run, results()))
+        return places, self.watch.attempt(what, None, self.judge, places)
+
     def judge(self, places):
         """Judge the points at these places, by their codes; return the first error, or None."""
         told = {code: more for kind in self.points.values() for code, *more in list(kind)}
@@ -289,7 +295,7 @@ def _sample(original):
                     results = run.wait(timeout=POLL_S)
                 if results is None and notes.has_bad and time.monotonic() > started + looks_at:
                     looks_at *= 2
-                    failed = notes.judge(_places(run, run._sampler.inspect()))
+                    _, failed = notes.judged(run, run._sampler.inspect)
             if results is None:
                 results = run.abort()
         except KeyboardInterrupt:
@@ -312,14 +318,13 @@ def _sample(original):
         places = {}
         if failed is None and notes.logps:
             results = Results(results)
-            places = _places(run, results)
-            failed = notes.judge(places)
+            places, failed = notes.judged(run, lambda: results)
         if failed is not None:
             raise failed
         warn_of(notes.watch)
         run._return_raw_trace, run._save_warmup = asked
         trace = run._extract(results)
-        notes.fill(trace, places)
+        notes.watch.attempt("the points of the divergences", None, notes.fill, trace, places)
         return trace
 
     return sample
@@ -332,9 +337,10 @@ def _places(run, results):
     """
     kept = run._return_raw_trace, run._save_warmup
     run._return_raw_trace, run._save_warmup = False, True
-    trace = run._extract(results)
-    run._return_raw_trace, run._save_warmup = kept
-    return places_in(trace)
+    try:
+        return places_in(run._extract(results))
+    finally:
+        run._return_raw_trace, run._save_warmup = kept
 
 
 def places_in(trace):
