@@ -4,31 +4,34 @@
 
     python benchmarks/pymc_sampling.py [--sampler pymc] [--backend c] [--tasks sample] [MODEL ...]
     python benchmarks/pymc_sampling.py --cost [--sampler pymc] [--backend c] [MODEL ...]
-    python benchmarks/pymc_sampling.py --same [--seeds 10] [--sampler pymc] [MODEL ...]
+    python benchmarks/pymc_sampling.py --same FILE [--seeds 10] [--sampler pymc] [MODEL ...]
 
-The models of ``tests/pymc_guard/healthy.py`` are sound: a guard error there is a false alarm,
-unless the task ends in an error without the guard as well.  Those tasks are counted apart: on JAX
-they are the ones that PyTensor cannot compile.  The models of ``tests/pymc_guard/planted.py`` have
-a mistake that a sampler meets: each has to end in a guard error.  The tasks are ``sample``
+The models of ``tests/pymc_guard/healthy.py`` and ``public.py`` are sound: a guard error there is a
+false alarm, unless the task ends in an error without the guard as well.  Those tasks are counted
+apart: on JAX they are the ones that PyTensor cannot compile.  The models of
+``tests/pymc_guard/planted.py`` have a mistake that a sampler meets: each has to end in a guard
+error, or with a warning about the points.  The tasks are ``sample``
 (``pm.sample``, 160 iterations), ``fit`` (ADVI, 200 steps), ``map`` (``pm.find_MAP``) and
 ``predict`` (draws from the prior and posterior predictive distributions), each in a block of
 ``theanoguard.pymc.guarding()``.
 
-With ``--same`` each sound model is sampled with several seeds, two chains each, without a guard and
-with one.  A guarded run has to end whenever the unguarded one does, and on C with the same draws.
+With ``--same`` each sound model is sampled with several seeds, without a guard and with one.  A
+guarded run has to end whenever the unguarded one does, and on C with the same draws.  FILE keeps
+each run: what is in it is not run again.
 
 With ``--cost`` the processor time of a sampler is measured for each gradient that it computes,
 without a guard and with one, by turns.  On C both have to draw the same bits.
 """
 
 import argparse
+import json
 import logging
 import statistics
 import sys
 import tempfile
 import time
 import warnings
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +45,9 @@ import theanoguard.pymc
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "pymc_guard"))
 import healthy
 import planted
+import public
 
+SOUND = {**healthy.MODELS, **public.MODELS}
 MODES = {"c": "CVM", "numba": "NUMBA", "jax": "JAX"}
 QUIET = {"progressbar": False, "random_seed": 5}
 
@@ -90,6 +95,17 @@ def predict(mode, _sampler):
 TASKS = {"sample": sample, "fit": fit, "map": find_map, "predict": predict}
 
 
+@contextmanager
+def rejections():
+    """Collect the guard's warnings about rejected points, and show no others."""
+    texts = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield texts
+    told = (str(w.message) for w in caught)
+    texts += [text for text in told if " ended where " in text or "theanoguard" in text]
+
+
 def outcome(make, task, mode, sampler, guarded=True):
     """Return "" if a task ends well, or the first line of its error, with the error."""
     with tempfile.TemporaryDirectory() as folder:
@@ -118,10 +134,10 @@ def alarms(names, tasks, arguments):
     rows, mode = [], MODES[arguments.backend]
     for task in tasks:
         wrong = other = 0
-        sound = [n for n in names if n in healthy.MODELS]
+        sound = [n for n in names if n in SOUND]
         for name in sound:
             start = time.perf_counter()
-            make = healthy.MODELS[name]
+            make = SOUND[name]
             line, error = outcome(make, task, mode, arguments.sampler)
             told = "well"
             if error is not None:
@@ -135,9 +151,10 @@ def alarms(names, tasks, arguments):
     faulty = [n for n in names if n in planted.MODELS]
     missed = other = 0
     for name in faulty if "sample" in tasks else ():
-        line, error = outcome(planted.MODELS[name], "sample", mode, arguments.sampler)
-        if isinstance(error, theanoguard.GuardError):
-            print(f"found: {name}: {line}", flush=True)
+        with rejections() as told:
+            line, error = outcome(planted.MODELS[name], "sample", mode, arguments.sampler)
+        if told or isinstance(error, theanoguard.GuardError):
+            print(f"found: {name}: {line or told[0]}", flush=True)
         elif error is not None:
             other += 1
             print(f"{name}: {type(error).__name__}: {line}", flush=True)
@@ -209,7 +226,7 @@ def cost(names, sampler, backend, rounds):
     """
     ratios, same = [], 0
     for name in names:
-        with healthy.MODELS[name]():
+        with SOUND[name]():
             if not exclusive():
                 continue
             runs = RUNS[sampler](backend)
@@ -242,65 +259,89 @@ def cost(names, sampler, backend, rounds):
     )
 
 
-def drawn(make, seed, mode, sampler, guarded):
-    """Return the draws of two chains, or the error that ended them."""
+def drawn(make, seed, guarded, arguments):
+    """Return the draws of a run, or the error that ended it."""
+    settings = {**QUIET, "random_seed": seed, "draws": arguments.draws, "tune": arguments.draws}
     try:
         with make(), theanoguard.pymc.guarding() if guarded else nullcontext():
-            settings = {**QUIET, "random_seed": seed, "quiet": True}
             return pm.sample(
-                draws=80,
-                tune=80,
-                chains=2,
+                chains=arguments.chains,
                 cores=1,
-                nuts_sampler=sampler if exclusive() else "pymc",
-                compile_kwargs={"mode": mode},
+                nuts_sampler=arguments.sampler if exclusive() else "pymc",
+                compile_kwargs={"mode": MODES[arguments.backend]},
                 compute_convergence_checks=False,
+                quiet=True,
                 **settings,
             ).posterior
     except Exception as error:  # whatever PyMC raises is counted
         return error
 
 
+def compared(name, seed, arguments):
+    """Return how a model ends without a guard and with one, and whether the draws are equal."""
+    plain = drawn(SOUND[name], seed, False, arguments)
+    with rejections() as warned:
+        guarded = drawn(SOUND[name], seed, True, arguments)
+    errors = [
+        str(f).partition("\n")[0] if isinstance(f, Exception) else "" for f in (plain, guarded)
+    ]
+    is_same = not any(errors) and all(
+        np.array_equal(values, guarded[key]) for key, values in plain.data_vars.items()
+    )
+    return {"plain": errors[0], "guarded": errors[1], "same": is_same, "warned": warned}
+
+
 def same(names, arguments):
-    """Print of each model how many runs end, without a guard and with one, with the same draws."""
-    totals = np.zeros(4, int)
-    for name in names:
-        counts = np.zeros(4, int)
-        for seed in range(arguments.seeds):
-            plain, guarded = (
-                drawn(healthy.MODELS[name], seed, MODES[arguments.backend], arguments.sampler, on)
-                for on in (False, True)
-            )
-            ends = [not isinstance(found, Exception) for found in (plain, guarded)]
-            is_same = all(ends) and all(
-                np.array_equal(values, guarded[key]) for key, values in plain.data_vars.items()
-            )
-            counts += [1, ends[0], ends[0] and ends[1], is_same]
-            if ends[0] and not ends[1]:
-                print(f"  stopped: {name}, seed {seed}: {str(guarded).partition(chr(10))[0]}")
-        totals += counts
-        print(f"{name:<32}", *(f"{count:>8}" for count in counts), flush=True)
+    """Compare the runs that the file does not have, and print the table of all."""
+    path = Path(arguments.same)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    runs = {tuple(row["key"]): row for row in map(json.loads, lines)}
+    keys = [
+        (name, seed, arguments.sampler, arguments.backend, arguments.chains, arguments.draws)
+        for seed in range(arguments.seeds)
+        for name in names
+    ]
+    for key in keys:
+        if key not in runs:
+            runs[key] = {"key": key, **compared(*key[:2], arguments)}
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(runs[key]) + "\n")
+            print(json.dumps(runs[key]), flush=True)
+    made = [runs[key] for key in keys]
+    end = [run for run in made if not run["plain"]]
+    for run in end:
+        if run["guarded"]:
+            print(f"stopped: {run['key'][0]}, seed {run['key'][1]}: {run['guarded']}")
     print(f"\n{arguments.sampler}, {arguments.backend}, {len(names)} models")
-    print(" ".join(f"{column:>14}" for column in ("runs", "end", "guarded end", "same draws")))
-    print(" ".join(f"{count:>14}" for count in totals))
+    counts = {
+        "runs": len(made),
+        "end": len(end),
+        "guarded end": sum(not run["guarded"] for run in end),
+        "same draws": sum(run["same"] for run in end),
+        "warned": sum(bool(run["warned"]) for run in end),
+    }
+    print(" ".join(f"{column:>14}" for column in counts))
+    print(" ".join(f"{count:>14}" for count in counts.values()))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    known = [*healthy.MODELS, *planted.MODELS]
+    known = [*SOUND, *planted.MODELS]
     parser.add_argument("models", nargs="*", choices=[*known, []], metavar="MODEL")
     parser.add_argument("--backend", default="c", choices=MODES)
     parser.add_argument("--sampler", default="pymc")
     parser.add_argument("--tasks", default="sample")
     parser.add_argument("--cost", action="store_true")
-    parser.add_argument("--same", action="store_true")
+    parser.add_argument("--same", metavar="FILE")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
     names = arguments.models or known
-    sound = [n for n in names if n in healthy.MODELS]
+    sound = [n for n in names if n in SOUND]
     if arguments.same:
         same(sound, arguments)
     elif arguments.cost:

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+Wrapped = Callable[..., Any]
+"""A function, and what a patch puts in its place."""
+
 
 @dataclass(frozen=True)
 class Patch:

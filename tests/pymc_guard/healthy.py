@@ -220,7 +220,7 @@ def categorical():
 
 @healthy
 def multinomial():
-    draws = RNG.multinomial(20, [0.2, 0.3, 0.5], size=10)
+    draws = np.random.default_rng(7).multinomial(20, [0.2, 0.3, 0.5], size=10)
     draws[0] = [20, 0, 0]
     pm.Multinomial("y", 20, pm.Dirichlet("p", np.ones(3)), observed=draws)
 

@@ -1,5 +1,6 @@
 """Sound runs end with the same draws; rejected points are counted, and told if they last."""
 
+import importlib
 import importlib.util
 import warnings
 
@@ -8,6 +9,8 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
+from theanoguard.pymc import Where, rejections, watch
+from theanoguard.pymc.watch import Ending, Watch
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
@@ -105,3 +108,100 @@ def test_points_reach_the_main_process_from_the_others():
     assert caught.value.where.sampler == "PyMC"
     assert not caught.value.where.tuning
     assert caught.value.terms.point["a"] < 0
+
+
+def fault(*args, **kwargs):
+    raise KeyError("planted")
+
+
+def logarithm():
+    with pm.Model() as model:
+        pm.Potential("p", pt.log(pm.Normal("a", initval=0.5)))
+    return model
+
+
+def ending(draw, tuning=False):
+    nan = {"a": np.array(np.nan)}
+    return Ending({"a": np.array(-1.0)}, np.nan, nan, Where("PyMC", 0, draw, tuning), -1e3)
+
+
+STEPS = [
+    (Watch, "_is_rejected"),
+    (Watch, "_kind"),
+    (Watch, "terms"),
+    (Watch, "_judge"),
+    (rejections, "summary"),
+    (rejections, "_bad_terms"),
+    (rejections, "_cause"),
+    (rejections, "explain"),
+]
+
+
+@pytest.mark.parametrize(("place", "name"), STEPS, ids=[name for _, name in STEPS])
+def test_a_step_that_fails_costs_no_run(place, name, monkeypatch):
+    monkeypatch.setattr(place, name, fault)
+    judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)
+    assert [judged.judge(ending(n)) for n in range(2)] == [None] * 2
+    with pytest.warns(UserWarning, match="theanoguard could not work out") as caught:
+        rejections.warn_of(judged)
+    *counted, last = str(caught[0].message).splitlines()
+    assert "(KeyError: 'planted'" in last
+    assert last.endswith("The draws are not affected.")
+    if name not in ("_judge", "summary"):
+        assert counted[0].startswith("20 % of the trajectories of the draws (2 of 10) ended where")
+
+
+@pytest.mark.parametrize(("place", "name"), [(Watch, "function"), (watch, "explain")])
+def test_a_lasting_fault_is_an_error_without_its_explanation(place, name, monkeypatch):
+    monkeypatch.setattr(place, name, fault)
+    judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)
+    *before, error = (judged.judge(ending(n)) for n in range(3))
+    assert before == [None] * 2
+    assert error.event.kind == "nan"
+    assert "while sampling with PyMC, chain 0, draw 2" in str(error)
+    assert "(KeyError: 'planted'" in str(error)
+
+
+FAULTS = {
+    "pymc": [("running", "_diverged"), ("running", "bad_start"), ("rejections", "explain")],
+    "nutpie": [("with_nutpie", "places_in")],
+}
+
+
+@pytest.mark.parametrize("sampler", ["pymc", NUTPIE])
+def test_a_run_ends_where_its_own_steps_fail(sampler, monkeypatch):
+    for module, name in FAULTS[sampler]:
+        module = importlib.import_module(f"theanoguard.pymc.{module}")
+        monkeypatch.setattr(module, name, fault)
+    with pm.Model() as model:
+        scale_of_any_sign()
+    with pytest.warns(UserWarning, match="theanoguard could not work out"):
+        drawn = sample(model, 3, theanoguard.pymc.mode(), sampler)
+    assert drawn.sizes == {"chain": 2, "draw": 60}
+
+
+def test_a_metropolis_sampler_rejects_points_and_they_are_counted():
+    def run(mode):
+        with pm.Model() as model:
+            a = pm.Normal("a", 2.5, 1, initval=2.5)
+            pm.Potential("p", 1e-3 * pt.log(a))
+            pm.Poisson("n", 2.0)
+            steps = [pm.Metropolis([a], compile_kwargs={"mode": mode})]
+        return sample(model, 5, "CVM", step=steps, draws=200, tune=200)
+
+    plain = run("CVM")
+    with pytest.warns(UserWarning, match="of the steps of the draws") as caught:
+        guarded = run(theanoguard.pymc.mode())
+    [text] = [str(w.message) for w in caught if "of the steps" in str(w.message)]
+    assert "ended where p is nan: NaN in log: log(-" in text
+    assert "test_rejections.py:" in text
+    np.testing.assert_array_equal(plain["a"], guarded["a"])
+
+
+def test_a_density_of_plus_infinity_is_an_error_where_the_sampler_goes_there():
+    with pm.Model() as model:
+        a = pm.Normal("a", initval=0.0)
+        pm.Potential("p", pt.exp(pt.switch(a > 1.0, 800.0, 0.0)))
+    with pytest.raises(theanoguard.pymc.SamplingError, match=r"Inf in .*inf") as caught:
+        sample(model, 3, theanoguard.pymc.mode())
+    assert caught.value.where.draw is not None

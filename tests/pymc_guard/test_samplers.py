@@ -158,13 +158,13 @@ def test_no_starting_point_is_possible(sampler):
 @pytest.mark.parametrize("step", ["Metropolis", "Slice"])
 def test_other_step_methods_name_the_value_variable(step):
     with pm.Model(), theanoguard.pymc.guarding(), pytest.raises(SamplingError) as caught:
-        a = pm.Normal("a", 1.0, 1.0, initval=1.0)
+        a = pm.Normal("a", 0.0, 1.0, initval=1.0)
         pm.Normal("b", shape=2)
         pm.Potential("p", pt.log(a))
         pm.sample(**{**DRAWS, "cores": 1}, step=getattr(pm, step)())
     text = str(caught.value)
-    assert caught.value.where.chain == 0
-    assert "\n  where  a" in text
+    assert caught.value.where.chain in (0, 1)
+    assert re.search(r"\n +where  a", text)
     assert "inarray" not in text
     assert "__logp" not in text
 

@@ -1,6 +1,6 @@
 """The draws of a trace as points of a model's value variables, and the points where it diverged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ def of_draws(model: Any, outputs: Sequence[Any]) -> Callable:
     made = clone_replace(list(outputs), given, rebuild_strict=False)
     function = compiled(model, list(given.values()), made)
 
-    def compute(draw):
+    def compute(draw: Mapping[str, Any]) -> list[Any]:
         return function(*(np.asarray(draw[rv.name]).astype(rv.dtype) for rv in given))
 
     return compute
@@ -74,7 +74,7 @@ class Broken:
     end: Any = None
 
     @property
-    def point(self):
+    def point(self) -> Any:
         """The nearest point known to where it broke."""
         return self.proposal if self.start is None else self.start
 
@@ -100,12 +100,12 @@ def is_known(stats: Any) -> Any:
     return np.zeros(np.shape(stats["diverging"]), bool)
 
 
-def joined(model: Any, point: Any) -> Any:
+def joined(model: Any, point: Mapping[str, Any]) -> np.ndarray:
     """Return the continuous values of a point as one vector."""
     return np.concatenate([np.ravel(point[v.name]) for v in model.continuous_value_vars])
 
 
-def split(model: Any, vector: Any) -> Any:
+def split(model: Any, vector: np.ndarray) -> dict[str, np.ndarray] | None:
     """Return the values in a vector by the names of the value variables, or None if it has none."""
     start = model.initial_point()
     sizes = [np.size(start[v.name]) for v in model.continuous_value_vars]

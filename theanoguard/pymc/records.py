@@ -1,6 +1,7 @@
 """The records of an explanation of a model at a point."""
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +66,7 @@ class BadTerm:
     advice: str = ""
 
     @property
-    def title(self):
+    def title(self) -> str:
         """One line that says which value is bad."""
         name = self.term if self.by is None else f"the gradient of {self.term} by {self.by}"
         if self.event is None:
@@ -75,14 +76,15 @@ class BadTerm:
         return f"{name} is {number_text(self.event.first_value)}{at}"
 
     @property
-    def cause_key(self):
+    def cause_key(self) -> tuple[str, str | None, SourceLine] | None:
         """What is equal for bad values of the same operation; None where it is not known."""
         cause = None if self.explanation is None else self.explanation.cause
-        known = cause is not None and cause.role == "node" and cause.source is not None
-        return (cause.kind, cause.op, cause.source) if known else None
+        if cause is None or cause.role != "node" or cause.source is None:
+            return None
+        return cause.kind, cause.op, cause.source
 
     @property
-    def heading(self):
+    def heading(self) -> str:
         """The title, with the model's line and the conditions that do not hold."""
         lines = [self.title]
         if self.source is not None:
@@ -96,26 +98,24 @@ class BadTerm:
         return "\n".join(map(printable, lines))
 
     @property
-    def brief(self):
+    def brief(self) -> str:
         """One line that says which value is bad and why, and the lines of the model."""
         text = f"{self.term} breaks {self.checks[0]}" if self.checks else self.title
         what, *places = text.splitlines()
-        if not self.checks and self.explanation is not None:
-            what += f": {self.report.partition(chr(10))[0]}"
+        if not self.checks and (report := self.report) is not None:
+            what += f": {report.partition(chr(10))[0]}"
         if self.source is not None:
             places.append(f"  {source_text(self.source)}")
         return "\n".join(map(printable, [f"{what}.", *places]))
 
     @property
-    def report(self):
+    def report(self) -> str | None:
         """Where in the term the bad value was made; None where that is not explained."""
-        return (
-            None
-            if self.explanation is None
-            else report_text(self.event, self.explanation, in_call=False)
-        )
+        if self.event is None or self.explanation is None:
+            return None
+        return report_text(self.event, self.explanation, in_call=False)
 
-    def __str__(self):
+    def __str__(self) -> str:
         report = self.report
         return "\n\n".join([self.heading, *([textwrap.indent(report, "    ")] if report else [])])
 
@@ -157,11 +157,11 @@ class ModelExplanation:
     failed: tuple[str, ...] = ()
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """Whether every term and every gradient is finite."""
         return not self.bad
 
-    def table(self):
+    def table(self) -> str:
         """Return the value of each term, and the largest magnitude in each gradient.
 
         Returns
@@ -178,7 +178,7 @@ class ModelExplanation:
         width = max(len(name) for name, _ in rows)
         return "\n".join(printable(f"{name:<{width}}  {value}") for name, value in rows)
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.ok:
             total = number_text(sum(self.terms.values()))
             head = f"The log-density is {total} here; it and its gradient are finite."
@@ -201,7 +201,7 @@ class ModelExplanation:
         """The notes, and what could not be found out."""
         return [*filter(None, self.notes), *failed_lines(self.failed)]
 
-    def _flat_text(self):
+    def _flat_text(self) -> list[str]:
         if not self.flat:
             return []
         names = ", ".join(self.flat)
@@ -234,7 +234,7 @@ class Where:
     tuning: bool = False
     at_start: bool = False
 
-    def __str__(self):
+    def __str__(self) -> str:
         place = [] if self.chain is None else [f"chain {self.chain}"]
         if self.at_start:
             place.append("at the starting point")
@@ -265,24 +265,27 @@ class SamplingError(GuardError):
     __module__ = "theanoguard.pymc"
     _in_call = False
 
-    def __init__(self, event, explanation=None, where=None, terms=None):
+    def __init__(
+        self,
+        event: GuardEvent,
+        explanation: Explanation | None = None,
+        where: Where | None = None,
+        terms: ModelExplanation | None = None,
+    ) -> None:
         super().__init__(event, without_clamp(explanation))
         self.where = where
         self.terms = terms
         self.note = ""
 
-    def __str__(self):
+    def __str__(self) -> str:
         unknown = self.terms is None or self.terms.ok
         report = super().__str__() if unknown else str(self.terms)
         # (The bad terms of a point take more than a line to list.)
         head, end, rest = report.partition("\n" if unknown else "\n\n")
         # (PyMC refuses a starting point for all chains, and for find_MAP.)
-        is_refused = self.where is not None and self.where.at_start and self.where.chain is None
-        place = (
-            f"at the starting point of {self.where.sampler}"
-            if is_refused
-            else f"while sampling with {self.where}"
-        )
+        place = f"while sampling with {self.where}"
+        if self.where is not None and self.where.at_start and self.where.chain is None:
+            place = f"at the starting point of {self.where.sampler}"
         lines = [head, f"  {place}", *([end[1:] + rest] if rest else [])]
         if self.terms is not None:
             if self.terms.ok:
@@ -294,12 +297,12 @@ class SamplingError(GuardError):
         return "\n".join(lines)
 
 
-def point_text(point):
+def point_text(point: Mapping[str, Any]) -> str:
     """Return the values of a point; the first ones of a long array."""
     return ", ".join(f"{name} = {array_text(value)}" for name, value in point.items())
 
 
-def array_text(value):
+def array_text(value: Any) -> str:
     """Return an array as text; the first elements of a long one."""
     with np.printoptions(threshold=6, edgeitems=2, precision=6):
         return str(np.asarray(value))

@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ import numpy as np
 from pytensor.graph.traversal import ancestors
 
 from theanoguard._context import setting
-from theanoguard._patching import Patch, applied, apply
+from theanoguard._patching import Patch, Wrapped, applied, apply
 from theanoguard._provenance import meaning
 from theanoguard._steps import attempt, failures
 from theanoguard.guard import GuardError, GuardMode, every_function
@@ -54,7 +54,7 @@ def guard_of() -> GuardMode | None:
 
 
 @contextmanager
-def _samplers_patched(*names):
+def _samplers_patched(*names: str) -> Iterator[None]:
     """Put the guard into the samplers of these names, as far as their modules are loaded."""
     with ExitStack() as stack:
         if "nutpie" in names and (compiling := sys.modules.get("nutpie.compile_pymc")):
@@ -74,7 +74,7 @@ MODULES = {
 
 
 @contextmanager
-def _asked_by(mode):
+def _asked_by(mode: Any) -> Iterator[None]:
     """Hold a guard for what is started in the block, if the mode that was given is one."""
     token = _asked.set(mode) if isinstance(mode, GuardMode) else None
     try:
@@ -84,11 +84,11 @@ def _asked_by(mode):
             _asked.reset(token)
 
 
-def _external(original):
+def _external(original: Wrapped) -> Wrapped:
     signature = inspect.signature(original)
 
     @wraps(original)
-    def _sample_external_nuts(*args, **kwargs):
+    def _sample_external_nuts(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs).arguments
         with _asked_by((given.get("compile_kwargs") or {}).get("mode")):
             sampler = given.get("sampler")
@@ -102,21 +102,21 @@ def _external(original):
     return _sample_external_nuts
 
 
-def _starting(original):
+def _starting(original: Wrapped) -> Wrapped:
     @wraps(original)
-    def init_nuts(*args, **kwargs):
+    def init_nuts(*args: Any, **kwargs: Any) -> Any:
         with _asked_by((kwargs.get("compile_kwargs") or {}).get("mode")):
             return original(*args, **kwargs)
 
     return init_nuts
 
 
-def _jittering(original):
+def _jittering(original: Wrapped) -> Wrapped:
     """Let PyMC replace the starting points that it rejects, and name the chain of a bad one."""
     signature = inspect.signature(original)
 
     @wraps(original)
-    def _init_jitter(*args, **kwargs):
+    def _init_jitter(*args: Any, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         if (logp_fn := given.arguments.get("logp_fn")) is not None:
             given.arguments["logp_fn"] = _at_start(logp_fn, given.arguments["model"])
@@ -126,12 +126,12 @@ def _jittering(original):
     return _init_jitter
 
 
-def _at_start(logp_fn, model):
+def _at_start(logp_fn: Wrapped, model: Any) -> Wrapped:
     """Return the log-density of starting points; its errors say that the chain starts there."""
     chain = 0  # a chain has its starting point when the log-density is finite
 
     @wraps(logp_fn)
-    def logp(point):
+    def logp(point: Any) -> Any:
         nonlocal chain
         try:
             value = logp_fn(point)
@@ -147,11 +147,11 @@ def _at_start(logp_fn, model):
     return logp
 
 
-def _checked(original):
+def _checked(original: Wrapped) -> Wrapped:
     """Explain the starting point that PyMC refuses, where a guard is asked for."""
 
     @wraps(original)
-    def check_start_vals(self, start, *args, **kwargs):
+    def check_start_vals(self: Any, start: Any, *args: Any, **kwargs: Any) -> Any:
         refused = importlib.import_module("pymc.exceptions").SamplingError
         try:
             return original(self, start, *args, **kwargs)
@@ -168,11 +168,11 @@ def _checked(original):
     return check_start_vals
 
 
-def _fitting(original):
+def _fitting(original: Wrapped) -> Wrapped:
     """Tell the guard that the functions that run are of the negative log-density."""
 
     @wraps(original)
-    def _fit_MAP(*args, **kwargs):
+    def _fit_MAP(*args: Any, **kwargs: Any) -> Any:
         with minimizing():
             return original(*args, **kwargs)
 
@@ -224,17 +224,16 @@ class Stats(dict[str, Any]):
 
 
 def _is_guarded(step: Any) -> bool:
-    known = step.__dict__
-    if "_theanoguard" not in known:
-        known["_theanoguard"] = _guard_in(step) is not None
-    return known["_theanoguard"]
+    if "_theanoguard" not in step.__dict__:
+        step._theanoguard = _guard_in(step) is not None
+    return bool(step._theanoguard)
 
 
-def _trajectory(original):
+def _trajectory(original: Wrapped) -> Wrapped:
     """Let the sampler reject points, and note in its warning the one that ended a trajectory."""
 
     @wraps(original)
-    def _hamiltonian_step(self, start, *args, **kwargs):
+    def _hamiltonian_step(self: Any, start: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_guarded(self):
             return original(self, start, *args, **kwargs)
         with rejecting(anything):
@@ -256,16 +255,16 @@ def _trajectory(original):
     return _hamiltonian_step
 
 
-def _proposing(original):
+def _proposing(original: Wrapped) -> Wrapped:
     """Let a Metropolis sampler reject points, and note the bad ones in its statistics."""
 
     @wraps(original)
-    def astep(self, q0, *args, **kwargs):
+    def astep(self: Any, q0: Any, *args: Any, **kwargs: Any) -> Any:
         if not _is_guarded(self):
             return original(self, q0, *args, **kwargs)
         delta_logp, told = self.delta_logp, []
 
-        def noting(q, before):
+        def noting(q: Any, before: Any) -> Any:
             value = delta_logp(q, before)
             if not np.isfinite(value) and not np.isneginf(value):
                 others = {name: shared.get_value() for name, shared in self.shared.items()}
@@ -287,35 +286,36 @@ def _proposing(original):
     return astep
 
 
-def _guard_in(step):
+def _guard_in(step: Any) -> GuardMode | None:
     """Return the guard for PyMC in a step method, or None."""
     function = getattr(getattr(step, "_logp_dlogp_func", None), "_pytensor_function", None)
     function = function or getattr(step, "delta_logp", None)
-    # (PyTensor may have put another mode around the guard's linker.)
-    linker = None if function is None else function.maker.linker
+    if function is None:
+        return None
+    linker = function.maker.linker  # (PyTensor may have put another mode around it)
     if getattr(getattr(linker, "policy", None), "judge", None) is not spoils_this_run:
         return None
     return guard_of_linker(linker, function.maker.mode.provided_optimizer)
 
 
-def _tuning(original):
+def _tuning(original: Wrapped) -> Wrapped:
     """Let a sampler reject points as long as it is tuned."""
 
     @wraps(original)
-    def astep(self, *args, **kwargs):
+    def astep(self: Any, *args: Any, **kwargs: Any) -> Any:
         with rejecting(anything) if self.tune else nullcontext():
             return original(self, *args, **kwargs)
 
     return astep
 
 
-def _mutating(original):
+def _mutating(original: Wrapped) -> Wrapped:
     """Let the kernel of a sequential Monte Carlo sampler reject proposals."""
 
     @wraps(original)
-    def mutate(self):
+    def mutate(self: Any) -> None:
         with rejecting(anything):
-            return original(self)
+            original(self)
 
     return mutate
 
@@ -324,7 +324,7 @@ _watch: ContextVar[Watch | None] = ContextVar("theanoguard_pymc_watch", default=
 
 
 @contextmanager
-def _watching(step, model, draws, tune, chains):
+def _watching(step: Any, model: Any, draws: Any, tune: Any, chains: Any) -> Iterator[None]:
     """Judge the points that end trajectories in the block; sum them up at its end."""
     methods = getattr(step, "methods", [step])
     guard = next((found for method in methods if (found := _guard_in(method))), None)
@@ -339,10 +339,11 @@ def _watching(step, model, draws, tune, chains):
     warn_of(watch)
 
 
-def _told(stats, chain, draw, tune):
+def _told(stats: Iterable[Any], chain: int | None, draw: int, tune: int) -> SamplingError | None:
     """Judge the points that the statistics of a draw tell; return the error, if there is one."""
-    watch = _watch.get()
-    for one in stats if watch is not None else ():
+    if (watch := _watch.get()) is None:
+        return None
+    for one in stats:
         noted = getattr(one.get("warning"), "exec_info", None)
         told = (noted.told,) if isinstance(noted, RejectedPoint) else getattr(one, "told", ())
         for point in told:
@@ -352,20 +353,20 @@ def _told(stats, chain, draw, tune):
     return None
 
 
-def _place(chain, draw, tune):
+def _place(chain: int | None, draw: int, tune: int) -> Where:
     tuning = draw < tune
     return Where("PyMC", chain, draw if tuning else draw - tune, tuning)
 
 
-def _placed(error, where):
+def _placed(error: GuardError, where: Where) -> SamplingError:
     return SamplingError(error.event, error.explanation, where)
 
 
-def _one_chain(original):
+def _one_chain(original: Wrapped) -> Wrapped:
     """Name the chain and the draw in an error of PyMC's own sampler."""
 
     @wraps(original)
-    def _iter_sample(*args, **kwargs):
+    def _iter_sample(*args: Any, **kwargs: Any) -> Iterator[Any]:
         chain, tune, draw = kwargs.get("chain"), kwargs.get("tune", 0), 0
         try:
             for stats in original(*args, **kwargs):
@@ -381,17 +382,19 @@ def _one_chain(original):
     return _iter_sample
 
 
-def _keeping(original):
+def _keeping(original: Wrapped) -> Wrapped:
     """Keep the points at which trajectories diverged, as numbers that every format can store."""
 
     @wraps(original)
-    def drop_warning_stat(idata):
+    def drop_warning_stat(idata: Any) -> Any:
         if guard_of() is not None:
             for name in ("sample_stats", "warmup_sample_stats"):
                 if name in idata.children and "warning" in idata[name]:
                     with failures() as failed:
                         told = idata[name]["warning"]
-                        points = attempt("the points of the divergences", {}, _diverged, told)
+                        points: dict[str, Any] = attempt(
+                            "the points of the divergences", {}, _diverged, told
+                        )
                     if failed:
                         logger.warning("%s", left_out(failed))
                     idata[name].dataset = idata[name].to_dataset().assign(points)
@@ -400,7 +403,7 @@ def _keeping(original):
     return drop_warning_stat
 
 
-def _diverged(told):
+def _diverged(told: Any) -> dict[str, Any]:
     """Return the arrays of the points in PyMC's warnings, under nutpie's names for them."""
     to_vector = importlib.import_module("pymc.blocking").DictToArrayBijection.map
     made = {}
@@ -419,9 +422,9 @@ def _diverged(told):
     return made
 
 
-def _many(original):
+def _many(original: Wrapped) -> Wrapped:
     @wraps(original)
-    def _sample_many(*args, **kwargs):
+    def _sample_many(*args: Any, **kwargs: Any) -> Any:
         with _watching(*(kwargs.get(n) for n in WATCHED)):
             return original(*args, **kwargs)
 
@@ -431,19 +434,18 @@ def _many(original):
 WATCHED = ("step", "model", "draws", "tune", "chains")
 
 
-def _chains(original):
+def _chains(original: Wrapped) -> Wrapped:
     """Raise the guard's own error where PyMC raises that a process has failed."""
 
     @wraps(original)
-    def _mp_sample(*args, **kwargs):
-        drawn = Counter()
+    def _mp_sample(*args: Any, **kwargs: Any) -> Any:
+        drawn: Counter[int | None] = Counter()
         tune = kwargs.get("tune", 0)
 
-        def counted(recv):
+        def counted(recv: Any) -> Any:
             receive = recv.__func__
 
-            @staticmethod
-            def recv_draw(*args, **kwargs):
+            def recv_draw(*args: Any, **kwargs: Any) -> Any:
                 result = receive(*args, **kwargs)
                 chain = result[0].chain
                 if (ours := _told(result[-1], chain, drawn[chain], tune)) is not None:
@@ -451,7 +453,7 @@ def _chains(original):
                 drawn[chain] += 1
                 return result
 
-            return recv_draw
+            return staticmethod(recv_draw)
 
         parallel = importlib.import_module("pymc.sampling.parallel")
         try:
@@ -469,21 +471,21 @@ def _chains(original):
     return _mp_sample
 
 
-def _with_lines(original):
+def _with_lines(original: Wrapped) -> Wrapped:
     @wraps(original)
-    def building(*args, **kwargs):
+    def building(*args: Any, **kwargs: Any) -> Any:
         with model_lines():
             return original(*args, **kwargs)
 
     return building
 
 
-def _named(original):
+def _named(original: Wrapped) -> Wrapped:
     """Name the value of a random variable like the variable, not as PyMC names it on the way."""
 
     @wraps(original)
-    def logp(self, *args, **kwargs):
-        names = {}
+    def logp(self: Any, *args: Any, **kwargs: Any) -> Any:
+        names: dict[str, str | None] = {}
         for rv, value in self.rvs_to_values.items():
             transform = getattr(self.rvs_to_transforms.get(rv), "name", None)
             if transform is not None:
@@ -500,22 +502,24 @@ def _named(original):
     return logp
 
 
-def _unguarded(original):
+def _unguarded(original: Wrapped) -> Wrapped:
     """Compile without a guard what computes the starting point, which is checked as a whole."""
 
     @wraps(original)
-    def make_initial_point_fn(*args, **kwargs):
+    def make_initial_point_fn(*args: Any, **kwargs: Any) -> Any:
         with unguarded():
             return original(*args, **kwargs)
 
     return make_initial_point_fn
 
 
-def _joining(original):
+def _joining(original: Wrapped) -> Wrapped:
     """Note in the vector that PyMC joins variables to how they are called."""
 
     @wraps(original)
-    def join_nonshared_inputs(point, outputs, inputs, *args, **kwargs):
+    def join_nonshared_inputs(
+        point: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         result = original(point, outputs, inputs, *args, **kwargs)
         result[1].tag.joined_from = [(v.name, np.shape(point[v.name])) for v in inputs]
         if len(inputs) == 1:  # then nothing is taken out of the vector
@@ -525,11 +529,11 @@ def _joining(original):
     return join_nonshared_inputs
 
 
-def _two_points(original):
+def _two_points(original: Wrapped) -> Wrapped:
     """Note how variables are joined in the second point that Metropolis compares as well."""
 
     @wraps(original)
-    def delta_logp(*args, **kwargs):
+    def delta_logp(*args: Any, **kwargs: Any) -> Any:
         function = original(*args, **kwargs)
         points = function.maker.fgraph.inputs
         parts = next((p for v in points if (p := getattr(v.tag, "joined_from", None))), ())

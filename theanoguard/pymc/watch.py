@@ -93,9 +93,9 @@ def bad_start(
         terms = attempt("the starting point", None, _first_bad, model, points)
     if failed:
         logger.warning("%s", left_out(failed))
-    if terms is None or terms.bad[0].event is None:
+    first = None if terms is None else terms.bad[0]
+    if first is None or first.event is None:
         return None
-    first = terms.bad[0]
     where = Where(sampler, chain, at_start=True)
     terms = replace(terms, notes=(*terms.notes, of_prior(model)))
     return SamplingError(first.event, first.explanation, where, terms)

@@ -9,23 +9,26 @@ import importlib
 import inspect
 import logging
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, wraps
+from typing import Any
 
 import numpy as np
 
 from theanoguard._context import setting
-from theanoguard._patching import Patch, applied
+from theanoguard._patching import Patch, Wrapped, applied
+from theanoguard.guard import GuardMode
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import Ending, Watch
+from theanoguard.pymc.watch import Ending, Point, Watch
 
 _running: ContextVar[str | None] = ContextVar("theanoguard_pymc_running", default=None)
 
 
-def running_sampler():
+def running_sampler() -> Any:
     """Return the name of the sampler inside of JAX that runs here, or None."""
     return _running.get()
 
@@ -40,13 +43,13 @@ _chain_start: ContextVar[tuple] = ContextVar("theanoguard_pymc_chain_start", def
 _iteration: ContextVar[object] = ContextVar("theanoguard_pymc_iteration", default=-1)
 
 
-def _numpyro_places(watches):
+def _numpyro_places(watches: list[Watch]) -> list[Patch]:
     """Return what notes where NumPyro evaluates the log-density."""
     import jax
 
-    def single_chain(original):
+    def single_chain(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def _single_chain_mcmc(self, init, *args, **kwargs):
+        def _single_chain_mcmc(self: Any, init: Any, *args: Any, **kwargs: Any) -> Any:
             if self.chain_method == "vectorized":
                 return original(self, init, *args, **kwargs)
             start = tuple(init[2])
@@ -59,12 +62,12 @@ def _numpyro_places(watches):
 
         return _single_chain_mcmc
 
-    def counting(original):
+    def counting(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def hmc(*args, **kwargs):
+        def hmc(*args: Any, **kwargs: Any) -> Any:
             init_kernel, sample_kernel = original(*args, **kwargs)
 
-            def counted(state, *more):
+            def counted(state: Any, *more: Any) -> Any:
                 with setting(_iteration, state.i):
                     return sample_kernel(state, *more)
 
@@ -78,25 +81,27 @@ def _numpyro_places(watches):
     ]
 
 
-def _blackjax_places(pymc_jax, tune):
+def _blackjax_places(pymc_jax: Any, tune: int) -> list[Patch]:
     """Return what notes where BlackJAX evaluates the log-density."""
 
-    def single_chain(original):
+    def single_chain(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def _blackjax_inference_loop(seed, init_position, *args, **kwargs):
+        def _blackjax_inference_loop(
+            seed: Any, init_position: Any, *args: Any, **kwargs: Any
+        ) -> Any:
             with setting(_chain_start, tuple(init_position)):
                 return original(seed, init_position, *args, **kwargs)
 
         return _blackjax_inference_loop
 
-    def counting_from(first):
-        def counting(original):
+    def counting_from(first: int) -> Callable[[Wrapped], Wrapped]:
+        def counting(original: Wrapped) -> Wrapped:
             @wraps(original)
-            def gen_scan_fn(*args, **kwargs):
+            def gen_scan_fn(*args: Any, **kwargs: Any) -> Any:
                 scan = original(*args, **kwargs)
 
-                def counted(step, init, numbered):
-                    def one_step(carry, x):
+                def counted(step: Any, init: Any, numbered: Any) -> Any:
+                    def one_step(carry: Any, x: Any) -> Any:
                         with setting(_iteration, first + x[0]):
                             return step(carry, x)
 
@@ -117,7 +122,7 @@ def _blackjax_places(pymc_jax, tune):
     ]
 
 
-def telling(logp_fn, sign, report):
+def telling(logp_fn: Wrapped, sign: int, report: Wrapped) -> Wrapped:
     """Return a log-density for JAX that calls `report` where it or its gradient is bad.
 
     Parameters
@@ -134,22 +139,22 @@ def telling(logp_fn, sign, report):
     import jax
     import jax.numpy as jnp
 
-    def is_bad(value, gradient):
+    def is_bad(value: Any, gradient: Any) -> Any:
         good = jnp.isfinite(value)
         for one in jax.tree.leaves(gradient):
             good &= jnp.isfinite(one).all()
         return ~good
 
-    def call(*values):
+    def call(*values: Any) -> None:
         jax.debug.callback(report, *values)
 
     @jax.custom_batching.custom_vmap
-    def tell(bad, value, *more):
+    def tell(bad: Any, value: Any, *more: Any) -> Any:
         jax.lax.cond(bad, call, lambda *_: None, bad, value, *more)
         return value
 
     @tell.def_vmap
-    def tell_batch(size, batched, *values):
+    def tell_batch(size: Any, batched: Any, *values: Any) -> Any:
         # A condition inside of vmap would be a choice, and Python called every time.
         values = jax.tree.map(
             lambda is_batched, v: v if is_batched else jnp.broadcast_to(v, (size, *jnp.shape(v))),
@@ -160,17 +165,17 @@ def telling(logp_fn, sign, report):
         return values[1], True
 
     @jax.custom_vjp
-    def logp(point, start, iteration):
+    def logp(point: Any, start: Any, iteration: Any) -> Any:
         return logp_fn(point)
 
-    def forward(point, start, iteration):
+    def forward(point: Any, start: Any, iteration: Any) -> Any:
         value, gradient = jax.value_and_grad(logp_fn)(point)
         bad = is_bad(value, gradient)
         slopes = [sign * one for one in gradient]
         told = tell(bad, sign * value, slopes, list(point), list(start), iteration)
         return sign * told, gradient
 
-    def backward(gradient, scale):
+    def backward(gradient: Any, scale: Any) -> Any:
         return jax.tree.map(lambda one: one * scale, gradient), None, None
 
     logp.defvjp(forward, backward)
@@ -180,12 +185,12 @@ def telling(logp_fn, sign, report):
 class _Quiet(logging.Filter):
     """Keeps JAX from logging the traceback of what has stopped it."""
 
-    def filter(self, record):
+    def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], _Stop))
 
 
 @contextmanager
-def _quiet():
+def _quiet() -> Iterator[None]:
     loggers = [logging.getLogger(f"jax._src.{name}") for name in ("debugging", "callback")]
     quiet = _Quiet()
     for logger in loggers:
@@ -198,7 +203,7 @@ def _quiet():
 
 
 @cache  # equal patches are applied once
-def patches(pymc_jax, guard_of):
+def patches(pymc_jax: Any, guard_of: Callable[[], GuardMode | None]) -> list[Patch]:
     """Return what guards the runs of PyMC's module for JAX.
 
     Parameters
@@ -208,12 +213,12 @@ def patches(pymc_jax, guard_of):
         ``guard_of()`` returns the :class:`~theanoguard.GuardMode` that holds, or None.
     """
     watches = []
-    unwatched = []
+    unwatched: list[bool] = []
     sizes = [(0, 0, 1)]  # of the runs: how many draws, steps of tuning, and chains
 
-    def get_jaxified_logp(original):
+    def get_jaxified_logp(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def guarded(model, negative_logp=True):
+        def guarded(model: Any, negative_logp: Any = True) -> Any:
             logp_fn, guard = original(model, negative_logp), guard_of()
             if guard is None or unwatched:
                 return logp_fn
@@ -225,11 +230,11 @@ def patches(pymc_jax, guard_of):
 
         return guarded
 
-    def sample_jax_nuts(original):
+    def sample_jax_nuts(original: Wrapped) -> Wrapped:
         signature = inspect.signature(original)
 
         @wraps(original)
-        def guarded(*args, **kwargs):
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             if guard_of() is None:
                 return original(*args, **kwargs)
             given = signature.bind(*args, **kwargs)
@@ -260,11 +265,11 @@ def patches(pymc_jax, guard_of):
                     jax.effects_barrier()
             except Exception:
                 stopped = next((w for w in watches[before:] if w.error is not None), None)
-                if stopped is None:
+                if stopped is None or stopped.error is None:
                     raise
                 with _quiet():
                     _forget_effects(jax)
-                if stopped.error.terms.ok:
+                if stopped.error.terms is not None and stopped.error.terms.ok:
                     stopped.error.note = _note(stopped.model, stopped.error.terms.point)
                 raise stopped.error from None
             finally:
@@ -278,9 +283,9 @@ def patches(pymc_jax, guard_of):
 
         return guarded
 
-    def get_starts(original):
+    def get_starts(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def _get_batched_jittered_initial_points(*args, **kwargs):
+        def _get_batched_jittered_initial_points(*args: Any, **kwargs: Any) -> Any:
             points = original(*args, **kwargs)
             chains = kwargs["chains"]
             for watch in watches[-1:]:
@@ -297,7 +302,7 @@ def patches(pymc_jax, guard_of):
     ]
 
 
-def _forget_effects(jax):
+def _forget_effects(jax: Any) -> None:
     """Wait for what still runs, whose error would otherwise be shown at exit."""
     try:
         jax.effects_barrier()
@@ -305,7 +310,7 @@ def _forget_effects(jax):
         logging.getLogger("theanoguard").debug("theanoguard: JAX was stopped: %s", error)
 
 
-def _note(model, point):
+def _note(model: Any, point: Point) -> str:
     """Say why JAX's gradient is bad where PyTensor's is not, and how to sample with the latter."""
     try:
         with warnings.catch_warnings(action="ignore"):  # they have been shown before the run
@@ -317,10 +322,12 @@ def _note(model, point):
     return "\n".join([*([text] if text else []), advice])
 
 
-def _reporter(watch):
+def _reporter(watch: Watch) -> Any:
     names = [v.name for v in watch.model.value_vars]
 
-    def ending(chain, logp, slopes, point, start, iteration):
+    def ending(
+        chain: int | None, logp: Any, slopes: Any, point: Any, start: Any, iteration: Any
+    ) -> Ending:
         """Return what has ended at a point of a chain, which is None where JAX runs one alone."""
         at = () if chain is None else chain
         slopes, point, start = ([np.asarray(v)[at] for v in vs] for vs in (slopes, point, start))
@@ -328,7 +335,7 @@ def _reporter(watch):
         values, gradient = (dict(zip(names, vs, strict=True)) for vs in (point, slopes))
         return Ending(values, float(np.asarray(logp)[at]), gradient, where)
 
-    def report(is_bad, *told):
+    def report(is_bad: Any, *told: Any) -> None:
         is_bad = np.asarray(is_bad)
         for chain in map(int, np.flatnonzero(is_bad)) if is_bad.ndim else [None]:
             found = watch.attempt("a point that was rejected", None, ending, chain, *told)
@@ -338,13 +345,15 @@ def _reporter(watch):
     return report
 
 
-def _place(watch, chain, point, start, iteration):
+def _place(
+    watch: Watch, chain: int | None, point: Sequence[Any], start: Sequence[Any], iteration: int
+) -> Where:
     """Return where a point is, from what the program has told.
 
     The chain is None where JAX has not batched the chains.  Then it is found by its start.
     """
 
-    def starting_at(values):
+    def starting_at(values: Sequence[Any]) -> list[int]:
         known = enumerate(watch.starts)
         return [n for n, one in known if values and all(map(np.array_equal, one, values))]
 

@@ -13,17 +13,20 @@ import time
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, cached_property, wraps
+from typing import Any
 
 import numba
 import numpy as np
 
-from theanoguard._patching import Patch
+from theanoguard._patching import Patch, Wrapped
+from theanoguard.guard import GuardMode
 from theanoguard.guard.pausing import unguarded
-from theanoguard.pymc.records import Where
+from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import MOST, Ending, Watch, bad_start
+from theanoguard.pymc.watch import MOST, Ending, Point, Watch, bad_start
 
 FIRST_CODE = 1000
 """Error codes from here on are ours: the number of the point in the queue."""
@@ -57,30 +60,32 @@ class Notes:
     watch : Watch
     """
 
-    def __init__(self, watch):
+    def __init__(self, watch: Watch) -> None:
         self.watch = watch
-        self.layout = ()  # name, slice and shape of each variable in the joined point
+        self.layout: list[Any] = []  # name, slice and shape of each variable in the joined point
         self.callback = _Note(self.note_address)
         self.lock = threading.Lock()
         self.begin(watch)
 
-    def begin(self, watch):
+    def begin(self, watch: Watch) -> None:
         """Forget the points of the last run."""
         self.watch = watch
-        self.logps = {}  # by the code
+        self.logps: dict[int, float] = {}  # by the code
         # The newest points, for each kind of log-density.
-        self.points = {is_wall: deque(maxlen=MOST) for is_wall in (True, False)}
+        self.points: dict[bool, deque[Any]] = {
+            is_wall: deque(maxlen=MOST) for is_wall in (True, False)
+        }
 
-    def note_address(self, n, x, gradient, logp):
+    def note_address(self, n: int, x: int, gradient: int, logp: float) -> int:
         """Take a point from memory; return an error code for nutpie."""
 
-        def copied(address):
+        def copied(address: int) -> np.ndarray:
             pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_double))
             return np.ctypeslib.as_array(pointer, (n,)).copy()
 
         return self.note(copied(x), logp, copied(gradient))
 
-    def note(self, x, logp, gradient):
+    def note(self, x: np.ndarray, logp: float, gradient: np.ndarray) -> int:
         """Take a point; return an error code for nutpie."""
         with self.lock:
             code = FIRST_CODE + len(self.logps)
@@ -88,22 +93,25 @@ class Notes:
         self.points[bool(np.isneginf(logp))].append((code, x, gradient))
         return code
 
-    def split(self, joined):
+    def split(self, joined: np.ndarray) -> Point:
         """Return the values of the variables in a joined array, by name."""
         return {name: joined[part].reshape(shape) for name, part, shape in self.layout}
 
     @property
-    def has_bad(self):
+    def has_bad(self) -> Any:
         """Whether a point was told whose log-density is not -inf."""
         return bool(self.points[False])
 
-    def judged(self, run, results):
+    def judged(
+        self, run: Any, results: Callable[[], Any]
+    ) -> tuple[dict[int, Where], SamplingError | None]:
         """Return the places of the points of a run so far, and the first error or None."""
         what = "which points were rejected"
-        places = self.watch.attempt(what, {}, lambda: _places(run, results()))
+        nothing: dict[int, Where] = {}
+        places = self.watch.attempt(what, nothing, lambda: _places(run, results()))
         return places, self.watch.attempt(what, None, self.judge, places)
 
-    def judge(self, places):
+    def judge(self, places: dict[int, Where]) -> SamplingError | None:
         """Judge the points at these places, by their codes; return the first error, or None."""
         told = {code: more for kind in self.points.values() for code, *more in list(kind)}
         for code, where in places.items():
@@ -114,20 +122,20 @@ class Notes:
                 return error
         return None
 
-    def fill(self, trace, places):
+    def fill(self, trace: Any, places: Any) -> None:
         """Put the points at these places into a trace: nutpie has none where there is no energy."""
         told = {code: x for kind in self.points.values() for code, x, _ in kind}
         for group, tuning in GROUPS.items():
-            stats = trace[group] if group in getattr(trace, "children", ()) else ()
-            if "divergence_end" not in stats:
+            if group not in getattr(trace, "children", ()) or "divergence_end" not in trace[group]:
                 continue
+            stats = trace[group]
             ends = stats["divergence_end"].copy()
             for code, where in places.items():
                 if where.tuning == tuning and code in told:
                     ends.loc[dict(zip(DIMS, (where.chain, where.draw), strict=True))] = told[code]
             stats.dataset = stats.to_dataset().assign(divergence_end=ends)
 
-    def at_start(self):
+    def at_start(self) -> Any:
         """Return the error that explains a point that nutpie could not start at, or None."""
         chain = 0 if self.watch.n_chains == 1 else None
         where = Where("nutpie", chain, at_start=True)
@@ -138,12 +146,14 @@ class Notes:
 _notes: "weakref.WeakKeyDictionary[object, Notes]" = weakref.WeakKeyDictionary()
 
 
-def _key(compiled):
+def _key(compiled: Any) -> Any:
     return getattr(compiled, "compiled_logp_func", None) or compiled._make_logp_func
 
 
 @cache  # equal patches are applied once
-def patches(compile_pymc, nutpie, guard_of):
+def patches(
+    compile_pymc: Any, nutpie: Any, guard_of: Callable[[], GuardMode | None]
+) -> list[Patch]:
     """Return what guards the models that nutpie compiles.
 
     Parameters
@@ -154,10 +164,10 @@ def patches(compile_pymc, nutpie, guard_of):
     """
     made = []  # the notes of the model that is being compiled
 
-    def compiling(backend):
-        def wrap(original):
+    def compiling(backend: str) -> Callable[[Wrapped], Wrapped]:
+        def wrap(original: Wrapped) -> Wrapped:
             @wraps(original)
-            def compile_model(model, *args, **kwargs):
+            def compile_model(model: Any, *args: Any, **kwargs: Any) -> Any:
                 guard = guard_of()
                 if guard is None:
                     return original(model, *args, **kwargs)
@@ -175,9 +185,9 @@ def patches(compile_pymc, nutpie, guard_of):
 
         return wrap
 
-    def make_functions(original):
+    def make_functions(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def _make_functions(*args, **kwargs):
+        def _make_functions(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             if made:
                 n_dim, (names, slices, shapes) = result[0], result[5]
@@ -188,15 +198,15 @@ def patches(compile_pymc, nutpie, guard_of):
 
         return _make_functions
 
-    def make_c_logp_func(original):
+    def make_c_logp_func(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def _make_c_logp_func(n_dim, *args, **kwargs):
+        def _make_c_logp_func(n_dim: Any, *args: Any, **kwargs: Any) -> Any:
             plain, signature = original(n_dim, *args, **kwargs)
             if not made:
                 return plain, signature
             call, note = numba.njit(plain), made[-1].callback
 
-            def logp_numba(dim, x_, out_, logp_, user_data_):
+            def logp_numba(dim: Any, x_: Any, out_: Any, logp_: Any, user_data_: Any) -> Any:
                 code = call(dim, x_, out_, logp_, user_data_)
                 if code > 1:  # (1 is an exception)
                     logp = numba.carray(logp_, ())[()]
@@ -209,9 +219,9 @@ def patches(compile_pymc, nutpie, guard_of):
 
         return _make_c_logp_func
 
-    def from_pyfunc(original):
+    def from_pyfunc(original: Wrapped) -> Wrapped:
         @wraps(original)
-        def guarded(*args, **kwargs):
+        def guarded(*args: Any, **kwargs: Any) -> Any:
             if made:
                 kwargs["make_logp_fn"] = _telling(kwargs["make_logp_fn"], made[-1])
             return original(*args, **kwargs)
@@ -228,13 +238,13 @@ def patches(compile_pymc, nutpie, guard_of):
     ]
 
 
-def _telling(make_logp_fn, notes):
+def _telling(make_logp_fn: Any, notes: Notes) -> Any:
     @wraps(make_logp_fn)
-    def make():
+    def make() -> Any:
         logp_fn = make_logp_fn()
 
         @wraps(logp_fn)
-        def logp(x, **shared):
+        def logp(x: Any, **shared: Any) -> Any:
             value, gradient = logp_fn(x, **shared)
             if not (np.isfinite(value) and np.isfinite(gradient).all()):
                 raise Recoverable(f"error code: {notes.note(np.array(x), value, gradient)}")
@@ -248,24 +258,24 @@ def _telling(make_logp_fn, notes):
 class Results:
     """What a run of nutpie returns, whose trace can be taken more than once."""
 
-    def __init__(self, results):
+    def __init__(self, results: Any) -> None:
         self._results = results
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._results, name)
 
     @cached_property
-    def _trace(self):
+    def _trace(self) -> Any:
         return self._results.get_arrow_trace()
 
-    def get_arrow_trace(self):
+    def get_arrow_trace(self) -> Any:
         """Return the batches of the draws and of the statistics."""
         return self._trace
 
 
-def _sample(original):
+def _sample(original: Wrapped) -> Wrapped:
     @wraps(original)
-    def sample(compiled_model, *args, **kwargs):
+    def sample(compiled_model: Any, *args: Any, **kwargs: Any) -> Any:
         notes = _notes.get(_key(compiled_model))
         if notes is None:
             return original(compiled_model, *args, **kwargs)
@@ -315,7 +325,7 @@ def _sample(original):
         except BaseException:
             run.cancel()
             raise
-        places = {}
+        places: dict[int, Where] = {}
         if failed is None and notes.logps:
             results = Results(results)
             places, failed = notes.judged(run, lambda: results)
@@ -330,7 +340,7 @@ def _sample(original):
     return sample
 
 
-def _places(run, results):
+def _places(run: Any, results: Any) -> dict[int, Where]:
     """Return where in a run our error codes were returned, by the code, in the order of the draws.
 
     The run is left as it returns raw results.
@@ -343,7 +353,7 @@ def _places(run, results):
         run._return_raw_trace, run._save_warmup = kept
 
 
-def places_in(trace):
+def places_in(trace: Any) -> dict[int, Where]:
     """Return where in a trace our error codes stand, as :class:`Where` by the code."""
     places = {}
     for group, tuning in GROUPS.items():
