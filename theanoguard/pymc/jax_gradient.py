@@ -5,7 +5,9 @@ it.  Where that gradient alone is bad, JAX has multiplied an infinite derivative
 branch that a condition discards.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Constant
@@ -19,7 +21,7 @@ from theanoguard.explain.facts.naming import apply_text, number_text, op_name, s
 from theanoguard.pymc.modes import model_lines
 
 
-def bad_derivative(model, point):
+def bad_derivative(model: Any, point: Mapping[str, Any]) -> str:
     """Return which operation JAX gives a bad derivative of, as a text, or "" if there is none.
 
     Parameters
@@ -38,7 +40,7 @@ def bad_derivative(model, point):
     return ""
 
 
-def _forward(model, point):
+def _forward(model: Any, point: Mapping[str, Any]) -> Any:
     """Return the operations of the log-density as JAX runs them, and the value of each variable."""
     jax_funcify = import_module("pytensor.link.jax.dispatch").jax_funcify  # (this imports JAX)
     with model_lines(), model:
@@ -59,7 +61,7 @@ def _forward(model, point):
     return steps, values
 
 
-def _differentiate(node, compute, floats, values, cotangents):
+def _differentiate(node: Any, compute: Any, floats: Any, values: Any, cotangents: Any) -> Any:
     """Add to the `cotangents` what JAX gives for the operands of a node.
 
     Returns
@@ -72,7 +74,7 @@ def _differentiate(node, compute, floats, values, cotangents):
 
     outputs = [v for v in node.outputs if v in cotangents]
 
-    def of_floats(*operands):
+    def of_floats(*operands: Any) -> Any:
         given = [values[v] for v in node.inputs]
         for i, operand in zip(floats, operands, strict=True):
             given[i] = operand
@@ -88,10 +90,10 @@ def _differentiate(node, compute, floats, values, cotangents):
     return ""
 
 
-def _text(node, operands, slope, weight):
+def _text(node: Any, operands: Any, slope: Any, weight: Any) -> str:
     at = int(np.flatnonzero(~np.isfinite(slope))[0])
 
-    def number(array):
+    def number(array: Any) -> float:
         array = np.ravel(array)
         return array[at if array.size == slope.size else 0]
 
@@ -107,9 +109,9 @@ def _text(node, operands, slope, weight):
     return text if source is None else f"{text}\n  {source_text(source)}"
 
 
-def _listed(results):
+def _listed(results: Any) -> Any:
     return results if isinstance(results, list | tuple) else [results]
 
 
-def _is_float(variable):
+def _is_float(variable: Any) -> bool:
     return getattr(variable.type, "dtype", "").startswith("float")

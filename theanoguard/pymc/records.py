@@ -197,7 +197,7 @@ class ModelExplanation:
             told |= {key} if key else set()
         return "\n\n".join([*blocks, *self._flat_text(), *self._further()])
 
-    def _further(self):
+    def _further(self) -> list[str]:
         """The notes, and what could not be found out."""
         return [*filter(None, self.notes), *failed_lines(self.failed)]
 

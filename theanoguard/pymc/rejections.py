@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._steps import attempt
+from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.watch import Ending, Kind, Watch, left_out
 
@@ -98,7 +99,8 @@ def _bad_terms(watch: Watch, ending: Ending) -> tuple[int, ...]:
 
 def _cause(model: Any, ending: Ending) -> str:
     found = explain(model, ending.point)
-    if found.ok:
-        return "the sampler's own log-density or gradient is not finite."
-    first = found.bad[0]
-    return "\n".join([first.brief, *([f"  {first.advice}"] if first.advice else [])])
+    text = "the sampler's own log-density or gradient is not finite."
+    if not found.ok:
+        first = found.bad[0]
+        text = "\n".join([first.brief, *([f"  {first.advice}"] if first.advice else [])])
+    return "\n".join([text, *failed_lines(found.failed)])

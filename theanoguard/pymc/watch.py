@@ -97,12 +97,14 @@ def bad_start(
     if first is None or first.event is None:
         return None
     where = Where(sampler, chain, at_start=True)
-    terms = replace(terms, notes=(*terms.notes, of_prior(model)))
     return SamplingError(first.event, first.explanation, where, terms)
 
 
 def _first_bad(model: Any, points: Sequence[Point]) -> ModelExplanation | None:
-    return next((t for point in points if not (t := explain(model, point)).ok), None)
+    found = next((t for point in points if not (t := explain(model, point)).ok), None)
+    if found is None:
+        return None
+    return replace(found, notes=(*found.notes, attempt("the prior", "", of_prior, model)))
 
 
 def left_out(failed: Sequence[str]) -> str:
