@@ -181,6 +181,7 @@ STABILIZED = {
         lambda x: -pt.log(_picked(pt.special.softmax(x, axis=1))),
         _at_least_1,
     ),
+    "log of a mean of exp": (lambda x: pt.log(pt.exp(x).mean(axis=1)), _at_least_1),
     "norm": (lambda x: pt.sqrt(pt.sqr(x).sum(axis=1)), np.abs),
     "log of a sigmoid": (lambda x: pt.log(pt.sigmoid(x)), np.abs),
     "log of 1 - sigmoid": (lambda x: pt.log(pt.sigmoid(-x)), np.abs),

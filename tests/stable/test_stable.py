@@ -446,7 +446,16 @@ PATTERNS = {
     "logarithm": (pt.log(H), ["log"]),
     "two": (pt.log(pt.sqrt(H)), ["sqrt", "log"]),
     "what is safe": (pt.log(H**2 + 1e-6) + Y / (1 + pt.exp(H)) + pt.sqrt(1 + E), []),
-    "another axis": (E / E.sum(axis=1)[:, None][::-1], ["divide"]),
+    "another axis": (E / E.sum(axis=1)[:, None][::-1], ["exp of a difference"]),
+    "clipped": (
+        pt.exp(pt.clip(H, -5, 5)) / pt.exp(H).sum(axis=1, keepdims=True),
+        ["exp of a difference"],
+    ),
+    "log of a mean": (pt.log(pt.exp(H).mean(axis=1)), ["difference of logs"]),
+    "log of a share": (
+        pt.log(pt.exp(H)[:, 0] / pt.exp(H).sum(axis=1)),
+        ["exp of a difference", "difference of logs"],
+    ),
     "integers": (pt.lvector() // 2, []),
 }
 
@@ -465,8 +474,8 @@ def test_patterns(name):
         )
         one, other = function(h, h + 1)
         np.testing.assert_allclose(other, one, rtol=1e-13)
-        # (that exponential is not part of a softmax)
-        expected = {"exp-overflow"} if name == "another axis" else set()
+        # (those exponentials are not parts of a softmax)
+        expected = {"exp-overflow"} if name in ("another axis", "clipped") else set()
         assert {finding.rule for finding in theanoguard.lint(new)} == expected
     else:
         assert new is old

@@ -233,6 +233,12 @@ def make_problem(graph_or_function: Any, inputs: Mapping | Sequence | None) -> P
         For a graph or values that do not fit.
     """
     if isinstance(graph_or_function, Function):
+        if not isinstance(inputs, Mapping | list | tuple | None):
+            kind = type(inputs).__name__
+            raise TypeError(
+                f"compare(): the inputs of a function are a list or a mapping, not {kind}.\n"
+                "Write [value] if the function has one input, or {name: value}."
+            )
         return _of_function(graph_or_function, inputs)
     outputs = graph_or_function
     if isinstance(outputs, Variable):
@@ -288,9 +294,9 @@ def _of_function(fn: Function, inputs: Mapping | Sequence | None) -> Problem:
         new = without_damage(fgraph, fused=False)
         outputs = [new.get(v, v) for v in fgraph.outputs]
         notes.append(
-            "Of this function only the compiled graph is left, and that is what was compared, "
-            "without fusion. To compare the graph as it was written, compile inside "
-            "theanoguard.track_provenance(), or give the variables."
+            "The graph as it was written is gone: only the compiled graph of this function was "
+            "compared, without fusion. Compile inside theanoguard.track_provenance(), or give the "
+            "variables."
         )
     roots += [v for v in _leaves(outputs) if v not in set(roots)]
     if len(roots) > len(values):

@@ -193,6 +193,7 @@ class Comparison:
 
     def __str__(self) -> str:
         blocks = [
+            *map(_wrapped, self.notes),
             "Compared with py, the graph node by node in Python:",
             self.table(),
         ]
@@ -202,7 +203,7 @@ class Comparison:
                 blocks.append(f"{name} differs first at {result.first}")
             if result.note is not None:
                 blocks.append(_wrapped(f"{name}: {result.note}"))
-        return "\n\n".join([*blocks, *map(_wrapped, self.notes)])
+        return "\n\n".join(blocks)
 
 
 def _wrapped(text: str) -> str:

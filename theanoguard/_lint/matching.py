@@ -179,7 +179,7 @@ def _gradients(
     try:
         cost = sum(v.sum() for v in real) if len(real) > 1 else real[0].sum()
         slopes = pytensor.grad(cost, wrt, disconnected_inputs="ignore")
-    except Exception:  # an operation without a gradient: then nobody takes one
+    except Exception:  # no gradient, or one of the user's own that raises: nobody takes it
         return {}
     return dict(zip(wrt, slopes, strict=True))
 

@@ -85,6 +85,8 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
                 first, other = other, first
             if constant_number(first) == 1 and scalar_class(other) is inner:
                 return _softplus(other.owner.inputs[0], kind, chain)
+    if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
+        return "difference of logs", lambda new: through_views(chain, difference(new), new)
     if bounds[operand].positive:
         return None
     return "log", lambda new: forms.log(new(operand))
@@ -122,15 +124,40 @@ def _root(variable: Variable, bounds: Any) -> Match | None:
 
 
 def _quotient(variable: Variable, bounds: Any) -> Match | None:
-    """exp(x) / sum(exp(x)); any other quotient."""
+    """exp(x) / sum(exp(x)), other quotients of exponentials, and any other quotient."""
     x, y = variable.owner.inputs
     matched = _as_softmax(variable)
     if matched is not None and not (bounds[y].positive and np.isfinite(bounds[x].hi)):
         h, axes = matched
         return "softmax", lambda new: forms.softmax(new(h), axes)
+    top, bottom = _log_of(x), _log_of(y)
+    is_safe = bounds[y].positive and np.isfinite([bounds[x].hi, bounds[y].hi]).all()
+    if top is not None and bottom is not None and not is_safe:
+        return "exp of a difference", lambda new: pt.exp(top(new) - bottom(new))
     if not bounds[y].zero:
         return None
     return "divide", lambda new: forms.divide(new(x), new(y))
+
+
+def _log_of(variable: Variable) -> Build | None:
+    """Return what builds the logarithm of exp(x) or sum(exp(x)), behind views and indexing."""
+    core, chain = behind_views(variable)
+    if scalar_class(core) is ps.Exp:
+        (x,) = core.owner.inputs
+        return lambda new: through_views(chain, new(x), new)
+    if _is_sum_of(core, ps.Exp):
+        (x,), axes = core.owner.inputs[0].owner.inputs, core.owner.op.axis
+        return lambda new: through_views(chain, forms.logsumexp(new(x), axes), new)
+    return None
+
+
+def _log_of_quotient(variable: Variable, bounds: Any) -> Build | None:
+    """Return what builds log(exp(x) / y), for sums of exponentials and positive divisors."""
+    x, y = variable.owner.inputs
+    top, bottom = _log_of(x), _log_of(y)
+    if top is None or (bottom is None and not bounds[y].positive):
+        return None
+    return lambda new: top(new) - (pt.log(new(y)) if bottom is None else bottom(new))
 
 
 PATTERNS = {

@@ -1,0 +1,106 @@
+"""How many known numerical bugs lint, the guard and `stabilize` find or repair, mode by mode.
+
+::
+
+    python -m benchmarks.known_bugs [--seconds 1] [--modes written,FAST_COMPILE,CVM,NUMBA] [BUG ...]
+
+A bug *fails* in a mode if lint finds an input (a witness) at which the function that the mode
+compiles is NaN or infinite, or its gradient is.  Its *line* is right if the finding lies in the
+function that writes the formula.  The *guard* must raise at the witness.  The *repair* is
+`stabilize` on the faulty formula: the function and its gradient have to be finite at the witness,
+in the same mode.  A finding on a twin is false.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.mode import Mode, get_mode
+
+from benchmarks.known_bugs.bugs import BUGS, Bug, Graph
+from theanoguard import Finding, GuardError, GuardMode, lint
+from theanoguard.stable import stabilize
+
+MODES = {
+    "written": Mode("py", None),
+    "FAST_COMPILE": "FAST_COMPILE",
+    "CVM": "CVM",
+    "NUMBA": "NUMBA",
+}
+
+
+def results(graph: Graph, mode: Any) -> Any:
+    """Return the function of a loss and its gradients for the inputs that have one."""
+    inputs, loss = graph
+    real = [v for v in inputs if v.type.dtype == "float64"]
+    slopes = pytensor.grad(loss, real, disconnected_inputs="ignore")
+    return pytensor.function(inputs, [loss, *slopes], mode=mode, on_unused_input="ignore")
+
+
+def call(function: Any, graph: Graph, finding: Finding) -> list[Any]:
+    """Call a function with the witness of a finding."""
+    known = finding.witness.inputs
+    return function(*(known.get(v.name, np.zeros(1)) for v in graph[0]))
+
+
+def judge(bug: Bug, name: str, seconds: float) -> tuple[Counter, list[float]]:
+    """Return what was found of one bug and its twin in a mode, and how long the witness took."""
+    mode, counts, times = MODES[name], Counter(), []
+    graph = bug.faulty()
+    start = time.thread_time()
+    found = lint(graph[1], mode=mode, seconds=seconds)
+    passed = time.thread_time() - start
+    if found:
+        counts["fails"] = 1
+        times.append(passed)
+        counts["line"] = any(f.source and f.source.function == bug.name for f in found)
+        plain = get_mode(mode)
+        guard = GuardMode(optimizer=plain.provided_optimizer, big_is_error=False)
+        try:
+            call(results(graph, guard), graph, found[0])
+        except GuardError:
+            counts["guard"] = 1
+        (repaired,) = stabilize(graph[1]).apply()
+        values = call(results((graph[0], repaired), mode), graph, found[0])
+        counts["repair"] = all(np.isfinite(value).all() for value in values)
+    false = lint(bug.twin()[1], mode=mode, seconds=seconds)
+    counts["false"] = bool(false)
+    said = ", ".join(sorted(key for key, n in counts.items() if n)) or "sound in this mode"
+    print(f"{name:<13} {bug.name:<32} {said}", flush=True)
+    for finding in false:
+        print(f"    on the twin: {finding.rule}: {finding.witness}", flush=True)
+    return counts, times
+
+
+def main() -> None:
+    """Print a line for each bug and mode, and the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("bugs", nargs="*", metavar="BUG")
+    parser.add_argument("--modes", default=",".join(MODES))
+    parser.add_argument("--seconds", type=float, default=1.0)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if unknown := set(arguments.bugs) - {bug.name for bug in BUGS}:
+        sys.exit(f"no bug {min(unknown)}; there are {', '.join(bug.name for bug in BUGS)}")
+    bugs = [bug for bug in BUGS if not arguments.bugs or bug.name in arguments.bugs]
+    rows = []
+    for mode in arguments.modes.split(","):
+        judged = [judge(bug, mode, arguments.seconds) for bug in bugs]
+        total = sum((counts for counts, _ in judged), Counter())
+        times = [passed for _, some in judged for passed in some]
+        row = [str(total[key]) for key in ("fails", "line", "guard", "repair", "false")]
+        rows.append((mode, *row, f"{statistics.median(times):.2f}" if times else "-"))
+    head = ("mode", "fail", "line", "guard", "repair", "twins", "seconds")
+    print(f"\n{len(bugs)} bugs")
+    for row in (head, *rows):
+        print(f"{row[0]:<14}" + "".join(f"{cell:>9}" for cell in row[1:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""``benchmarks/known_bugs``: each formula fails as it is written, and its twin is sound."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pytensor.compile.mode import Mode
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from benchmarks.known_bugs.bugs import BUGS
+from theanoguard import lint
+
+AS_WRITTEN = Mode("py", None)
+QUICK = ("silu_by_hand", "masked_mean", "variance_from_moments", "angle")
+
+
+def test_names_differ():
+    assert len({bug.name for bug in BUGS}) == len(BUGS)
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        pytest.param(bug, id=bug.name, marks=() if bug.name in QUICK else pytest.mark.slow)
+        for bug in BUGS
+    ],
+)
+def test_bug_has_a_witness_on_its_line(bug):
+    _, loss = bug.faulty()
+    found = lint(loss, mode=AS_WRITTEN, seconds=0.5)
+    assert bug.name in {finding.source.function for finding in found}
+    _, loss = bug.twin()
+    assert lint(loss, mode=AS_WRITTEN, seconds=0.5) == []
