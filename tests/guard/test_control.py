@@ -16,6 +16,7 @@ import pytest
 from guarding import backend
 
 from theanoguard import GuardError, GuardMode
+from theanoguard.guard.every_function import NotingRun
 
 pytestmark = [
     pytest.mark.on_33,
@@ -289,3 +290,17 @@ def test_other_threads_run_while_a_loop_does():
         """
     )
     assert lines == ["stopped"]
+
+
+def test_each_error_of_a_noting_run_has_the_explanation_of_its_event():
+    x = pt.dvector("x")
+    with NotingRun() as run:
+        for operation in (pt.log, pt.sqrt, pt.reciprocal):
+            f = pytensor.function([x], operation(x), mode="CVM")
+            with pytest.raises(GuardError):
+                f([0.0 if operation is pt.reciprocal else -1.0])
+    errors = run.trips.errors()
+    assert [error.event.op for error in errors] == [e.explanation.event.op for e in errors]
+    assert len({error.event.op for error in errors}) == 3
+    run.trips.clear()
+    assert run.trips.errors() == []

@@ -5,6 +5,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import guarded, trip
+from pytensor.compile.builders import OpFromGraph
 
 WORDS = np.array([1, 2, -1])
 ROWS = 50
@@ -142,3 +143,28 @@ def test_a_row_that_does_not_exist_changes_nothing(backend, wrong):
     assert table.get_value()[:, 0].tolist() == [1, 2, 2, 1, 1]
     step([1, -1])
     assert table.get_value()[:, 0].tolist() == [1, 3, 2, 1, 2]
+
+
+# How the inner graph of an operation reads a table: which rows are read where `i` is 3.
+INSIDE = {
+    "a row that is an input": (lambda inner, i: inner[i], {3}),
+    "rows that are constant": (lambda inner, i: inner[2:4] * i, {2, 3}),
+    "a computed row": (lambda inner, i: inner[i + 1], set(range(ROWS))),
+    "two parts": (lambda inner, i: inner[i] + inner[0], {0, 3}),
+    "all and a part": (lambda inner, i: inner.sum(axis=0) + inner[i], set(range(ROWS))),
+}
+
+
+@pytest.mark.parametrize("how", INSIDE)
+def test_what_an_operation_with_an_inner_graph_reads(how):
+    make, read = INSIDE[how]
+    inner, i = pt.dmatrix("inner"), pt.lscalar("i")
+    op = OpFromGraph([inner, i], [make(inner, i)], on_unused_input="ignore")
+    variable, row = table(), pt.lscalar("row")
+    f = guarded([row], op(variable, row).sum(), big_is_error=False)
+    f(3)
+    for bad in read & {0, 2, 3, 4, 20}:  # (a backend may read the others as well)
+        touched(variable)[bad, 1] = np.nan
+        assert trip(f, 3).role == "shared"
+        touched(variable)[bad, 1] = 0.5
+        f(3)

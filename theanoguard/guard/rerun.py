@@ -89,7 +89,6 @@ class WatchedKernels(Kernels):
     def __init__(self, module: ModuleType, impl: Literal["c", "py"] | None = None) -> None:
         super().__init__(impl)
         self.module = module
-        self.raised = 0
 
     def run(self, node: Apply, inputs: list) -> list:
         if has_effects(node.op):  # the first run has not reached it: its outputs would be live

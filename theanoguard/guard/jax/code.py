@@ -322,8 +322,6 @@ def jax_funcify_checked_if_else(
 class JaxKernels(Kernels):
     """Callables that compute the outputs of a node as JAX does."""
 
-    raised = 0
-
     def runs_whole(self, node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and not inner_graphs(node)
 

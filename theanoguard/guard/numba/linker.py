@@ -67,7 +67,6 @@ class NumbaKernels(Kernels):
         self._checks_indices = plan.policy.check_indices
         self._code, _ = numba_code()
         self._signals: np.ndarray = np.zeros(N_SIGNALS, np.int64)
-        self.raised = 0
 
     def runs_whole(self, node: Apply) -> bool:
         return isinstance(node.op, OpFromGraph) and node not in self._stepped_into
