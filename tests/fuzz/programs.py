@@ -389,7 +389,7 @@ INPUTS = {
 
 
 def shared_text(dtype, m, seed):
-    values = np.random.default_rng(seed)
+    values = np.random.default_rng(abs(seed))
     lines = []
     for name, shape in (("W", (m, m)), ("v", (m,)), ("s", ()), ("E", (m + 2, m))):
         value = np.round(values.normal(size=shape) / 2, 3).tolist()
@@ -462,6 +462,17 @@ class Writer:
                 self.gate()
         return self.finish()
 
+    def write_table(self):
+        """Return the program of one entry of the tables of gates; its seed is negative."""
+        one = [(kind, kind, entry) for kind in ("n", "nm") for entry in table(GATES)]
+        shaped = [(kind, result, entry) for (kind,), result, entry in typed(SHAPED_GATES)]
+        entries = one + shaped
+        self.m = self.apart.choice([1, 2, 7])
+        self.companion = None
+        self.pool = {"nm": ["x"], "n": ["y"], "m": ["z", "v"], "mm": ["W"]}
+        self.gate(entries[~self.seed % len(entries)])
+        return self.finish()
+
     def add(self, kind, text):
         name = f"t{len(self.lines)}"
         text = text.replace("{D}", self.dtype)
@@ -502,10 +513,12 @@ class Writer:
             tame = rng.choice(["pt.tanh({a})", "pt.clip({a}, -3, 3)", "{a} / (1 + abs({a}))"])
             self.add(kind, tame.replace("{a}", new))
 
-    def gate(self):
+    def gate(self, chosen=None):
         """Write an operation with an operand that an input of its own can spoil."""
         rng = self.rng
-        if rng.random() < 0.75:
+        if chosen is not None:
+            kind, result, entry = chosen
+        elif rng.random() < 0.75:
             entry = rng.choice(table(GATES))
             kind = result = rng.choice(KINDS)
         else:
@@ -595,5 +608,6 @@ class Writer:
 
 
 def write_program(seed, backend="c"):
-    """Return the :class:`Program` of a seed."""
-    return Writer(seed, backend).write()
+    """Return the :class:`Program` of a seed; of a negative one, an operation of the tables."""
+    writer = Writer(seed, backend)
+    return writer.write() if seed >= 0 else writer.write_table()

@@ -39,6 +39,9 @@ def main(arguments=None):
     parser.add_argument(
         "--audit", action="store_true", help="have each guard check by a scan what it leaves out"
     )
+    parser.add_argument(
+        "--table", action="store_true", help="one operation after another, at short lengths"
+    )
     parser.add_argument("--text", action="store_true", help="print the program's text first")
     parser.add_argument("--out", type=Path, help="where reproductions of failures are written")
     chosen = parser.parse_args(arguments)
@@ -49,6 +52,8 @@ def main(arguments=None):
         iter([chosen.program])
         if chosen.program is not None
         else (chosen.seed * 1_000_000 + i for i in range(1_000_000))
+        if not chosen.table
+        else (~(chosen.seed * 1_000_000 + i) for i in range(1_000_000))
     )
     total = playing.Tally()
     seen = Counter()
