@@ -1124,6 +1124,8 @@ def _(op: CAReduce, node, ins, outs):
 
 def wide_sums(op, ins):
     """Return sums, and the sums of the magnitudes of their terms, with more bits; None: no sum."""
+    if not all(isinstance(v, np.ndarray | np.generic) for v in ins):  # a sparse matrix
+        return None
     wide = [np.asarray(v, "float64" if v.dtype == "float32" else np.longdouble) for v in ins]
     total = summed(op, wide)
     return None if total is None else (np.asarray(total), np.asarray(summed(op, map(np.abs, wide))))
