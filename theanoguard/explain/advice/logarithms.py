@@ -22,6 +22,7 @@ from pytensor.tensor.special import Softmax
 from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of
 from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
+from theanoguard.explain.advice.source_edit import bare
 from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op
 from theanoguard.stable.forms import logsumexp
 from theanoguard.stable.patterns import rebuild
@@ -299,7 +300,7 @@ def _state(variable, log):
 _OF_SCALARS = {
     **{
         kind: lambda v, log, known=known: _direct(
-            v, known.template.format(pt="pt", x="x"), known.build
+            v, bare(known.template.replace("{pt}.", "").format(x="x")), known.build
         )
         for kind, known in LOGARITHMS.items()
     },
