@@ -73,6 +73,11 @@ def reaction_time():
     return [rt, ndt], [logp, pytensor.grad(logp, ndt)], [np.array([0.5, 0.3]), 0.4]
 
 
+def reaction_time_of_constants():
+    ndt = pt.dscalar("ndt")
+    return [ndt], (-pt.log(np.array([0.5, 0.3]) - ndt)).sum(), [0.4]
+
+
 def mean_of_nothing():
     w = pt.dvector("w")
     large = w[w > 5]
@@ -98,6 +103,10 @@ WITHOUT_VALUE = {
         "log(-0.1) does not exist: (rt - ndt)[1]",
         "ndt = 0.4 is above rt[1] = 0.3, and must be below. A log-density rejects such a proposal:"
         " switch(ndt < rt, log(switch(ndt < rt, rt - ndt, 1)), -inf).",
+    ),
+    reaction_time_of_constants: (
+        "log(-0.1) does not exist:",
+        "ndt = 0.4 is above 0.3, and must be below.",
     ),
     mean_of_nothing: ("0.0 / 0.0 does not exist:", "the selection is empty."),
     padding: ("0.0 / 0.0 does not exist: size[1, 0]", "pad[1, :] is 0 throughout (input)."),

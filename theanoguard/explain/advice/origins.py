@@ -363,7 +363,8 @@ class Origins:
         large, small = (self._name(replace(p, index=())) for p in found)
         proposed = [p for p in found if _is_number_given(p.variable)]
         fixed = left.scope.parent is not None or {p.variable for p in found} & set(self.updated)
-        if not proposed or fixed:
+        unnamed = any(isinstance(p.variable, Constant) and not self._name_of(p) for p in found)
+        if not proposed or fixed or unnamed:
             return ""
         valid = f"{small} < {large}"
         inside = f"{op_name(self.spot.node.op)}(switch({valid}, {large} - {small}, 1))"
@@ -408,6 +409,8 @@ class Origins:
         same = np.shape(value(variable)) == np.shape(value(part.variable))
         variable = variable if same else part.variable
         name = self._name_of(part, variable) or variable.name
+        if name is None and isinstance(variable, Constant) and part.value.size == 1:
+            return number_text(part.value.item())
         name = name or (op_name(variable.owner.op) if variable.owner is not None else "an input")
         return element_text(name, part.index)
 
