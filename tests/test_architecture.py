@@ -301,7 +301,7 @@ def test_a_mode_loads_what_it_needs_and_no_more():
 # The methods that the recording hooks replace.
 HOOKS = (
     *(".simple_extract_stack", "._vectorize_node", ".clone_with_new_inputs"),
-    *("._freeze", ".bind", ".unfreeze"),
+    *("._freeze", ".bind", ".unfreeze", "._add_note_to_invalid_argument_exception"),
     *(".EquilibriumGraphRewriter.apply", ".eq_rewriter_class.apply"),
 )
 

@@ -10,7 +10,8 @@ thaw inner graphs:
   that ``grad`` builds, which forward node it asks for its pull-back, or whose gradient it adds up;
 - a node that is vectorized, or built again for inputs of other types, keeps its trace;
 - the nodes that an operation on labelled arrays is lowered to get its trace and its name;
-- a frozen inner graph keeps the names and traces of the variables that it was frozen from.
+- a frozen inner graph keeps the names and traces of the variables that it was frozen from;
+- an error on an argument of a function gets a note with the name and line of the input.
 
 This module can be loaded while the package that it belongs to is still being loaded.
 
@@ -19,6 +20,7 @@ Nothing else changes: PyTensor builds and computes what it does without.
 
 import itertools
 import linecache
+import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
@@ -27,6 +29,7 @@ from types import CodeType, FrameType, SimpleNamespace
 from typing import Any
 
 from pytensor import gradient
+from pytensor.compile.executor import Function
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph import fg, utils
 from pytensor.graph import replace as graph_replace
@@ -41,6 +44,8 @@ from theanoguard._patching import Patch, apply
 from theanoguard._pytensor.files import is_own_file, is_untraced
 from theanoguard._pytensor.labelled import LABELLED, LOWERING
 from theanoguard._releases import has, has_local
+
+logger = logging.getLogger("theanoguard")
 
 MAX_CALLERS = 3
 """How many of the user's frames a trace holds at least, if there are as many."""
@@ -456,6 +461,28 @@ def _recording_lowering(apply: Callable) -> Callable:
     return applied
 
 
+NOTES_ON_INPUTS: list[Callable[[BaseException, Any, Any], str]] = []
+"""What describes an argument that an input of a function does not take: from the error, the
+variable and the argument."""
+
+
+def _naming_input(add_note: Callable[..., None]) -> Callable[..., None]:
+    """Let an error on an argument of a function begin with a note on its input."""
+
+    @wraps(add_note)
+    def added(self: Any, error: BaseException, container: Any, argument: Any) -> None:
+        add_note(self, error, container, argument)
+        try:
+            variable = self.maker.inputs[self.input_storage.index(container)].variable
+            notes = [note(error, variable, argument) for note in NOTES_ON_INPUTS]
+        except Exception:
+            logger.exception("theanoguard: the error could not be explained; please report this")
+            return
+        error.__notes__ = [*notes, *getattr(error, "__notes__", ())]
+
+    return added
+
+
 _recorder = _Recorder()
 
 
@@ -481,6 +508,12 @@ _REPLACED = [
     (graph_replace, "_vectorize_node", _recording_vectorize, "lines of vectorized operations"),
     (Apply, "clone_with_new_inputs", _recording_clone, "lines of operations built again"),
     (EquilibriumGraphRewriter, "apply", _recording_lowering, "lines of labelled arrays"),
+    (
+        Function,
+        "_add_note_to_invalid_argument_exception",
+        _naming_input,
+        "names of inputs in errors on arguments",
+    ),
 ]
 _frozen = getattr(fg, "FrozenFunctionGraph", None)
 if _frozen is None or hasattr(_frozen, "_freeze"):  # (3.0 freezes the graphs of Composite alone)

@@ -1,6 +1,6 @@
 from .advice.hints import register_hint
 from .explanation import explain
-from .failure import Failure, explain_exception
+from .failure import Failure, explain_exception, explain_input
 from .masked import find_masked
 from .records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .text.report import render_failure, render_text
@@ -15,6 +15,7 @@ __all__ = [
     "Waypoint",
     "explain",
     "explain_exception",
+    "explain_input",
     "find_masked",
     "register_hint",
     "render_failure",

@@ -8,18 +8,20 @@ import math
 import re
 from dataclasses import dataclass, replace
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape
+from pytensor.tensor.type import TensorType
 
 from theanoguard._evaluate.culprit import Scope
 from theanoguard._evaluate.replay import Replay
 from theanoguard._event import PathStep
-from theanoguard._provenance import Provenance, SourceLine, built_from
+from theanoguard._provenance import Provenance, SourceLine, built_from, lookup
 from theanoguard._pytensor import increment_ops
 from theanoguard._shown import brief
 from theanoguard._values import is_sparse
@@ -166,6 +168,81 @@ def explain_exception(error, fgraph, node, values, frames=()):
     found = _of_misfit(failure, scope, node, values)
     known = all(isinstance(v, Constant) or values.get(v) is not None for v in node.inputs)
     return _of_values(found, node, inputs) if known and not found.misfit else found
+
+
+def explain_input(error: BaseException, variable: Variable, argument: Any) -> Failure:
+    """Describe an argument that an input of a function does not take.
+
+    Parameters
+    ----------
+    error : BaseException
+    variable : Variable
+        The input.
+    argument : object
+
+    Returns
+    -------
+    Failure
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> found = explain_input(TypeError("precision"), pt.fvector("x"), np.ones(3))
+    >>> found.op, found.misfit
+    ('the input x', 'it takes float32 with 1 dimension, and got float64 of shape (3,)')
+    """
+    given, takes = _as_array(argument), variable.type
+    known = isinstance(takes, TensorType) and given is not None
+    expected = f"{takes.dtype} {_dimensions(takes)}" if known else str(takes)
+    got = f"{given.dtype} of shape {shape_text(given.shape)}" if known else type(argument).__name__
+    advice = _advice_on_argument(given, variable) if known else ""
+    return Failure(
+        error=type(error).__name__,
+        message=str(error).partition("\n")[0],
+        op=f"the input {variable.name}" if variable.name else "an input",
+        node="",
+        operands=(),
+        provenance=lookup(None, variable),
+        hint=Hint("wrong-argument", advice) if advice else None,
+        misfit=f"it takes {expected}, and got {got}",
+    )
+
+
+def _as_array(argument: Any) -> np.ndarray | None:
+    """Return an argument as an array; None for an object, or for rows of different lengths."""
+    try:
+        array = np.asarray(argument)
+    except (ValueError, TypeError):
+        return None
+    return None if array.dtype.kind == "O" else array
+
+
+def _dimensions(kind: Any) -> str:
+    """Return the dimensions that a type takes, as a part of a sentence."""
+    if any(n is not None for n in kind.shape):
+        return f"of shape {shape_text(kind.shape)}"
+    return f"with {kind.ndim} dimension{'' if kind.ndim == 1 else 's'}"
+
+
+def _advice_on_argument(given: np.ndarray, variable: Variable) -> str:
+    name, takes = variable.name or "x", variable.type
+    if given.ndim != takes.ndim:
+        if given.ndim + 1 == takes.ndim:
+            before = ", ".join([":"] * given.ndim)
+            return f"For one more dimension, pass {name}[None, ...] or {name}[{before}, None]."
+        return f"Pass an array with as many dimensions, or declare {name} with {given.ndim}."
+    if any(n not in (None, m) for n, m in zip(takes.shape, given.shape, strict=True)):
+        return f"Pass an array of this shape, or declare {name} without a fixed length."
+    if given.dtype.kind not in "fciub":
+        return f"Pass numbers: {name} got {given.dtype}."
+    if given.dtype != takes.dtype:
+        loses = given.dtype.kind == "f" and takes.dtype.startswith(("int", "uint"))
+        cut = " (this cuts off decimals)" if loses else ""
+        return (
+            f"Pass np.asarray({name}, dtype={takes.dtype!r}){cut}, declare {name} as"
+            f" {given.dtype}, or compile with allow_input_downcast=True."
+        )
+    return ""
 
 
 def _of_values(failure, node, values):

@@ -23,6 +23,7 @@ from pytensor.graph.fg import FunctionGraph
 import theanoguard.explain as explaining
 from theanoguard._event import Frame, GuardEvent, PathStep, Trip
 from theanoguard._provenance import Provenance, lookup
+from theanoguard._pytensor import recording
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
@@ -34,6 +35,13 @@ if TYPE_CHECKING:
     from theanoguard.explain import Explanation
 
 logger = logging.getLogger("theanoguard")
+
+
+def _note_on_input(error: BaseException, variable: Any, argument: Any) -> str:
+    return explaining.render_failure(explaining.explain_input(error, variable, argument))
+
+
+recording.NOTES_ON_INPUTS.append(_note_on_input)
 
 
 @dataclass
