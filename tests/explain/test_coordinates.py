@@ -204,3 +204,64 @@ def test_the_steps_of_a_loop_agree_with_the_advice():
     report = str(caught.value)
     assert "underflowed to 0 in step 8 of the loop" in report
     assert "0 before 9" in report
+
+
+def class_weights(c):
+    x, y = pt.dvector("x"), pt.lvector("y")
+    return (
+        [x, y],
+        (1 / c)[y] * pt.exp(x),
+        [np.zeros(2), np.array([0, 1])],
+        [np.zeros(2), np.zeros(2, int)],
+    )
+
+
+def weights_as_a_result(c):
+    x = pt.dvector("x")
+    return [x], [x.sum(), 1 / c], [np.zeros(2)], None
+
+
+def log_of_a_prior(c):
+    x = pt.dvector("x")
+    return [x], x + pt.log(c), [np.zeros(2)], None
+
+
+def only_in_a_mask(c):
+    x = pt.dvector("x")
+    return [x], pt.switch(x > 0, x, pt.log(c)), None, [np.ones(2)]
+
+
+def lost_in_a_softmax(c):
+    x = pt.dvector("x")
+    return [x], pt.special.softmax(x + pt.log(c)), None, [np.ones(2)]
+
+
+BUILDS = [class_weights, weights_as_a_result, log_of_a_prior, only_in_a_mask, lost_in_a_softmax]
+
+
+@pytest.mark.parametrize(
+    ("build", "backend"),
+    [(build, "c") for build in BUILDS]
+    + [pytest.param(build, "numba", marks=pytest.mark.slow) for build in BUILDS],
+)
+def test_an_inf_of_constants_is_reported_where_it_reaches_a_result(build, backend):
+    inputs, output, bad, sound = build(pt.constant(np.array([2.0, 0.0]), name="c"))
+    mode = GuardMode(True, True, False, backend=backend)
+    fn = pytensor.function(inputs, output, mode=mode)
+    if sound is not None:
+        fn(*sound)
+    if bad is None:
+        return
+    with pytest.raises(GuardError) as caught:
+        fn(*bad)
+    cause = caught.value.explanation.cause
+    assert (cause.kind, cause.role, cause.index) == ("inf", "constant", (1,))
+    assert "test_coordinates.py" in cause.source.file
+    assert "from constants alone" in cause.hint.text
+
+
+def test_an_infinite_literal_is_no_error():
+    x = pt.dvector("x")
+    bound = pt.constant(np.array([1.0, -np.inf]), name="bound")
+    fn = pytensor.function([x], [x + bound, pt.cast(bound, "float64") * 2], mode=MODE)
+    assert np.isinf(fn(np.zeros(2))[0][1])

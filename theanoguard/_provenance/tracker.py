@@ -8,11 +8,13 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import AlreadyThere, Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import SpecifyShape
 
@@ -176,11 +178,23 @@ class ProvenanceTracker(Feature):
 
     # Reading the log.
 
-    def folded(self) -> set[Variable]:
+    def folded(self) -> list[Constant]:
         """Return the constants that constant folding has put in the place of what was computed."""
         changes = ((reason, new) for kind, _, reason, new in self._log if kind == _CHANGE)
         constants = ((reason, v) for reason, v in changes if isinstance(v, Constant))
-        return {v for reason, v in constants if "fold" in str(reason)}
+        return list(dict.fromkeys(v for reason, v in constants if "fold" in str(reason)))
+
+    def overflowed(self) -> set[Constant]:
+        """Return the constants that constant folding has made infinite out of finite ones."""
+        self._update()
+        found: set[Constant] = set()
+        for constant in self.folded():  # (in the order in which they were made)
+            if not _holds_infinity(constant):
+                continue
+            leaves = [v for v in ancestors(self._links.get(constant, ())) if v.owner is None]
+            if leaves and not any(_holds_infinity(v) and v not in found for v in leaves):
+                found.add(constant)
+        return found
 
     def rewrites(self) -> list[str]:
         """Return the names of the rewrites that changed the graph, in the order of their first.
@@ -826,6 +840,11 @@ def _stand_in_for(
     for output in outputs:
         output.owner = None  # (a node takes only outputs that no other node has)
     return Apply(node.op, inputs, outputs)
+
+
+def _holds_infinity(variable: Variable) -> bool:
+    data = np.asarray(getattr(variable, "data", 0))
+    return data.dtype.kind in "fc" and bool(np.isinf(data).any())
 
 
 def frozen_tracker(graph: Any) -> tuple[ProvenanceTracker, dict[Variable, Variable]]:

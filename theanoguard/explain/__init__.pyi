@@ -1,7 +1,7 @@
 from .advice.hints import register_hint
 from .explanation import explain
 from .failure import Failure, explain_exception, explain_input
-from .masked import find_masked
+from .masked import find_masked, leaves_of_results
 from .records import Cause, Explanation, Hint, Operand, Situation, Waypoint
 from .text.report import render_failure, render_text
 
@@ -17,6 +17,7 @@ __all__ = [
     "explain_exception",
     "explain_input",
     "find_masked",
+    "leaves_of_results",
     "register_hint",
     "render_failure",
     "render_text",

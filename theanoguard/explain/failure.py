@@ -192,10 +192,11 @@ def explain_input(error: BaseException, variable: Variable, argument: Any) -> Fa
     ('the input x', 'it takes float32 with 1 dimension, and got float64 of shape (3,)')
     """
     given, takes = _as_array(argument), variable.type
-    known = isinstance(takes, TensorType) and given is not None
-    expected = f"{takes.dtype} {_dimensions(takes)}" if known else str(takes)
-    got = f"{given.dtype} of shape {shape_text(given.shape)}" if known else type(argument).__name__
-    advice = _advice_on_argument(given, variable) if known else ""
+    expected, got, advice = str(takes), type(argument).__name__, ""
+    if given is not None and isinstance(takes, TensorType):
+        expected = f"{takes.dtype} {_dimensions(takes)}"
+        got = f"{given.dtype} of shape {shape_text(given.shape)}"
+        advice = _advice_on_argument(given, variable)
     return Failure(
         error=type(error).__name__,
         message=str(error).partition("\n")[0],

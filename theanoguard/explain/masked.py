@@ -85,6 +85,25 @@ def find_masked(
     return [with_hint(describe(origin, mask)) for origin in origins]
 
 
+def leaves_of_results(replay: Replay, is_bad: Callable) -> list[Any]:
+    """Return the inputs and constants that the first bad element of each result comes from.
+
+    Parameters
+    ----------
+    replay : Replay
+        A replay of a function's graph.
+    is_bad : callable
+        Returns the mask of the bad elements of an array.
+    """
+    mask, found = numeric_mask(is_bad), []
+    for output in replay.fgraph.outputs:
+        value = dense(replay.value(output))
+        for index in np.argwhere(mask(value))[:1] if is_numeric(value) else ():
+            place = Place(Scope(replay), output, tuple(map(int, index)))
+            found.append(find_origin(place, mask).place.variable)
+    return found
+
+
 def _is_bad(scope, variable, mask):
     value = dense(scope.replay.value(variable))
     return is_numeric(value) and bool(np.any(mask(value)))

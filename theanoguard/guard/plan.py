@@ -20,7 +20,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
-from theanoguard._provenance import thawed_variables
+from theanoguard._provenance import thawed_variables, tracker_of
 from theanoguard._pytensor import is_numeric
 from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
@@ -29,6 +29,7 @@ from theanoguard.guard.partly import Touch, read_in_part
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
+    carries,
     from_constants,
     holds_nonfinite,
     keeps_size,
@@ -335,13 +336,16 @@ class GraphPlan:
     def _bad_literals(self) -> list[Variable]:
         """Return the constants that are errors whatever is passed in.
 
-        An infinite constant is one only with ``inf_is_error="any"``.
+        An infinite constant is one only with ``inf_is_error="any"``, or if it was computed from
+        finite constants and reaches a result for certain.
         """
         policy = self.policy
         if not policy.check_inputs:
             return []
         read = {v for node in self.order if not self._leaves_open(node) for v in node.inputs}
         constants = dict.fromkeys(v for node in self.order for v in node.inputs)
+        tracker = tracker_of(self.fgraph)
+        computed = set() if tracker is None else tracker.overflowed()
         return [
             v
             for v in constants
@@ -350,8 +354,27 @@ class GraphPlan:
             and is_numeric(v.type)
             and not policy.exempts(v)
             and policy.is_bad(v.data)
-            and (policy.anywhere or any(policy.kinds(a)[0].any() for a in arrays_in(v.data)))
+            and (
+                policy.anywhere
+                or any(policy.kinds(a)[0].any() for a in arrays_in(v.data))
+                or (v in computed and self._reaches_a_result(v))
+            )
         ]
+
+    def _reaches_a_result(self, variable: Variable) -> bool:
+        """Whether an Inf in a variable arrives at an output or update in every call."""
+        todo, seen = [variable], {variable}
+        while todo:
+            current = todo.pop()
+            if current in self.fgraph.outputs:
+                return True
+            for node, position in self.fgraph.clients.get(current, ()):
+                if node in self.nodes:
+                    kinds = carries(node, position)
+                    reached = {node.outputs[i] for i, kind in kinds.items() if kind & Kind.INF}
+                    todo += reached - seen
+                    seen |= reached
+        return False
 
 
 def is_discrete(variable: Variable) -> bool:

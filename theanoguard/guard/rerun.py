@@ -18,9 +18,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
+import theanoguard.explain as explaining
 from theanoguard._evaluate.replay import Kernels, NotRun, Replay, branch_taken, has_effects
 from theanoguard._event import Frame
-from theanoguard._provenance import thawed_variables
+from theanoguard._provenance import thawed_variables, tracker_of
 from theanoguard._pytensor import IfElse, inner_graph, is_lazy
 from theanoguard._values import arrays_in
 from theanoguard.guard.discarded import discarded, shown_where_chosen
@@ -188,6 +189,8 @@ class SecondRun:
             else:
                 for node in self.order:
                     self._run(node.outputs)
+            if not self.found.observations:
+                self._look_at_results()
         except NotRun:
             pass
         except Exception as error:  # the call itself raised it, or an operation of the user's
@@ -316,6 +319,20 @@ class SecondRun:
                     made = self._counting(replay, output, outputs, made)
                 if made is not None:
                     self._observe(replay, output, value, made, "node", index)
+
+    def _look_at_results(self) -> None:
+        """Observe infinite constants, computed from finite ones, that a result comes from."""
+        tracker = tracker_of(self.fgraph)
+        computed = tracker.overflowed() if tracker is not None and self.policy.inf else ()
+        if not computed:
+            return
+
+        def is_bad(array: np.ndarray) -> np.ndarray:
+            return np.isinf(array) & self.policy.mask(array)
+
+        for constant in explaining.leaves_of_results(self.replay, is_bad):
+            if constant in computed:
+                self._observe(self.replay, constant, constant.data, None, "constant")
 
     def _look_at_part(self, replay: Replay, touch: Touch) -> None:
         """Judge what a node reads of an input that counts in part."""
