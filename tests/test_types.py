@@ -1,0 +1,54 @@
+"""What a type checker says of programs that use the package; PyTensor's own types are left out."""
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.on_33
+
+ROOT = Path(__file__).parents[1]
+WRONG = """
+from theanoguard import GuardMode
+GuardMode(backend="numbaa")
+GuardMode(action="rais")
+GuardMode(nan_is_error="yes")
+GuardMode(exemptt="w")
+"""
+
+
+@pytest.mark.skipif(not find_spec("pyright"), reason="pyright is not installed")
+def test_the_examples_are_accepted_and_wrong_arguments_refused(tmp_path):
+    venv.create(tmp_path / "bare", with_pip=False)
+    for example in (ROOT / "examples").glob("*.py"):
+        if example.name not in ("theano_script.py", "pymc3_sample.py"):  # (which import Theano)
+            shutil.copy(example, tmp_path)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    settings = {
+        "include": ["*.py"],
+        "extraPaths": [str(ROOT)],
+        "venvPath": ".",
+        "venv": "bare",
+        "reportMissingImports": False,
+        "reportMissingModuleSource": False,
+        # The examples know what their programs hold.
+        "reportOptionalMemberAccess": False,
+        "reportOptionalCall": False,
+        "reportPossiblyUnboundVariable": False,
+        "reportUnusedExpression": False,
+    }
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "pyright", "--outputjson", "-p", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] > 15
+    errors = [
+        (Path(e["file"]).name, e["range"]["start"]["line"]) for e in found["generalDiagnostics"]
+    ]
+    assert {name for name, _ in errors} == {"wrong.py"}, found["generalDiagnostics"]
+    assert {line for _, line in errors} == {2, 3, 4, 5}
