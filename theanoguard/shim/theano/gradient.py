@@ -5,6 +5,7 @@ from functools import wraps
 from pytensor.gradient import (
     DisconnectedInputError,
     GradientError,
+    NullTypeGradError,
     ZeroGrad,
     pullback,
     pushforward,
@@ -77,7 +78,11 @@ def Rop(f, wrt, eval_points, disconnected_outputs="raise", return_disconnected="
     try:
         return pushforward(*arguments, use_op_pushforward=True)
     except NotImplementedError:
+        pass
+    try:
         return pushforward(*arguments)
+    except NullTypeGradError as error:
+        raise ValueError(str(error)) from error
 
 
 def Lop(

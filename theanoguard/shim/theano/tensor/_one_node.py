@@ -188,9 +188,9 @@ class Cumulative(OneNode):
         return [gradient / x if self.mode == "mul" else gradient]
 
 
-def dot(x, y):
+def dot(a, b):
     """Return the product of two tensors, dense or sparse, as one node if one is a vector."""
-    x, y = (v if isinstance(v, Variable) else as_tensor_variable(v) for v in (x, y))
+    x, y = (v if isinstance(v, Variable) else as_tensor_variable(v) for v in (a, b))
     is_dense = isinstance(x.type, TensorType) and isinstance(y.type, TensorType)
     if is_dense and not _loops and (x.ndim, y.ndim) in ((1, 1), (1, 2), (2, 1)):
         return Dot()(x, y)

@@ -4,7 +4,8 @@ from functools import partial
 
 from pytensor.tensor.extra_ops import CumOp as PyTensorCumOp
 from pytensor.tensor.extra_ops import Unique as PyTensorUnique
-from pytensor.tensor.extra_ops import diff, repeat
+from pytensor.tensor.extra_ops import diff
+from pytensor.tensor.extra_ops import repeat as pt_repeat
 from pytensor.tensor.extra_ops import squeeze as pt_squeeze
 from pytensor.tensor.extra_ops import unravel_index as pt_unravel_index
 
@@ -20,6 +21,11 @@ def squeeze(x, axis=None):
         return pt_squeeze(x, axis)
     x = as_tensor_variable(x)
     return DimShuffle(x.broadcastable, [i for i, b in enumerate(x.broadcastable) if not b])(x)
+
+
+def repeat(x, repeats, axis=None):
+    """Repeat the elements of a tensor along an axis, or those of the flat tensor."""
+    return pt_repeat(x, repeats, axis)
 
 
 def unravel_index(indices, dims, order="C", ndim=None):
@@ -38,6 +44,8 @@ def unravel_index(indices, dims, order="C", ndim=None):
                 "unraveled index will be. You can provide the 'ndim' keyword argument to "
                 "'unravel_index' to avoid this problem."
             ) from error
+    if not isinstance(ndim, int):
+        raise ValueError("ndim must be an integer greater than 0")
     dims = as_tensor_variable(dims)
     found = pt_unravel_index(indices, stack([dims[i] for i in range(ndim)]))
     return tuple(found) if isinstance(found, list | tuple) else (found,)

@@ -169,6 +169,14 @@ def eigh(a, UPLO="L"):
     return Eigh(UPLO)(a)
 
 
+def qr(a, mode="reduced"):
+    """Return the QR decomposition of a matrix; the modes are NumPy's."""
+    found = pt_linalg.qr(a, mode)
+    if mode == "r":
+        return found[: found.shape[1]]
+    return [found[0].T, found[1]] if mode == "raw" else found
+
+
 def svd(a, full_matrices=1, compute_uv=1):
     """Return the singular value decomposition; the flags may be numbers."""
     return pt_linalg.svd(a, bool(full_matrices), bool(compute_uv))

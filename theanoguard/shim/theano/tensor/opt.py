@@ -13,11 +13,17 @@ from theanoguard.ops.asserts import Assert as AssertWithOperands
 from .._rebroadcast import rebroadcast
 from .elemwise import All, Any, CAReduce, Prod, ProdWithoutZeros, Sum
 
-Canonizer = pt_rewrites.AlgebraicCanonizer
 local_add_specialize = pt_rewrites.local_add_remove_zeros
 local_canonicalize_alloc = local_useless_alloc
 local_useless_dimshuffle_in_reshape = local_useless_expand_dims_in_reshape
 ALL_REDUCE = [CAReduce, All, Any, Sum, Prod, ProdWithoutZeros]
+
+
+class Canonizer(pt_rewrites.AlgebraicCanonizer):
+    """Simplifies products and quotients, or sums and differences; the names are Theano's."""
+
+    def __init__(self, main, inverse, reciprocal, calculate, use_reciprocal=True):
+        super().__init__(main, inverse, reciprocal, calculate, use_reciprocal)
 
 
 class _AssertType(type(PyTensorAssert)):

@@ -12,6 +12,7 @@ from pytensor.tensor.subtensor import (
     advanced_set_subtensor,
     advanced_subtensor,
 )
+from pytensor.tensor.subtensor import inc_subtensor as pt_inc_subtensor
 from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import SliceType, make_slice
 
@@ -21,6 +22,7 @@ from theanoguard._pytensor import (
     input_shapes,
 )
 
+from .._rebroadcast import rebroadcast
 from .basic import as_tensor_variable, tensor
 
 # 3.3 has one class for every kind of advanced index.
@@ -31,6 +33,28 @@ BaseAdvancedIncSubtensor = AdvancedBooleanIncSubtensor = AdvancedIncSubtensor
 advanced_boolean_subtensor = advanced_subtensor
 advanced_boolean_inc_subtensor = advanced_inc_subtensor
 advanced_boolean_set_subtensor = advanced_set_subtensor
+
+
+def inc_subtensor(
+    x,
+    y,
+    inplace=False,
+    set_instead_of_inc=False,
+    tolerate_inplace_aliasing=False,
+):
+    """Return the tensor of which `x` is a part, with `y` added to the part.
+
+    Where `x` has length 1, a longer `y` is a ValueError of the call.
+    """
+    x, y = as_tensor_variable(x), as_tensor_variable(y)
+    ones = x.broadcastable[x.ndim - y.ndim :] if y.ndim <= x.ndim else ()
+    y = rebroadcast(y, {axis: True for axis, is_one in enumerate(ones) if is_one})
+    return pt_inc_subtensor(x, y, inplace, set_instead_of_inc, tolerate_inplace_aliasing)
+
+
+def set_subtensor(x, y, inplace=False, tolerate_inplace_aliasing=False):
+    """Return the tensor of which `x` is a part, with `y` in place of the part."""
+    return inc_subtensor(x, y, inplace, True, tolerate_inplace_aliasing)
 
 
 def each_part(function, entry):
