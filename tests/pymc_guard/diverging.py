@@ -43,7 +43,7 @@ def eight_schools():
 
 @diverging("funnel")
 def eight_schools_t():
-    mu, tau = pm.Normal("mu", 0, 5), pm.HalfNormal("tau", 5)
+    mu, tau = pm.Normal("mu", 0, 5), pm.HalfCauchy("tau", 1)
     theta = pm.StudentT("theta", nu=6, mu=mu, sigma=tau, shape=8)
     pm.Normal("obs", theta, ERRORS, observed=SCHOOLS)
 
@@ -129,62 +129,63 @@ def horseshoe():
     pm.Normal("y", x @ beta, 1.0, observed=x[:, 0] + np.random.default_rng(2).normal(size=40))
 
 
-@diverging("ridge", "banana", "tails", "boundary")
+@diverging("funnel", "stiff")
 def gp_hyperparameters():
-    """A length that the data do not bound (Betancourt 2017, Robust Gaussian processes)."""
-    x = np.linspace(0, 1, 12)[:, None]
-    length, size = pm.HalfCauchy("length", 5), pm.HalfCauchy("size", 5)
-    noise = pm.HalfCauchy("noise", 5)
-    gp = pm.gp.Marginal(cov_func=size**2 * pm.gp.cov.ExpQuad(1, length))
-    gp.marginal_likelihood("y", X=x, y=np.sin(2 * x[:, 0]), sigma=noise)
+    """A latent process with a covariance, all but singular, as its prior (the centred form)."""
+    x = np.linspace(0, 1, 4)[:, None]
+    length, size = pm.InverseGamma("length", 5, 2), pm.HalfNormal("size", 1)
+    gp = pm.gp.Latent(cov_func=size**2 * pm.gp.cov.ExpQuad(1, length))
+    f = gp.prior("f", X=x, reparameterize=False, jitter=1e-6)
+    pm.Normal("y", f, 1.0, observed=np.random.default_rng(8).normal(size=4))
 
 
-@diverging("modes", "boundary")
+@diverging("boundary", "modes")
 def label_switching():
-    """A mixture whose components may be exchanged (Betancourt 2017, Identifying mixtures)."""
-    weights = pm.Dirichlet("weights", np.ones(2))
-    mu, sigma = pm.Normal("mu", 0, 5, shape=2), pm.HalfCauchy("sigma", 1, shape=2)
-    y = np.concatenate([np.full(3, -2.0), np.random.default_rng(3).normal(2, 1, size=12)])
-    pm.NormalMixture("y", w=weights, mu=mu, sigma=sigma, observed=y)
+    """Either component of a mixture may collapse on the values that are rounded to 0."""
+    weight, mu = pm.Beta("weight", 1, 1), pm.Normal("mu", 0, 3, shape=2)
+    sigma = pm.HalfNormal("sigma", 1, shape=2)
+    y = np.concatenate([np.zeros(5), np.random.default_rng(3).normal(2, 1, size=12)])
+    pm.NormalMixture("y", w=pt.stack([weight, 1 - weight]), mu=mu, sigma=sigma, observed=y)
 
 
-@diverging("boundary")
+@diverging("wall")
 def ordinal_cut_points():
-    """A category that nobody chose: two cut points may fall together (Betancourt 2019)."""
-    ordered = pm.distributions.transforms.ordered
-    cuts = pm.Normal("cuts", 0, 10, shape=4, transform=ordered, initval=[-2, -1, 1, 2])
-    x = np.random.default_rng(4).normal(size=40)
-    y = np.where(x < -0.5, 0, np.where(x < 0.3, 1, np.where(x < 1.2, 3, 4)))
-    pm.OrderedLogistic("y", eta=pm.Normal("slope", 0, 10) * x, cutpoints=cuts, observed=y)
-
-
-@diverging("bad", "wall", "stiff")
-def ode():
-    """Logistic growth with a step of Euler's that is too long for large rates."""
-    rate, capacity = pm.HalfNormal("rate", 5), pm.HalfNormal("capacity", 2)
-    sizes, size = [], 0.1
-    for _ in range(8):
-        size = size + rate * size * (1 - size / capacity)
-        sizes.append(size)
-    y = 1 / (1 + 9 * np.exp(-2.8 * np.arange(1, 9)))
-    pm.Normal("y", pt.stack(sizes), 0.02, observed=y)
+    """Cut points that nothing keeps in order."""
+    cuts = pm.Normal("cuts", [-0.5, 0.0, 0.5], 1, shape=3, initval=[-0.5, 0.0, 0.5])
+    x = np.random.default_rng(4).normal(size=12)
+    pm.OrderedLogistic("y", eta=pm.Normal("slope") * x, cutpoints=cuts, observed=np.arange(12) % 4)
 
 
 @diverging("boundary")
+def ode():
+    """Logistic growth by Euler's method, fitted to its own solution: the noise goes to 0."""
+
+    def grown(rate, capacity):
+        sizes = [0.1]
+        for _ in range(6):
+            sizes.append(sizes[-1] + rate * sizes[-1] * (1 - sizes[-1] / capacity))
+        return sizes[1:]
+
+    rate, capacity = pm.HalfNormal("rate", 1), pm.HalfNormal("capacity", 2)
+    sigma = pm.HalfNormal("sigma", 1)
+    pm.Normal("y", pt.stack(grown(rate, capacity)), sigma, observed=grown(0.8, 1.0))
+
+
+@diverging("wall")
 def ar_unit_root():
-    """A random walk, fitted by a stationary process: its variance is infinite at the edge."""
+    """A random walk, fitted by a process that a potential keeps stationary."""
     y = np.cumsum(np.random.default_rng(5).normal(size=30))
-    rho, sigma = pm.Uniform("rho", -1, 1), pm.HalfNormal("sigma", 1)
-    pm.Normal("first", 0, sigma / pt.sqrt(1 - rho**2), observed=y[0])
+    rho, sigma = pm.Normal("rho", 0.5, 0.5), pm.HalfNormal("sigma", 1)
+    pm.Potential("stationary", pt.switch(pt.abs(rho) < 1, 0.0, -np.inf))
     pm.Normal("y", rho * y[:-1], sigma, observed=y[1:])
 
 
-@diverging("ridge", "banana", "funnel")
+@diverging("funnel", "ridge", "banana", "tails")
 def item_response():
-    """Two parameters for each item, and abilities whose scale is free: nothing fixes the scale."""
-    sd, a = pm.HalfNormal("sd", 5), pm.HalfNormal("a", 5, shape=5)
-    theta, b = pm.Normal("theta", 0, sd, shape=15), pm.Normal("b", 0, 1, shape=5)
-    y = np.random.default_rng(6).integers(0, 2, (15, 5))
+    """Discriminations and abilities that share a scale, which nothing fixes."""
+    sd, a = pm.HalfCauchy("sd", 5), pm.LogNormal("a", 0, 2, shape=4)
+    theta, b = pm.Normal("theta", 0, sd, shape=10), pm.Normal("b", 0, 1, shape=4)
+    y = np.random.default_rng(6).integers(0, 2, (10, 4))
     pm.Bernoulli("y", logit_p=a * (theta[:, None] - b), observed=y)
 
 

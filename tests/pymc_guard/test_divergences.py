@@ -115,6 +115,16 @@ def test_of_a_run_that_diverges_much_the_prior_is_looked_at():
     assert theanoguard.pymc.explain_divergences(seldom, model).prior == ""
 
 
+def test_a_scale_that_the_posterior_draws_into_0_is_told():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("mu"), pm.HalfNormal("sigma"), observed=[1.0, 1.0, 1.0])
+    sigma = np.exp(RNG.normal(-17, 1, size=60))
+    drawn = trace(last(60, 6), mu=1 + sigma, sigma=sigma)
+    [group] = theanoguard.pymc.explain_divergences(drawn, model, check=False).groups
+    assert group.cause == "boundary"
+    assert group.title.startswith("sigma goes to 0, where the density grows without a bound: ")
+
+
 def test_divergences_of_the_tuning_are_told_as_such(funnel):
     tau = RNG.uniform(2, 6, size=30)
     theta = RNG.normal(size=(30, 3)) * tau[:, None]
@@ -199,7 +209,7 @@ def test_a_guarded_run_keeps_the_points_where_trajectories_broke(sampler):
     assert "warning" not in stats
     [group] = theanoguard.pymc.explain_divergences(drawn, model).groups
     assert group.cause == "wall"
-    assert group.title == "a wall: wall is -inf one step further."
+    assert group.title.startswith("a wall: one step further, wall is -inf: the condition ")
 
 
 def test_the_non_centred_form_is_checked_before_it_is_proposed():
@@ -232,13 +242,34 @@ def test_what_is_no_scale_of_a_prior_is_not_taken_for_one():
     assert scales_of(model) == []
 
 
-@pytest.mark.parametrize("name", ["eight_schools", "eight_schools_t", "log_tau", "neals_funnel"])
+@pytest.mark.parametrize(
+    "name", ["eight_schools", "eight_schools_t", "log_tau", "neals_funnel", "gp_hyperparameters"]
+)
 def test_a_non_centred_form_has_the_same_density(name):
     model = diverging.MODELS[name]()
     [scale] = scales_of(model)
     other, changed = non_centred(model, [scale.child.name])
     assert scale.child.name not in [rv.name for rv in other.free_RVs]
     assert same_density(model, other, changed)
+
+
+def test_effects_that_vary_together_are_non_centred_by_their_cholesky_factor():
+    with pm.Model() as model:
+        sd = pm.Exponential.dist(1.0, shape=2)
+        chol, _, _ = pm.LKJCholeskyCov("chol", eta=2, n=2, sd_dist=sd)
+        effects = pm.MvNormal("effects", pm.Normal("mean", shape=2), chol=chol, shape=(5, 2))
+        pm.Normal("y", effects.sum(axis=1), 1.0, observed=np.zeros(5))
+    [scale] = scales_of(model)
+    line = "effects = mean + pm.Normal('effects_raw', 0, 1, shape=...) @ chol.T"
+    assert scale.non_centred == line
+    assert same_density(model, *non_centred(model, ["effects"]))
+
+
+def test_a_variable_with_a_transform_is_not_made_of_another_one():
+    with pm.Model() as model:
+        ordered = pm.distributions.transforms.ordered
+        pm.Normal("cuts", 0, pm.HalfNormal("tau"), shape=3, transform=ordered, initval=range(3))
+    assert scales_of(model) == []
 
 
 def test_a_form_with_another_density_is_refused():

@@ -331,7 +331,7 @@ class _Grouping:
         found = explain(self.model, point)
         bad = next((term for term in found.bad if term.term == name and term.by is None), None)
         title = f"a wall: {name} is {number_text(float(f'{value:.4g}'))} one step further."
-        if bad is not None and bad.checks:
+        if bad is not None and (bad.checks or bad.data):
             title = f"a wall: one step further, {bad.brief}"
         advice = (bad.advice if bad is not None else "") or (
             "Give its variables priors that end there, such as pm.HalfNormal or pm.Truncated."

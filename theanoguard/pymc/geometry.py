@@ -13,10 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import mannwhitneyu, rankdata
 
+from theanoguard._pytensor import Mode
 from theanoguard._steps import attempt
 from theanoguard.explain.facts.naming import number_text
+from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.points import joined, of_points
-from theanoguard.pymc.scales import Scale, scales_of
+from theanoguard.pymc.scales import PRIOR_DRAWS, Scale, scales_of
 
 SURE = 1e-3
 """A difference counts if its rank test gives less than this, divided by the number of tests."""
@@ -44,6 +46,9 @@ CURVED = 0.4
 
 MOST_PAIRS = 20
 """The pairs of so many coordinates are compared."""
+
+TINY = -5.0
+"""A variable collapses if its logarithm is below this, and by as much below its prior."""
 
 APART = 5.0
 """Chains, or two halves of the draws, are so many of their own standard deviations apart."""
@@ -138,7 +143,15 @@ class Comparison:
         """Return the first of the known shapes that the points show, or None."""
         if len(self.b[0]) < FEWEST or len(self.g) < 5 * FEWEST:
             return None
-        looks = (self.funnel, self.boundary, self.modes, self.tails, self.banana, self.stiff)
+        looks = (
+            self.funnel,
+            self.boundary,
+            self.collapse,
+            self.modes,
+            self.tails,
+            self.banana,
+            self.stiff,
+        )
         found = (attempt(f"the look for a {look.__name__}", None, look) for look in looks)
         return next(filter(None, found), None)
 
@@ -164,7 +177,7 @@ class Comparison:
         found = []
         scales = scales_of(self.model)
         for scale in scales:
-            size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.scale]))
+            size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.size]))
             *broken, usual = (
                 np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
                 for points in (*self.broken, self.others)
@@ -205,6 +218,33 @@ class Comparison:
             f"break, and {_short(seen.others)} in the other draws (medians, p = {seen.p:.0e})."
         )
         return Shape("boundary", title, f"Give {rv.name} a prior with less mass at that bound.")
+
+    def collapse(self) -> Shape | None:
+        """A positive variable that the posterior draws into 0, far below all that its prior has."""
+        import pymc
+
+        for i, (name, label) in enumerate(self.labels):
+            rv, usual = self._random(name), float(np.median(self.g[:, i]))
+            if getattr(self._transform(name), "name", None) != "log" or usual > TINY:
+                continue
+            with unguarded():
+                prior = pymc.draw(
+                    rv, draws=PRIOR_DRAWS, random_seed=0, mode=Mode("py", "fast_compile")
+                )
+            least = float(np.log(np.min(prior)))
+            if usual > least + TINY:
+                continue
+            title = (
+                f"{rv.name} goes to 0, where the density grows without a bound: {label} is "
+                f"{_short(usual)} in the draws, and at least {_short(least)} in {PRIOR_DRAWS} of "
+                "the prior."
+            )
+            advice = (
+                f"Give {rv.name} a prior that keeps it away from 0, such as pm.InverseGamma, and "
+                "look whether the model explains some data exactly."
+            )
+            return Shape("boundary", title, advice)
+        return None
 
     def modes(self) -> Shape | None:
         """Chains, or parts of them, that stay in different places."""

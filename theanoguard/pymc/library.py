@@ -42,7 +42,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
     values = model.rvs_to_values.get(variable)
     if distribution is None or values is None or not given or None in given.values():
         return ""
-    if "Mixture" in name or name.startswith(("Custom", "Simulator")):
+    if "Mixture" in name or name.startswith(("Custom", "Simulator", "Ordered")):
         return ""
     if name not in OF_OTHERS and any(getattr(variable.owner.op, "ndims_params", ())):
         return ""

@@ -138,6 +138,16 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
             told = domain.text.format(name) + _element(_outside(domain, value), value)
             advice = _advice(free, variable, name, parameter, domain)
             return Fault("" if name in domains else told, advice, parameter)
+    if (cuts := given.get("cutpoints")) is not None:
+        for parameter, value in outside([cuts], _falling):
+            at = tuple(np.argwhere(_falling(value))[0])
+            after = (*at[:-1], at[-1] + 1)
+            text = f"cutpoints that increase ({number_text(value[at])} comes before "
+            advice = (
+                "Give them transform=pm.distributions.transforms.ordered, and an initval of "
+                "increasing numbers."
+            )
+            return Fault(f"{text}{number_text(value[after])})", advice, parameter)
     for name in SHARES if "sum(" in condition else ():
         if given.get(name) is not None and free & set(ancestors([given[name]])):
             advice = (
@@ -152,6 +162,11 @@ def fault_of(model: Any, variable: Any, check: str, evaluate: Callable) -> Fault
             parameter = found[0][0]
             return Fault("", _advice(free, variable, name, parameter, domain), parameter)
     return None
+
+
+def _falling(values: Any) -> Any:
+    """Return which numbers are not below the next one along the last axis."""
+    return np.diff(values, axis=-1) <= 0
 
 
 def _outside(domain: Domain, value: Any) -> Any:

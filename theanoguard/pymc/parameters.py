@@ -19,10 +19,12 @@ from theanoguard.pymc.broadcasts import crossing, described
 
 OF_OTHERS = (
     "NormalMixture",
+    "OrderedLogistic",
+    "OrderedProbit",
     *(f"ZeroInflated{name}" for name in ("Poisson", "Binomial", "NegativeBinomial")),
     *(f"Hurdle{name}" for name in ("Poisson", "NegativeBinomial", "Gamma", "LogNormal")),
 )
-"""PyMC's classes that make a mixture of the parameters that they are given."""
+"""PyMC's classes that make another distribution of the parameters that they are given."""
 
 
 def noting_parameters(original: Any) -> Any:

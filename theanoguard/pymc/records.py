@@ -102,8 +102,9 @@ class BadTerm:
         """One line that says which value is bad and why, and the lines of the model."""
         text = f"{self.term} breaks {self.checks[0]}" if self.checks else self.title
         what, *places = text.splitlines()
-        if not self.checks and (report := self.report) is not None:
-            what += f": {report.partition(chr(10))[0]}"
+        told = (self.report or self.data) if not self.checks else ""
+        if told:
+            what += f": {told.partition(chr(10))[0].rstrip('.')}"
         if self.source is not None:
             places.append(f"  {source_text(self.source)}")
         return "\n".join(map(printable, [f"{what}.", *places]))

@@ -556,8 +556,8 @@ def patches() -> list[Patch]:
     hmc = importlib.import_module("pymc.step_methods.hmc")
     model = importlib.import_module("pymc.model.core").Model
     distribution = importlib.import_module("pymc.distributions.distribution").Distribution
-    mixtures = importlib.import_module("pymc.distributions.mixture")
-    made_of_others = [getattr(mixtures, name, None) for name in OF_OTHERS]
+    distributions = importlib.import_module("pymc.distributions")
+    made_of_others = [getattr(distributions, name, None) for name in OF_OTHERS]
     metropolis = importlib.import_module("pymc.step_methods.metropolis")
     slicer = importlib.import_module("pymc.step_methods.slicer")
     kernels = importlib.import_module("pymc.smc.kernels")

@@ -9,12 +9,16 @@ import pytensor.tensor as pt
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable as RV
 
+from theanoguard._provenance import source_line
 from theanoguard.explain.facts.naming import name_of
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.broadcasts import written
-from theanoguard.pymc.points import of_draws, unconstraining
+from theanoguard.pymc.parameters import given_parameters
+from theanoguard.pymc.points import of_draws, of_points, unconstraining
 
 PRIOR_DRAWS = 100
+MOST_SHOWN = 40
+"""Characters of a formula that stands for an argument."""
 SHORT = {
     "draws": 300,
     "tune": 500,
@@ -40,12 +44,15 @@ class Family:
         Which parameters these are.
     others : tuple of (str, int)
         Other parameters of the standard distribution.
+    of_vectors : bool
+        Whether the scale is a covariance.
     """
 
     name: str
     location: int
     scale: int
     others: tuple[tuple[str, int], ...] = ()
+    of_vectors: bool = False
 
 
 # By the name of the random variable's operation.
@@ -55,6 +62,7 @@ FAMILIES = {
     "logistic": Family("Logistic", 0, 1),
     "cauchy": Family("Cauchy", 0, 1),
     "t": Family("StudentT", 1, 2, (("nu", 0),)),
+    "multivariate_normal": Family("Normal", 0, 1, of_vectors=True),
 }
 
 
@@ -66,14 +74,12 @@ class Scale:
     ----------
     child : Variable
         The random variable with this prior.
-    parents : tuple of Variable
-        The free random variables that the scale depends on.
-    location, scale : Variable or None
+    location, scale : Variable
+        The scale is a covariance if the family has one.
     family : Family
     """
 
     child: Any
-    parents: tuple[Any, ...]
     location: Any
     scale: Any
     family: Family
@@ -81,18 +87,52 @@ class Scale:
     @property
     def text(self) -> str:
         """The scale, as the model writes it."""
-        return _name(self.scale)
+        return self._argument("chol", "cov", default=self.scale)
+
+    def _argument(self, *names: str, default: Any) -> str:
+        """Return how an argument of the child is called; a long formula by the argument's name."""
+        given = given_parameters(self.child)
+        name = next((name for name in names if given.get(name) is not None), "")
+        text = _name(given[name] if name else default)
+        return name if name and len(text) > MOST_SHOWN else text
+
+    @property
+    def size(self) -> Any:
+        """How large the child may be; of a covariance, the standard deviations."""
+        return pt.sqrt(pt.diagonal(self.scale)) if self.family.of_vectors else self.scale
+
+    @property
+    def log_jacobian(self) -> Any:
+        """The logarithm of how much the volume grows from the standard variable to the child."""
+        if not self.family.of_vectors:
+            return pt.sum(pt.log(pt.broadcast_arrays(self.scale, self.child)[0]))
+        of_one = pt.sum(pt.log(pt.diagonal(pt.linalg.cholesky(self.scale))))
+        return of_one * (self.child.size // self.child.shape[-1])
+
+    def made_of(self, standard: Any) -> Any:
+        """Return the child as it is made of a standard variable."""
+        if not self.family.of_vectors:
+            return self.location + self.scale * standard
+        return self.location + pt.dot(standard, pt.linalg.cholesky(self.scale).T)
 
     @property
     def non_centred(self) -> str:
         """The line of the model that has the same prior, with a standard variable."""
-        name, location = self.child.name, _name(self.location)
+        name, scale = self.child.name, self.text
+        line = source_line(self.child)
+        if line is not None and "reparameterize=False" in line.text:
+            return f"{name} = gp.prior('{name}', ..., reparameterize=True)"
+        location = self._argument("mu", default=self.location)
         extra = "".join(
             f"{key}={_name(_parameters(self.child)[i])}, " for key, i in self.family.others
         )
         raw = f"pm.{self.family.name}('{name}_raw', {extra}{self._standard}, shape=...)"
         start = "" if location in ("0", "0.0") else f"{location} + "
-        scale = self.text if self.text.isidentifier() or "(" in self.text else f"({self.text})"
+        if self.family.of_vectors:
+            is_factor = given_parameters(self.child).get("chol") is not None
+            factor = scale if is_factor else f"pt.linalg.cholesky({scale})"
+            return f"{name} = {start}{raw} @ {factor}.T"
+        scale = scale if scale.isidentifier() or "(" in scale else f"({scale})"
         return f"{name} = {start}{scale} * {raw}"
 
     @property
@@ -101,9 +141,8 @@ class Scale:
 
 
 def _name(parameter: Any) -> str:
-    def own(
-        variable: Any,
-    ) -> str | None:  # (a random variable may have the name of a function, such as "mean")
+    # (A random variable may have the name of a function, such as "mean".)
+    def own(variable: Any) -> str | None:
         return variable.name if isinstance(getattr(variable.owner, "op", None), RV) else None
 
     return name_of(written(parameter), own=own)
@@ -122,10 +161,11 @@ def scales_of(model: Any) -> list[Scale]:
             continue
         parameters = _parameters(rv)
         scale = parameters[family.scale]
-        parents = tuple(v for v in ancestors([scale], blockers=free) if v in free)
-        if parents:
-            location = parameters[family.location]
-            found.append(Scale(rv, tuple(dict.fromkeys(parents)), location, scale, family))
+        if family.of_vectors and scale.type.broadcastable[:-2] == (True,):
+            scale = pt.squeeze(scale, axis=0)  # (PyMC pads the covariance of several vectors)
+        is_one = not family.of_vectors or scale.type.ndim == 2
+        if is_one and free & set(ancestors([scale], blockers=free)):
+            found.append(Scale(rv, parameters[family.location], scale, family))
     return found
 
 
@@ -145,7 +185,7 @@ def non_centred(model: Any, names: list[str]) -> tuple[Any, list[Scale]]:
             dims = model.named_vars_to_dims.get(rv.name)
             size = {"dims": dims} if dims else {"shape": tuple(rv.shape.eval())}
             made = standard(f"{rv.name}_raw", *([] if others else [0, 1]), **others, **size)
-            written_as[rv] = scale.location + scale.scale * made
+            written_as[rv] = scale.made_of(made)
     return pymc.do(clone, written_as, prune_vars=False), changed
 
 
@@ -158,19 +198,16 @@ def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:
 
     names = [scale.child.name for scale in changed]
     scales = [scale for scale in scales_of(model) if scale.child.name in names]
-    log_scale = sum(
-        pt.sum(pt.log(pt.broadcast_arrays(scale.scale, scale.child)[0])) for scale in scales
-    )
-    jacobian = of_draws(model, [log_scale])
+    jacobian = of_draws(model, [sum(scale.log_jacobian for scale in scales)])
+    logps = [of_points(m, [m.logp(jacobian=False)]) for m in (model, other)]
+    variables = [*other.free_RVs, *(other[name] for name in names)]
     with unguarded():
-        logps = [m.compile_logp(jacobian=False) for m in (model, other)]
-        variables = [*other.free_RVs, *(other[name] for name in names)]
         draws = pymc.draw(variables, draws=PRIOR_DRAWS, random_seed=0)
     moves = [unconstraining(m) for m in (model, other)]
     errors = []
     for values in zip(*draws, strict=True):
         draw = dict(zip((v.name for v in variables), values, strict=True))
-        old, new = (float(logp(move(draw))) for logp, move in zip(logps, moves, strict=True))
+        old, new = (float(logp(move(draw))[0]) for logp, move in zip(logps, moves, strict=True))
         expected = old + float(jacobian(draw)[0])
         if np.isfinite(expected):
             errors.append(abs(new - expected) / (1 + abs(expected)))
