@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -93,7 +94,7 @@ def _is_part(box: Box, value: Any) -> bool:
 
 @singledispatch
 def operand_boxes(
-    op: Any, node: Any, inputs: Sequence[Any], output: int, box: Box
+    op: Op, node: Apply, inputs: Sequence[Any], output: int, box: Box
 ) -> dict[int, Box] | None:
     """Return the boxes of the operands that a box of an output is computed from.
 
@@ -140,7 +141,7 @@ def _positions(value: Any) -> np.ndarray:
     return np.arange(np.size(value)).reshape(np.shape(value))
 
 
-def _read(node: Any, inputs: Sequence[Any], output: int, box: Box) -> Box:
+def _read(node: Apply, inputs: Sequence[Any], output: int, box: Box) -> Box:
     """The box of the first operand that an operation moves to a box of its output."""
     if not np.shape(inputs[0]):
         return ()
@@ -149,7 +150,7 @@ def _read(node: Any, inputs: Sequence[Any], output: int, box: Box) -> Box:
     return tuple(map(np.unique, places))
 
 
-def _written_from(op: Any, inputs: Sequence[Any], box: Box) -> Box:
+def _written_from(op: Op, inputs: Sequence[Any], box: Box) -> Box:
     """The box of what is written into a box of an array."""
     x, y, *where = inputs
     cell: list[Any] = [None]
@@ -176,7 +177,9 @@ def in_box(value: np.ndarray, box: Box) -> np.ndarray:
 
 
 @operand_boxes.register
-def _(op: Elemwise, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box]:
+def _boxes_of_elementwise(
+    op: Elemwise, node: Apply, inputs: Sequence[Any], output: int, box: Box
+) -> dict[int, Box]:
     first: np.ndarray = np.zeros(1, int)
     return {
         i: tuple(
@@ -189,7 +192,9 @@ def _(op: Elemwise, node: Any, inputs: Sequence[Any], output: int, box: Box) -> 
 
 
 @operand_boxes.register
-def _(op: CAReduce, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box]:
+def _boxes_of_reduction(
+    op: CAReduce, node: Apply, inputs: Sequence[Any], output: int, box: Box
+) -> dict[int, Box]:
     shape = np.shape(inputs[0])
     axes = range(len(shape)) if op.axis is None else [a % len(shape) for a in op.axis]
     kept = iter(box)
@@ -197,7 +202,9 @@ def _(op: CAReduce, node: Any, inputs: Sequence[Any], output: int, box: Box) -> 
 
 
 @operand_boxes.register
-def _(op: CumOp, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box] | None:
+def _boxes_of_cumulative(
+    op: CumOp, node: Apply, inputs: Sequence[Any], output: int, box: Box
+) -> dict[int, Box] | None:
     if op.axis is None:
         return None
     axis = op.axis % len(box)
@@ -205,8 +212,8 @@ def _(op: CumOp, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dic
 
 
 @operand_boxes.register
-def _(
-    op: OpFromGraph, node: Any, inputs: Sequence[Any], output: int, box: Box
+def _boxes_of_graph(
+    op: OpFromGraph, node: Apply, inputs: Sequence[Any], output: int, box: Box
 ) -> dict[int, Box] | None:
     values = floats_inside(node, inputs)
     if values is None:
@@ -221,7 +228,9 @@ def _(
 
 
 @operand_boxes.register
-def _(op: Dot, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box]:
+def _boxes_of_dot(
+    op: Dot, node: Apply, inputs: Sequence[Any], output: int, box: Box
+) -> dict[int, Box]:
     left, right = map(np.shape, inputs)
     rows, columns = (box[:1], box[1:]) if len(left) > 1 else ((), box)
     inner = np.arange(left[-1])
@@ -229,12 +238,14 @@ def _(op: Dot, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[
 
 
 @operand_boxes.register
-def _(op: DimShuffle, node: Any, inputs: Sequence[Any], output: int, box: Box) -> dict[int, Box]:
+def _boxes_of_dimshuffle(
+    op: DimShuffle, node: Apply, inputs: Sequence[Any], output: int, box: Box
+) -> dict[int, Box]:
     places = {source: box[i] for i, source in enumerate(op.new_order) if source != "x"}
     return {0: tuple(places.get(a, np.zeros(1, int)) for a in range(np.ndim(inputs[0])))}
 
 
-def floats_inside(node: Any, inputs: Sequence[Any]) -> Any:
+def floats_inside(node: Apply, inputs: Sequence[Any]) -> Any:
     """Return the floating-point replay of the inner graph of a node.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import arb
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 
 from theanoguard._exact.balls import ZERO, is_balls, mapped
@@ -36,7 +36,7 @@ def cotangents_of(outputs: list[Variable], given: Iterable[Variable]) -> frozens
     return frozenset(found)
 
 
-def _is_seed(node: Any) -> bool:
+def _is_seed(node: Apply) -> bool:
     """Whether ``grad`` begins with a node: the gradient of the cost by itself."""
     if not is_fill(node):
         return False
@@ -44,7 +44,7 @@ def _is_seed(node: Any) -> bool:
 
 
 def without_masked(
-    node: Any, values: list[Any], result: Any, cotangents: frozenset[Variable]
+    node: Apply, values: list[Any], result: Any, cotangents: frozenset[Variable]
 ) -> Any:
     """Return a product or a quotient with 0 wherever the gradient in it is 0.
 

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
 
 
-def is_arithmetic(node: Any) -> bool:
+def is_arithmetic(node: Apply) -> bool:
     """Whether a node computes integers that may wrap around."""
     op = node.op
     kind = type(getattr(op, "scalar_op", op))
@@ -18,7 +19,7 @@ def is_arithmetic(node: Any) -> bool:
     return grows and str(dtype).startswith(("int", "uint"))
 
 
-def wrapping_of(node: Any, values: list[Any]) -> str | None:
+def wrapping_of(node: Apply, values: list[Any]) -> str | None:
     """Return what to say of integers that have wrapped around, None if none has.
 
     The operation is run again on floats, and on Python's integers if those do not agree.

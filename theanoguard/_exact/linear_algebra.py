@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import acb_mat, arb, arb_mat, fmpq_mat
+from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
@@ -140,7 +141,7 @@ def eigenvalues(a: np.ndarray) -> list[arb] | None:
 
 
 @exact_value.register
-def _(op: Blockwise, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _blockwise(op: Blockwise, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     inner = core_node(node)
     counts = [v.ndim - len(core) for v, core in zip(values, op.inputs_sig, strict=True)]
     batch = np.broadcast_shapes(*(v.shape[:k] for v, k in zip(values, counts, strict=True)))
@@ -171,14 +172,14 @@ def _spend_cube(twin: Any, a: np.ndarray, factor: int = 1) -> None:
 
 
 @exact_value.register
-def _(op: Det, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _determinant(op: Det, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a = to_balls(values[0])
     _spend_cube(twin, a)
     return [array_of([determinant(a)], ())]
 
 
 @exact_value.register
-def _(op: SLogDet, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _log_determinant(op: SLogDet, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a = to_balls(values[0])
     _spend_cube(twin, a)
     det = determinant(a)
@@ -188,14 +189,14 @@ def _(op: SLogDet, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: MatrixInverse, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _inverse(op: MatrixInverse, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a = to_balls(values[0])
     _spend_cube(twin, a, 3)
     return [_solved(a, to_balls(np.eye(len(a))))]
 
 
 @exact_value.register
-def _(op: MatrixPinv, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def _pseudoinverse(op: MatrixPinv, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     a = to_balls(values[0])
     if _without_number(a) is not None:
         return None
@@ -212,7 +213,7 @@ def _(op: MatrixPinv, node: Any, twin: Any, values: list[Any]) -> list[Any] | No
 
 
 @exact_value.register
-def _(op: Expm, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _matrix_exponential(op: Expm, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a = to_balls(values[0])
     _spend_cube(twin, a, 30)
     bad = _without_number(a)
@@ -220,7 +221,7 @@ def _(op: Expm, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: Solve, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _solve(op: Solve, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b = map(to_balls, values)
     _spend_cube(twin, a)
     if op.assume_a in ("sym", "her", "pos"):
@@ -233,14 +234,14 @@ def _(op: Solve, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: SolveTriangular, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _solve_triangular(op: SolveTriangular, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b = map(to_balls, values)
     _spend_cube(twin, a)
     return [_solved(triangular(a, op.lower, op.unit_diagonal), b)]
 
 
 @exact_value.register
-def _(op: CholeskySolve, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _solve_with_cholesky(op: CholeskySolve, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b = map(to_balls, values)
     _spend_cube(twin, a, 2)
     factor = triangular(a, op.lower)
@@ -249,7 +250,7 @@ def _(op: CholeskySolve, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: Cholesky, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _cholesky(op: Cholesky, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a = to_balls(values[0])
     _spend_cube(twin, a)
     factor = cholesky_factor(mirrored(a, op.lower))
@@ -262,7 +263,9 @@ def _spectrum(a: np.ndarray) -> np.ndarray:
 
 
 @exact_value.register
-def _(op: Eigvalsh, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def _symmetric_eigenvalues(
+    op: Eigvalsh, node: Apply, twin: Any, values: list[Any]
+) -> list[Any] | None:
     if len(values) > 1 and isinstance(values[1], np.ndarray):
         return None
     a = mirrored(to_balls(values[0]), op.lower)
@@ -272,7 +275,9 @@ def _(op: Eigvalsh, node: Any, twin: Any, values: list[Any]) -> list[Any] | None
 
 
 @exact_value.register
-def _(op: Eigh, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def _symmetric_eigenvectors(
+    op: Eigh, node: Apply, twin: Any, values: list[Any]
+) -> list[Any] | None:
     if len(values) > 1:
         return None
     a = mirrored(to_balls(values[0]), getattr(op, "lower", getattr(op, "UPLO", "L") == "L"))
@@ -302,7 +307,7 @@ def _eigenvectors(a: np.ndarray, near: np.ndarray) -> np.ndarray:
 
 
 @exact_value.register
-def _(op: SVD, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def _singular_values(op: SVD, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     a = to_balls(values[0])
     if op.compute_uv or _without_number(a) is not None or not a.size:
         return None

@@ -6,6 +6,8 @@ import numpy as np
 from flint import arb
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.gradient import GradClip, GradScale
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -59,11 +61,11 @@ MOVING = (*_FIRST, *_VIEWS, *_MOVES)
 """Operations that take floats as they are, which need not become balls."""
 
 
-def _first(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _first(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     return [values[0]]
 
 
-def _viewed(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _viewed(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     cells: list[list[Any]] = [[None]]
     op.perform(node, values, cells)
     return [as_array(cells[0][0])]
@@ -74,7 +76,7 @@ def as_array(value: Any) -> np.ndarray:
     return array_of([value], ()) if isinstance(value, arb) else np.asarray(value)
 
 
-def by_positions(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def by_positions(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     """Run an operation that moves elements on their positions."""
     if not any(is_balls(v) for v in values):
         return twin.kernels.run(node, [copy_value(v) for v in values])
@@ -115,17 +117,17 @@ for _ops, _rule in ((_FIRST, _first), (_VIEWS, _viewed), (_MOVES, by_positions))
 
 
 @exact_value.register
-def _(op: AllocEmpty, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _empty(op: AllocEmpty, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     return [filled(UNKNOWN, tuple(int(v) for v in values))]
 
 
 @exact_value.register
-def _(op: Eye, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _identity(op: Eye, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     return [to_balls(np.eye(int(values[0]), int(values[1]), int(values[2])))]
 
 
 @exact_value.register
-def _(op: ARange, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _range(op: ARange, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     start, stop, step = (to_balls(v).ravel()[0] for v in values)
     count = ((stop - start) / step).ceil().unique_fmpz()
     if count is None:
@@ -135,7 +137,7 @@ def _(op: ARange, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: SortOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _sorted_elements(op: SortOp, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     axis = sort_axis(op, values)
     return [along_axis(values[0], axis, lambda line: sorted(line, key=midpoint_key))]
 
@@ -143,7 +145,7 @@ def _(op: SortOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 # What is written into an array
 
 
-def _written(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _written(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     x, y, *where = values
     cell: list[Any] = [None]
     taking(op).perform(None, [np.arange(x.size).reshape(x.shape), *where], [cell])

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import arb
+from pytensor.graph.basic import Apply
 
 from theanoguard._exact.balls import array_of, is_balls, is_floats, mapped, to_balls
 from theanoguard._exact.rules import is_real
@@ -87,7 +88,7 @@ for _name, _kind in {"lt": ps.LT, "gt": ps.GT, "le": ps.LE, "ge": ps.GE, "eq": p
 Number.__ne__ = _comparison(ps.NEQ)  # type: ignore[method-assign]
 
 
-def _of_objects(node: Any) -> Any:
+def _of_objects(node: Apply) -> Any:
     """Return a stand-in for a node, whose real results are arrays of objects."""
     outputs = []
     for variable in node.outputs:
@@ -127,7 +128,7 @@ def _as_balls(value: Any) -> np.ndarray:
     return array_of([_ball_of(x) for x in array.ravel().tolist()], array.shape)
 
 
-def in_numpy(node: Any, values: list[Any]) -> list[Any] | None:
+def in_numpy(node: Apply, values: list[Any]) -> list[Any] | None:
     """Return what an operation computes in NumPy from exact numbers, None if it needs floats.
 
     Parameters

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import arb, arb_mat
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.tensor.blas import BatchedDot, Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.math import Dot
 
@@ -56,13 +58,13 @@ def _combined(twin: Any, kind: type, x: np.ndarray, y: np.ndarray) -> np.ndarray
 
 @exact_value.register(Dot)
 @exact_value.register(Dot22)
-def _(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _dot(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b = map(to_balls, values)
     return [product(a, b, twin.context.budget.spend)]
 
 
 @exact_value.register
-def _(op: BatchedDot, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _batched_dot(op: BatchedDot, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b = map(to_balls, values)
     parts = [product(x, y, twin.context.budget.spend) for x, y in zip(a, b, strict=True)]
     shape = (len(a), *a.shape[1:-1], *b.shape[2:])
@@ -70,14 +72,14 @@ def _(op: BatchedDot, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: Dot22Scalar, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _scaled_dot(op: Dot22Scalar, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     a, b, scale = map(to_balls, values)
     return [_combined(twin, ps.Mul, product(a, b, twin.context.budget.spend), scale)]
 
 
 @exact_value.register(Gemm)
 @exact_value.register(Gemv)
-def _(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _accumulated_dot(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     z, alpha, a, b, beta = map(to_balls, values)
     new = _combined(twin, ps.Mul, product(a, b, twin.context.budget.spend), alpha)
     if beta.item().is_zero():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import arb
+from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, MulWithoutZeros
@@ -27,7 +28,7 @@ _FOLDS = {
 
 
 @exact_value.register
-def _(op: CAReduce, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def _reduction(op: CAReduce, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     kind = type(op.scalar_op)
     skips_zeros = kind is MulWithoutZeros
     kind = ps.Mul if skips_zeros else kind
@@ -53,7 +54,7 @@ def _(op: CAReduce, node: Any, twin: Any, values: list[Any]) -> list[Any] | None
 
 
 @exact_value.register
-def _(op: CumOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _running_reduction(op: CumOp, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     [array] = values
     kind = ps.Add if op.mode == "add" else ps.Mul
     rule = SUMMING[kind]
@@ -69,7 +70,7 @@ def _(op: CumOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: Argmax, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _position_of_largest(op: Argmax, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     [array] = values
     axes = tuple(range(array.ndim) if op.axis is None else (a % array.ndim for a in op.axis))
     found = each_line(array, axes, lambda line: max(range(len(line)), key=lambda i: line[i].mid()))
@@ -77,7 +78,7 @@ def _(op: Argmax, node: Any, twin: Any, values: list[Any]) -> list[Any]:
 
 
 @exact_value.register
-def _(op: ArgSortOp, node: Any, twin: Any, values: list[Any]) -> list[Any]:
+def _order(op: ArgSortOp, node: Apply, twin: Any, values: list[Any]) -> list[Any]:
     def order(line: list[arb]) -> list[int]:
         keys = [midpoint_key(x) for x in line]
         return sorted(range(len(line)), key=keys.__getitem__)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from flint import arb
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
@@ -17,7 +18,7 @@ from theanoguard.operations import facts_of, scalar_facts
 
 
 @singledispatch
-def exact_value(op: Any, node: Any, twin: Any, values: list[Any]) -> list[Any] | None:
+def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] | None:
     """Return the exact values of a node's outputs.
 
     Parameters
@@ -91,16 +92,16 @@ def is_real(variable: Variable) -> bool:
     return kind_of_type(variable.type) == "real"
 
 
-def is_scalar(node: Any) -> bool:
+def is_scalar(node: Apply) -> bool:
     """Whether a node computes one element from one element of each operand."""
     return isinstance(node.op, Elemwise | ScalarOp)
 
 
-def is_comparison(node: Any) -> bool:
+def is_comparison(node: Apply) -> bool:
     """Whether a node decides something by comparing real numbers."""
     return is_scalar(node) and any(map(is_real, node.inputs))
 
 
-def is_fill(node: Any) -> bool:
+def is_fill(node: Apply) -> bool:
     """Whether a node reads the shape of its first operand only."""
     return isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second)

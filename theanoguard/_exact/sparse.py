@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
 
 from theanoguard._exact.balls import ZERO, array_of, filled, is_floats, to_balls
 from theanoguard._exact.moving import as_array, gathered, placed
@@ -122,7 +123,7 @@ def _ones(value: Any) -> Any:
     return np.ones(value.shape)
 
 
-def of_sparse(node: Any, values: list[Any], kernels: Any, spend: Callable) -> list[Any] | None:
+def of_sparse(node: Apply, values: list[Any], kernels: Any, spend: Callable) -> list[Any] | None:
     """Return the exact values of a node that has sparse matrices among its operands or results.
 
     Parameters
@@ -158,7 +159,7 @@ def of_sparse(node: Any, values: list[Any], kernels: Any, spend: Callable) -> li
     return [SparseBalls(structure, data)]
 
 
-def _moved(node: Any, values: list[Any], kernels: Any) -> list[Any]:
+def _moved(node: Apply, values: list[Any], kernels: Any) -> list[Any]:
     pool = [ZERO]
     inputs = []
     for variable, value in zip(node.inputs, values, strict=True):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from flint import ctx
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
@@ -155,7 +155,7 @@ class Twin(Replay):
     # Inner graphs
 
     def child(
-        self, fgraph: Any, inputs: Sequence[Any], node: Any, step: int | None = None
+        self, fgraph: Any, inputs: Sequence[Any], node: Apply, step: int | None = None
     ) -> "Twin":
         """Return the twin of an inner graph."""
         given = dict(zip(fgraph.inputs, inputs, strict=True))
@@ -166,7 +166,7 @@ class Twin(Replay):
             boxes = boxes_of(fgraph.outputs, wanted, live, given)
         return Twin(fgraph, given, self.context, (self, node, step), live, boxes)
 
-    def _floats_inside(self, node: Any, step: int | None) -> Callable[[Variable], Any] | None:
+    def _floats_inside(self, node: Apply, step: int | None) -> Callable[[Variable], Any] | None:
         """Return what gives the floating-point values in the inner graph of a node."""
         if self.live_value is nothing_known:
             return None
@@ -176,7 +176,7 @@ class Twin(Replay):
         found = self._floats[node]
         return None if found is None else found.at(step).value
 
-    def inner(self, node: Any, fgraph: Any = None) -> Any:
+    def inner(self, node: Apply, fgraph: Any = None) -> Any:
         """Return the inner graph of a node as it was built, not as it was compiled."""
         own = node.op.fgraph if isinstance(node.op, Scan | OpFromGraph) else None
         for variable in node.inputs:
@@ -221,14 +221,14 @@ class Twin(Replay):
             (self._given if variable in self._given else self._computed)[variable] = value
         return value
 
-    def needed(self, node: Any) -> Sequence[Variable]:
+    def needed(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs that must be known: of a fill, not the operand that gives the shape."""
         if is_fill(node) and self._filled_shape(node) is not None:
             return node.inputs[1:]
         needed: Sequence[Variable] = super().needed(node)
         return needed
 
-    def _filled_shape(self, node: Any) -> tuple[int, ...] | None:
+    def _filled_shape(self, node: Apply) -> tuple[int, ...] | None:
         """Return the shape of a fill, if it is known without its operands."""
         [variable] = node.outputs
         live = self.live_value(variable)
@@ -237,7 +237,7 @@ class Twin(Replay):
 
     # Operations
 
-    def run_whole(self, node: Any) -> list[Any]:
+    def run_whole(self, node: Apply) -> list[Any]:
         """Return the exact values of a node's outputs."""
         way = _way_of(node.op.__class__)
         if way == "branch":
@@ -268,7 +268,7 @@ class Twin(Replay):
             return self.floats(node, values)
         return [self._decided(v, out) for v, out in zip(node.outputs, outputs, strict=True)]
 
-    def _in_numpy(self, node: Any, values: list[Any]) -> list[Any] | None:
+    def _in_numpy(self, node: Apply, values: list[Any]) -> list[Any] | None:
         """Return what the operation computes from exact numbers, if it has no effects."""
         plain = all(isinstance(v, np.ndarray) for v in values) and not is_scalar(node)
         if not plain or has_effects(node.op):
@@ -281,7 +281,7 @@ class Twin(Replay):
             return None
         return found
 
-    def _in_box(self, node: Any, values: list[Any], box: Box) -> Any:
+    def _in_box(self, node: Apply, values: list[Any], box: Box) -> Any:
         """Return the elements of an output in a box; the others are unknown."""
         [variable] = node.outputs
         live = np.asarray(self.live_value(variable))
@@ -295,12 +295,12 @@ class Twin(Replay):
         whole[np.ix_(*box)] = found
         return whole
 
-    def of_node(self, node: Any, values: Sequence[Any], live: Any = None) -> list[Any]:
+    def of_node(self, node: Apply, values: Sequence[Any], live: Any = None) -> list[Any]:
         """Return the exact values of a node's outputs for other operands, such as one matrix."""
         given = dict(zip(node.inputs, values, strict=True))
         return Twin(None, given, self.context, (self, node, None), live).values(node.outputs)
 
-    def _of_elements(self, node: Any, values: list[Any]) -> list[Any] | None:
+    def _of_elements(self, node: Apply, values: list[Any]) -> list[Any] | None:
         """Return the results of an elementwise operation."""
         op = getattr(node.op, "scalar_op", node.op)
         dtypes = [v.type.dtype for v in node.outputs]
@@ -330,7 +330,7 @@ class Twin(Replay):
             self.context.note("decision", variable, "is another step in exact arithmetic")
         return np.where(differs, to_balls(live), exact)
 
-    def _of_integers(self, node: Any, values: list[Any]) -> list[Any]:
+    def _of_integers(self, node: Apply, values: list[Any]) -> list[Any]:
         outputs = self.kernels.run(node, [copy_value(v) for v in values])
         if is_arithmetic(node):
             wrapped = wrapping_of(node, values)
@@ -349,7 +349,7 @@ class Twin(Replay):
             self.context.note("decision", variable, "is another decision in exact arithmetic")
         return np.asarray(live)
 
-    def _floats_of_elements(self, node: Any, values: list[Any]) -> list[Any]:
+    def _floats_of_elements(self, node: Apply, values: list[Any]) -> list[Any]:
         """Return the results of an elementwise operation on the nearest floats."""
         op = getattr(node.op, "scalar_op", node.op)
         near = np.broadcast_arrays(*map(to_floats, values))
@@ -360,7 +360,7 @@ class Twin(Replay):
             for column, variable in zip(columns, node.outputs, strict=True)
         ]
 
-    def floats(self, node: Any, values: list[Any]) -> list[Any]:
+    def floats(self, node: Apply, values: list[Any]) -> list[Any]:
         """Return what the call computed, or what the operation computes from the nearest floats."""
         live = [self.live_value(v) for v in node.outputs]
         if any(v is None for v in live) and is_scalar(node):
