@@ -1,5 +1,8 @@
 """Faulty Theano programs: the printed line runs in the user's module, whose PyTensor is ``T``."""
 
+import functools
+import importlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,16 @@ from test_gallery_kinds import with_change
 
 import theanoguard
 from theanoguard import GuardError, GuardMode
+from theanoguard.explain.advice import hints
+from theanoguard.explain.advice.written import in_users_words
 
 pytestmark = pytest.mark.on_33
 
 PATH = Path(__file__).parents[1] / "gallery" / "theano" / "programs.py"
-NAMES = ("softmax_by_hand", "bessel", "tail", "geometric", "tanh", "entropy", "scale")
+NAMES = ("softmax_by_hand", "bessel", "tail", "geometric", "tanh", "entropy", "scale", "growth")
+PYTENSORS = re.compile(
+    r"(?<![\w.])(?:pt\.|pytensor|softplus|log_softmax|logsumexp|logaddexp|xlogx|xlogy|log1mexp|ive\()"
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -26,7 +34,7 @@ def test_a_theano_program_gets_lines_that_run_in_it(shim, name, c_backend):
         function(*arguments)
     found = caught.value.explanation
     assert (found.meaning.kind, found.advice.grade) == (kind, grade)
-    assert "pt." not in found.advice.text
+    assert not PYTENSORS.search(found.advice.text)
     if found.advice.change:
         printed = {"__name__": "printed"}
         exec(compile(with_change(PATH, name, found.advice.change), str(PATH), "exec"), printed)
@@ -42,3 +50,37 @@ def test_all_programs_are_run():
     text = PATH.read_text(encoding="utf-8")
     assert all(f"def {name}():" in text for name in NAMES)
     assert text.count("\ndef ") == len(NAMES)
+
+
+def _dotted(text):
+    """The names of a text that begin with a module of Theano or of this package."""
+    return re.findall(r"(?<![\w.])(?:T|theano|theanoguard)(?:\.[A-Za-z_]\w*)+", text)
+
+
+def _value(name):
+    first, *rest = name.split(".")
+    module = importlib.import_module({"T": "theano.tensor"}.get(first, first))
+    return functools.reduce(getattr, rest, module)
+
+
+ADVICE = [
+    *((f"{op}-{rule.key}", rule.text) for op, rules in hints._rules.items() for rule in rules),
+    *((hint.key, hint.text) for hint in hints.CAME_IN.values()),
+    *hints._GENERAL.items(),
+    ("own gradient", hints._OF_OWN_GRADIENT),
+]
+
+
+@pytest.mark.parametrize("text", dict(ADVICE).values(), ids=dict(ADVICE))
+def test_advice_in_a_theano_program_names_only_what_theano_has(text, shim):
+    load(PATH)
+    said = in_users_words(text, str(PATH), "return [k], [T.log(T.i0(k))]")
+    assert not PYTENSORS.search(said)
+    assert len(said) >= len(text) - 60
+    for name in _dotted(said):
+        assert _value(name) is not None
+
+
+def test_advice_of_a_program_of_pytensor_stays():
+    for _, text in ADVICE:
+        assert in_users_words(text, __file__, "pt.exp(x)") == text

@@ -24,6 +24,7 @@ from theanoguard._provenance import attach, lookup, module_of, source_place, tra
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
+from theanoguard.explain.advice.written import in_users_words
 from theanoguard.explain.records import user_line
 
 
@@ -303,6 +304,8 @@ def _findings(view, fgraph=None, around=None):
         for found in rule.check(view):
             line = _line(found.variable, fgraph) or around
             write = with_module(found.write, module_of(found.variable))
+            if line is not None:
+                write = in_users_words(write, line.file, line.text)
             yield Static(Finding(rule.name, line, found.why, write), found.variable)
     for node in view.nodes:
         if node in view.backward or not _is_users(node.op):

@@ -16,6 +16,7 @@ from theanoguard._steps import attempt, failures
 from theanoguard.explain.advice.hints import (
     DIVERGES,
     WITHOUT_TRIAL,
+    in_module,
     with_hint,
     with_module,
     with_outcome,
@@ -175,6 +176,7 @@ def _described(origin, mask, event=None):
 
 def _advised(trip, facts, mask):
     cause, deeper, meaning = _with_remedies(trip, facts.cause, facts.deeper, mask)
+    cause, deeper = in_module(cause), None if deeper is None else in_module(deeper)
     return replace(facts, cause=cause, deeper=deeper, meaning=meaning)
 
 

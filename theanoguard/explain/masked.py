@@ -27,7 +27,7 @@ from theanoguard._evaluate.culprit import (
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import first_made, steps_of
 from theanoguard._pytensor import Function, captured_inputs
-from theanoguard.explain.advice.hints import with_hint
+from theanoguard.explain.advice.hints import in_module, with_hint
 from theanoguard.explain.explanation import fate_of
 from theanoguard.explain.facts.describe import describe
 from theanoguard.explain.records import Cause
@@ -82,7 +82,7 @@ def find_masked(
                 origins.append(find_origin(Place(scope, v, tuple(map(int, index))), mask))
         if not bad and isinstance(getattr(node.op, "scalar_op", None), Composite):
             origins += _inside(node, scope, mask)
-    return [with_hint(describe(origin, mask)) for origin in origins]
+    return [in_module(with_hint(describe(origin, mask))) for origin in origins]
 
 
 def leaves_of_results(replay: Replay, is_bad: Callable) -> list[Any]:

@@ -56,13 +56,21 @@ def scale():
     return [d], [nll]
 
 
+def growth():
+    """Growth whose rate is an exponential, in a loop."""
+    r, n = T.dscalar("r"), T.dvector("n")
+    y, _ = theano.scan(lambda y: y + T.exp(r * y), outputs_info=[n], n_steps=4)
+    return [r, n], [y[-1]]
+
+
 CASES = {
     "softmax_by_hand": ("lost", "same", (np.array([[900.0, 0.0]]), np.array([0.5, 0.5]))),
-    "bessel": ("lost", "same", (900.0,)),
+    "bessel": ("lost", "", (900.0,)),
     "tail": ("lost", "same", (np.array([1.0, 40.0]),)),
     "geometric": ("lost", "same", (np.full(150, 1e3),)),
     "tanh": ("lost", "same", (np.array([400.0]),)),
     "entropy": ("none", "changes", (np.array([0.5, 0.5, 0.0]),)),
+    "growth": ("too large", "", (1.0, np.ones(2))),
     "scale": ("none", "", (np.array([0.1]),)),
 }
 """The kind of the fault, the grade of the remedy, and the arguments."""

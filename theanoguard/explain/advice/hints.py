@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from theanoguard._faults import code_of
+from theanoguard.explain.advice.written import in_users_words
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.records import CameIn, Cause, Hint, Meaning, Situation
 
@@ -85,6 +86,15 @@ def with_module(text, module):
     for tensors, labelled in _FOR_LABELLED:
         text = text.replace(tensors, labelled.format(pt=module))
     return text
+
+
+def in_module(cause: Cause) -> Cause:
+    """Return a cause whose hint has the functions of the module that the user's file imports."""
+    hint, source = cause.hint, cause.source
+    if hint is None or code_of(hint.key) is None:  # (a hint that the user has registered)
+        return cause
+    file, line = ("", "") if source is None else (source.file, source.text)
+    return replace(cause, hint=replace(hint, text=in_users_words(hint.text, file, line)))
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from theanoguard.explain.advice.source_edit import (
     with_keyword,
 )
 from theanoguard.explain.advice.trials import NARROW, as_built, made_by_grad
-from theanoguard.explain.advice.written import evaluated, spellings, with_import
+from theanoguard.explain.advice.written import evaluated, is_known, spellings, with_import
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
@@ -909,7 +909,7 @@ def _told(remedy, judge, cause):
     The number that is quoted is the result of the code that is printed, in the user's module.
     """
     trial = _tried(remedy, remedy.builders, judge)
-    if trial is None:
+    if trial is None or (remedy.in_words and not is_known(remedy.text, cause.source)):
         return None
     lines, change = {}, ()
     for source, marked in () if remedy.in_words else _places(remedy, cause):

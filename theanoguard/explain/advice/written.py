@@ -16,6 +16,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from theanoguard._provenance.source import SourceLine
 from theanoguard.stable.patterns import rebuild
 
 OPERAND = "operand_of_the_user"
@@ -30,11 +31,83 @@ MODULES = (
 """Modules with the functions that remedies use."""
 
 IN_THEANO = (
-    (re.compile(r"\{pt\}\.special\.log_softmax\((.*), axis=-?\d+\)"), r"{pt}.nnet.logsoftmax(\1)"),
-    (re.compile(r"\{pt\}\.special\.softmax\((.*), axis=-?\d+\)"), r"{pt}.nnet.softmax(\1)"),
-    (re.compile(r"\{pt\}\.(softplus|sigmoid)\("), r"{pt}.nnet.\1("),
+    (
+        re.compile(r"\{pt\}\.special\.log_softmax\((.*?), axis=[-.\d]+\)"),
+        r"{pt}.nnet.logsoftmax(\1)",
+    ),
+    (re.compile(r"\{pt\}\.special\.softmax\((.*?), axis=[-.\d]+\)"), r"{pt}.nnet.softmax(\1)"),
+    (re.compile(r"\{pt\}\.special\.softmax\b"), r"{pt}.nnet.softmax"),
+    (re.compile(r"\{pt\}\.(softplus|sigmoid)\b"), r"{pt}.nnet.\1"),
 )
 """How Theano writes a function of PyTensor.  Its softmax works on the rows of a matrix."""
+
+_WORDS_IN_THEANO = (
+    (
+        "Use {pt}.ive(v, x), which is iv times exp(-abs(x)): log(i0(x)) = log(ive(0, x)) + abs(x).",
+        "For large x, log(i0(x)) is abs(x) - log(2 * pi * abs(x)) / 2, up to 1 / (8 * abs(x)).",
+    ),
+    ("pytensor.gradient", "theano.gradient"),
+    ("{pt}.logsumexp", f"{STABLE}.logsumexp"),
+)
+"""Advice with functions that Theano 1.0.5 does not have, and what to write there."""
+
+_NAMES_IN_THEANO = {
+    "log_softmax": "{pt}.nnet.logsoftmax",
+    "softplus": "{pt}.nnet.softplus",
+    "sigmoid": "{pt}.nnet.sigmoid",
+    "logsumexp": f"{STABLE}.logsumexp",
+    "logaddexp": "a + {pt}.nnet.softplus(b - a)",
+    "log1mexp": "log(-expm1(x))",
+    "xlogx": "{pt}.xlogx.xlogx",
+    "xlogy": "{pt}.xlogx.xlogy0",
+}
+"""Functions that advice names without their module, as Theano writes them."""
+_A_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(_NAMES_IN_THEANO)})\b")
+
+
+_NOT_IN_THEANO = re.compile(r"\b(?:ive|slogdet)\(")
+
+
+def is_known(words: str, source: SourceLine | None) -> bool:
+    """Return whether the module of a line has the functions that a remedy in words names."""
+    in_theano = source is not None and name_of_theano(source.file, source.text) is not None
+    return not (in_theano and _NOT_IN_THEANO.search(words))
+
+
+def name_of_theano(file: str, text: str) -> str | None:
+    """Return the name of ``theano.tensor`` in the user's file; None if PyTensor is used there."""
+    known = aliases(file, text)
+    if known:
+        name, module = next(iter(known.items()))
+        return name if module.__name__ == "theano.tensor" else None
+    theano = sys.modules.get("theano")
+    names = (n for n, value in globals_of(file).items() if theano is not None and value is theano)
+    return next((f"{name}.tensor" for name in names), None)
+
+
+def in_users_words(advice: str, file: str, text: str) -> str:
+    """Return advice with the functions of Theano, if the user's file imports it.
+
+    Parameters
+    ----------
+    advice : str
+    file : str
+    text : str
+        The user's line.
+    """
+    name = name_of_theano(file, text)
+    if name is None:
+        return advice
+    advice = re.sub(r"\b(?:pytensor\.tensor|pt)\.(?=\w)", "{pt}.", advice)
+    for pattern, theano in IN_THEANO:
+        advice = pattern.sub(theano, advice)
+    for words, theano in _WORDS_IN_THEANO:
+        advice = advice.replace(words, theano)
+    own = globals_of(file)
+    advice = _A_NAME.sub(
+        lambda found: found[0] if found[0] in own else _NAMES_IN_THEANO[found[0]], advice
+    )
+    return advice.replace("{pt}", name)
 
 
 def globals_of(file: str) -> dict[str, Any]:
