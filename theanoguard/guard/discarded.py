@@ -9,7 +9,7 @@ all of its operands count.  :func:`discarded` does so for the values of a call, 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
@@ -27,7 +27,7 @@ from theanoguard._evaluate.scalars import ScalarStep, all_steps
 from theanoguard._pytensor import IfElse, advanced_subtensor_ops, increment_ops
 from theanoguard.operations import is_steady
 
-Marks = bool | np.ndarray
+Marks: TypeAlias = bool | np.ndarray
 """Marks on the elements of an array; True and False for all and none of them."""
 
 WITHOUT_NUMBERS = (ps.Second, ps.IsNan, ps.IsInf)
