@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.raise_op import Assert
 
 from theanoguard import GuardError, GuardMode
 
@@ -85,3 +86,33 @@ def test_only_what_counts_is_an_error(function, form, mode):
         with pytest.raises(GuardError) as caught:
             fn(values, np.array([1.0, -1.0, 1.0, 1.0]))
         assert caught.value.event.first_index[-1] == 3
+
+
+def _checked(y, c):
+    return Assert("y is small")(y, (y > -5).all())
+
+
+def _indexed(y, c):
+    return c[pt.switch(y.sum() > 0, 0, 7)]
+
+
+def _reshaped(y, c):
+    return c.reshape((pt.switch(y.sum() > 0, 2, 7),))
+
+
+@pytest.mark.parametrize("fails", [_checked, _indexed, _reshaped])
+def test_a_bad_element_for_which_a_later_operation_fails_counts(fails):
+    x, c = pt.dvectors("x", "c")
+    y = pt.log(x)
+    out = pt.switch(fails(y, c) > 0, y, c)
+    fn = pytensor.function([x, c], out, mode=GuardMode())
+    with pytest.raises(GuardError, match="NaN in log"):
+        fn(np.array([-1.0, 2.0]), np.ones(2))
+
+
+def test_error_of_another_operation_is_raised_if_only_a_discarded_element_is_bad():
+    x, c, i = pt.dvector("x"), pt.dvector("c"), pt.lscalar("i")
+    fn = pytensor.function([x, c, i], pt.switch(c[i] > 0, pt.log(x), 0.0), mode=GuardMode())
+    assert np.isfinite(fn(np.array([-1.0, 1.0]), np.zeros(2), 1)).all()
+    with pytest.raises(IndexError):
+        fn(np.array([-1.0, 1.0]), np.zeros(2), 5)

@@ -174,6 +174,53 @@ def test_error_is_what_the_docstring_states(name, dtype):
     assert largest > stated(name) / 8  # (the statement says something)
 
 
+LIMIT = 50.0
+
+
+def _size_of_difference(x, y):
+    return 1 + np.abs(x) + np.abs(y)
+
+
+def _size_against_sum(x, y):
+    """For exp(y) / sum(exp(x)): the largest element of x is at most log(4) from logsumexp(x)."""
+    return _size_of_difference(np.max(x, axis=1, keepdims=True), y)
+
+
+# exp(x) / exp(y), where each may be a sum: the formula, and 1 + abs(x) + abs(y) of its logarithms.
+QUOTIENTS = {
+    "of exponentials": (
+        lambda x: pt.exp(x[:, :2]) / pt.exp(x[:, 2:]),
+        lambda x: _size_of_difference(x[:, :2], x[:, 2:]),
+    ),
+    "by a sum": (
+        lambda x: pt.exp(pt.clip(x, -LIMIT, LIMIT)) / pt.exp(x).sum(axis=1, keepdims=True),
+        lambda x: _size_against_sum(x, np.clip(x, -LIMIT, LIMIT)),
+    ),
+    "of a sum": (
+        lambda x: pt.exp(x).sum(axis=1, keepdims=True) / pt.exp(x),
+        lambda x: _size_against_sum(x, x),
+    ),
+    "of two sums": (
+        lambda x: pt.exp(x[:, :2]).sum(axis=1) / pt.exp(x).sum(axis=1),
+        lambda x: _size_of_difference(np.max(x[:, :2], axis=1), np.max(x, axis=1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotient_of_exponentials_has_the_error_of_the_docs(name, dtype):
+    plain, scale = QUOTIENTS[name]
+
+    def ours(x):
+        found = stabilize(plain(x))
+        assert [replacement.form for replacement in found.replacements] == ["exp of a difference"]
+        return found.apply()[0]
+
+    largest = errors(Form(ours, plain, [logits], scale=scale), dtype).max()
+    assert 4 / 8 < largest <= 4
+
+
 STABILIZED = {
     "logsumexp": (lambda x: pt.log(pt.exp(x).sum(axis=1)), _at_least_1),
     "log of a softmax": (lambda x: pt.log(pt.special.softmax(x, axis=1)), _at_least_1),

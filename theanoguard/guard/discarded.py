@@ -85,9 +85,21 @@ def discarded(
         counts = _counting(ahead, variable, later)
     except NotRun:  # an operation with side effects decides, which the call has not come to
         return mask
+    except Exception:  # of an operation that the call has not come to either
+        if _failed(ahead) not in later:
+            raise
+        return none  # the operation may have failed for these elements
     finally:
         replay.kernels.raised = raised
     return mask & ~np.broadcast_to(np.asarray(counts), mask.shape)
+
+
+def _failed(replay: Replay) -> Apply | None:
+    """Return the node of the replayed graph, not of an inner one, that has raised."""
+    inner, node = replay.interrupted()
+    while inner is not replay:
+        inner, node, _ = inner.place
+    return node
 
 
 def shown_where_chosen(fgraph: Any, variable: Variable) -> set[Variable]:
