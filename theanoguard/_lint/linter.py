@@ -1,7 +1,7 @@
 """Finding inputs at which a graph fails, and risky patterns in it."""
 
 import builtins
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 
@@ -20,7 +21,7 @@ from theanoguard._lint.matching import SECONDS, Asked, witnessed
 from theanoguard._lint.propagate import GraphBounds
 from theanoguard._lint.rules import RULES
 from theanoguard._lint.view import GraphView
-from theanoguard._provenance import attach, lookup, module_of, source_place, tracker_of
+from theanoguard._provenance import SourceLine, attach, lookup, module_of, source_place, tracker_of
 from theanoguard._pytensor import Function, OpFromGraph, Scan, is_numeric
 from theanoguard._pytensor.labelled import unlabelled
 from theanoguard.explain.advice.hints import with_module
@@ -161,17 +162,17 @@ def lint(
 
 
 def lint_values(
-    outputs,
-    updates,
-    values,
+    outputs: Sequence[Variable],
+    updates: Mapping[Variable, Variable],
+    values: Mapping[Variable, Any],
     *,
-    params=(),
-    bounds=None,
-    shared_values=False,
-    gradient=None,
-    ignore=(),
-    ranges=None,
-):
+    params: Sequence[Variable] = (),
+    bounds: Mapping[Variable, Any] | None = None,
+    shared_values: bool = False,
+    gradient: bool | None = None,
+    ignore: Iterable[str] = (),
+    ranges: Mapping[Variable, Bounds] | None = None,
+) -> list[Static]:
     """:func:`lint`, for a graph the values of whose shared variables are given.
 
     Parameters
@@ -282,11 +283,15 @@ def ranges_of(examples: Sequence[Mapping[Variable, Any]]) -> dict[Variable, Boun
     return {v: of_arrays([e[v] for e in examples if v in e]) for v in known}
 
 
-def _is_shared_array(variable):
+def _is_shared_array(variable: Variable) -> bool:
     return isinstance(variable, SharedVariable) and is_numeric(variable.type)
 
 
-def _with_invariants(known, updates, values):
+def _with_invariants(
+    known: Mapping[Variable, Bounds],
+    updates: Mapping[Variable, Variable],
+    values: Mapping[Variable, Any],
+) -> dict[Variable, Bounds]:
     """Add what updates cannot change: that a value which is not negative stays so."""
     sure = {v for v in updates if v in values and v not in known and of_array(values[v]).lo >= 0}
     while sure:
@@ -298,7 +303,9 @@ def _with_invariants(known, updates, values):
     return {**known, **dict.fromkeys(sure, Bounds(lo=0.0))}
 
 
-def _findings(view, fgraph=None, around=None):
+def _findings(
+    view: GraphView, fgraph: FunctionGraph | None = None, around: SourceLine | None = None
+) -> Iterator[Static]:
     """The findings of a graph and of the graphs inside its nodes."""
     for rule in RULES.values():
         for found in rule.check(view):
@@ -314,13 +321,13 @@ def _findings(view, fgraph=None, around=None):
         yield from _findings(view.inside(node), node.op.fgraph, line)
 
 
-def _is_users(op):
+def _is_users(op: Op) -> bool:
     """Whether an op has an inner graph that is the user's; PyTensor has some of its own."""
     own = type(op).__module__.partition(".")[0] != "pytensor"
     return type(op) in (Scan, OpFromGraph) or (own and isinstance(op, OpFromGraph))
 
 
-def _line(variable, fgraph):
+def _line(variable: Variable, fgraph: FunctionGraph | None) -> SourceLine | None:
     line = source_place(variable)
     if line is None and fgraph is not None and variable.owner is not None:
         line = lookup(fgraph, variable).source

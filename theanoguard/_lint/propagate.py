@@ -4,15 +4,18 @@ One table of rules, by Op.  The arithmetic is that of Moore, *Interval Analysis*
 taken for granted that arrays are not empty, and that no input is infinite.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce, singledispatch
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar import math as psm
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import (
     AllocEmpty,
     ARange,
@@ -46,12 +49,16 @@ from theanoguard.ops.asserts import Assert
 from theanoguard.training.ops import SquaredNorms
 
 
-def is_softmax(op):
+def is_softmax(op: Op) -> bool:
     """Whether an op is a softmax: PyTensor's, or one of a package that calls it so."""
     return type(op).__name__ in ("Softmax", "SoftmaxWithBias")
 
 
-class GraphBounds(Mapping):
+BoundsOf = Mapping[Variable, Bounds]
+"""The bounds of the variables of a graph."""
+
+
+class GraphBounds(Mapping[Variable, Bounds]):
     """The bounds of the variables of a graph, worked out when asked for.
 
     Parameters
@@ -60,10 +67,10 @@ class GraphBounds(Mapping):
         What is known of inputs and shared variables.
     """
 
-    def __init__(self, known=()):
-        self._bounds = dict(known)
+    def __init__(self, known: BoundsOf | None = None) -> None:
+        self._bounds = dict(known or {})
 
-    def __getitem__(self, variable):
+    def __getitem__(self, variable: Variable) -> Bounds:
         if variable not in self._bounds:
             for node in self._missing(variable):
                 found = zip(node.outputs, self.of_node(node), strict=True)
@@ -72,22 +79,22 @@ class GraphBounds(Mapping):
             self._bounds[variable] = of_root(variable)
         return self._bounds[variable]
 
-    def _missing(self, variable):
+    def _missing(self, variable: Variable) -> list[Apply]:
         """The nodes to work out before a variable, in order: asking would exhaust the stack."""
         if variable.owner is None:
             return []
         inputs = variable.owner.inputs
         if all(v.owner is None or v in self._bounds for v in inputs):
             return [variable.owner]
-        return toposort([variable], blockers=list(self._bounds))
+        return list(toposort([variable], blockers=list(self._bounds)))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Variable]:
         return iter(self._bounds)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._bounds)
 
-    def of_node(self, node):
+    def of_node(self, node: Apply) -> list[Bounds]:
         """The bounds of the outputs of a node whose operands are known."""
         return [
             bounds.rounded(output.type.dtype) if is_numeric(output.type) else Bounds()
@@ -95,14 +102,14 @@ class GraphBounds(Mapping):
         ]
 
 
-def of_root(variable):
+def of_root(variable: Variable) -> Bounds:
     """The bounds of an input or a constant, from its value or its type."""
     if isinstance(variable, Constant):
         return of_array(variable.data) if is_numeric(variable.type) else Bounds()
     return of_dtype(getattr(variable.type, "dtype", None))
 
 
-def of_dtype(dtype):
+def of_dtype(dtype: str | None) -> Bounds:
     """Return the bounds that follow from a dtype alone."""
     kind = np.dtype(dtype) if isinstance(dtype, str) else None
     if kind is None or kind.kind not in "iub":
@@ -120,14 +127,14 @@ def of_dtype(dtype):
 # ---------------------------------------------------------------- the rules
 
 
-def _length(variable, axis):
+def _length(variable: Variable, axis: int) -> Bounds:
     """The bounds of the number of entries along an axis."""
     length = variable.type.shape[axis]
     return Bounds(1) if length is None else Bounds(length, length)
 
 
 @singledispatch
-def bounds_of(op, node, bounds):
+def bounds_of(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     """Return the bounds of the outputs of a node, whose operands' bounds are in a mapping."""
     if is_softmax(op):
         return [Bounds(0.0, 1.0)]
@@ -139,14 +146,16 @@ def bounds_of(op, node, bounds):
     return [of_root(v) for v in node.outputs]
 
 
-def _of_formula(formula, op, node, bounds):
+def _of_formula(
+    formula: Callable[..., Variable], op: Op, node: Apply, bounds: BoundsOf
+) -> list[Bounds]:
     """The bounds of an operation that is stated by a formula of other operations."""
     operands = [v.type() for v in node.inputs]
     known = {operand: bounds[v] for operand, v in zip(operands, node.inputs, strict=True)}
     return [GraphBounds(known)[formula(op, *operands)]]
 
 
-def _first_operand(op, node, bounds):
+def _first_operand(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     return [bounds[node.inputs[0]]] * len(node.outputs)
 
 
@@ -156,36 +165,36 @@ for _class in VIEWS:
 
 @bounds_of.register(CheckAndRaise)
 @bounds_of.register(Assert)
-def _(op, node, bounds):
+def _asserted(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     result = bounds[node.inputs[0]]
     for condition in node.inputs[1:]:
         result = result.intersect(implied(condition, True, node.inputs[0], bounds))
     return [result]
 
 
-def _always(*ends):
-    return lambda op, node, bounds: [Bounds(*ends)] * len(node.outputs)
+def _always(found: Bounds) -> Callable[[Op, Apply, BoundsOf], list[Bounds]]:
+    return lambda op, node, bounds: [found] * len(node.outputs)
 
 
-for _class, _ends in {
-    Shape: (1.0,),
-    Shape_i: (1.0,),
-    Eye: (0.0, 1.0),
-    Argmax: (0.0,),
-    SquaredNorms: (0.0,),
-    ArgSortOp: (0.0,),
-    LogSoftmax: (-INF, 0.0),
+for _class, _found in {
+    Shape: Bounds(1.0),
+    Shape_i: Bounds(1.0),
+    Eye: Bounds(0.0, 1.0),
+    Argmax: Bounds(0.0),
+    SquaredNorms: Bounds(0.0),
+    ArgSortOp: Bounds(0.0),
+    LogSoftmax: Bounds(-INF, 0.0),
 }.items():
-    bounds_of.register(_class, _always(*_ends))
+    bounds_of.register(_class, _always(_found))
 
 
 @bounds_of.register(AllocEmpty)
-def _(op, node, bounds):
+def _unwritten(op: AllocEmpty, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     return [NOTHING]
 
 
 @bounds_of.register(ExtractDiag)
-def _of_diagonal(op, node, bounds):
+def _of_diagonal(op: ExtractDiag, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     """A Cholesky factor has a positive diagonal: the matrix is not positive definite otherwise."""
     x = node.inputs[0]
     made = viewed(x).owner
@@ -197,23 +206,24 @@ def _of_diagonal(op, node, bounds):
 
 
 @bounds_of.register(ARange)
-def _(op, node, bounds):
+def _counted(op: ARange, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     start, stop, step = (bounds[v] for v in node.inputs)
     return [Bounds(start.lo, stop.hi) if step.lo >= 0 else Bounds()]
 
 
 # Distributions whose parameters do not matter here.
 _DRAWS = {
-    **dict.fromkeys("bernoulli beta dirichlet uniform_0_1".split(), (0.0, 1.0)),
+    **dict.fromkeys("bernoulli beta dirichlet uniform_0_1".split(), Bounds(0.0, 1.0)),
     **dict.fromkeys(
-        "exponential gamma poisson halfnormal lognormal geometric chisquare weibull".split(), (0.0,)
+        "exponential gamma poisson halfnormal lognormal geometric chisquare weibull".split(),
+        Bounds(0.0),
     ),
 }
 
 
 @bounds_of.register(RandomVariable)
-def _(op, node, bounds):
-    drawn = Bounds(*_DRAWS.get(op.name, ()))
+def _drawn(op: RandomVariable, node: Apply, bounds: BoundsOf) -> list[Bounds]:
+    drawn = _DRAWS.get(op.name, Bounds())
     if op.name == "uniform":
         low, high = (bounds[v] for v in node.inputs[-2:])
         drawn = Bounds(low.lo, high.hi)
@@ -221,13 +231,13 @@ def _(op, node, bounds):
 
 
 @bounds_of.register(IfElse)
-def _(op, node, bounds):
+def _of_branches(op: IfElse, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     n = len(node.outputs)
     branches = [bounds[v] for v in node.inputs[1:]]
     return [branches[i].union(branches[n + i]) for i in range(n)]
 
 
-def _written(op, node, bounds):
+def _written(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     """The bounds of ``x[idx] = y`` and ``x[idx] += y``, where an element may be hit repeatedly."""
     x, y = (bounds[v] for v in node.inputs[:2])
     if not op.set_instead_of_inc:
@@ -240,7 +250,7 @@ for _class in increment_ops:
 
 
 @bounds_of.register(Blockwise)
-def _(op, node, bounds):
+def _of_blocks(op: Blockwise, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     is_product = isinstance(op.core_op, Dot)
     return [_product(node, bounds)] if is_product else [of_root(v) for v in node.outputs]
 
@@ -248,11 +258,11 @@ def _(op, node, bounds):
 @bounds_of.register(Dot)
 @bounds_of.register(Dot22)
 @bounds_of.register(BatchedDot)
-def _(op, node, bounds):
+def _multiplied_matrices(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     return [_product(node, bounds)]
 
 
-def _product(node, bounds, position=0):
+def _product(node: Apply, bounds: BoundsOf, position: int = 0) -> Bounds:
     """Return the bounds of the product of two operands of a node, the first at `position`."""
     left, right = node.inputs[position : position + 2]
     if viewed(left) is viewed(right) and _is_scalar(node.outputs[0]):
@@ -263,24 +273,24 @@ def _product(node, bounds, position=0):
 
 
 @bounds_of.register(Dot22Scalar)
-def _(op, node, bounds):
+def _scaled_product(op: Dot22Scalar, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     return [bounds[node.inputs[2]] * _product(node, bounds)]
 
 
 @bounds_of.register(Gemm)
 @bounds_of.register(Gemv)
-def _(op, node, bounds):
+def _added_product(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     z, alpha, _x, _y, beta = node.inputs
     added = bounds[alpha] * _product(node, bounds, 2)
     return [added if constant_number(beta) == 0 else bounds[beta] * bounds[z] + added]
 
 
-def _is_scalar(variable):
+def _is_scalar(variable: Variable) -> bool:
     return all(length == 1 for length in variable.type.shape)
 
 
 @bounds_of.register(CAReduce)
-def _(op, node, bounds):
+def _reduced(op: CAReduce, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     (x,) = node.inputs
     found = bounds[x]
     axes = range(x.type.ndim) if op.axis is None else op.axis
@@ -299,7 +309,7 @@ def _(op, node, bounds):
     return [total]
 
 
-def _powers(found):
+def _powers(found: Bounds) -> Bounds:
     """The bounds of products of any number of factors."""
     if found.lo < 0:
         return Bounds()
@@ -308,7 +318,7 @@ def _powers(found):
 
 
 @bounds_of.register(CumOp)
-def _(op, node, bounds):
+def _accumulated(op: CumOp, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     found = bounds[node.inputs[0]]
     return [found.times(Bounds(1)) if op.mode == "add" else _powers(found)]
 
@@ -316,21 +326,21 @@ def _(op, node, bounds):
 # ---------------------------------------------------------------- element by element
 
 
-def _square_root(a):
+def _square_root(a: Bounds) -> Bounds:
     return Bounds(max(a.lo, 0.0), max(a.hi, 0.0), a.zero or a.lo < 0).map(
         np.sqrt, a.zero or a.lo < 0
     )
 
 
-def _logarithm(function, pole):
-    def bounds(a):
+def _logarithm(function: Callable[[np.float64], Any], pole: float) -> Callable[[Bounds], Bounds]:
+    def bounds(a: Bounds) -> Bounds:
         lo = max(a.lo, pole)
         return Bounds(lo, max(a.hi, lo)).map(function)
 
     return bounds
 
 
-ARITHMETIC = {
+ARITHMETIC: dict[type[ScalarOp], Callable[..., Bounds]] = {
     ps.Add: Bounds.__add__,
     ps.Sub: Bounds.__sub__,
     ps.Mul: Bounds.__mul__,
@@ -352,7 +362,7 @@ ARITHMETIC = {
 """Operations on bounds; those of two operands are applied from the left."""
 
 # functions that never decrease, beyond these
-MONOTONE = {
+MONOTONE: dict[type[ScalarOp], Callable[[Any], Any]] = {
     psm.Sigmoid: special.expit,
     ps.Tanh: np.tanh,
     ps.ArcTan: np.arctan,
@@ -374,7 +384,7 @@ ODD = {ps.Tanh, ps.ArcTan, ps.ArcSinh, ps.Sinh, ps.Sign, psm.Erf}
 
 
 @bounds_of.register(Elemwise)
-def _(op, node, bounds):
+def _elementwise(op: Elemwise, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     op = op.scalar_op
     operands = [bounds[v] for v in node.inputs]
     kind = type(op)
@@ -393,7 +403,7 @@ def _(op, node, bounds):
     return [of_root(v) for v in node.outputs]
 
 
-def _multiplied(node, operands, bounds):
+def _multiplied(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     if len(operands) == 2 and node.inputs[0] is node.inputs[1]:
         return operands[0].square()
     result, *rest = operands
@@ -402,7 +412,7 @@ def _multiplied(node, operands, bounds):
     return result
 
 
-def _subtracted(node, operands, bounds):
+def _subtracted(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     result = operands[0] - operands[1]
     if is_extreme(node.inputs[1], node.inputs[0], ps.ScalarMaximum):
         return result.intersect(Bounds(hi=0.0))
@@ -411,7 +421,7 @@ def _subtracted(node, operands, bounds):
     return result
 
 
-def _to_power(node, operands, bounds):
+def _to_power(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     base, _ = operands
     exponent = constant_number(node.inputs[1])
     if exponent is not None and float(exponent) % 2 == 0:
@@ -422,7 +432,7 @@ def _to_power(node, operands, bounds):
     return Bounds(result.lo, result.hi, result.lo == 0)
 
 
-def _chosen(node, operands, bounds):
+def _chosen(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     """Return the bounds of a switch: of each branch, where its condition chooses it."""
     condition, *branches = node.inputs
     return unite(
@@ -431,21 +441,21 @@ def _chosen(node, operands, bounds):
     )
 
 
-def _converted(node, operands, bounds):
+def _converted(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     (found,) = operands
     exact = np.can_cast(node.inputs[0].type.dtype, node.outputs[0].type.dtype)
     return Bounds(found.lo, found.hi, found.zero or not (exact or found.smallest))
 
 
-def _remainder(node, operands, bounds):
+def _remainder(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     return Bounds(0.0, operands[1].hi) if operands[1].lo >= 0 else Bounds()
 
 
-def _whole_quotient(node, operands, bounds):
+def _whole_quotient(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     return Bounds(0.0) if min(o.lo for o in operands) >= 0 else Bounds()
 
 
-SPECIAL = {
+SPECIAL: dict[type[ScalarOp], Callable[[Apply, list[Bounds], BoundsOf], Bounds]] = {
     ps.Mul: _multiplied,
     ps.Sub: _subtracted,
     ps.Pow: _to_power,
@@ -460,7 +470,7 @@ SPECIAL = {
 }
 
 
-def is_extreme(variable, of, kind):
+def is_extreme(variable: Variable, of: Variable, kind: type[ScalarOp]) -> bool:
     """Whether a variable is the maximum (or minimum) over some axes of another.
 
     Between the two may stand views, a clip and a switch (against an infinite maximum).
@@ -480,7 +490,7 @@ def is_extreme(variable, of, kind):
     return False
 
 
-def _is_shifted_exp(x, axes):
+def _is_shifted_exp(x: Variable, axes: set[int]) -> bool:
     """Whether `x` is ``exp(h - max(h))`` with the maximum taken over some of the axes."""
     if scalar_class(x) is not ps.Exp:
         return False
@@ -497,7 +507,8 @@ def _is_shifted_exp(x, axes):
 # ---------------------------------------------------------------- what a condition tells
 
 # What `variable OP number` says of the variable, when it is true, and when it is false.
-_COMPARISONS = {
+_Told = Callable[[Bounds], Bounds]
+_COMPARISONS: dict[type[ScalarOp], tuple[_Told, _Told]] = {
     ps.LT: (lambda b: Bounds(hi=b.hi, zero=b.hi > 0), lambda b: Bounds(lo=b.lo)),
     ps.LE: (lambda b: Bounds(hi=b.hi), lambda b: Bounds(lo=b.lo, zero=b.lo < 0)),
     ps.GT: (lambda b: Bounds(lo=b.lo, zero=b.lo < 0), lambda b: Bounds(hi=b.hi)),
@@ -508,7 +519,7 @@ _COMPARISONS = {
 _MIRRORED = {ps.LT: ps.GT, ps.LE: ps.GE, ps.GT: ps.LT, ps.GE: ps.LE, ps.EQ: ps.EQ, ps.NEQ: ps.NEQ}
 
 
-def implied(condition, truth, variable, bounds):
+def implied(condition: Variable, truth: bool, variable: Variable, bounds: BoundsOf) -> Bounds:
     """What it says of a variable that a condition holds, or does not, element by element.
 
     Parameters
@@ -549,7 +560,7 @@ def implied(condition, truth, variable, bounds):
     return found
 
 
-def _same(one, other, depth=4):
+def _same(one: Variable, other: Variable, depth: int = 4) -> bool:
     """Whether two variables show the same elements; equal operations on equal operands count."""
     one, other = viewed(one), viewed(other)
     if one is other:
@@ -572,12 +583,13 @@ def _same(one, other, depth=4):
 
 
 @bounds_of.register(OpFromGraph)
-def _(op, node, bounds):
-    return list(map(inner_bounds(node, bounds).get, op.fgraph.outputs))
+def _of_inner_graph(op: OpFromGraph, node: Apply, bounds: BoundsOf) -> list[Bounds]:
+    inner = inner_bounds(node, bounds)
+    return [inner[v] for v in op.fgraph.outputs]
 
 
 @bounds_of.register(Scan)
-def _(op, node, bounds):
+def _of_loop(op: Scan, node: Apply, bounds: BoundsOf) -> list[Bounds]:
     inner = inner_bounds(node, bounds)
     maps = op.get_oinp_iinp_iout_oout_mappings()
     results = []
@@ -590,7 +602,7 @@ def _(op, node, bounds):
     return results
 
 
-def inner_bounds(node, bounds):
+def inner_bounds(node: Apply, bounds: BoundsOf) -> GraphBounds:
     """The bounds of the variables inside a ``Scan`` or an ``OpFromGraph``.
 
     A state is followed for a few steps; an end that still moves is given up.
@@ -633,7 +645,7 @@ def inner_bounds(node, bounds):
     return GraphBounds({**known, **dict.fromkeys(states, Bounds())})
 
 
-def _widened(old, new):
+def _widened(old: Bounds, new: Bounds) -> Bounds:
     """Bounds that hold the new ones, with the ends that have moved given up."""
     if old is NOTHING:
         return new

@@ -3,22 +3,26 @@
 One table of :class:`Rule`, :data:`RULES`; a rule looks at one node of a graph at a time.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.gradient import ZeroGrad
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import math as psm
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
-from theanoguard._lint.propagate import implied, is_softmax
+from theanoguard._lint.bounds import Bounds
+from theanoguard._lint.propagate import BoundsOf, implied, is_softmax
+from theanoguard._lint.view import GraphView
 from theanoguard._pytensor import Scan, is_numeric
 from theanoguard._shown import brief
 from theanoguard.explain.advice.hints import advice
@@ -44,7 +48,7 @@ class Found:
         What to write instead.
     """
 
-    variable: object
+    variable: Variable
     why: str
     write: str
 
@@ -66,10 +70,14 @@ class Rule:
 
     name: str
     about: str
-    check: Callable
+    check: Callable[[GraphView], Iterable[Found]]
 
 
 # ---------------------------------------------------------------- operands within a domain
+
+
+Hint = Callable[[Bounds, Apply], str | None]
+"""From an operand's bounds and its node to the key of a hint, or None."""
 
 
 @dataclass(frozen=True)
@@ -89,33 +97,36 @@ class Risk:
     """
 
     rule: str
-    hint: Callable
+    hint: Hint
     domain: Domain
     edge: str = ""
 
     @property
-    def operand(self):
+    def operand(self) -> int:
         """The operand that may leave the domain."""
         return self.domain.operand
 
-    def needs(self, node):
+    def needs(self, node: Apply) -> str:
         """What the operand must do, in words."""
         return self.domain.words
 
-    def holds(self, b, node):
+    def holds(self, b: Bounds, node: Apply) -> bool:
         """Whether the value is sound for all numbers within bounds."""
         return self.domain.holds(b.lo, b.hi, b.zero)
 
-    def is_smooth(self, b, node):
+    def is_smooth(self, b: Bounds, node: Apply) -> bool:
         """Whether the gradient is sound, too."""
         return not self.edge or self.domain.inside.holds(b.lo, b.hi, b.zero)
 
 
-def _exponent(node):
+NodeCheck = Callable[[Apply, GraphView], Iterator[Found]]
+
+
+def _exponent(node: Apply) -> float | None:
     return constant_number(node.inputs[1])
 
 
-def _is_whole(node):
+def _is_whole(node: Apply) -> bool:
     exponent = _exponent(node)
     if exponent is None:
         return node.inputs[1].type.dtype[:3] in ("int", "uin")
@@ -125,20 +136,20 @@ def _is_whole(node):
 class _OfPower(Risk):
     """A power has a domain that depends on its exponent."""
 
-    def needs(self, node):
+    def needs(self, node: Apply) -> str:
         return "be positive for this exponent"
 
-    def holds(self, b, node):
+    def holds(self, b: Bounds, node: Apply) -> bool:
         exponent = _exponent(node)
         sound = _is_whole(node) or b.lo >= 0
         return sound and not (exponent is not None and exponent < 0 and b.zero)
 
-    def is_smooth(self, b, node):
+    def is_smooth(self, b: Bounds, node: Apply) -> bool:
         exponent = _exponent(node)
         return exponent is None or _is_whole(node) or exponent > 1 or not b.zero
 
 
-def _power_hint(b, node):
+def _power_hint(b: Bounds, node: Apply) -> str:
     return "pow-at-zero" if b.lo >= 0 or _is_whole(node) else "pow-negative-base"
 
 
@@ -146,20 +157,20 @@ def _power_hint(b, node):
 class _OfExponential(Risk):
     """An exponential function overflows, on both sides if it is even."""
 
-    logarithm: Callable = np.log
+    logarithm: Callable[[Any], Any] = np.log
     even: bool = False
 
-    def _limit(self, node):
+    def _limit(self, node: Apply) -> float:
         return float(self.logarithm(np.finfo(node.outputs[0].type.dtype).max))
 
-    def needs(self, node):
+    def needs(self, node: Apply) -> str:
         return f"stay below {self._limit(node):.1f}, where {op_name(node.op)} overflows"
 
-    def holds(self, b, node):
+    def holds(self, b: Bounds, node: Apply) -> bool:
         return (abs(b) if self.even else b).hi <= self._limit(node)
 
 
-def _log_hint(b, node):
+def _log_hint(b: Bounds, node: Apply) -> str:
     if b.lo < 0:
         return "log-negative"
     makers = {scalar_class(viewed(node.inputs[0]))}
@@ -168,29 +179,32 @@ def _log_hint(b, node):
     return "probability-underflow" if small else "log-zero"
 
 
-def _always(key):
+def _always(key: str | None) -> Hint:
     return lambda b, node: key
 
 
-def _root_hint(b, node):
+def _root_hint(b: Bounds, node: Apply) -> str:
     if b.lo < 0:
         made = viewed(node.inputs[0])
         return "cancellation" if scalar_class(made) is ps.Sub else "sqrt-negative"
     return "norm-gradient-at-zero"
 
 
-def _leaving(rule, hint, *classes, edge=""):
+def _leaving(
+    rule: str, hint: Hint | str, *classes: type[ScalarOp], edge: str = ""
+) -> dict[type[ScalarOp], Risk]:
+    key = hint if callable(hint) else _always(hint)
     return {
-        cls: Risk(rule, hint if callable(hint) else _always(hint), SCALARS[cls].domain, edge)
+        cls: Risk(rule, key, SCALARS[cls].domain, edge)  # type: ignore[arg-type]  # (has one)
         for cls in classes
     }
 
 
-def _exponential(logarithm, even=False):
+def _exponential(logarithm: Callable[[Any], Any], even: bool = False) -> Risk:
     return _OfExponential("exp-overflow", _always("exp-overflow"), Domain(), "", logarithm, even)
 
 
-RISKS = {
+RISKS: dict[type[ScalarOp], Risk] = {
     **_leaving("log-of-zero", _log_hint, ps.Log, ps.Log2, ps.Log10),
     **_leaving("log-of-zero", "log1p-minus-one", ps.Log1p),
     **_leaving("division-by-zero", "division-by-zero", ps.TrueDiv, ps.IntDiv, ps.Mod),
@@ -209,7 +223,7 @@ RISKS = {
 """By the scalar operation."""
 
 
-def _risk_of(node):
+def _risk_of(node: Apply) -> Risk | None:
     """What may be wrong with an operand of a node; None for an operation without a domain."""
     kind = scalar_class(node.outputs[0])
     if kind in RISKS:
@@ -220,7 +234,7 @@ def _risk_of(node):
     return Risk("out-of-domain", _always(None), stated)
 
 
-def _risk(node, view):
+def _risk(node: Apply, view: GraphView) -> tuple[Risk, bool] | None:
     """The risk of an operand of a node; whether only the gradient suffers; or None."""
     risk = _risk_of(node)
     if risk is None:
@@ -236,15 +250,17 @@ def _risk(node, view):
     return None
 
 
-def _out_of_domain(rule):
+def _out_of_domain(rule: str) -> NodeCheck:
     """The check of one of the rules that :data:`RISKS` names."""
 
-    def check(node, view):
+    def check(node: Apply, view: GraphView) -> Iterator[Found]:
         at_risk = _risk(node, view)
         if at_risk is None or at_risk[0].rule != rule:
             return
         risk, only_gradient = at_risk
-        if node in view.hidden and (view.is_differentiated(node) or _is_never_seen(node, view)):
+        if node in view.hidden and (
+            view.is_differentiated(node) or _is_never_seen(risk, node, view)
+        ):
             return  # (`masked-gradient` speaks of the gradient)
         if _softmax_of(node) is not None:
             return  # `log-of-softmax` does
@@ -261,16 +277,15 @@ def _out_of_domain(rule):
     return check
 
 
-def _is_never_seen(node, view):
+def _is_never_seen(risk: Risk, node: Apply, view: GraphView) -> bool:
     """Whether the condition of the switch that hides a node keeps its operand in the domain."""
     switch, position = view.hidden[node]
-    risk = _risk_of(node)
     operand = node.inputs[risk.operand]
     told = implied(switch.inputs[0], position == 1, operand, view.bounds)
     return risk.holds(view.bounds[operand].intersect(told), node)
 
 
-def _masked_gradient(node, view):
+def _masked_gradient(node: Apply, view: GraphView) -> Iterator[Found]:
     """A function that a switch hides where it is bad: its gradient is bad all the same."""
     at_risk = _risk(node, view)
     if at_risk is None or node not in view.hidden or not view.is_differentiated(node):
@@ -289,7 +304,7 @@ def _masked_gradient(node, view):
 # ---------------------------------------------------------------- patterns
 
 
-def _reached(variable, depth):
+def _reached(variable: Variable, depth: int) -> list[Variable]:
     """The variables that a variable is computed from in a few steps."""
     todo, found = [(variable, depth)], []
     while todo:
@@ -300,7 +315,7 @@ def _reached(variable, depth):
     return found
 
 
-def chosen_from(variable):
+def chosen_from(variable: Variable) -> Variable:
     """Return the variable whose elements views and indexing show."""
     variable = viewed(variable)
     while variable.owner is not None and isinstance(variable.owner.op, INDEXING):
@@ -308,7 +323,7 @@ def chosen_from(variable):
     return variable
 
 
-def _softmax_of(node):
+def _softmax_of(node: Apply) -> Variable | None:
     """The softmax whose logarithm a node takes, None for any other node."""
     if scalar_class(node.outputs[0]) not in (ps.Log, ps.Log2, ps.Log10):
         return None
@@ -316,7 +331,7 @@ def _softmax_of(node):
     return found if found.owner and is_softmax(found.owner.op) else None
 
 
-def _log_of_softmax(node, view):
+def _log_of_softmax(node: Apply, view: GraphView) -> Iterator[Found]:
     softmax = _softmax_of(node)
     if softmax is not None:
         yield Found(
@@ -326,7 +341,7 @@ def _log_of_softmax(node, view):
         )
 
 
-def _softmax_of_infinity(node, view):
+def _softmax_of_infinity(node: Apply, view: GraphView) -> Iterator[Found]:
     if not (is_softmax(node.op) or isinstance(node.op, LogSoftmax)):
         return
     todo, seen = [node.inputs[0]], set()
@@ -351,7 +366,7 @@ def _softmax_of_infinity(node, view):
 _HARMLESS = (ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Second)
 
 
-def _bad_constant(node, view):
+def _bad_constant(node: Apply, view: GraphView) -> Iterator[Found]:
     if isinstance(node.op, VIEWS):
         return
     for v in map(viewed, node.inputs):
@@ -374,7 +389,7 @@ def _bad_constant(node, view):
 _BAD = {"NaN": np.isnan, "Inf": np.isinf}
 
 
-def _float32_sum(node, view):
+def _float32_sum(node: Apply, view: GraphView) -> Iterator[Found]:
     if isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, ps.Add):
         x, precision = node.inputs[0], getattr(node.op, "acc_dtype", None)
         axes = range(x.type.ndim) if node.op.axis is None else node.op.axis
@@ -399,7 +414,7 @@ def _float32_sum(node, view):
         )
 
 
-def _float64_constant(node, view):
+def _float64_constant(node: Apply, view: GraphView) -> Iterator[Found]:
     if not isinstance(node.op, Elemwise) or node.outputs[0].type.dtype != "float64":
         return
     wide = [v for v in node.inputs if v.type.dtype == "float64"]
@@ -419,11 +434,11 @@ def _float64_constant(node, view):
 # ---------------------------------------------------------------- loops
 
 
-def _is_clip(variable):
+def _is_clip(variable: Variable) -> bool:
     return scalar_class(variable) in (ps.Clip, ps.ScalarMinimum, ps.ScalarMaximum, ps.Switch)
 
 
-def _scan(view):
+def _scan(view: GraphView) -> Iterator[Found]:
     node = view.node
     if node is None or not isinstance(node.op, Scan) or node.op.truncate_gradient != -1:
         return
@@ -435,7 +450,8 @@ def _scan(view):
         if _multiplies(output, state)
     ]
     unbounded = [output for output, found in fed_back if not np.isfinite(found.ends).all()]
-    if unbounded or (fed_back and _gradient_is_unclipped(node, view.outer)):
+    outer = view.outer
+    if unbounded or (fed_back and outer is not None and _gradient_is_unclipped(node, outer)):
         problem = (
             "nothing keeps it within bounds"
             if unbounded
@@ -449,7 +465,7 @@ def _scan(view):
         )
 
 
-def _multiplies(output, state):
+def _multiplies(output: Variable, state: Variable) -> bool:
     """Whether a state goes into its next value in another way than by mere addition."""
     if getattr(output.type, "dtype", "int")[:5] != "float":
         return False
@@ -465,7 +481,7 @@ def _multiplies(output, state):
     return False
 
 
-def _gradient_is_unclipped(node, view):
+def _gradient_is_unclipped(node: Apply, view: GraphView) -> bool:
     """Whether the graph holds the gradient of a scan, and nobody clips what comes from it."""
     made = [
         n
@@ -490,7 +506,7 @@ def _gradient_is_unclipped(node, view):
 # ---------------------------------------------------------------- parameters
 
 
-def _gradient_ancestors(output):
+def _gradient_ancestors(output: Variable) -> set[Variable]:
     """The variables that a gradient of `output` reaches."""
     reached, todo = {output}, [output]
     while todo:
@@ -506,16 +522,18 @@ def _gradient_ancestors(output):
     return reached
 
 
-def _is_flat(variable):
+def _is_flat(variable: Variable) -> bool:
     """Whether an operation has the derivative 0 wherever it has one."""
     flat = (ps.Sign, ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
     return scalar_class(variable) in flat
 
 
-def _parameters(wanted, why, write):
+def _parameters(
+    wanted: Literal["unused", "disconnected"], why: str, write: str
+) -> Callable[[GraphView], Iterator[Found]]:
     """The check for parameters that are unused, or disconnected."""
 
-    def check(view):
+    def check(view: GraphView) -> Iterator[Found]:
         outputs = [*view.outputs, *view.updates.values()]
         used = set(ancestors(view.outputs)) if view.params else set()
         reached = set().union(*map(_gradient_ancestors, view.outputs)) if view.params else set()
@@ -535,17 +553,17 @@ def _parameters(wanted, why, write):
     return check
 
 
-def _adds_zeros(new, v, bounds):
+def _adds_zeros(new: Variable, v: Variable, bounds: BoundsOf) -> bool:
     """Whether an update is its variable plus or minus zeros: its gradient was disconnected."""
     if scalar_class(new) not in (ps.Add, ps.Sub) or new.owner.inputs[0] is not v:
         return False
     return all(bounds[term].ends == (0, 0) for term in new.owner.inputs[1:])
 
 
-def _each_node(check):
+def _each_node(check: NodeCheck) -> Callable[[GraphView], Iterator[Found]]:
     """Run the check of a node at every node of the forward graph."""
 
-    def check_all(view):
+    def check_all(view: GraphView) -> Iterator[Found]:
         for node in view.nodes:
             if node not in view.backward:
                 yield from check(node, view)
@@ -553,7 +571,7 @@ def _each_node(check):
     return check_all
 
 
-def _only_witnessed(view):
+def _only_witnessed(view: GraphView) -> tuple[()]:
     """The check of a rule that holds for witnesses alone: no bounds show it."""
     return ()
 

@@ -1,16 +1,18 @@
 """The view of the rules: a graph, its bounds, and the readers of each variable."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any, Optional
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.subtensor import Subtensor
 
 from theanoguard._graph import scalar_class, viewed
-from theanoguard._lint.propagate import inner_bounds
+from theanoguard._lint.propagate import BoundsOf, inner_bounds
 from theanoguard._provenance import stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
@@ -19,7 +21,7 @@ from theanoguard.explain.facts.labels import MAX_NAME
 from theanoguard.explain.facts.naming import name_of, op_name
 
 
-def is_backward(node):
+def is_backward(node: Apply) -> bool:
     """Whether ``grad`` has built a node."""
     return gradient_frame(stack_traces(node.outputs[0])) is not None
 
@@ -48,16 +50,16 @@ class GraphView:
 
     def __init__(
         self,
-        outputs,
-        bounds,
-        gradient=None,
+        outputs: Iterable[Variable],
+        bounds: BoundsOf,
+        gradient: bool | None = None,
         *,
-        updates=None,
-        params=(),
-        values=None,
-        node=None,
-        outer=None,
-    ):
+        updates: Mapping[Variable, Variable] | None = None,
+        params: Iterable[Variable] = (),
+        values: Mapping[Variable, Any] | None = None,
+        node: Apply | None = None,
+        outer: Optional["GraphView"] = None,
+    ) -> None:
         self.outputs = list(outputs)
         self.bounds = bounds
         self.updates = dict(updates or {})
@@ -66,7 +68,7 @@ class GraphView:
         self.results = [*self.outputs, *self.updates.values()]
         self.nodes = list(toposort(self.results))
         self.backward = set(filter(is_backward, self.nodes))
-        self.clients = defaultdict(list)
+        self.clients: dict[Variable, list[tuple[Apply, int]]] = defaultdict(list)
         for client in self.nodes:
             for position, variable in enumerate(client.inputs):
                 self.clients[variable].append((client, position))
@@ -74,7 +76,7 @@ class GraphView:
         self.node = node
         self.outer = outer
 
-    def inside(self, node):
+    def inside(self, node: Apply) -> "GraphView":
         """The view of the graph inside a node."""
         return GraphView(
             node.op.fgraph.outputs,
@@ -84,11 +86,11 @@ class GraphView:
             outer=self,
         )
 
-    def name(self, variable):
+    def name(self, variable: Variable) -> str:
         """A short readable name of a variable."""
         return name_of(variable, own=self._users_name)
 
-    def argument(self, node, position):
+    def argument(self, node: Apply, position: int) -> str:
         """A name of an operand of a node, which a function that the user calls may have made."""
         operand = node.inputs[position]
         around = self._designations.function_around(node.outputs[0])
@@ -96,7 +98,7 @@ class GraphView:
             return self.name(operand)
         return f"the argument of {op_name(node.op)} inside {around}"
 
-    def _users_name(self, variable):
+    def _users_name(self, variable: Variable) -> str | None:
         """The name of a variable in the user's code, or a short expression."""
         if variable in self._names:
             return self._names[variable]
@@ -107,13 +109,13 @@ class GraphView:
         return text if text and len(text) <= MAX_NAME else None
 
     @cached_property
-    def _designations(self):
+    def _designations(self) -> Designations:
         return Designations({node: tuple(node.inputs) for node in self.nodes})
 
     @cached_property
-    def _names(self):
+    def _names(self) -> dict[Variable, str]:
         """The names of the inputs of an inner graph outside of it."""
-        if self.node is None:
+        if self.node is None or self.outer is None:
             return {}
         op, graph = self.node.op, self.node.op.fgraph
         if not isinstance(op, Scan):
@@ -133,7 +135,7 @@ class GraphView:
                 names[inner] = self.outer.name(outer)
         return names
 
-    def is_differentiated(self, node):
+    def is_differentiated(self, node: Apply) -> bool:
         """Whether the gradient through a node is, or will be, taken."""
         if self.gradient is not None:
             return self.gradient
@@ -143,12 +145,12 @@ class GraphView:
         )
 
     @cached_property
-    def hidden(self):
+    def hidden(self) -> dict[Apply, tuple[Apply, int]]:
         """Nodes of which every result is only seen through a branch of a ``switch``.
 
         A dictionary from such nodes to one of those switches and the position of the branch.
         """
-        found = {}
+        found: dict[Apply, tuple[Apply, int]] = {}
         for node in reversed(self.nodes):
             hiding = None
             for variable in node.outputs:
@@ -164,6 +166,8 @@ class GraphView:
                     found[node] = hiding
         return found
 
-    def _hiding(self, client, position, found):
+    def _hiding(
+        self, client: Apply, position: int, found: Mapping[Apply, tuple[Apply, int]]
+    ) -> tuple[Apply, int] | None:
         is_branch = position > 0 and scalar_class(client.outputs[0]) is ps.Switch
         return (client, position) if is_branch else found.get(client)
