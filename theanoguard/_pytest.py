@@ -9,9 +9,16 @@ import PyTensor.
 """
 
 import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from theanoguard._compare.every_function import Comparing
+    from theanoguard._lint.every_function import LintedSuite
+    from theanoguard.guard.every_function import NotingRun
 
 DEFAULT = "nan,inf,big"
 REWRITES = "rewrites"
@@ -19,7 +26,7 @@ LINT = "lint"
 BASELINE = "lint-baseline.json"
 
 
-def pytest_addoption(parser):
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the option ``--guard`` and those of lint."""
     group = parser.getgroup("theanoguard")
     group.addoption(
@@ -50,7 +57,7 @@ def pytest_addoption(parser):
     )
 
 
-def pytest_configure(config):
+def pytest_configure(config: pytest.Config) -> None:
     """Guard what is compiled from now on, if that is asked for."""
     text = config.getoption("--guard")
     if config.getoption("--lint-accept") and (text != LINT or hasattr(config, "workerinput")):
@@ -79,7 +86,7 @@ def pytest_configure(config):
     config.pluginmanager.register(Plugin(run, text), "theanoguard-guard")
 
 
-def _lint_plugin(config):
+def _lint_plugin(config: pytest.Config) -> "LintPlugin":
     from theanoguard._lint.baseline import Baseline
     from theanoguard._lint.every_function import LintedSuite
     from theanoguard._provenance import track_provenance
@@ -98,12 +105,17 @@ def _lint_plugin(config):
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport(item, call):
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Let the traceback of a guard error end at the user's call; ``--full-trace`` shows it all."""
     errors, raised = sys.modules.get("theanoguard.guard.errors"), call.excinfo
-    is_guards = errors is not None and raised is not None
-    is_guards = is_guards and isinstance(raised.value, errors.GuardError)
-    if is_guards and not item.config.getoption("fulltrace"):
+    if (
+        errors is not None
+        and raised is not None
+        and isinstance(raised.value, errors.GuardError)
+        and not item.config.getoption("fulltrace")
+    ):
         shown = errors.users_part(raised.tb)
         raised.value.__traceback__ = shown
         call.excinfo = pytest.ExceptionInfo.from_exception(raised.value)
@@ -113,16 +125,16 @@ def pytest_runtest_makereport(item, call):
 class Plugin:
     """The hooks of a guarded test run."""
 
-    def __init__(self, run, text):
+    def __init__(self, run: "NotingRun", text: str) -> None:
         self.run = run
         self.text = text
 
-    def pytest_report_header(self):
+    def pytest_report_header(self) -> str:
         """Say that the run is guarded."""
         return f"guard: {self.text}"
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item):
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fail a test in which a bad value appeared, even if it catches the error."""
         trips = self.run.trips
         trips.clear()
@@ -136,7 +148,7 @@ class Plugin:
             pytest.fail(f"A bad value appeared, and its error was caught.\n{trips.errors()[0]}")
         return result
 
-    def pytest_terminal_summary(self, terminalreporter):
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say how many functions were guarded."""
         run = self.run
         left = f", {run.left} left as they are" if run.left else ""
@@ -146,15 +158,15 @@ class Plugin:
 class RewritesPlugin:
     """The hooks of a test run whose functions are compared with their graphs as written."""
 
-    def __init__(self, comparing):
+    def __init__(self, comparing: "Comparing") -> None:
         self.comparing = comparing
 
-    def pytest_report_header(self):
+    def pytest_report_header(self) -> str:
         """Say that functions are compared."""
         return "guard: rewrites"
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item):
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fail a test in which a rewrite changed what a function computes."""
         changes = self.comparing.changes
         changes.clear()
@@ -164,7 +176,7 @@ class RewritesPlugin:
             pytest.fail(f"A rewrite changed what a function computes.\n{texts}", pytrace=False)
         return result
 
-    def pytest_terminal_summary(self, terminalreporter):
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say how many calls were compared."""
         terminalreporter.write_line(f"guard: {self.comparing}")
 
@@ -172,17 +184,17 @@ class RewritesPlugin:
 class LintPlugin:
     """The hooks of a test run whose functions are searched for inputs at which they fail."""
 
-    def __init__(self, suite, accepts):
+    def __init__(self, suite: "LintedSuite", accepts: bool) -> None:
         self.suite = suite
         self.accepts = accepts
 
-    def pytest_report_header(self):
+    def pytest_report_header(self) -> str:
         """Say that functions are linted, and what is accepted."""
         baseline = self.suite.baseline
         return f"guard: lint, {len(baseline.accepted)} findings accepted in {baseline.path}"
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item):
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Fail the first test that calls a function with a finding which is not accepted."""
         result = yield
         found = self.suite.search()
@@ -191,7 +203,7 @@ class LintPlugin:
             pytest.fail(_NEW.format(text, found[0].rule), pytrace=False)
         return result
 
-    def pytest_terminal_summary(self, terminalreporter):
+    def pytest_terminal_summary(self, terminalreporter: "pytest.TerminalReporter") -> None:
         """Say what was found, and accept it if that is asked for."""
         terminalreporter.write_line(f"guard: {self.suite}")
         if self.accepts:
