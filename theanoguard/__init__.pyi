@@ -27,6 +27,8 @@ from .view.inspecting import Inspection, inspect_graph
 from .view.notebook import load_ipython_extension, unload_ipython_extension
 from .view.printing import debugprint, min_informative_str, pp, profile_nodes, pydotprint
 
+__version__: str
+
 __all__ = [
     "Assert",
     "Comparison",

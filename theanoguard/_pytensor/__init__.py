@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from functools import wraps
+from pathlib import Path
 from types import FrameType
 from typing import Any, Literal, NoReturn
 
@@ -269,7 +270,7 @@ def blas_links(flags: str) -> bool | None:
 excepthook_file = importlib.import_module("pytensor.utils").__file__
 
 
-def configuration_files() -> list[str]:
+def configuration_files() -> list[Path]:
     """Return the configuration files that PyTensor looks for, whether they exist or not."""
     return [] if _configuration_files is None else _configuration_files()
 

@@ -8,6 +8,7 @@ The checks return a list of :class:`Finding`, which is rendered separately.
 ``theanoguard doctor PROJECT`` reads an old Theano program instead (``shim/project.py``).
 """
 
+import argparse
 import contextlib
 import io
 import json
@@ -19,8 +20,10 @@ import sys
 import tempfile
 import textwrap
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytensor
@@ -37,10 +40,13 @@ from theanoguard.guard import GuardError, GuardMode
 from theanoguard.guard.c import build as kernel
 from theanoguard.guard.mode import default_backend
 from theanoguard.shim.install import install_theano, uninstall_theano
-from theanoguard.shim.project import OPTIONS, read_project, requirements
+from theanoguard.shim.project import OPTIONS, Project, Trouble, read_project, requirements
 
-OK, WARNING, PROBLEM = "ok", "warning", "problem"
-MARKS = {OK: " ", WARNING: "!", PROBLEM: "X"}
+Status = Literal["ok", "warning", "problem"]
+OK: Status = "ok"
+WARNING: Status = "warning"
+PROBLEM: Status = "problem"
+MARKS: dict[Status, str] = {OK: " ", WARNING: "!", PROBLEM: "X"}
 
 SCHEMA = "theanoguard.doctor/1"
 """Name and version of what ``--json`` prints."""
@@ -67,7 +73,7 @@ class Finding:
 
     name: str
     value: str
-    status: str = OK
+    status: Status = OK
     advice: str = ""
 
 
@@ -104,7 +110,7 @@ BLAS_ADVICE = (
 )
 
 
-def collect():
+def collect() -> list[Finding]:
     """Run all checks.
 
     They build the guard's kernel, link a BLAS and compile a function, which takes seconds.
@@ -113,13 +119,13 @@ def collect():
     -------
     list of Finding
     """
-    findings = []
+    findings: list[Finding] = []
     for check in CHECKS:
         findings += _run(check)
     return findings
 
 
-def _run(check):
+def _run(check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Return the findings of one check; if it fails, that is a finding as well."""
     # PyTensor prints the command of a compilation that fails, and warns of a missing BLAS.
     # (It asks these streams for their encoding, which a StringIO has not.)
@@ -138,12 +144,12 @@ def _run(check):
             return [Finding(name, value, PROBLEM, "Please report this with all of the above.")]
 
 
-def reason(error):
+def reason(error: BaseException | str) -> str:
     """Return the most useful line of an error's message.
 
     Parameters
     ----------
-    error : BaseException
+    error : BaseException or str
 
     Returns
     -------
@@ -163,7 +169,7 @@ def reason(error):
 # -- the checks, in the order of the report
 
 
-def _versions():
+def _versions() -> Iterator[Finding]:
     for name, version in versions().items():
         status, advice = OK, ""
         if name == "pytensor" and is_untested():
@@ -173,17 +179,17 @@ def _versions():
         yield Finding(name, version or missing, status, advice)
 
 
-def _features():
+def _features() -> Iterator[Finding]:
     """Name what is off because the installed PyTensor does not have a name."""
     for missing in MISSING:
         yield Finding("feature", str(missing), WARNING, "Install a tested release of PyTensor.")
 
 
-def _platform():
+def _platform() -> Iterator[Finding]:
     yield Finding("platform", f"{platform.platform()}, {os.cpu_count()} processors")
 
 
-def _compiler():
+def _compiler() -> Iterator[Finding]:
     if not config.cxx:
         yield Finding(
             "compiler",
@@ -198,11 +204,11 @@ def _compiler():
         yield Finding("compiler", f"{config.cxx} does not run: {reason(error)}", *_broken(error))
 
 
-def _broken(error):
+def _broken(error: BaseException) -> tuple[Status, str]:
     return PROBLEM, next(advice for sign, advice in BUILD_ADVICE if re.search(sign, str(error)))
 
 
-def _kernel():
+def _kernel() -> Iterator[Finding]:
     """Build the guard's kernel again, beside the one in use."""
     if not config.cxx:
         yield Finding("kernel", "not built without a compiler")
@@ -224,7 +230,7 @@ def _kernel():
             )
 
 
-def _arithmetic():
+def _arithmetic() -> Iterator[Finding]:
     """Compile a function without the guard, and check what it does to special numbers."""
     if not config.cxx:
         return
@@ -236,7 +242,7 @@ def _arithmetic():
         value = f"a function does not compile: {type(error).__name__}: {reason(error)}"
         yield Finding("arithmetic", value, *_broken(error))
         return
-    given = np.repeat([np.nan, np.inf, 1e-320], 16)
+    given: np.ndarray = np.repeat([np.nan, np.inf, 1e-320], 16)
     nan, infinite, larger, half = (found.reshape(3, 16) for found in f(given))
     lost = [
         text
@@ -260,7 +266,7 @@ def _arithmetic():
     yield Finding("arithmetic", f"{cause}: {', '.join(lost) or 'no loss found'}", WARNING, advice)
 
 
-def _guard():
+def _guard() -> Iterator[Finding]:
     """Compile a function under the guard, and check that it stops at a NaN and only there."""
     x = pt.vector("x", dtype="float64")
     try:
@@ -282,7 +288,7 @@ def _guard():
     )
 
 
-def _backend():
+def _backend() -> Iterator[Finding]:
     """Say which backend is guarded: ``GuardMode()`` may not compile for the default backend."""
     default = default_backend()
     value = "GuardMode() compiles for C"
@@ -291,14 +297,14 @@ def _backend():
     yield Finding("backend", value)
 
 
-def _devices():
+def _devices() -> Iterator[Finding]:
     """Name the device that each backend guards which has a choice, where it is installed."""
     for backend in backends().values():
         if (devices := backend.device_functions()) is not None:
             yield Finding(backend.title, devices.described())
 
 
-def _blas():
+def _blas() -> Iterator[Finding]:
     if not config.cxx:
         yield Finding("BLAS", "NumPy's: nothing is linked without a compiler")
         return
@@ -318,12 +324,12 @@ def _blas():
         yield Finding("BLAS", value, PROBLEM, advice)
 
 
-def _numpy_blas():
+def _numpy_blas() -> Iterator[Finding]:
     found = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     yield Finding("NumPy's BLAS", f"{found.get('name')} {found.get('version')}")
 
 
-def _compiledir():
+def _compiledir() -> Iterator[Finding]:
     folder = config.compiledir
     yield Finding("compiledir", str(folder))
     try:
@@ -342,7 +348,7 @@ def _compiledir():
     yield Finding("space left there", bytes_text(free), OK if enough else WARNING, advice)
 
 
-def folder_size(folder):
+def folder_size(folder: str | os.PathLike[str]) -> int:
     """Return the size of all files under a folder, in bytes.
 
     Parameters
@@ -361,7 +367,7 @@ def folder_size(folder):
     return total
 
 
-def _settings():
+def _settings() -> Iterator[Finding]:
     for name in ("floatX", "linker", "mode", "optimizer"):
         note = " (GuardMode links with 'cvm')" if name == "linker" else ""
         yield Finding(name, f"{getattr(config, name)}{note}")
@@ -371,7 +377,7 @@ def _settings():
         yield Finding(str(path), _content(path))
 
 
-def _unknown_flags():
+def _unknown_flags() -> Iterator[Finding]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         config.warn_unused_flags()
@@ -380,7 +386,7 @@ def _unknown_flags():
         yield Finding("unknown flag", reason(warning.message), WARNING, f"{advice} lists them.")
 
 
-def _content(path):
+def _content(path: Path) -> str:
     try:
         lines = [line.strip() for line in path.read_text("utf-8", errors="replace").splitlines()]
     except FileNotFoundError:
@@ -411,12 +417,12 @@ CHECKS = (
 # -- the renderings
 
 
-def works(findings):
+def works(findings: Iterable[Finding]) -> bool:
     """Whether none of the findings is a problem."""
     return all(finding.status != PROBLEM for finding in findings)
 
 
-def render_text(findings):
+def render_text(findings: Sequence[Finding]) -> str:
     """Return the findings as a table, with advice below each that needs it.
 
     Parameters
@@ -430,7 +436,7 @@ def render_text(findings):
     width = min(max(len(finding.name) for finding in findings), 20)
     indent = " " * (width + 4)
 
-    def wrapped(text, start):
+    def wrapped(text: str, start: str) -> list[str]:
         return textwrap.wrap(
             text,
             text_width(),
@@ -440,7 +446,8 @@ def render_text(findings):
             break_on_hyphens=False,
         )
 
-    lines, last = [], ""
+    lines: list[str] = []
+    last = ""
     for finding in findings:
         name, value = printable(finding.name), printable(finding.value)
         lines += wrapped(value, f"{MARKS[finding.status]} {name:<{width}}  ")
@@ -451,14 +458,14 @@ def render_text(findings):
     return "\n".join([*lines, "", _verdict(findings)])
 
 
-def _verdict(findings):
+def _verdict(findings: Sequence[Finding]) -> str:
     counts = {status: sum(f.status == status for f in findings) for status in (WARNING, PROBLEM)}
     said = [f"{n} {status}{'s' * (n > 1)}" for status, n in counts.items() if n]
     verdict = "The guard works" if works(findings) else "The guard does not work"
     return f"{verdict}: {', '.join(said)}." if said else f"{verdict}."
 
 
-def render_json(findings):
+def render_json(findings: Sequence[Finding]) -> str:
     """Return the findings as JSON.
 
     Parameters
@@ -488,7 +495,7 @@ PROJECT_SCHEMA = "theanoguard.doctor.project/1"
 SHOWN_PLACES = 3  # of each name
 
 
-def render_project(project, every):
+def render_project(project: Project, every: bool) -> str:
     """Return what was found in a project, by what has to be done about it.
 
     Parameters
@@ -501,9 +508,9 @@ def render_project(project, every):
     -------
     str
     """
-    groups = {}
+    groups: dict[tuple[bool, str], list[Trouble]] = {}
     for trouble in project.troubles:
-        remedy = OPTIONS.get(trouble.option, trouble.remedy)
+        remedy = OPTIONS.get(trouble.option or "", trouble.remedy)
         groups.setdefault((trouble.is_harmless, remedy), []).append(trouble)
     lines = [f"{project.files} file{'s' * (project.files != 1)} read.  Nothing was run.", ""]
     for (harmless, remedy), troubles in sorted(groups.items(), key=lambda item: item[0][0]):
@@ -523,9 +530,9 @@ def render_project(project, every):
     return "\n".join(lines)
 
 
-def _names(troubles, every):
+def _names(troubles: Iterable[Trouble], every: bool) -> Iterator[str]:
     """Yield a line for each name in a group of troubles, with its places."""
-    by_name = {}
+    by_name: dict[str, list[Trouble]] = {}
     for trouble in troubles:
         instead = trouble.remedy.partition(", or run it with")
         note = f": {instead[0][0].lower()}{instead[0][1:]}" if instead[1] else ""
@@ -546,7 +553,7 @@ def _names(troubles, every):
         )
 
 
-def examine_project(arguments):
+def examine_project(arguments: argparse.Namespace) -> int:
     """Read a project and print what was found; return the exit status."""
     # The names of Theano are looked up in the shim.
     install_theano()
@@ -576,7 +583,7 @@ def examine_project(arguments):
 # -- the command
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``theanoguard doctor`` to its parser."""
     parser.add_argument(
         "project",
@@ -591,7 +598,7 @@ def add_arguments(parser):
     )
 
 
-def run(arguments):
+def run(arguments: argparse.Namespace) -> int:
     """Run ``theanoguard doctor``; return its exit status."""
     if arguments.project is not None:
         return examine_project(arguments)

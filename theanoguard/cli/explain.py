@@ -1,12 +1,14 @@
 """``theanoguard explain``: the page of a fault in the index of errors."""
 
+import argparse
 import difflib
 import shutil
+from collections.abc import Collection
 
-from theanoguard._faults import GROUPS, WIDTH, faults, find, page
+from theanoguard._faults import GROUPS, WIDTH, Fault, faults, find, page
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument(
         "code",
@@ -16,7 +18,7 @@ def add_arguments(parser):
     )
 
 
-def run(arguments):
+def run(arguments: argparse.Namespace) -> int:
     """Print the page, or the list of all faults."""
     # (the width that reports have is known to a module that imports PyTensor)
     columns = shutil.get_terminal_size((2 * WIDTH, 24)).columns
@@ -37,7 +39,7 @@ def run(arguments):
     return 0
 
 
-def similar_to(text):
+def similar_to(text: str) -> list[Fault]:
     """Return the faults whose names or titles contain a text or are spelled like it.
 
     Examples
@@ -54,7 +56,7 @@ def similar_to(text):
     ]
 
 
-def index(found, columns):
+def index(found: Collection[Fault], columns: int) -> str:
     """Return a list of faults as text, without their names where the terminal is narrow."""
     width = max(len(fault.key) for fault in found)
     is_wide = width + max(len(fault.title) for fault in found) + 11 <= columns

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from types import ModuleType
+from typing import NoReturn
 
 import theanoguard
 
@@ -60,7 +61,7 @@ COMMANDS = {
 class Parser(argparse.ArgumentParser):
     """A parser whose errors begin with the fault instead of all options."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         """Print the message and the command that lists the options, and exit."""
         self.exit(2, f"{self.prog}: {message}\n`{self.prog} --help` lists the options.\n")
 
@@ -69,7 +70,7 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as a shell has it."""
 
 
-def make_parser(argv):
+def make_parser(argv: list[str]) -> Parser:
     """Return the parser of the command line.
 
     Parameters
@@ -79,7 +80,7 @@ def make_parser(argv):
 
     Returns
     -------
-    argparse.ArgumentParser
+    Parser
     """
     parser = Parser(
         prog="theanoguard",
@@ -98,7 +99,7 @@ def make_parser(argv):
     return parser
 
 
-def main(argv=None):
+def main(argv: list[str] | None = None) -> int:
     """Run the command.
 
     Parameters
@@ -138,8 +139,9 @@ def main(argv=None):
         print(f"\ntheanoguard {arguments.command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except (OSError, ValueError) as error:
-        known = isinstance(error, OSError) and error.filename
-        message = f"{error.filename!r}: {error.strerror}" if known else error
+        message = str(error)
+        if isinstance(error, OSError) and error.filename:
+            message = f"{error.filename!r}: {error.strerror}"
         print(f"theanoguard {arguments.command}: {message}", file=sys.stderr)
         return 2
     return status() if callable(status) else status

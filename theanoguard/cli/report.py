@@ -7,15 +7,19 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
+from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
+from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
 from theanoguard.explain.text.color import wants_color
 from theanoguard.guard.errors import report_text
-from theanoguard.log.event_log import LogEntry, header_json, read_logs
+from theanoguard.log.event_log import Log, LogEntry, header_json, read_logs
 from theanoguard.view.inspecting import page
 
 KINDS = ("nan", "inf", "big")
@@ -36,7 +40,14 @@ POLL_SECONDS = 0.5
 # -- which events
 
 
-def call_range(text):
+Place = tuple[Any, ...]
+"""What events of the same operation have in common."""
+
+Cause = tuple[str, Place]
+"""What the guard explains once: a kind of bad value, and its operation."""
+
+
+def call_range(text: str) -> tuple[int, int | None]:
     """Parse a range of calls, both ends included.
 
     Parameters
@@ -68,13 +79,13 @@ def call_range(text):
     raise argparse.ArgumentTypeError(f"{text!r} is not a range of calls: N, N..M, N.. or ..M")
 
 
-def place_of(event):
-    """Return what events of the same operation have in common."""
+def place_of(event: GuardEvent) -> Place:
+    """Return the place of an event."""
     inside = tuple(step.op for step in event.path)
     return event.function, event.role, event.node, event.variable, event.output, inside
 
 
-def lines_of(entries):
+def lines_of(entries: Iterable[LogEntry]) -> dict[Place, SourceLine]:
     """Return the user's line of each place, where an entry there has been explained.
 
     Parameters
@@ -86,32 +97,40 @@ def lines_of(entries):
     dict of tuple to SourceLine
         By :func:`place_of`.
     """
-    explained = (entry for entry in entries if entry.explanation is not None)
-    lines = {place_of(e.event): e.explanation.cause.source for e in explained}
+    explained = ((e.event, e.explanation) for e in entries if e.explanation is not None)
+    lines = {place_of(event): explanation.cause.source for event, explanation in explained}
     return {place: line for place, line in lines.items() if line is not None}
 
 
-def cause_of(event):
-    """Return what the guard explains once: a kind of bad value, and its operation."""
+def cause_of(event: GuardEvent) -> Cause:
+    """Return the cause of an event."""
     return event.kind, place_of(event)
 
 
-def explained_of(entries):
+def explained_of(entries: Iterable[LogEntry]) -> dict[Cause, LogEntry]:
     """Return the first explained entry of each cause, by :func:`cause_of`."""
-    found = {}
+    found: dict[Cause, LogEntry] = {}
     for entry in entries:
         if entry.explanation is not None:
             found.setdefault(cause_of(entry.event), entry)
     return found
 
 
-def line_of(entry, lines):
+def line_of(entry: LogEntry, lines: Mapping[Place, SourceLine]) -> SourceLine | None:
     """Return the user's line of an entry: its own, or that of its place; None if not known."""
-    own = entry.explanation and entry.explanation.cause.source
+    own = None if entry.explanation is None else entry.explanation.cause.source
     return own or lines.get(place_of(entry.event))
 
 
-def is_wanted(event, line=None, kinds=None, node=None, variable=None, calls=None, source=None):
+def is_wanted(
+    event: GuardEvent,
+    line: SourceLine | None = None,
+    kinds: Collection[str] | None = None,
+    node: str | None = None,
+    variable: str | None = None,
+    calls: tuple[int, int | None] | None = None,
+    source: str | None = None,
+) -> bool:
     """Whether an event passes a filter.
 
     Parameters
@@ -143,7 +162,7 @@ def is_wanted(event, line=None, kinds=None, node=None, variable=None, calls=None
     )
 
 
-def is_of(entry, worker=None, task=None):
+def is_of(entry: LogEntry, worker: str | None = None, task: str | None = None) -> bool:
     """Whether an entry is of a worker and a task whose names fit two shell patterns.
 
     Parameters
@@ -178,19 +197,19 @@ class Group:
     entries: list[LogEntry]
 
     @property
-    def example(self):
+    def example(self) -> LogEntry:
         """The first entry that has an explanation; the first one if none has."""
         explained = (entry for entry in self.entries if entry.explanation is not None)
         return next(explained, self.entries[0])
 
     @property
-    def calls(self):
+    def calls(self) -> tuple[int, int]:
         """First and last call."""
         calls = [entry.event.call for entry in self.entries]
         return min(calls), max(calls)
 
 
-def groups_of(entries):
+def groups_of(entries: Iterable[LogEntry]) -> list[Group]:
     """Return the events grouped by kind and operation, in the order in which they first happened.
 
     Parameters
@@ -201,13 +220,13 @@ def groups_of(entries):
     -------
     list of Group
     """
-    groups = {}
+    groups: dict[Cause, Group] = {}
     for entry in entries:
         groups.setdefault(cause_of(entry.event), Group([])).entries.append(entry)
     return list(groups.values())
 
 
-def histogram(calls, first, last):
+def histogram(calls: Iterable[int], first: int, last: int) -> str:
     """Return how often calls occur between two calls, as one character for each part.
 
     Parameters
@@ -234,7 +253,7 @@ def histogram(calls, first, last):
 # -- the renderings
 
 
-def render_environment(header, number=None):
+def render_environment(header: Mapping[str, Any], number: int | None = None) -> str:
     """Return the environment of events in a few lines, with its number if there are several."""
     environment = header["environment"]
     compiler = environment["compiler"]
@@ -258,20 +277,27 @@ def render_environment(header, number=None):
     return "\n".join(lines)
 
 
-def _settings(settings):
+def _settings(settings: Mapping[str, Any]) -> str:
     """Return settings in one line; the empty ones are left out."""
     texts = {name: _plain(value) for name, value in settings.items()}
     return ", ".join(f"{name}={text}" for name, text in texts.items() if text)
 
 
-def _plain(value):
+def _plain(value: Any) -> str:
     if isinstance(value, dict):
         texts = {name: _plain(v) for name, v in value.items()}
         return " ".join(f"{name}:{text}" for name, text in texts.items() if text)
     return "/".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def render_entry(entry, line=None, short=False, color=False, numbers=None, explained=None):
+def render_entry(
+    entry: LogEntry,
+    line: SourceLine | None = None,
+    short: bool = False,
+    color: bool = False,
+    numbers: Mapping[str, int] | None = None,
+    explained: LogEntry | None = None,
+) -> str:
     """Return one event of a log: its explanation, or the facts of the event.
 
     Parameters
@@ -324,7 +350,7 @@ def render_entry(entry, line=None, short=False, color=False, numbers=None, expla
     return f"{facts}\n{first}\n{report}"
 
 
-def _report_of(entry, color):
+def _report_of(entry: LogEntry, color: bool) -> str:
     """Return the report of an explained entry, indented by two columns."""
     # (It escapes everything that it takes from the log, but must keep its own colours.)
     with indented(2):
@@ -332,8 +358,15 @@ def _report_of(entry, color):
 
 
 def render_group(
-    group, number, ends, line=None, short=False, color=False, numbers=None, explained=None
-):
+    group: Group,
+    number: int,
+    ends: tuple[int, int],
+    line: SourceLine | None = None,
+    short: bool = False,
+    color: bool = False,
+    numbers: Mapping[str, int] | None = None,
+    explained: LogEntry | None = None,
+) -> str:
     """Return a group of events: how many, in which calls, and one of them in full.
 
     Parameters
@@ -367,7 +400,14 @@ def render_group(
     return "\n".join(lines)
 
 
-def render_groups(entries, lines, short=False, color=False, numbers=None, explained=None):
+def render_groups(
+    entries: Sequence[LogEntry],
+    lines: Mapping[Place, SourceLine],
+    short: bool = False,
+    color: bool = False,
+    numbers: Mapping[str, int] | None = None,
+    explained: Mapping[Cause, LogEntry] | None = None,
+) -> Iterator[str]:
     """Yield the text of each group of the events.
 
     Parameters
@@ -382,7 +422,7 @@ def render_groups(entries, lines, short=False, color=False, numbers=None, explai
     """
     groups = groups_of(entries)
     # The histograms of one function have the same scale.
-    ends = {}
+    ends: dict[str | None, tuple[int, int]] = {}
     for group in groups:
         function, (first, last) = group.example.event.function, group.calls
         low, high = ends.get(function, (first, last))
@@ -395,7 +435,14 @@ def render_groups(entries, lines, short=False, color=False, numbers=None, explai
         yield render_group(group, number, scale, line, short, color, numbers, known)
 
 
-def render_each(entries, lines, short=False, color=False, numbers=None, explained=None):
+def render_each(
+    entries: Sequence[LogEntry],
+    lines: Mapping[Place, SourceLine],
+    short: bool = False,
+    color: bool = False,
+    numbers: Mapping[str, int] | None = None,
+    explained: Mapping[Cause, LogEntry] | None = None,
+) -> Iterator[str]:
     """Yield the text of each event, and of each cause one explanation.
 
     Parameters
@@ -412,7 +459,9 @@ def render_each(entries, lines, short=False, color=False, numbers=None, explaine
         yield render_entry(entry, line_of(entry, lines), short, color, numbers, known)
 
 
-def count(entries, lines=None):
+def count(
+    entries: Iterable[LogEntry], lines: Mapping[Place, SourceLine] | None = None
+) -> list[dict[str, Any]]:
     """Count events by kind, node and variable.
 
     Parameters
@@ -443,13 +492,13 @@ def count(entries, lines=None):
     return [dict(zip(names, (n, *key), strict=True)) for key, n in counts.most_common()]
 
 
-def _short_line(line):
+def _short_line(line: SourceLine | None) -> str | None:
     return None if line is None else source_text(line).split(":  ")[0]
 
 
-def render_counts(counts):
+def render_counts(counts: Iterable[Mapping[str, Any]]) -> str:
     """Return the result of :func:`count` as a table."""
-    rows = [("count", "kind", "variable", "source", "node")]
+    rows: list[tuple[str, ...]] = [("count", "kind", "variable", "source", "node")]
     rows += [
         (str(c["count"]), c["kind"], c["variable"] or "-", c["source"] or "-", c["node"])
         for c in counts
@@ -465,7 +514,7 @@ def render_counts(counts):
 # -- the command
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``theanoguard report`` to its parser."""
     parser.add_argument(
         "log",
@@ -518,13 +567,13 @@ def add_arguments(parser):
     form.add_argument("--html", metavar="FILE", help="write the report as a page for a browser")
 
 
-def _number(text):
+def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and int(text)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of events: 1 or more")
     return int(text)
 
 
-def run(arguments):
+def run(arguments: argparse.Namespace) -> int:
     """Run ``theanoguard report``; return its exit status."""
     if arguments.follow and (arguments.json or arguments.html):
         raise ValueError("--follow prints text.\nLeave out --json and --html, or --follow.")
@@ -565,7 +614,9 @@ def run(arguments):
     return 0
 
 
-def _chosen(log, lines, arguments):
+def _chosen(
+    log: Log, lines: Mapping[Place, SourceLine], arguments: argparse.Namespace
+) -> list[LogEntry]:
     """Return the entries that the arguments ask for."""
     asked = (arguments.kind, arguments.node, arguments.variable, arguments.call, arguments.source)
     return [
@@ -576,7 +627,14 @@ def _chosen(log, lines, arguments):
     ]
 
 
-def _texts(log, headers, entries, lines, arguments, color):
+def _texts(
+    log: Log,
+    headers: Mapping[str, Mapping[str, Any]],
+    entries: list[LogEntry],
+    lines: Mapping[Place, SourceLine],
+    arguments: argparse.Namespace,
+    color: bool,
+) -> Iterator[str]:
     """Yield the parts of the report as text."""
     damaged = f"; damaged lines, left out: {log.damaged}" if log.damaged else ""
     if not log.entries:
@@ -599,12 +657,12 @@ def _texts(log, headers, entries, lines, arguments, color):
     yield f"{len(entries)} of {len(log.entries)} events{damaged}."
 
 
-def _follow(log, arguments):
+def _follow(log: Log, arguments: argparse.Namespace) -> int:
     """Print the last events of a log, and those that come, until Ctrl-C; return the status."""
     color = wants_color(sys.stdout)
-    most = arguments.last or LAST_FOLLOWED
-    shown = {}
-    told = set()  # causes that have been explained
+    most: int | None = arguments.last or LAST_FOLLOWED
+    shown: dict[tuple, bool] = {}
+    told: set[Cause] = set()  # causes that have been explained
     try:
         while True:
             lines = lines_of(log.entries)
@@ -613,9 +671,9 @@ def _follow(log, arguments):
                 event = entry.event
                 key = entry.time, entry.process, entry.worker, event.kind, event.call, event.node
                 # An explanation is written after its event: the entry is shown again, in full.
-                explained = entry.explanation is not None and not arguments.short
-                if key not in shown or explained > shown[key]:
-                    shown[key] = explained
+                is_full = entry.explanation is not None and not arguments.short
+                if key not in shown or is_full > shown[key]:
+                    shown[key] = is_full
                     new.append(entry)
             new = new[-most:] if most else new
             explained = explained_of(log.entries)
@@ -630,7 +688,7 @@ def _follow(log, arguments):
         return 0
 
 
-def _read_again(paths, log):
+def _read_again(paths: list[str], log: Log) -> Log:
     try:
         return read_logs(paths)
     except FileNotFoundError:  # it is being rotated

@@ -9,16 +9,20 @@ import os
 import runpy
 import sys
 import zipfile
+from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from types import ModuleType, TracebackType
 
 from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
 from theanoguard.shim import numpy_compat, python_compat
 from theanoguard.shim.advice import add_advice
 from theanoguard.shim.install import offer_theano
 
+Program = Callable[[], object]
+"""Runs a program to its end."""
 
-def kinds_argument(text):
+
+def kinds_argument(text: str) -> dict[str, bool]:
     """The argument of ``--guard``."""
     try:
         return kinds(text)
@@ -27,7 +31,7 @@ def kinds_argument(text):
         raise argparse.ArgumentTypeError(text) from error
 
 
-def add_arguments(parser):
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments.
 
     Parameters
@@ -76,20 +80,20 @@ def add_arguments(parser):
     )
 
 
-def new_main():
+def new_main() -> ModuleType:
     """Return a module as Python makes it for a program, in the place of ``__main__``."""
     main = sys.modules["__main__"] = ModuleType("__main__")
     vars(main).update(__builtins__=builtins, __annotations__={})
     return main
 
 
-def put_first(directory):
+def put_first(directory: str) -> None:
     """Put a directory in the place on the path where Python puts that of the program."""
     if not sys.flags.safe_path:
         sys.path[0] = directory
 
 
-def start_script(argv):
+def start_script(argv: list[str]) -> Program:
     """Return a function that runs a file, or the program in a directory or zip file.
 
     The file ``-`` is standard input.
@@ -108,7 +112,7 @@ def start_script(argv):
         return lambda: exec(program, vars(main))
     if os.path.isdir(path) or zipfile.is_zipfile(path):
         sys.path[0] = path
-        return lambda: runpy._run_module_as_main("__main__", False)
+        return lambda: runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
     with io.open_code(path) as file:
         source = file.read()
     put_first(os.path.dirname(os.path.realpath(path)))
@@ -116,15 +120,15 @@ def start_script(argv):
     return lambda: exec(compile(source, path, "exec", dont_inherit=True), vars(main))
 
 
-def start_module(argv):
+def start_module(argv: list[str]) -> Program:
     """Return a function that runs a module as ``python -m`` does."""
     put_first(os.getcwd())
     sys.argv[:] = ["-m", *argv[1:]]
     new_main()
-    return lambda: runpy._run_module_as_main(argv[0])
+    return lambda: runpy._run_module_as_main(argv[0])  # type: ignore[attr-defined]
 
 
-def start_code(argv):
+def start_code(argv: list[str]) -> Program:
     """Return a function that runs a string."""
     put_first("")
     sys.argv[:] = ["-c", *argv[1:]]
@@ -135,7 +139,7 @@ def start_code(argv):
     return lambda: exec(compile(argv[0], "<string>", "exec", dont_inherit=True), vars(main))
 
 
-def hide_own_frames(traceback):
+def hide_own_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The part of a traceback that begins where the program does."""
     while traceback and traceback.tb_frame.f_code.co_filename != __file__:
         traceback = traceback.tb_next
@@ -144,7 +148,7 @@ def hide_own_frames(traceback):
     return traceback
 
 
-def run_program(program):
+def run_program(program: Program) -> int:
     """Run a program, and return 0.  Its traceback has only its own frames, and may have advice."""
     try:
         program()
@@ -152,7 +156,9 @@ def run_program(program):
         add_advice(error)
         hook = sys.excepthook
 
-        def excepthook(kind, error, traceback):
+        def excepthook(
+            kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+        ) -> None:
             own = hide_own_frames(traceback)
             hook(kind, error.with_traceback(own), own)
 
@@ -161,7 +167,7 @@ def run_program(program):
     return 0
 
 
-def run(arguments):
+def run(arguments: argparse.Namespace) -> Callable[[], int]:
     """Prepare everything for a program under the shim.
 
     Parameters
@@ -207,8 +213,8 @@ def run(arguments):
     if arguments.python_compat:
         python_compat.install()
     if arguments.guard is not None:
-        run = guarding(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
+        guarded = guarding(**arguments.guard, action=arguments.action or "raise", log=arguments.log)
     offer_theano()
     if arguments.guard is not None:
-        run.start()
+        guarded.start()
     return functools.partial(run_program, start(argv))
