@@ -4,17 +4,19 @@ The terminal text, the picture, the HTML and the JSON are made from a :class:`Gr
 of them walks PyTensor's graph itself.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
+from theanoguard._event import GuardEvent
 from theanoguard._json import from_plain, to_plain
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._shown import brief
@@ -23,6 +25,9 @@ from theanoguard._shown import brief
 SCHEMA = 1
 
 _MAX_VALUE = 80
+
+Marks = Mapping[Variable | Apply, Any] | GuardEvent | Sequence[GuardEvent]
+"""The marks of variables and nodes, or the events that name what they mark."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +52,14 @@ class Statistics:
     mean: float | None
     n_bad: int
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.min is None:
             return f"bad={self.n_bad}"
         mean = "?" if self.mean is None else f"{self.mean:.4g}"
         return f"min={self.min:.4g} max={self.max:.4g} mean={mean} bad={self.n_bad}"
 
 
-def statistics(value):
+def statistics(value: Any) -> Statistics | None:
     """Statistics of a value.
 
     Parameters
@@ -210,35 +215,39 @@ class GraphModel:
         default_factory=dict, repr=False, compare=False, metadata={"json": False}
     )
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         name = f" of {self.name}" if self.name else ""
         return f"<GraphModel{name}: {len(self.nodes)} nodes, {len(self.variables)} variables>"
 
-    def in_order(self):
+    def maker(self, variable: VariableModel) -> NodeModel | None:
+        """The node that computes a variable, None for a root."""
+        return None if variable.owner is None else self.nodes.get(variable.owner)
+
+    def in_order(self) -> list[NodeModel]:
         """The nodes in the order of execution."""
         return sorted(self.nodes.values(), key=lambda node: node.order)
 
-    def clients(self):
+    def clients(self) -> dict[str, list[tuple[NodeModel, int]]]:
         """Map each variable's key to the (node, input number) pairs that read it."""
-        found = {key: [] for key in self.variables}
+        found: dict[str, list[tuple[NodeModel, int]]] = {key: [] for key in self.variables}
         for node in self.in_order():
             for i, key in enumerate(node.inputs):
                 found[key].append((node, i))
         return found
 
-    def walk(self):
+    def walk(self) -> Iterator["GraphModel"]:
         """This model and every model of an inner graph below it."""
         yield self
         for node in self.nodes.values():
             for inner in node.inner.values():
                 yield from inner.walk()
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         """The model as dictionaries, lists, strings and numbers, ready for JSON."""
         return {"schema": SCHEMA, **to_plain(self)}
 
     @classmethod
-    def from_dict(cls, data):
+    def from_dict(cls, data: Mapping[str, Any]) -> "GraphModel":
         """The model that :meth:`to_dict` was called on, without its live objects.
 
         Raises
@@ -251,14 +260,22 @@ class GraphModel:
                 f"This graph was written under schema {data.get('schema')!r}, "
                 f"and this version reads {SCHEMA}.\nWrite it anew."
             )
-        return from_plain(cls, {name: v for name, v in data.items() if name != "schema"})
+        model: GraphModel = from_plain(cls, {k: v for k, v in data.items() if k != "schema"})
+        return model
 
 
 # --------------------------------------------------------------------------------------
 # Gathering
 
 
-def graph_model(graph, *, values=None, events=None, times=None, with_provenance=True):
+def graph_model(
+    graph: Any,
+    *,
+    values: Mapping[Variable, Any] | None = None,
+    events: Marks | None = None,
+    times: Mapping[Apply, float] | None = None,
+    with_provenance: bool = True,
+) -> GraphModel:
     """Gather the model of a graph.
 
     Parameters
@@ -296,9 +313,14 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
     'x'
     """
     graphs = list(graph) if isinstance(graph, list | tuple) else [graph]
-    inputs, outputs, order, fgraphs, names, updates = [], [], [], [], [], {}
-    times = dict(times or {})
-    calls = {}
+    inputs: list[Variable] = []
+    outputs: list[Variable] = []
+    order: list[Apply] = []
+    fgraphs: list[FunctionGraph] = []
+    names: list[str] = []
+    updates: dict[Variable, Variable] = {}
+    seconds = dict(times or {})
+    calls: dict[Apply, int] = {}
     for item in graphs:
         fgraph = _function_graph(item)
         if fgraph is None:
@@ -320,21 +342,23 @@ def graph_model(graph, *, values=None, events=None, times=None, with_provenance=
             updates[fgraph.outputs[out]] = fgraph.inputs[inp]
         profile = getattr(item, "profile", None)
         if profile:
-            _read_profile(profile, fgraph, times, calls)
+            _read_profile(profile, fgraph, seconds, calls)
     order = list(dict.fromkeys(order))
-    if not isinstance(events, Mapping | None):
-        events = events if isinstance(events, list | tuple) else [events]
-        events = _found_events(events, order, inputs)
-    gatherer = _Gatherer(values or {}, events or {}, times, calls, with_provenance)
+    if isinstance(events, Mapping | None):
+        marks = events or {}
+    else:
+        several: Any = events if isinstance(events, list | tuple) else [events]
+        marks = _found_events(several, order, inputs)
+    gatherer = _Gatherer(values or {}, marks, seconds, calls, with_provenance)
     return gatherer.gather(inputs, outputs, order, fgraphs, updates, names[0] if names else None)
 
 
-def _in_order(outputs):
+def _in_order(outputs: Sequence[Variable]) -> list[Apply]:
     """The nodes that variables are computed from, each once, after the nodes that it reads.
 
     PyTensor's own ``toposort`` visits a node that several outputs share once per output.
     """
-    order = {}
+    order: dict[Apply, None] = {}
     todo = [v.owner for v in reversed(outputs) if v.owner is not None]
     while todo:
         node = todo[-1]
@@ -346,11 +370,13 @@ def _in_order(outputs):
     return list(order)
 
 
-def _found_events(events, order, inputs):
+def _found_events(
+    events: Iterable[GuardEvent], order: Sequence[Apply], inputs: Sequence[Variable]
+) -> dict[Variable | Apply, list[str]]:
     """Map the nodes and variables that events of a guard name to texts of the events."""
-    roots = [v for node in order for v in node.inputs if v.owner is None]
-    roots = dict.fromkeys([*inputs, *roots])  # (an input may be unused)
-    found = {}
+    read = (v for node in order for v in node.inputs if v.owner is None)
+    roots = dict.fromkeys([*inputs, *read])  # (an input may be unused)
+    found: dict[Variable | Apply, list[str]] = {}
     for event in events:
         if event.path:
             things = [node for node in order if str(node.op) == event.path[0].op]
@@ -367,7 +393,7 @@ def _found_events(events, order, inputs):
     return found
 
 
-def _function_graph(item):
+def _function_graph(item: Any) -> FunctionGraph | None:
     """The FunctionGraph of a function, or the graph itself; None for a variable or a node."""
     maker = getattr(item, "maker", None)
     item = item if maker is None else maker.fgraph
@@ -375,7 +401,9 @@ def _function_graph(item):
     return item if is_graph else None
 
 
-def _read_profile(profile, fgraph, times, calls):
+def _read_profile(
+    profile: Any, fgraph: FunctionGraph, times: dict[Apply, float], calls: dict[Apply, int]
+) -> None:
     for (graph, node), seconds in profile.apply_time.items():
         if graph is fgraph:
             times.setdefault(node, seconds)
@@ -385,20 +413,38 @@ def _read_profile(profile, fgraph, times, calls):
 
 
 class _Gatherer:
-    def __init__(self, values, events, times, calls, with_provenance):
+    def __init__(
+        self,
+        values: Mapping[Variable, Any],
+        events: Mapping[Variable | Apply, Any],
+        times: Mapping[Apply, float],
+        calls: Mapping[Apply, int],
+        with_provenance: bool,
+    ) -> None:
         self.values = values
         self.events = events
         self.times = times
         self.calls = calls
         self.with_provenance = with_provenance
 
-    def gather(self, inputs, outputs, order, fgraphs, updates, name=None, inner_provenance=()):
+    def gather(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        order: Sequence[Apply],
+        fgraphs: Iterable[FunctionGraph],
+        updates: Mapping[Variable, Variable],
+        name: str | None = None,
+        inner_provenance: Sequence[Provenance] = (),
+    ) -> GraphModel:
         variable_keys, node_keys = _keys(outputs, order, inputs)
         position = {node: i for i, node in enumerate(order)}
         home = {v: g for g in fgraphs for v in g.variables}
         is_output = set(outputs)
         known = dict(zip(order, inner_provenance, strict=False))
-        nodes, variables, found = {}, {}, {}
+        nodes: dict[str, NodeModel] = {}
+        variables: dict[str, VariableModel] = {}
+        found: dict[Variable, Provenance | None] = {}
         for node, key in node_keys.items():
             nodes[key] = self._node(node, key, position[node], variable_keys)
             provenance = self._provenance(node.outputs[0], home, known.get(node))
@@ -425,12 +471,19 @@ class _Gatherer:
             objects={key: thing for thing, key in (*variable_keys.items(), *node_keys.items())},
         )
 
-    def _provenance(self, variable, home, known):
+    def _provenance(
+        self,
+        variable: Variable,
+        home: Mapping[Variable, FunctionGraph],
+        known: Provenance | None,
+    ) -> Provenance | None:
         if not self.with_provenance:
             return None
         return known if known is not None else lookup(home.get(variable), variable)
 
-    def _node(self, node, key, order, variable_keys):
+    def _node(
+        self, node: Apply, key: str, order: int, variable_keys: Mapping[Variable, str]
+    ) -> NodeModel:
         return NodeModel(
             key=key,
             op=str(node.op),
@@ -445,7 +498,13 @@ class _Gatherer:
             events=_marks(self.events.get(node)),
         )
 
-    def _variable(self, variable, key, node_keys, provenance):
+    def _variable(
+        self,
+        variable: Variable,
+        key: str,
+        node_keys: Mapping[Apply, str],
+        provenance: Provenance | None,
+    ) -> VariableModel:
         value = self.values.get(variable)
         if value is not None and not isinstance(value, Statistics):
             value = statistics(value)
@@ -454,7 +513,9 @@ class _Gatherer:
         found.statistics, found.events = value, _marks(self.events.get(variable))
         return found
 
-    def _inner(self, node, provenance):
+    def _inner(
+        self, node: Apply, provenance: Provenance | None
+    ) -> Iterator[tuple[str, GraphModel]]:
         for name, graph in inner_graphs(node):
             order = list(graph.toposort())
             # A fused node has one inner graph, and one provenance for each node in it.  Other
@@ -492,7 +553,7 @@ def variable_model(
     )
 
 
-def inner_graphs(node):
+def inner_graphs(node: Apply) -> Iterator[tuple[str, FunctionGraph]]:
     """The inner graphs of a node, including those of a wrapped scalar or core operation.
 
     Parameters
@@ -516,9 +577,12 @@ def inner_graphs(node):
         yield "", op.fgraph
 
 
-def _keys(outputs, order, inputs):
+def _keys(
+    outputs: Sequence[Variable], order: Iterable[Apply], inputs: Iterable[Variable]
+) -> tuple[dict[Variable, str], dict[Apply, str]]:
     """Number variables and nodes in the order of the first visit, depth first."""
-    variables, nodes = {}, {}
+    variables: dict[Variable, str] = {}
+    nodes: dict[Apply, str] = {}
     todo = [*reversed(outputs)]
     while todo:
         v = todo.pop()
@@ -538,7 +602,7 @@ def _keys(outputs, order, inputs):
     return variables, nodes
 
 
-def _kind(variable):
+def _kind(variable: Variable) -> Literal["input", "shared", "constant", "computed"]:
     if variable.owner is not None:
         return "computed"
     if isinstance(variable, Constant):
@@ -546,17 +610,17 @@ def _kind(variable):
     return "shared" if isinstance(variable, SharedVariable) else "input"
 
 
-def _static_shape(type_):
+def _static_shape(type_: Type) -> list[int | None] | None:
     shape = getattr(type_, "shape", None)
     return [None if n is None else int(n) for n in shape] if isinstance(shape, tuple) else None
 
 
-def _short(value):
+def _short(value: Any) -> str:
     text = " ".join(str(value).split())
     return text if len(text) <= _MAX_VALUE else text[: _MAX_VALUE - 3] + "..."
 
 
-def _marks(event):
+def _marks(event: Any) -> list[str]:
     if event is None:
         return []
     return [str(e) for e in (event if isinstance(event, list | tuple) else [event])]

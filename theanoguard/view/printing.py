@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from pytensor import config
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.printing import debugprint as _debugprint
 from pytensor.printing import min_informative_str, pp
 
@@ -24,10 +25,11 @@ from theanoguard._arguments import checked, refuse
 from theanoguard._errors import TheanoguardError
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
+from theanoguard._provenance import Backward, SourceLine, lookup
 from theanoguard._provenance.places import cut_around, encodable, place_text, printable, short_file
 from theanoguard._pytensor import Function, is_numeric
 from theanoguard._shown import MOST, bounded, brief
-from theanoguard.view.model import graph_model
+from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
 
 __all__ = [
     "GraphvizError",
@@ -175,7 +177,12 @@ def debugprint(
     return file
 
 
-def _beside(text, render, used_ids, with_ids=True):
+def _beside(
+    text: str,
+    render: Callable[[Any, str], str],
+    used_ids: Mapping[Any, str],
+    with_ids: bool = True,
+) -> str:
     """Return a tree with the columns beside its lines."""
     things = {identifier: thing for thing, identifier in used_ids.items()}
     lines = []
@@ -198,7 +205,7 @@ class _Full(Exception):
 class _Page(StringIO):
     """A file that ends PyTensor's printing: the tree of a deep graph has megabytes."""
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         if self.tell() > MOST:
             raise _Full
         return super().write(text)
@@ -208,7 +215,7 @@ MOST_MARKS = 20
 """So many marks stand above a text that does not reach their lines."""
 
 
-def tree_text(graph, model):
+def tree_text(graph: Any, model: GraphModel) -> str:
     """Return the tree of a graph with the user's lines, as far as a representation may show it.
 
     Marks in the part that is left out stand above the tree.
@@ -223,7 +230,9 @@ def tree_text(graph, model):
     -------
     str
     """
-    page, used_ids, of = _Page(), {}, None
+    page = _Page()
+    used_ids: dict[Any, str] = {}
+    of = None
     try:
         _debugprint(graph, file=page, used_ids=used_ids)
     except _Full:
@@ -251,12 +260,12 @@ MOST_TEXT = 52
 """Largest number of characters of a source line, or of an operation, in a column."""
 
 
-def _cut(text, most=MOST_TEXT):
+def _cut(text: object, most: int = MOST_TEXT) -> str:
     text = printable(str(text))
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def _short_place(source):
+def _short_place(source: SourceLine) -> str:
     """Return a place without its text.  A distant file is shown by folder and name only.
 
     Examples
@@ -272,7 +281,7 @@ def _short_place(source):
     return place_text(replace(source, file=file), column=False)
 
 
-def _source_text(source):
+def _source_text(source: SourceLine) -> str:
     place = _short_place(source)
     if not source.text:
         return place
@@ -280,23 +289,29 @@ def _source_text(source):
     return f"{place}: {text}"
 
 
+Clients = dict[str, list[tuple[NodeModel, int]]]
+"""The nodes that read each variable, with the number of the input."""
+
+
 class _Columns:
     """The columns of one variable's line."""
 
-    def __init__(self, model, *, clients, source, rewrites, times):
+    def __init__(
+        self, model: GraphModel, *, clients: bool, source: bool, rewrites: bool, times: bool
+    ) -> None:
         self.clients = clients
         self.source = source
         self.rewrites = rewrites
         self.times = times
         # The outer graph comes last, so that it wins for a variable that is in several graphs.
-        self.where = {}
+        self.where: dict[Variable | Apply, tuple[GraphModel, str, Clients]] = {}
         for part in reversed(list(model.walk())):
             reads = part.clients() if clients else {}
             for key, thing in part.objects.items():
                 self.where[thing] = part, key, reads
 
-    def __call__(self, thing, before):
-        if thing not in self.where:
+    def __call__(self, thing: Variable | Apply | None, before: str) -> str:
+        if thing is None or thing not in self.where:
             return ""
         if isinstance(thing, Variable):
             variable = thing
@@ -305,10 +320,15 @@ class _Columns:
             variable = thing.outputs[int(number.group(1)) if number else 0]
         part, key, reads = self.where[variable]
         shown = part.variables[key]
-        node = part.nodes.get(shown.owner)
+        node = part.maker(shown)
         return "  ".join(text for text in self._texts(shown, node, reads.get(key, ())) if text)
 
-    def _texts(self, shown, node, reads):
+    def _texts(
+        self,
+        shown: VariableModel,
+        node: NodeModel | None,
+        reads: Collection[tuple[NodeModel, int]],
+    ) -> Iterator[str]:
         for event in (*shown.events, *(node.events if node is not None else ())):
             yield f"<<< {event}"
         provenance = shown.provenance
@@ -328,7 +348,7 @@ class _Columns:
             yield f"time={node.seconds:.3g}s"
 
 
-def _backward_text(backward):
+def _backward_text(backward: Backward) -> str:
     text = f"gradient of {backward.cost or 'a cost'}"
     if backward.forward is not None:
         text += f" through {_cut(backward.forward)}"
@@ -360,24 +380,24 @@ _ROOT_COLORS = {"input": "green", "shared": "cyan", "constant": "white"}
 
 
 def pydotprint(
-    fct,
-    outfile=None,
-    compact=True,
-    format="png",
-    with_ids=False,
-    high_contrast=True,
-    cond_highlight=None,
-    colorCodes=None,
-    max_label_size=70,
-    scan_graphs=False,
-    var_with_name_simple=False,
-    print_output_file=True,
-    return_image=False,
+    fct: Any,
+    outfile: str | Path | None = None,
+    compact: bool = True,
+    format: str = "png",
+    with_ids: bool = False,
+    high_contrast: bool = True,
+    cond_highlight: str | None = None,
+    colorCodes: Mapping[str, str] | None = None,
+    max_label_size: int = 70,
+    scan_graphs: bool = False,
+    var_with_name_simple: bool = False,
+    print_output_file: bool = True,
+    return_image: bool = False,
     *,
-    assert_nb_all_strings=-1,
-    highlight=None,
-    events=None,
-):
+    assert_nb_all_strings: int = -1,
+    highlight: Variable | Apply | None = None,
+    events: Marks | None = None,
+) -> bytes | None:
     """Draw a graph with Graphviz.
 
     Nodes are ellipses and variables are boxes.  Inputs are green, shared variables cyan, outputs
@@ -461,24 +481,24 @@ def pydotprint(
     if return_image:
         return _draw(text, format)
     default = Path(config.compiledir) / f"theanoguard.pydotprint.{format}"
-    outfile = default if outfile is None else Path(outfile)
-    if outfile.suffix != f".{format}":
-        outfile = outfile.with_name(f"{outfile.name}.{format}")
-    write_atomically(outfile, _draw(text, format))
+    path = default if outfile is None else Path(outfile)
+    if path.suffix != f".{format}":
+        path = path.with_name(f"{path.name}.{format}")
+    write_atomically(path, _draw(text, format))
     if scan_graphs:
         for node in model.in_order():
             if node.op_type != "Scan":
                 continue
             name = re.sub(r"\W+", "_", model.objects[node.key].op.name or "scan")
-            inner = outfile.with_name(f"{outfile.stem}_{name}_{node.order}.{format}")
+            inner = path.with_name(f"{path.stem}_{name}_{node.order}.{format}")
             for graph in node.inner.values():
                 write_atomically(inner, _draw(dot_text(graph, options), format))
     if print_output_file:
-        print("The output file is available at", outfile)
+        print("The output file is available at", path)
     return None
 
 
-def _draw(text, format):
+def _draw(text: str, format: str) -> bytes:
     """Run Graphviz, and return the bytes of the picture."""
     if format == "dot":
         return text.encode()
@@ -510,12 +530,12 @@ class _Picture:
     with_ids: bool = False
     high_contrast: bool = True
     cond_highlight: str | None = None
-    colors: dict | None = None
+    colors: Mapping[str, str] | None = None
     max_label_size: int = 70
     var_with_name_simple: bool = False
 
 
-def _quote(text):
+def _quote(text: object) -> str:
     """A DOT string that Graphviz shows literally."""
     # Graphviz interprets entities even in plain labels.
     text = str(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
@@ -524,12 +544,12 @@ def _quote(text):
     return '"' + text.replace("\n", "\\n") + '"'
 
 
-def _line(what, **attributes):
+def _line(what: str, **attributes: str | None) -> str:
     inside = ", ".join(f"{k}={_quote(v)}" for k, v in attributes.items() if v is not None)
     return f"  {what} [{inside}];" if inside else f"  {what};"
 
 
-def dot_text(model, picture=None):
+def dot_text(model: GraphModel, picture: _Picture | None = None) -> str:
     """The text of a graph in Graphviz' language DOT.
 
     Parameters
@@ -552,17 +572,17 @@ def dot_text(model, picture=None):
 
 
 class _Dot:
-    def __init__(self, model, picture):
+    def __init__(self, model: GraphModel, picture: _Picture) -> None:
         self.model = model
         self.picture = picture
         self.clients = model.clients()
         self.bad = _path_to_events(model)
 
-    def lines(self):
+    def lines(self) -> Iterator[str]:
         yield "digraph {"
         yield "  rankdir=TB;"
         yield '  node [fontname="sans-serif"];'
-        drawn = set()
+        drawn: set[str] = set()
         for node in self.model.in_order():
             yield self._node(node)
             for key in (*node.inputs, *node.outputs):
@@ -585,7 +605,7 @@ class _Dot:
         yield from self._branches()
         yield "}"
 
-    def _is_drawn(self, key):
+    def _is_drawn(self, key: str) -> bool:
         shown = self.model.variables[key]
         return (
             shown.owner is None
@@ -596,27 +616,27 @@ class _Dot:
             or bool(shown.events)
         )
 
-    def _color(self, name):
+    def _color(self, name: str) -> str | None:
         return (self.picture.colors or {}).get(name)
 
-    def _style(self, color):
+    def _style(self, color: str | None) -> dict[str, str]:
         if color is None:
             return {}
         if self.picture.high_contrast:
             return {"style": "filled", "fillcolor": color}
         return {"color": color}
 
-    def _cut(self, text, tail=""):
+    def _cut(self, text: str, tail: str = "") -> str:
         size = self.picture.max_label_size
         if len(text) + len(tail) > size:
             text = text[: max(size - 3 - len(tail), 1)] + "..."
         return text + tail
 
-    def _marked(self, label, key, events):
+    def _marked(self, label: str, key: str, events: Iterable[str]) -> tuple[str, dict[str, str]]:
         style = {"color": "red", "penwidth": "3"} if key in self.bad else {}
         return "\n".join([label, *(event for event in events if event)]), style
 
-    def _node(self, node):
+    def _node(self, node: NodeModel) -> str:
         tail = f" id={node.order}" if self.picture.with_ids else ""
         if node.seconds is not None:
             tail += f" ({node.seconds:.3f}s)"
@@ -628,7 +648,7 @@ class _Dot:
         attributes = {**self._style(color), **style}
         return _line(f'"{node.key}"', label=label, shape="ellipse", **attributes)
 
-    def _variable(self, shown):
+    def _variable(self, shown: VariableModel) -> str:
         if shown.name is not None:
             simple = self.picture.var_with_name_simple
             label = shown.name if simple else f"name={shown.name} {shown.type}"
@@ -644,7 +664,7 @@ class _Dot:
         label, style = self._marked(self._cut(label), shown.key, shown.events)
         return _line(f'"{shown.key}"', label=label, shape="box", **{**self._style(color), **style})
 
-    def _input_edge(self, node, i, key):
+    def _input_edge(self, node: NodeModel, i: int, key: str) -> str:
         shown = self.model.variables[key]
         label = str(i) if len(node.inputs) > 1 else ""
         color = None
@@ -652,18 +672,26 @@ class _Dot:
             color = "blue"
         if any(i in ins for ins in node.destroy_map.values()):
             color = "red"
-        if self._is_drawn(key):
+        if shown.owner is None or self._is_drawn(key):
             return self._edge(key, node.key, label or None, color)
         return self._edge(
             shown.owner, node.key, self._cut(f"{label} {shown.type}".strip()), color, key
         )
 
-    def _edge(self, start, end, label, color, variable=None):
+    def _edge(
+        self,
+        start: str,
+        end: str,
+        label: str | None,
+        color: str | None,
+        variable: str | None = None,
+    ) -> str:
         bad = end in self.bad and (variable or start) in self.bad
-        style = {"color": "red", "penwidth": "3"} if bad else {"color": color}
-        return _line(f'"{start}" -> "{end}"', label=label, **style)
+        width = "3" if bad else None
+        color = "red" if bad else color
+        return _line(f'"{start}" -> "{end}"', label=label, color=color, penwidth=width)
 
-    def _branches(self):
+    def _branches(self) -> Iterator[str]:
         """Frames around the nodes that the branches of the named IfElse need."""
         name = self.picture.cond_highlight
         if name is None:
@@ -685,12 +713,13 @@ class _Dot:
                 inside = "; ".join(f'"{key}"' for key in sorted(keys))
                 yield f'  subgraph "cluster_{title}" {{ label="{title}"; {inside}; }}'
 
-    def _op(self, node):
+    def _op(self, node: NodeModel) -> Op | None:
         return getattr(self.model.objects.get(node.key), "op", None)
 
-    def _needed(self, key):
+    def _needed(self, key: str) -> set[str]:
         """Keys of the nodes that a variable is computed from."""
-        found, todo = set(), [key]
+        found: set[str] = set()
+        todo = [key]
         while todo:
             owner = self.model.variables[todo.pop()].owner
             if owner is not None and owner not in found:
@@ -699,7 +728,7 @@ class _Dot:
         return found
 
 
-def _path_to_events(model):
+def _path_to_events(model: GraphModel) -> set[str]:
     """Keys of marked variables and nodes, and of everything upstream of them."""
     bad = {key for key, node in model.nodes.items() if node.events}
     bad |= {key for key, variable in model.variables.items() if variable.events}
@@ -754,13 +783,13 @@ class ProfileRow:
     seconds: float
     percent: float
     calls: int
-    impl: str
+    impl: Literal["C", "Py"]
     bytes: int | None
     name: str | None
-    source: object
+    source: SourceLine | None
 
     @property
-    def seconds_per_call(self):
+    def seconds_per_call(self) -> float:
         """Mean time of one call."""
         return self.seconds / self.calls if self.calls else 0.0
 
@@ -787,16 +816,16 @@ class Profile:
     seconds: float
     name: str | None = None
 
-    def by_time(self):
+    def by_time(self) -> tuple[ProfileRow, ...]:
         """The rows in descending order of time."""
         return self.rows
 
-    def by_memory(self):
+    def by_memory(self) -> tuple[ProfileRow, ...]:
         """The rows with known memory, in descending order of memory."""
         known = (row for row in self.rows if row.bytes is not None)
-        return tuple(sorted(known, key=lambda row: -row.bytes))
+        return tuple(sorted(known, key=lambda row: -(row.bytes or 0)))
 
-    def __str__(self):
+    def __str__(self) -> str:
         in_nodes = sum(row.seconds for row in self.rows)
         lines = [
             f"{self.name or 'function'}: {self.calls} calls, {self.seconds:.3e} s, "
@@ -818,7 +847,7 @@ class Profile:
             of = "all nodes"
             if len(memory) < len(self.rows):
                 of = f"{len(memory)} of {len(self.rows)} nodes; the other sizes are not known"
-            lines.append(f"{sum(row.bytes for row in memory):12d}       {of}")
+            lines.append(f"{sum(row.bytes or 0 for row in memory):12d}       {of}")
         else:
             lines.append(
                 "not recorded: set pytensor.config.profile and profile_memory to True before "
@@ -829,15 +858,18 @@ class Profile:
     __repr__ = __str__
 
 
-def _row_text(row):
+def _row_text(row: ProfileRow) -> str:
     # (a line makes many nodes: its place is enough beside the expression)
-    parts = [_cut(row.op), row.name and f"({_cut(row.name)})"]
-    parts.append(row.source and (_short_place if row.name else _source_text)(row.source))
-    return "  ".join(part for part in parts if part)
+    parts = [_cut(row.op)]
+    if row.name:
+        parts.append(f"({_cut(row.name)})")
+    if row.source is not None:
+        parts.append((_short_place if row.name else _source_text)(row.source))
+    return "  ".join(parts)
 
 
 @checked
-def profile_nodes(fn: Function):
+def profile_nodes(fn: Function) -> Profile:
     """Time and memory per node of a function, in descending order, with provenance.
 
     Parameters
@@ -865,13 +897,13 @@ def profile_nodes(fn: Function):
             "Compile it with pytensor.function(..., profile=True) and call it first."
         )
     fgraph = fn.maker.fgraph
-    model = graph_model(fn)
+    model = graph_model(fn, with_provenance=False)
     storage_map = getattr(fn.vm, "storage_map", None) or {}
     total = sum(node.seconds or 0.0 for node in model.nodes.values())
     rows = []
     for node in model.in_order():
         live = model.objects[node.key]
-        provenance = node.provenance
+        provenance = lookup(fgraph, live)
         rows.append(
             ProfileRow(
                 node=live,
@@ -891,7 +923,9 @@ def profile_nodes(fn: Function):
     return Profile(tuple(rows), stats.fct_callcount, stats.fct_call_time, name)
 
 
-def _allocated(node, shapes, storage_map):
+def _allocated(
+    node: Apply, shapes: Mapping[Variable, Any], storage_map: Mapping[Variable, Any]
+) -> int | None:
     """Bytes that a node allocates for its outputs; None if a shape is not known."""
     reused = {*(node.op.view_map or {}), *(node.op.destroy_map or {})}
     total = 0
@@ -903,8 +937,7 @@ def _allocated(node, shapes, storage_map):
             # If the function keeps intermediate values (allow_gc=False), use the last value.
             kept = storage_map.get(output, [None])[0]
             shape = getattr(kept, "shape", getattr(output.type, "shape", None))
-        known = isinstance(shape, tuple) and None not in shape
-        if not known or not is_numeric(output.type):
+        if not isinstance(shape, tuple) or None in shape or not is_numeric(output.type):
             return None
         total += math.prod(shape) * np.dtype(output.type.dtype).itemsize
     return total

@@ -1,6 +1,6 @@
 """The graph as the user wrote it, with what is known of the compiled graph."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -149,13 +149,15 @@ class _Rows:
                 return False
         return True
 
-    def _mark(self, candidates, events: list[str]) -> bool:
+    def _mark(self, candidates: Iterable[Variable | None], events: list[str]) -> bool:
         row = next((v for v in candidates if v in self.operands), None)
         if row is not None:
             self.marks.setdefault(row, []).extend(events)
         return row is not None
 
-    def model(self, inputs, outputs, compiled: GraphModel) -> GraphModel:
+    def model(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], compiled: GraphModel
+    ) -> GraphModel:
         order = self._in_order(outputs)
         keys = {v: f"n{i}" for i, v in enumerate(dict.fromkeys((*order, *self.operands)))}
         owners = {v: f"a{i}" for i, v in enumerate(v for v in order if v.owner is not None)}
@@ -181,7 +183,7 @@ class _Rows:
             objects={key: v for v, key in keys.items()},
         )
 
-    def _in_order(self, outputs) -> list[Variable]:
+    def _in_order(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return the rows that are computed, each after the rows that it reads."""
         order: dict[Variable, None] = {}
         todo = [*reversed(outputs)]
@@ -198,10 +200,18 @@ class _Rows:
         later = known.provenance if known is not None else None
         return own if later is None else replace(own, history=later.history)
 
-    def _node(self, variable, key, keys, known, compiled, order) -> NodeModel:
+    def _node(
+        self,
+        variable: Variable,
+        key: str,
+        keys: Mapping[Variable, str],
+        known: VariableModel | None,
+        compiled: GraphModel,
+        order: int,
+    ) -> NodeModel:
         own = self.tracker.lookup(variable)
         node: Apply = variable.owner
-        made = compiled.nodes.get(known.owner) if known is not None else None
+        made = None if known is None else compiled.maker(known)
         return NodeModel(
             key=key,
             op=str(node.op) if made is None else made.op,
@@ -210,15 +220,15 @@ class _Rows:
             outputs=[keys[variable]],
             order=order,
             written=own.expression or own.name or str(node.op),
-            seconds=made and made.seconds,
-            calls=made and made.calls,
+            seconds=None if made is None else made.seconds,
+            calls=None if made is None else made.calls,
         )
 
 
 class _Places:
     """The rows by what is known of where they were written."""
 
-    def __init__(self, rows: _Rows):
+    def __init__(self, rows: _Rows) -> None:
         self.by_expression: dict[tuple, Variable] = {}
         self.by_line: dict[tuple, Variable] = {}
         for row in rows.operands:
