@@ -37,7 +37,7 @@ class Statistics:
     Parameters
     ----------
     dtype : str
-    shape : tuple of int
+    shape : tuple of (int or None)
     min, max, mean : float or None
         Over the finite elements.  None if there are none, or for complex values.  If the sum
         overflows, only the mean is None.
@@ -46,7 +46,7 @@ class Statistics:
     """
 
     dtype: str
-    shape: tuple[int, ...]
+    shape: tuple[int | None, ...]
     min: float | None
     max: float | None
     mean: float | None

@@ -1,19 +1,24 @@
 """The facts about one variable of a graph, as short texts."""
 
+from collections.abc import Iterator, Sequence
+
+from theanoguard._provenance import Provenance
 from theanoguard._provenance.places import brief_place, cut
+from theanoguard.view.model import GraphModel, NodeModel, VariableModel
 
 
-def label(model, variable):
+def label(model: GraphModel, variable: VariableModel) -> str:
     """Return what a row is called: the operation, or the root's own label."""
-    node = model.nodes.get(variable.owner)
+    node = model.maker(variable)
     if node is None:
-        return variable.value if variable.kind == "constant" else variable.name or variable.label
+        named = variable.value if variable.kind == "constant" else variable.name
+        return named or variable.label
     if node.written is not None:
         return node.written
     return node.op if len(node.outputs) == 1 else f"{node.op}.{variable.index}"
 
 
-def user_name(variable):
+def user_name(variable: VariableModel) -> str:
     """Return what the user calls a variable: its name, or the expression that it equals."""
     if variable.name:
         return variable.name
@@ -23,7 +28,7 @@ def user_name(variable):
     return (known.name if known.own_name else None) or known.expression or ""
 
 
-def role(model, variable):
+def role(model: GraphModel, variable: VariableModel) -> str:
     """Return what a variable is to its function, with its name: ``output loss``.
 
     An update is named after its shared variable, a gradient after the cost.
@@ -36,32 +41,32 @@ def role(model, variable):
         return f"output {name}".rstrip()
     if variable.kind == "shared":
         return "shared variable"
-    backward = variable.provenance and variable.provenance.backward
+    backward = None if variable.provenance is None else variable.provenance.backward
     if variable.owner is not None and backward is not None:
         cost = f"gradient of {backward.cost}" if backward.cost else "gradient"
         return f"{cost}: {name}" if name else cost
     return name if variable.owner is not None else ""
 
 
-def place(variable):
+def place(variable: VariableModel) -> str | None:
     """Return the user's line of a row as ``model.py:12``; None where it is not known."""
     known = variable.provenance
     source = known.source if known is not None and variable.kind != "constant" else None
     return None if source is None else brief_place(source)
 
 
-def events(model, variable):
+def events(model: GraphModel, variable: VariableModel) -> list[str]:
     """Return what marks a variable or its node."""
-    node = model.nodes.get(variable.owner)
+    node = model.maker(variable)
     return [*variable.events, *(node.events if node is not None else ())]
 
 
-def rewrites(provenance):
+def rewrites(provenance: Provenance | None) -> list[str]:
     """Return the rewrites that led to a node, latest first, as ``Log by FusionOptimizer``."""
     return [f"{s.op} by {s.reason}" for s in provenance.history] if provenance is not None else []
 
 
-def facts(model, variable):
+def facts(model: GraphModel, variable: VariableModel) -> Iterator[tuple[str, str]]:
     """Yield all that is known of a variable and of its node.
 
     Parameters
@@ -74,7 +79,7 @@ def facts(model, variable):
     (str, str)
         What it is about, and the text.
     """
-    node = model.nodes.get(variable.owner)
+    node = model.maker(variable)
     for label, text in (
         *_of_variable(model, variable),
         *_of_provenance(variable.provenance),
@@ -84,7 +89,7 @@ def facts(model, variable):
             yield label, cut(text)
 
 
-def _of_variable(model, variable):
+def _of_variable(model: GraphModel, variable: VariableModel) -> Iterator[tuple[str, str | None]]:
     for event in events(model, variable):
         yield "Event", event
     yield "Name", variable.name
@@ -97,7 +102,7 @@ def _of_variable(model, variable):
         yield "Last value", f"{found}, {found.dtype}, shape {_shape_text(found.shape)}"
 
 
-def short_type(variable):
+def short_type(variable: VariableModel) -> str:
     """Return the dtype and the shape of a variable, of its last value if that is known."""
     if (found := variable.statistics) is not None:
         return f"{found.dtype} {_shape_text(found.shape)}"
@@ -106,19 +111,19 @@ def short_type(variable):
     return f"{variable.dtype} {_shape_text(variable.shape)}"
 
 
-def _shape_text(shape):
+def _shape_text(shape: Sequence[int | None]) -> str:
     sizes = ["?" if n is None else str(n) for n in shape]
     return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
 
 
-def _kinds(model, variable):
+def _kinds(model: GraphModel, variable: VariableModel) -> Iterator[str]:
     yield variable.kind
     told = role(model, variable)
     if told and told not in (user_name(variable), "shared variable"):
         yield told
 
 
-def _of_provenance(provenance):
+def _of_provenance(provenance: Provenance | None) -> Iterator[tuple[str, str | None]]:
     if provenance is None:
         return
     if provenance.source is not None:
@@ -129,14 +134,15 @@ def _of_provenance(provenance):
     if backward is not None:
         yield "Gradient of", backward.cost or "a cost"
         yield "through", backward.forward
-        yield "at", backward.forward_source and str(backward.forward_source)
+        if backward.forward_source is not None:
+            yield "at", str(backward.forward_source)
     if provenance.name and not provenance.own_name and not provenance.expression:
         yield "Near name", provenance.name
     for step, text in zip(provenance.history, rewrites(provenance), strict=True):
         yield "Rewritten from", f"{text} ({step.name})" if step.name else text
 
 
-def _of_node(model, node):
+def _of_node(model: GraphModel, node: NodeModel) -> Iterator[tuple[str, str]]:
     yield "Operation", node.op
     yield "Class", node.op_type
     yield "Order", f"{node.order} of {len(model.nodes)} nodes, counted from 0"

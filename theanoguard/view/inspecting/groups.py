@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Union
 
+from theanoguard._provenance import Provenance, SourceLine
 from theanoguard.view.inspecting.facts import label, user_name
+from theanoguard.view.model import GraphModel
 
 MOST = 40
 """So many boxes are drawn at a time; of a larger graph, parts are folded."""
@@ -23,23 +26,27 @@ class Group:
 
     title: str
     above: "Group | None" = None
-    items: list = field(default_factory=list)
+    items: list[Union[str, "Group"]] = field(default_factory=list)
 
     @cached_property
-    def nodes(self):
+    def nodes(self) -> list[str]:
         """The keys of all nodes inside; asked for when the groups are made."""
-        found = []
+        found: list[str] = []
         for item in self.items:
             found += item.nodes if isinstance(item, Group) else [item]
         return found
 
     @cached_property
-    def members(self):
+    def members(self) -> set[str]:
         """The same as a set."""
         return set(self.nodes)
 
 
-def grouped(model, title):
+Call = tuple[str, str, tuple[str, int] | None, tuple[int, int, int] | None]
+"""A function, its file or what it is about, the line of its call, and the pass of its loop."""
+
+
+def grouped(model: GraphModel, title: str) -> Group:
     """Return the group of all nodes of a graph.
 
     A call of a user's function is a group, and so is what ``grad`` made.  A group of more than
@@ -55,9 +62,9 @@ def grouped(model, title):
     Group
     """
     whole = Group(title)
-    known = {(): whole}
+    known: dict[tuple[Call, ...], Group] = {(): whole}
     for node in model.in_order():
-        path = ()
+        path: tuple[Call, ...] = ()
         for step in _calls(node.provenance):
             above = known[path]
             path = (*path, step)
@@ -70,7 +77,7 @@ def grouped(model, title):
     return whole
 
 
-def _calls(provenance):
+def _calls(provenance: Provenance | None) -> tuple[Call, ...]:
     """Return the calls of user's functions that made a node, outermost first."""
     if provenance is None:
         return ()
@@ -80,19 +87,20 @@ def _calls(provenance):
     return _frames(provenance.source)
 
 
-def _frames(source):
+def _frames(source: SourceLine | None) -> tuple[Call, ...]:
     if source is None:
         return ()
     frames = [source, *source.callers]
-    calls = []
+    calls: list[Call] = []
     for inner, outer in zip(frames, [*frames[1:], None], strict=True):
         if inner.function != "<module>":
             line = None if outer is None else (outer.file, outer.line)
-            calls.append((inner.function, inner.file, line, outer and outer.loop))
+            loop = None if outer is None else outer.loop
+            calls.append((inner.function, inner.file, line, loop))
     return tuple(reversed(calls))
 
 
-def _title(step):
+def _title(step: Call) -> str:
     function, about, line, loop = step
     if function == "gradient":
         return f"gradient of {about}".removesuffix(" of ")
@@ -104,9 +112,10 @@ def _title(step):
     return title
 
 
-def _tidy(group):
+def _tidy(group: Group) -> None:
     """Take away groups of one node, and groups that hold only one group."""
-    todo, order = [group], []
+    todo = [group]
+    order: list[Group] = []
     while todo:
         order.append(todo.pop())
         todo += [item for item in order[-1].items if isinstance(item, Group)]
@@ -119,21 +128,21 @@ def _tidy(group):
                     only.above = each
                     only.title = f"{item.title}: {only.title}"
     # (a program whose model is made in one function has that around everything)
-    while len(group.items) == 1 and isinstance(group.items[0], Group):
-        group.items = group.items[0].items
+    while len(group.items) == 1 and isinstance(only := group.items[0], Group):
+        group.items = only.items
         for item in group.items:
             if isinstance(item, Group):
                 item.above = group
 
 
-def _divide(group, model):
+def _divide(group: Group, model: GraphModel) -> None:
     """Divide a group with too many items into parts of the same size."""
     while len(group.items) > MOST:
         levels = 2
         while MOST**levels < len(group.items):
             levels += 1
         size = max(round(len(group.items) ** ((levels - 1) / levels)), 2)
-        parts = []
+        parts: list[str | Group] = []
         for start in range(0, len(group.items), size):
             inside = group.items[start : start + size]
             if len(inside) == 1:
@@ -152,7 +161,7 @@ def _divide(group, model):
             _divide(item, model)
 
 
-def _call(item, model):
+def _call(item: str | Group, model: GraphModel) -> str:
     """Return what an item is called in the title of a part."""
     if isinstance(item, Group):
         return item.title

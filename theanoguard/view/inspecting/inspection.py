@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from theanoguard._shown import bounded
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
-from theanoguard.view.inspecting.picture import picture, pictures
-from theanoguard.view.inspecting.subject import subject_of
+from theanoguard.view.inspecting.picture import Picture, picture, pictures
+from theanoguard.view.inspecting.subject import Subject, subject_of
 from theanoguard.view.written import written_model
 
 TRACEBACK = 15_000
@@ -84,21 +85,21 @@ class Inspection:
         the graph as you wrote it, with the values and the marks of the compiled graph.
     """
 
-    def __init__(self, thing, subject):
+    def __init__(self, thing: Any, subject: Subject) -> None:
         self._subject = subject
         self.model = subject.model
         self.written = written_model(subject.function, subject.model, subject.cause)
         self._traceback = _traceback_text(thing) if isinstance(thing, GuardError) else None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return bounded(self._subject.text(), "the explanation of the error has all of it.")
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """Return what a notebook stores: of a large graph, the rows that matter most."""
         with seldom_collecting():
             return self._html(stored=True)
 
-    def html(self):
+    def html(self) -> str:
         """Return the graph as HTML.
 
         Returns
@@ -110,7 +111,7 @@ class Inspection:
         with seldom_collecting():
             return self._html(stored=False)
 
-    def _html(self, stored):
+    def _html(self, stored: bool) -> str:
         subject = self._subject
         tree = page.tree(Outline(self.model, subject.wanted), subject.title, stored)
         if self.written is not None:
@@ -128,7 +129,7 @@ class Inspection:
             parts.append(page.fold("Traceback", page.block(self._traceback)))
         return f"<div>{''.join(parts)}</div>"
 
-    def picture(self, before=False):
+    def picture(self, before: bool = False) -> Picture:
         """Draw the graph, with a frame around the nodes that one call of your function made.
 
         If there are many nodes, the frames are folded.  After an error, the picture shows the bad
@@ -165,7 +166,7 @@ class Inspection:
                 return pictures(subject.function, self.model, subject.wanted, subject.title)
             return picture(self.written or self.model, subject.wanted, subject.title)
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the graph as a page that opens in any browser.
 
         Parameters
@@ -176,7 +177,7 @@ class Inspection:
         write_atomically(Path(path), text.encode())
 
 
-def _traceback_text(error):
+def _traceback_text(error: BaseException) -> str:
     """Return the traceback of an error as plain text, its beginning left out where it is long."""
     text = "".join(traceback.format_exception(error))
     return text if len(text) <= TRACEBACK else f"...{text[-TRACEBACK:]}"

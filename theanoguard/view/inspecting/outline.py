@@ -1,10 +1,11 @@
 """The rows of a graph's tree: which row stands under which, and which of them matter."""
 
 from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from theanoguard.view.model import GraphModel
+from theanoguard.view.model import GraphModel, NodeModel, VariableModel
 
 
 @dataclass
@@ -49,12 +50,12 @@ class Outline:
     path: set[str] = field(init=False, default_factory=set)
     inner: dict[str, list[tuple[str, "Outline"]]] = field(init=False, default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         model = self.model
         marked = [node.outputs[0] for node in model.nodes.values() if node.events]
         marked += [v.key for v in model.variables.values() if v.events]
         self.bad = list(dict.fromkeys(marked))
-        reader = {}
+        reader: dict[str, str | None] = {}
         for key in self.bad:
             for way in self._ways(key):
                 self.path.update(way)
@@ -72,7 +73,12 @@ class Outline:
                     for name, graph in node.inner.items()
                 ]
 
-    def _place(self, tops, reader, carriers):
+    def _place(
+        self,
+        tops: Collection[str],
+        reader: Mapping[str, str | None],
+        carriers: Mapping[str | None, str],
+    ) -> None:
         """Give every variable its row, those nearest to the outputs first.
 
         `reader` tells of some variables under which node they stand, `carriers` of some nodes
@@ -84,7 +90,7 @@ class Outline:
         todo = deque(tops)
         while todo:
             key = todo.popleft()
-            node = self.model.nodes.get(self.model.variables[key].owner)
+            node = self.model.maker(self.model.variables[key])
             if node is None or carriers.get(node.key, key) != key or node.key in self.row_of:
                 continue
             self.row_of[node.key] = key
@@ -93,7 +99,7 @@ class Outline:
                     self.up[below] = key
                     todo.append(below)
 
-    def _ways(self, key):
+    def _ways(self, key: str) -> Iterator[list[str]]:
         """Yield the shortest ways to `key` from named inputs, each as keys from it downwards."""
         if whole := self._way(key, lambda v: v.name in self.wanted):
             yield whole
@@ -104,16 +110,18 @@ class Outline:
             way = self._way(operand, lambda v: v.name) or self._way(operand, lambda v: True)
             yield [key, *way]
 
-    def _way(self, key, is_end):
+    def _way(self, key: str, is_end: Callable[[VariableModel], object]) -> list[str]:
         """Return the keys on the way from `key` to the nearest root that fits; [] without one."""
-        found, todo = {key: None}, deque([key])
+        found: dict[str, str | None] = {key: None}
+        todo = deque([key])
         while todo:
             key = todo.popleft()
             variable = self.model.variables[key]
             if variable.kind in ("input", "shared") and is_end(variable):
-                way = [key]
-                while found[way[-1]] is not None:
-                    way.append(found[way[-1]])
+                way, after = [key], found[key]
+                while after is not None:
+                    way.append(after)
+                    after = found[after]
                 return way[::-1]
             for below in self.inputs(key):
                 if below not in found:
@@ -121,35 +129,40 @@ class Outline:
                     todo.append(below)
         return []
 
-    def inputs(self, key):
+    def inputs(self, key: str) -> tuple[str, ...]:
         """Keys of the variables that a variable is computed from."""
-        node = self.model.nodes.get(self.model.variables[key].owner)
+        node = self.model.maker(self.model.variables[key])
         return () if node is None else tuple(dict.fromkeys(node.inputs))
 
-    def has_rows_below(self, key):
+    def has_rows_below(self, key: str) -> bool:
         """Whether a variable's node has its inputs under this variable."""
         owner = self.model.variables[key].owner
         return owner is not None and self.row_of.get(owner) == key
 
+    def graphs(self, key: str) -> list[tuple[str, "Outline"]]:
+        """The inner graphs, with their names, of the node that computes a variable."""
+        return self.inner.get(self.model.variables[key].owner or "", [])
+
     @cached_property
-    def clients(self):
+    def clients(self) -> dict[str, list[tuple[NodeModel, int]]]:
         """The nodes that read each variable, as :meth:`GraphModel.clients` tells it."""
         return self.model.clients()
 
-    def chain(self, key):
+    def chain(self, key: str) -> list[str]:
         """Keys of the rows from `key` up to the top."""
-        chain = [key]
-        while self.up[chain[-1]] is not None:
-            chain.append(self.up[chain[-1]])
+        chain, above = [key], self.up[key]
+        while above is not None:
+            chain.append(above)
+            above = self.up[above]
         return chain
 
     @cached_property
-    def opened(self):
+    def opened(self) -> set[str]:
         """Keys of the rows that are open at first: those on top, and down to what is marked."""
         keys = [key for key in (*self.bad, *self.path) if key in self.up]
         return {*self.roots, *(k for key in keys for k in self.chain(key))}
 
-    def by_weight(self):
+    def by_weight(self) -> list[str]:
         """Keys of the rows of this graph, those that matter most first.
 
         First what is marked, with the way from the inputs to it and that to an output, then
@@ -168,7 +181,7 @@ class Outline:
                         todo.append(below)
         return list(order)
 
-    def walk(self):
+    def walk(self) -> Iterator["Outline"]:
         """This outline and all those of inner graphs below it."""
         yield self
         for graphs in self.inner.values():

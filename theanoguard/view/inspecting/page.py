@@ -7,7 +7,9 @@ import re
 import secrets
 import zlib
 from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from theanoguard._provenance.places import cut, printable
 from theanoguard._shown import MOST
@@ -22,6 +24,8 @@ from theanoguard.view.inspecting.facts import (
     short_type,
     user_name,
 )
+from theanoguard.view.inspecting.outline import Outline
+from theanoguard.view.model import GraphModel
 
 _HERE = Path(__file__).parent
 COMMON = (_HERE / "common.js").read_text(encoding="utf-8")
@@ -40,18 +44,18 @@ MAX_DEPTH = 40
 _LABEL, _REWRITES = 60, 120
 
 
-def text(value):
+def text(value: object) -> str:
     """Return text that HTML shows as it is."""
-    value = str(value)
-    return html.escape(value if value.isprintable() else printable(value), quote=True)
+    shown = str(value)
+    return html.escape(shown if shown.isprintable() else printable(shown), quote=True)
 
 
-def block(value):
+def block(value: object) -> str:
     """Return HTML that shows text as it is, with its lines."""
     return "<pre>" + "\n".join(text(line) for line in str(value).split("\n")) + "</pre>"
 
 
-def tree(outline, title, stored=False):
+def tree(outline: Outline, title: str, stored: bool = False) -> str:
     """Return the HTML of a graph.
 
     Parameters
@@ -86,7 +90,7 @@ def tree(outline, title, stored=False):
     )
 
 
-def counts(model):
+def counts(model: GraphModel) -> str:
     """Return how many nodes, inputs and marked ones a graph has, as text."""
     kinds = [variable.kind for variable in model.variables.values()]
     marked = sum(bool(node.events) for node in model.nodes.values())
@@ -104,12 +108,12 @@ def counts(model):
     )
 
 
-def unique(kind):
+def unique(kind: str) -> str:
     """Return a name for an element that no other element of a document has."""
     return f"{kind}-{secrets.token_hex(6)}"
 
 
-def script(function, name, title, inside):
+def script(function: str, name: str, title: str, inside: str) -> str:
     """Return the element that runs a function of the browser's on packed data.
 
     Parameters
@@ -125,12 +129,12 @@ def script(function, name, title, inside):
     )
 
 
-def title_json(title):
+def title_json(title: str) -> str:
     """Return a title that cannot end the script that it stands in."""
     return re.sub(r"[^\w .,:()-]", "?", printable(title))
 
 
-def colored(report):
+def colored(report: str) -> str:
     """Return the HTML of a report that has the terminal's colours."""
     classes = {BOLD_RED: "tg-bad", BLUE: "tg-line", GREEN: "tg-hint", DIM: "tg-dim"}
     parts = re.split(r"(\x1b\[[\d;]*m)", report)
@@ -142,12 +146,12 @@ def colored(report):
     return f'<pre class="tg-report">{"".join(pieces)}</pre>'
 
 
-def fold(summary, inside, css="tg-fold"):
+def fold(summary: str, inside: str, css: str = "tg-fold") -> str:
     """Return HTML that is closed until its summary is clicked."""
     return f'<details class="{css}"><summary>{text(summary)}</summary>{inside}</details>'
 
 
-def document(body, title):
+def document(body: str, title: str) -> str:
     """Return a whole HTML document."""
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -163,9 +167,17 @@ def document(body, title):
 # Without a script
 
 
-def plain_tree(outline, most=PLAIN_SIZE):
+Rows = dict[tuple[int, str | None], str]
+"""The HTML of rows, by the id of their outline and their key."""
+
+Level = tuple[Outline, Sequence[str], str | None]
+"""Rows of an outline, and the row that they stand under."""
+
+
+def plain_tree(outline: Outline, most: int = PLAIN_SIZE) -> tuple[int, str]:
     """Return how many rows of a graph fit into `most` bytes, and their HTML."""
-    rows, size = {}, 0
+    rows: Rows = {}
+    size = 0
     weighed = ((part, key) for part in outline.walk() for key in part.by_weight())
     for part, key in weighed:
         row = _plain_row(part, key)
@@ -177,11 +189,11 @@ def plain_tree(outline, most=PLAIN_SIZE):
             break
         rows[id(part), key] = row
     parts = []
-    later = deque([("", outline, outline.roots, None)])
+    later: deque[tuple[str, Level]] = deque([("", (outline, outline.roots, None))])
     while later:
-        heading, part, keys, above = later.popleft()
+        heading, level = later.popleft()
         parts.append(heading)
-        parts.append(_nested(part, keys, above, rows, later))
+        parts.append(_nested(level, rows, later))
     return len(rows), "".join(parts)
 
 
@@ -189,10 +201,11 @@ _AROUND = len("<li><details><summary></summary><ul></ul></details></li>")
 _REFERENCE = len("<li>, shown elsewhere</li>")
 
 
-def _nested(outline, keys, above, rows, later):
+def _nested(top: Level, rows: Rows, later: deque[tuple[str, Level]]) -> str:
     """Return nested lists of rows; what is too deep is appended to `later`."""
     parts = ["<ul>"]
-    levels = [_items(outline, keys, above)]
+    levels = [_items(*top)]
+    below: Level
     hidden = [0]
     while levels:
         item = next(levels[-1], None)
@@ -216,7 +229,7 @@ def _nested(outline, keys, above, rows, later):
             continue
         elif len(levels) > MAX_DEPTH:
             heading = f"<p>Below {_short(part, key)}:</p>"
-            later.append((heading, part, part.inputs(key), key))
+            later.append((heading, (part, part.inputs(key), key)))
             parts.append(f"<li>{row}, continued below</li>")
             continue
         else:
@@ -228,22 +241,23 @@ def _nested(outline, keys, above, rows, later):
     return "".join(parts)
 
 
-def _items(outline, keys, above):
+def _items(
+    outline: Outline, keys: Iterable[str], above: str | None
+) -> Iterator[tuple[str | None, Outline, str | None, bool]]:
     """Yield what stands on one level: (name, outline, key, whether it is the row's own place)."""
     for key in keys:
         yield None, outline, key, outline.up.get(key) == above
     if above is not None:
-        owner = outline.model.variables[above].owner
-        for name, graph in outline.inner.get(owner, ()):
+        for name, graph in outline.graphs(above):
             yield inner_name(name), graph, None, True
 
 
-def inner_name(name):
+def inner_name(name: str) -> str:
     """Return what an inner graph is called."""
     return f"inner graph {name}".rstrip()
 
 
-def _plain_row(outline, key):
+def _plain_row(outline: Outline, key: str) -> str:
     model = outline.model
     variable = model.variables[key]
     parts = [f"<mark>{text(cut(event))}</mark>" for event in events(model, variable)]
@@ -260,7 +274,7 @@ def _plain_row(outline, key):
     return " ".join(parts)
 
 
-def _short(outline, key):
+def _short(outline: Outline, key: str) -> str:
     name = cut(label(outline.model, outline.model.variables[key]), _LABEL)
     return f"{text(name)} <small>{key}</small>"
 
@@ -269,12 +283,12 @@ def _short(outline, key):
 # For the script
 
 
-def pack(outline):
+def pack(outline: Outline) -> str:
     """Return what the script needs, as deflated JSON in base 64."""
     parts = list(outline.walk())
     number = {id(part): i for i, part in enumerate(parts)}
     places = {id(part): {key: i for i, key in enumerate(part.up)} for part in parts}
-    words = {}
+    words: dict[str, int] = {}
     data = {
         "graphs": [_graph_data(part, number, places, words) for part in parts],
         "words": list(words),
@@ -283,17 +297,25 @@ def pack(outline):
     return packed(data)
 
 
-def packed(data):
+def packed(data: Any) -> str:
     """Return plain data as deflated JSON in base 64."""
     raw = json.dumps(data, separators=(",", ":"))
     return base64.b64encode(zlib.compress(raw.encode(), 9)).decode()
 
 
-def _graph_data(part, number, places, words):
+def _graph_data(
+    part: Outline,
+    number: Mapping[int, int],
+    places: Mapping[int, Mapping[str, int]],
+    words: dict[str, int],
+) -> dict[str, Any]:
     """Return one graph; a row is named by its place, a text by its place among `words`."""
 
-    def word(value):
+    def word(value: str | None) -> int:
         return words.setdefault(value or "", len(words))
+
+    def row(key: str | None) -> int:
+        return -1 if key is None else at.get(key, -1)
 
     at = places[id(part)]
     rows = []
@@ -310,18 +332,17 @@ def _graph_data(part, number, places, words):
                 "line": word(place(variable)),
                 "value": str(variable.statistics or ""),
                 "events": [cut(event) for event in events(part.model, variable)],
-                "up": at.get(above, -1),
-                "home": at.get(part.row_of.get(variable.owner), -1),
+                "up": row(above),
+                "home": row(part.row_of.get(variable.owner or "")),
                 "inputs": [at[k] for k in part.inputs(key) if k in at],
                 "clients": [at[k] for k in dict.fromkeys(readers) if k is not None],
                 "inner": [
-                    [inner_name(name), number[id(graph)]]
-                    for name, graph in part.inner.get(variable.owner, ())
+                    [inner_name(name), number[id(graph)]] for name, graph in part.graphs(key)
                 ],
                 "facts": [[word(name), word(value)] for name, value in facts(part.model, variable)],
             }
         )
-    found = {
+    found: dict[str, Any] = {
         "rows": rows,
         "roots": [at[key] for key in part.roots],
         "bad": [at[key] for key in part.bad if key in at],

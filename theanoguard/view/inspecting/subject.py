@@ -1,18 +1,27 @@
 """From what a person asks about to the model of its graph."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 
 from theanoguard._event import GuardEvent
 from theanoguard._provenance import Provenance
 from theanoguard._pytensor import Function
+from theanoguard.explain.records import Cause, Explanation, Waypoint
 from theanoguard.guard import GuardError, events_of
 from theanoguard.guard.errors import report_text
-from theanoguard.view.model import GraphModel, NodeModel, Statistics, VariableModel, graph_model
+from theanoguard.view.model import (
+    GraphModel,
+    Marks,
+    NodeModel,
+    Statistics,
+    VariableModel,
+    graph_model,
+)
 from theanoguard.view.printing import tree_text
 
 
@@ -45,13 +54,20 @@ class Subject:
     cause: Provenance | None = None
 
 
-def subject_of(thing, *, values=None, events=None, times=None):
+def subject_of(
+    thing: Any,
+    *,
+    values: Mapping[Variable, Any] | None = None,
+    events: Marks | GuardError | None = None,
+    times: Mapping[Apply, float] | None = None,
+) -> Subject:
     """Return what is shown of anything that :func:`theanoguard.inspect_graph` takes."""
     if isinstance(thing, GuardError):
         return _of_trip(thing.event, thing.explanation, _called(thing), values, times)
     if isinstance(thing, GuardEvent):
         return _of_trip(thing, None, None, values, times)
-    function, wanted = thing if isinstance(thing, Function) else None, ()
+    function = thing if isinstance(thing, Function) else None
+    wanted: tuple[str, ...] = ()
     if isinstance(events, GuardError):
         return _of_trip(events.event, events.explanation, thing, values, times)
     if function is not None:
@@ -69,17 +85,17 @@ def subject_of(thing, *, values=None, events=None, times=None):
     return Subject(title, model, wanted, text=text, function=function)
 
 
-def own_events(function):
+def own_events(function: Function) -> list[GuardEvent]:
     """Return the last events of a function, none where it has no guard."""
     return events_of(function) if hasattr(getattr(function, "vm", None), "guard") else []
 
 
-def _roots(way):
+def _roots(way: Iterable[Waypoint]) -> tuple[str, ...]:
     """Return the names of the inputs that the way to a bad value leads from."""
     return tuple(point.name for point in way if point.kind in ("input", "shared"))
 
 
-def _last_way(function, events):
+def _last_way(function: Function, events: Sequence[GuardEvent]) -> tuple[str, ...]:
     """Return where the way to a function's last event begins, as its report told."""
     if not events:
         return ()
@@ -87,7 +103,13 @@ def _last_way(function, events):
     return _roots(way) if event is events[-1] else ()
 
 
-def _of_trip(event, explanation, graph, values, times):
+def _of_trip(
+    event: GuardEvent,
+    explanation: Explanation | None,
+    graph: Any,
+    values: Mapping[Variable, Any] | None,
+    times: Mapping[Apply, float] | None,
+) -> Subject:
     report = report_text(event, explanation, color=True)
     text = partial(report_text, event, explanation)
     wanted = () if explanation is None else _roots(explanation.waypoints)
@@ -105,9 +127,9 @@ def _of_trip(event, explanation, graph, values, times):
     return Subject(f"call {event.call}{name}", model, wanted, report, text, function, cause)
 
 
-def _mark_inside(model, event, explanation):
+def _mark_inside(model: GraphModel, event: GuardEvent, explanation: Explanation | None) -> None:
     """Mark what went bad inside an inner graph, or inside a fused node."""
-    cause = explanation and explanation.cause
+    cause = None if explanation is None else explanation.cause
     if cause is None or cause.op is None or not (event.path or cause.fused):
         return
     for step in event.path:
@@ -124,7 +146,7 @@ def _mark_inside(model, event, explanation):
         node.events.append(f"{cause.kind}: {cause.expression}")
 
 
-def _called(error):
+def _called(error: GuardError) -> Function | None:
     """Return the function whose call raised an error, None where no traceback tells it."""
     function, traceback = None, error.__traceback__
     while traceback is not None:
@@ -139,7 +161,7 @@ def _called(error):
 # Values that a function still holds
 
 
-def _last_values(function):
+def _last_values(function: Function) -> dict[Variable, Any]:
     """Map variables to the values that the last call has left in the function's storage.
 
     Most are gone unless it was compiled without garbage collection.  What an in-place node has
@@ -150,7 +172,7 @@ def _last_values(function):
         return {}
     held = {v: cell[0] for v, cell in storage.items() if cell[0] is not None}
     position = {node: i for i, node in enumerate(function.maker.fgraph.toposort())}
-    written = {}
+    written: dict[int, int] = {}
     for node, i in position.items():
         for output in getattr(node.op, "destroy_map", None) or ():
             if (memory := _memory(held.get(node.outputs[output]))) is not None:
@@ -160,7 +182,7 @@ def _last_values(function):
     kept = {}
     for variable, value in held.items():
         memory = _memory(value)
-        last = written.get(memory)
+        last = None if memory is None else written.get(memory)
         overwritten = last is not None and position.get(variable.owner, -1) < last
         borrowed = last is not None and memory in roots
         if variable.owner is None or not (overwritten or borrowed):
@@ -168,24 +190,25 @@ def _last_values(function):
     return kept
 
 
-def _memory(value):
+def _memory(value: Any) -> int | None:
     """Return the address of an array's memory; None for anything else."""
     if not isinstance(value, np.ndarray):
         return None
     while isinstance(value.base, np.ndarray):
         value = value.base
-    return value.__array_interface__["data"][0]
+    return int(value.__array_interface__["data"][0])
 
 
 # --------------------------------------------------------------------------------------
 # A trip whose graph is gone
 
 
-def _model_of(event, explanation):
+def _model_of(event: GuardEvent, explanation: Explanation | None) -> GraphModel:
     """Return the graph that an explanation tells of: the way from an input to the cause."""
-    variables, nodes = {}, {}
+    variables: dict[str, VariableModel] = {}
+    nodes: dict[str, NodeModel] = {}
 
-    def add(op, inputs, name, **known):
+    def add(op: str | None, inputs: list[str], name: str | None, **known: Any) -> str:
         """Add a variable, and the node that computes it if there is an operation."""
         key, owner = f"n{len(variables)}", None
         if op is not None:
@@ -202,7 +225,7 @@ def _model_of(event, explanation):
         )
         return key
 
-    way = []
+    way: list[str] = []
     for point in explanation.waypoints if explanation is not None else ():
         made = point.kind == "node"
         index = f"[{', '.join(map(str, point.index))}]" if point.index else ""
@@ -216,8 +239,8 @@ def _model_of(event, explanation):
             provenance=point.source and Provenance(point.source),
         )
         way = [key]
-    cause = event if explanation is None else explanation.cause
-    for operand in () if explanation is None else cause.operands:
+    cause: GuardEvent | Cause = event if explanation is None else explanation.cause
+    for operand in () if explanation is None else explanation.cause.operands:
         if operand.computed or operand.name in {variables[key].name for key in way}:
             continue
         low, high = operand.minimum, operand.maximum
@@ -236,12 +259,12 @@ def _model_of(event, explanation):
     bad = add(
         cause.op if cause.role == "node" else None,
         way,
-        event.variable if explanation is None else cause.name,
+        event.variable if explanation is None else explanation.cause.name,
         kind=cause.role,
         dtype=cause.dtype,
         shape=list(cause.shape),
         is_output=True,
-        provenance=None if explanation is None else cause.provenance,
+        provenance=None if explanation is None else explanation.cause.provenance,
     )
     owner = variables[bad].owner
     marked = variables[bad] if owner is None else nodes[owner]
