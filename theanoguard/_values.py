@@ -1,13 +1,16 @@
 """The kind of a value, without importing the library that it comes from."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 BadKind: TypeAlias = Literal["nan", "inf", "big"]
 KINDS: tuple[BadKind, ...] = get_args(BadKind)
+
+Mask: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""A function from an array to the mask of its bad elements."""
 
 
 def is_sparse(value: Any) -> bool:

@@ -7,19 +7,23 @@ from an element to the elements of the operands that it was computed from
 ``OpFromGraph`` and ``IfElse``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from theanoguard._evaluate.replay import Replay, branch_taken
+from theanoguard._evaluate.replay import Replay, ScanReplay, branch_taken
 from theanoguard._evaluate.scalars import (
+    OperandOrigin,
     ScalarStep,
     agrees,
     compiled_step,
@@ -29,8 +33,10 @@ from theanoguard._evaluate.scalars import (
 )
 from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
-from theanoguard._values import is_sparse
-from theanoguard.operations import first_element, regions
+from theanoguard._values import Mask, is_sparse
+from theanoguard.operations import Region, first_element, regions
+
+T = TypeVar("T")
 
 MAX_STEPS = 100_000
 """Largest number of steps upstream, for example through a scan that only passes a value on."""
@@ -60,12 +66,12 @@ class Scope:
     step: int | None = None
 
     @property
-    def fgraph(self):
+    def fgraph(self) -> FunctionGraph:
         """The graph that was executed."""
         return self.replay.fgraph
 
     @property
-    def path(self):
+    def path(self) -> tuple[PathStep, ...]:
         """The inner graphs entered, outermost first, as in a GuardEvent."""
         if self.parent is None:
             return ()
@@ -74,16 +80,20 @@ class Scope:
         return (*self.parent.path, PathStep(str(self.node.op), self.step, self.forward_step))
 
     @property
-    def forward_step(self):
+    def forward_step(self) -> int | None:
         """In the gradient of a loop, the matching step of the loop itself; None elsewhere."""
         op = getattr(self.node, "op", None)
-        if not isinstance(op, Scan) or not str(op.name).startswith("grad_of_"):
+        if self.parent is None or self.step is None or not isinstance(op, Scan):
+            return None
+        if not str(op.name).startswith("grad_of_"):
             return None
         if getattr(op, "truncate_gradient", -1) != -1:
             return None
         return int(self.parent.replay.value(self.node.inputs[0])) - 1 - self.step
 
-    def inner(self, node, step=None, fgraph=None):
+    def inner(
+        self, node: Apply, step: int | None = None, fgraph: FunctionGraph | None = None
+    ) -> "Scope":
         """Return the scope of the inner graph of `node` at `step`."""
         return Scope(self.replay.inner(node, fgraph).at(step), self, node, step)
 
@@ -97,17 +107,17 @@ class Place:
     index: tuple[int, ...] = ()
 
     @property
-    def array(self):
+    def array(self) -> Any:
         """The whole value that the element belongs to."""
         return dense(self.scope.replay.value(self.variable))
 
     @property
-    def element(self):
+    def element(self) -> Any:
         """The value of the element."""
         return np.asarray(self.array)[self.index]
 
     @property
-    def is_leaf(self):
+    def is_leaf(self) -> bool:
         """Whether no node of its graph computes it."""
         return self.variable.owner is None
 
@@ -153,12 +163,12 @@ class Origin:
     steps: tuple[Place, ...] = field(default=(), repr=False)
 
     @property
-    def made_here(self):
+    def made_here(self) -> bool:
         """True if an operation made the value, False if it came in from outside."""
         return not self.place.is_leaf
 
 
-def find_origin(place, mask):
+def find_origin(place: Place, mask: Mask) -> Origin:
     """Walk upstream from a bad element to the first operation that made it bad.
 
     Parameters
@@ -182,7 +192,7 @@ def find_origin(place, mask):
     return Origin(place, None, tuple(steps))
 
 
-def bad_operand(place, mask):
+def bad_operand(place: Place, mask: Mask) -> tuple[Place | None, Made | None]:
     """Return the bad operand element that a bad element was computed from, if there is one.
 
     Returns
@@ -216,7 +226,7 @@ def bad_operand(place, mask):
     return None, fused_term(place, mask)
 
 
-def fused_term(place, mask):
+def fused_term(place: Place, mask: Mask) -> Made | None:
     """Return the bad term of a fused reduction, or None."""
     node = place.variable.owner
     if not (isinstance(node.op, CAReduce) and isinstance(node.op.scalar_op, Composite)):
@@ -238,7 +248,7 @@ def fused_term(place, mask):
     return Made(step, {1: Place(place.scope, node.inputs[0], index)}, index, mask(values))
 
 
-def _or_none(function, *args):
+def _or_none(function: Callable[..., T], *args: Any) -> T | None:
     """Call a function that evaluates scalar operations in Python; None if it cannot."""
     try:
         return function(*args)
@@ -246,42 +256,42 @@ def _or_none(function, *args):
         return None
 
 
-def dense(value):
+def dense(value: Any) -> Any:
     """Return a sparse matrix as an array, and any other value unchanged."""
     return value.toarray() if is_sparse(value) else value
 
 
-def mask_of(mask, value):
+def mask_of(mask: Mask, value: Any) -> bool:
     """Return whether a single value is bad."""
     return bool(np.all(mask(np.asarray(value))))
 
 
-def is_numeric(value):
+def is_numeric(value: Any) -> bool:
     """Return whether a value is an array or a number."""
     return isinstance(value, (np.ndarray, np.generic, int, float, complex)) and (
         np.asarray(value).dtype.kind in "fciub"
     )
 
 
-def regions_of(place):
+def regions_of(place: Place) -> list[Region]:
     """Return the regions of the operands that the element at `place` was computed from."""
     node = place.variable.owner
     values = [dense(place.scope.replay.value(v)) for v in node.inputs]
     return regions(node, values, node.outputs.index(place.variable), place.index)
 
 
-def operand_place(place, region):
+def operand_place(place: Place, region: Region) -> Place:
     """Return the place of a region that is a single element."""
     return Place(place.scope, place.variable.owner.inputs[region.operand], region.index)
 
 
-def elementwise(place, step):
+def elementwise(place: Place, step: ScalarStep) -> Made:
     """Return a scalar operation of an elementwise node, with the elements that it reads."""
     sources = {i: operand_place(place, region) for i, region in enumerate(regions_of(place))}
     return Made(step, sources, place.index)
 
 
-def scalar_final(place):
+def scalar_final(place: Place) -> OperandOrigin:
     """Return the last scalar step of an elementwise operation at one element.
 
     The scalar operations are evaluated in Python.  The result is None if one of them cannot be.
@@ -290,13 +300,13 @@ def scalar_final(place):
     return None if found is None else found[0]
 
 
-def scalar_steps(place):
+def scalar_steps(place: Place) -> list[ScalarStep]:
     """Return all steps of an elementwise operation at one element; empty if it cannot be run."""
     found = _evaluated(place)
     return [] if found is None else found[1]
 
 
-def _evaluated(place):
+def _evaluated(place: Place) -> tuple[OperandOrigin, list[ScalarStep]] | None:
     node = place.variable.owner
     output = node.outputs.index(place.variable)
     values = [
@@ -321,23 +331,23 @@ def _evaluated(place):
     return (compiled or final), steps
 
 
-def numeric_mask(is_bad):
+def numeric_mask(is_bad: Mask) -> Mask:
     """Return ``is_bad`` extended to values of any kind: a value that is not numeric is not bad."""
 
-    def mask(array):
+    def mask(array: Any) -> np.ndarray:
         array = np.asarray(array)
         return is_bad(array) if array.dtype.kind in "fciu" else np.zeros(array.shape, bool)
 
     return mask
 
 
-def not_finite(array):
+def not_finite(array: Any) -> np.ndarray:
     """Return the mask of the elements that are NaN or infinite."""
     array = np.asarray(array)
     return ~np.isfinite(array) if array.dtype.kind in "fc" else np.zeros(array.shape, bool)
 
 
-def fused_operands(place, made):
+def fused_operands(place: Place, made: Made) -> list[np.ndarray] | None:
     """Return the operands of an operation that was fused into a node, as whole arrays.
 
     Parameters
@@ -384,28 +394,28 @@ def fused_operands(place, made):
 
 
 @singledispatch
-def enter(op, place):
+def enter(op: Op, place: Place) -> Place | None:
     """Return the place inside the inner graph that computed an output element, or None."""
     return None
 
 
 @enter.register(OpFromGraph)
 @enter.register(LazyIfElse)
-def _(op, place):
+def _enter_graph(op: Op, place: Place) -> Place:
     node = place.variable.owner
     scope = place.scope.inner(node)
     return Place(scope, scope.fgraph.outputs[node.outputs.index(place.variable)], place.index)
 
 
 @enter.register
-def _(op: IfElse, place):
+def _enter_branch(op: IfElse, place: Place) -> Place:
     node = place.variable.owner
     taken = branch_taken(node, place.scope.replay)
     return Place(place.scope, taken[node.outputs.index(place.variable)], place.index)
 
 
 @enter.register
-def _(op: Scan, place):
+def _enter_scan(op: Scan, place: Place) -> Place:
     node = place.variable.owner
     ran = place.scope.replay.inner(node)
     info = op.info
@@ -422,7 +432,9 @@ def _(op: Scan, place):
     return _state_place(place, node, ran, out, entry + overwritten - lag, tuple(rest))
 
 
-def _state_place(place, node, ran, out, step, index):
+def _state_place(
+    place: Place, node: Apply, ran: ScanReplay, out: int, step: int, index: tuple[Any, ...]
+) -> Place:
     """Return the place of output `out` of a scan after `step` (below 0: the initial state)."""
     info = ran.info
     if step >= 0:
@@ -436,7 +448,15 @@ def _state_place(place, node, ran, out, step, index):
     return Place(place.scope, node.inputs[ran.first_untraced_input + untraced], index)
 
 
-def _mit_mot_place(scope, node, ran, group, entry, before, index):
+def _mit_mot_place(
+    scope: Scope,
+    node: Apply,
+    ran: ScanReplay,
+    group: int,
+    entry: int,
+    before: int,
+    index: tuple[Any, ...],
+) -> Place:
     """Return the place that last wrote an entry of an accumulating buffer before a step."""
     slices = ran.info.mit_mot_out_slices
     offset = sum(map(len, slices[:group]))
@@ -452,42 +472,41 @@ def _mit_mot_place(scope, node, ran, group, entry, before, index):
     return Place(inside, inside.fgraph.outputs[inner], index)
 
 
-def leave(place):
+def leave(place: Place) -> Place | None:
     """Return the place in the outer graph that an inner graph's input element was taken from."""
     scope = place.scope
     if scope.parent is None or isinstance(place.variable, Constant):
         return None
     position = list(scope.fgraph.inputs).index(place.variable)
-    return _leave(scope.node.op, place, position)
+    return _leave(scope.node.op, place, scope.parent, position)
 
 
 @singledispatch
-def _leave(op, place, position):
-    ran = place.scope.parent.replay.inner(place.scope.node)
-    return Place(place.scope.parent, ran.outer_input(position), place.index)
+def _leave(op: Op, place: Place, outside: Scope, position: int) -> Place:
+    ran = outside.replay.inner(place.scope.node)
+    return Place(outside, ran.outer_input(position), place.index)
 
 
 @_leave.register
-def _(op: Scan, place, position):
-    scope, node = place.scope, place.scope.node
-    ran = scope.parent.replay.inner(node)
+def _leave_scan(op: Scan, place: Place, outside: Scope, position: int) -> Place:
+    node = place.scope.node
+    now: Any = place.scope.step
+    ran = outside.replay.inner(node)
     info = ran.info
     if position < info.n_seqs:
-        return Place(scope.parent, node.inputs[1 + position], (scope.step, *place.index))
+        return Place(outside, node.inputs[1 + position], (now, *place.index))
     position -= info.n_seqs
-    outer = Place(scope.parent, None)
+    outer = Place(outside, None)
     for group, taps in enumerate(ran.taps):
         if position < len(taps):
-            step = scope.step + taps[position]
+            step = now + taps[position]
             if group < info.n_mit_mot:
                 entry = step + ran.lags[group]
-                return _mit_mot_place(
-                    scope.parent, node, ran, group, entry, scope.step, place.index
-                )
+                return _mit_mot_place(outside, node, ran, group, entry, now, place.index)
             return _state_place(outer, node, ran, group, step, place.index)
         position -= len(taps)
     if position < info.n_untraced_sit_sot:
         out = len(ran.taps) + info.n_nit_sot + position
-        return _state_place(outer, node, ran, out, scope.step - 1, place.index)
+        return _state_place(outer, node, ran, out, now - 1, place.index)
     position -= info.n_untraced_sit_sot
-    return Place(scope.parent, node.inputs[ran.first_non_seq_input + position], place.index)
+    return Place(outside, node.inputs[ran.first_non_seq_input + position], place.index)

@@ -9,11 +9,15 @@ the values inside them are available as well.
 
 import copy
 from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import singledispatch
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
@@ -24,6 +28,10 @@ from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
 MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps.  A dropped value is computed again on request."""
 
+
+Implementation: TypeAlias = Literal["c", "py"]
+Kernel: TypeAlias = Callable[[list[Any]], list[Any]]
+Run: TypeAlias = "Iterator[tuple[Replay, Apply, list[Any]]]"
 
 HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
@@ -44,7 +52,7 @@ _WITH_EFFECTS = {
 """Operations in them that show something, or that call a function of the user."""
 
 
-def has_effects(op):
+def has_effects(op: Op) -> bool:
     """Return whether an operation may have side effects.
 
     PyTensor's own operations and checks have none.  A user-defined operation may do anything.
@@ -57,19 +65,19 @@ def has_effects(op):
     return name in _WITH_EFFECTS or not name.startswith(_WITHOUT_EFFECTS)
 
 
-def copy_value(value):
+def copy_value(value: Any) -> Any:
     """Return a copy of the value of a variable (RNG states and lists: a deep copy)."""
     if isinstance(value, np.ndarray):
         return value.copy(order="K")
     return copy.deepcopy(value)
 
 
-def finish(run):
+def finish(run: Iterable[object]) -> None:
     """Go through an iterator to its end."""
     deque(run, maxlen=0)
 
 
-def alone(node):
+def alone(node: Apply) -> Apply:
     """Return a copy of a node with inputs of its own.
 
     It keeps its constants: the code of some ops depends on them.
@@ -96,21 +104,21 @@ class Kernels:
 
     raised = 0
 
-    def __init__(self, impl=None):
+    def __init__(self, impl: Implementation | None = None) -> None:
         self.impl = impl or default_impl()
-        self._made = {}
-        self._unhashed = {}
+        self._made: dict[Any, Kernel] = {}
+        self._unhashed: dict[int, Apply] = {}
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._made)
 
-    def run(self, node, inputs):
+    def run(self, node: Apply, inputs: list[Any]) -> list[Any]:
         """Return the values of the outputs of `node` for `inputs`, which may be overwritten."""
         return self.kernel_of(node)(inputs)
 
-    def kernel_of(self, node):
+    def kernel_of(self, node: Apply) -> Kernel:
         """Return the kernel of `node`, made on first use."""
-        key = (
+        key: Any = (
             node.op,
             tuple(_constant_key(v) if isinstance(v, Constant) else v.type for v in node.inputs),
             tuple(v.type for v in node.outputs),
@@ -125,11 +133,11 @@ class Kernels:
             kernel = self._made[key] = self._make(node)
         return kernel
 
-    def runs_whole(self, node):
+    def runs_whole(self, node: Apply) -> bool:
         """Whether an op with an inner graph is run in one piece, not step by step."""
         return False
 
-    def _make(self, node):
+    def _make(self, node: Apply) -> Kernel:
         own = alone(node)
         cells = {v: [None] for v in (*own.inputs, *own.outputs)}
         computed = {v: [True] for v in own.inputs} | {v: [False] for v in own.outputs}
@@ -140,7 +148,7 @@ class Kernels:
         ins = [cells[v] for v in own.inputs]
         outs = [cells[v] for v in own.outputs]
 
-        def kernel(values):
+        def kernel(values: list[Any]) -> list[Any]:
             for cell, value in zip(ins, values, strict=True):
                 cell[0] = value
             for cell in outs:  # otherwise the next run would overwrite this buffer
@@ -155,7 +163,7 @@ class Kernels:
         return kernel
 
 
-def _constant_key(constant):
+def _constant_key(constant: Constant) -> Any:
     """Return a key for a constant: the value of a number or a slice, else the identity."""
     data = constant.data
     if isinstance(data, np.ndarray) and data.size == 1 and data.dtype.kind in "fciub":
@@ -198,32 +206,32 @@ class Replay:
 
     def __init__(
         self,
-        fgraph,
-        inputs,
-        kernels=None,
-        memory_bound=MEMORY_BOUND,
-        live=None,
-        graphs=None,
-        place=None,
-    ):
+        fgraph: FunctionGraph,
+        inputs: Mapping[Variable, Any],
+        kernels: Kernels | None = None,
+        memory_bound: int = MEMORY_BOUND,
+        live: Mapping[Any, Any] | None = None,
+        graphs: Mapping[Apply, FunctionGraph] | None = None,
+        place: "tuple[Replay, Apply, int | None] | None" = None,
+    ) -> None:
         self.fgraph = fgraph
         self.live = live or {}
         self.graphs = graphs or {}
         self.place = place
         self.kernels = Kernels() if kernels is None else kernels
         self._given = dict(inputs)
-        self._computed = {}
-        self._inner = {}
-        self._running = None  # the node that has begun and not ended
+        self._computed: dict[Variable, Any] = {}
+        self._inner: dict[Apply, GraphReplay | ScanReplay] = {}
+        self._running: Apply | None = None  # the node that has begun and not ended
         self._bound = memory_bound
         self._bytes = 0
 
-    def value(self, variable):
+    def value(self, variable: Variable) -> Any:
         """Return the value of `variable`, after computing its ancestors."""
         finish(self.run([variable]))
         return self[variable]
 
-    def run(self, variables):
+    def run(self, variables: Iterable[Variable]) -> Run:
         """Compute variables and their ancestors while the caller iterates.
 
         Yields
@@ -250,7 +258,7 @@ class Replay:
                 self._make_room(values, pending)
                 self._computed.update(zip(node.outputs, values, strict=True))
 
-    def __getitem__(self, variable):
+    def __getitem__(self, variable: Variable) -> Any:
         if variable in self._given:
             return self._given[variable]
         if variable in self._computed:
@@ -259,7 +267,7 @@ class Replay:
             return variable.data
         raise KeyError(variable)
 
-    def take_outputs(self, values):
+    def take_outputs(self, values: list[Any]) -> None:
         """Take the outputs of an inner graph from the node that has run it in one piece.
 
         Only a wrapper around one node is sure to return what that node returns.  Numba has such
@@ -268,11 +276,11 @@ class Replay:
         if len(self.fgraph.apply_nodes) == 1:
             self._given.update(zip(self.fgraph.outputs, values, strict=True))
 
-    def values(self, variables):
+    def values(self, variables: Iterable[Variable]) -> list[Any]:
         """Return the values of several variables."""
         return [self.value(v) for v in variables]
 
-    def inner(self, node, fgraph=None):
+    def inner(self, node: Apply, fgraph: FunctionGraph | None = None) -> Any:
         """Return the replay of the inner graph of `node`.
 
         `fgraph` is the inner graph as it was linked, if it is available.
@@ -282,7 +290,7 @@ class Replay:
             self._inner[node] = make_inner(node.op, node, self, fgraph)
         return self._inner[node]
 
-    def compute(self, node):
+    def compute(self, node: Apply) -> "Generator[tuple[Replay, Apply, list[Any]], None, list[Any]]":
         """Run `node` on known inputs as `run` does; return the outputs without keeping them."""
         self._running = node
         values = self.live.get((node, self.steps)) if self.live else None
@@ -296,7 +304,7 @@ class Replay:
         yield self, node, values
         return values
 
-    def interrupted(self):
+    def interrupted(self) -> "tuple[Replay, Apply | None]":
         """Return the innermost replay that an error has ended, and its node, or None for that."""
         inner = self._inner.get(self._running)
         child = inner.current if inner is not None and self.steps_into(self._running) else None
@@ -304,26 +312,28 @@ class Replay:
             return child.interrupted()
         return self, self._running
 
-    def needed(self, node):
+    def needed(self, node: Apply) -> Sequence[Variable]:
         """Return the inputs of `node` that must be known before it can be computed."""
         if not isinstance(node.op, IfElse):
             return node.inputs
         condition = node.inputs[0]
         return branch_taken(node, self) if self.knows(condition) else (condition,)
 
-    def run_whole(self, node):
+    def run_whole(self, node: Apply) -> list[Any]:
         """Return the outputs of `node`, run in one piece.  Its needed inputs are known."""
         return compute(node.op, node, self)
 
-    def empty(self, shape, variable):
+    def empty(self, shape: tuple[int, ...], variable: Variable) -> Any:
         """Return an uninitialised buffer for the values of a variable."""
         return np.empty(shape, variable.type.dtype)
 
-    def steps_into(self, node):
+    def steps_into(self, node: Apply) -> bool:
         """Whether the inner graph of a node is replayed, and the node does not run in one piece."""
         return isinstance(node.op, HAVE_INNER_GRAPHS) and not self.kernels.runs_whole(node)
 
-    def child(self, fgraph, inputs, node, step=None):
+    def child(
+        self, fgraph: FunctionGraph, inputs: Sequence[Any], node: Apply, step: int | None = None
+    ) -> "Replay":
         """Return the replay of an inner graph, run by `node` at `step` on these inputs."""
         given = dict(zip(fgraph.inputs, inputs, strict=True))
         return Replay(
@@ -337,24 +347,24 @@ class Replay:
         )
 
     @property
-    def steps(self):
+    def steps(self) -> tuple[int, ...]:
         """The steps of the scans around this graph, outermost first."""
         if self.place is None:
             return ()
         outside, _node, step = self.place
         return outside.steps if step is None else (*outside.steps, step)
 
-    def known_values(self):
+    def known_values(self) -> dict[Variable, Any]:
         """Return the available values: the given ones, and the computed ones that were kept."""
         return {**self._given, **self._computed}
 
-    def knows(self, variable):
+    def knows(self, variable: Variable) -> bool:
         """Return whether the value of a variable is available without computation."""
         return (
             variable in self._computed or variable in self._given or isinstance(variable, Constant)
         )
 
-    def _make_room(self, values, pending):
+    def _make_room(self, values: list[Any], pending: list[Variable]) -> None:
         self._bytes += sum(map(_nbytes, values))
         if self._bytes <= self._bound:
             return
@@ -366,24 +376,24 @@ class Replay:
                 self._bytes -= _nbytes(self._computed.pop(variable))
 
 
-def _nbytes(value):
+def _nbytes(value: Any) -> int:
     # A view owns no memory; its base does.
     return value.nbytes if isinstance(value, np.ndarray) and value.base is None else 0
 
 
-def branch_taken(node, replay):
+def branch_taken(node: Apply, replay: Replay) -> list[Variable]:
     """Return the variables of the branch that an ``IfElse`` node takes."""
     return branch_for(node, replay.value(node.inputs[0]))
 
 
-def branch_for(node, condition):
+def branch_for(node: Apply, condition: Any) -> list[Variable]:
     """Return the variables of the branch that an ``IfElse`` node takes under a condition."""
     n = node.op.n_outs
     return node.inputs[1 : 1 + n] if np.all(condition) else node.inputs[1 + n :]
 
 
 @singledispatch
-def compute(op, node, replay):
+def compute(op: Op, node: Apply, replay: Replay) -> list[Any]:
     """Return the outputs of `node`, run in one piece.  Its needed inputs are known to `replay`."""
     # (It gets copies of the inputs that it overwrites.)
     values = replay.values(node.inputs)
@@ -393,54 +403,64 @@ def compute(op, node, replay):
 
 
 @compute.register
-def _(op: AllocEmpty, node, replay):
+def _compute_empty(op: AllocEmpty, node: Apply, replay: Replay) -> list[Any]:
     # Uninitialised memory may look like a bad value, and differs between runs.  So use zeros.
     return [np.zeros([int(replay[v]) for v in node.inputs], op.dtype)]
 
 
 @compute.register
-def _(op: IfElse, node, replay):
+def _compute_branch(op: IfElse, node: Apply, replay: Replay) -> list[Any]:
     return [replay[v] for v in branch_taken(node, replay)]
 
 
 @singledispatch
-def make_inner(op, node, replay, fgraph):
+def make_inner(
+    op: Op, node: Apply, replay: Replay, fgraph: FunctionGraph | None
+) -> "GraphReplay | ScanReplay":
     """Return the replay of the inner graph of `node`; `fgraph` as for :meth:`Replay.inner`."""
     raise TypeError(f"{op} has no inner graph that a replay can step into")
 
 
-@make_inner.register
-def _(op: OpFromGraph, node, replay, fgraph):
+@make_inner.register(OpFromGraph)
+def _inner_of_graph(
+    op: OpFromGraph, node: Apply, replay: Replay, fgraph: FunctionGraph | None
+) -> "GraphReplay":
     return GraphReplay(node, replay, fgraph or inner_graph(op), node.inputs)
 
 
-@make_inner.register
-def _(op: LazyIfElse, node, replay, fgraph):
+@make_inner.register(LazyIfElse)
+def _inner_of_branch(
+    op: LazyIfElse, node: Apply, replay: Replay, fgraph: FunctionGraph | None
+) -> "GraphReplay":
     condition, *inputs = node.inputs
     branch = op.true_branch if np.all(replay.value(condition)) else op.false_branch
     return GraphReplay(node, replay, inner_graph(branch), inputs)
 
 
-@make_inner.register
-def _(op: Scan, node, replay, fgraph):
+@make_inner.register(Scan)
+def _inner_of_scan(
+    op: Scan, node: Apply, replay: Replay, fgraph: FunctionGraph | None
+) -> "ScanReplay":
     return ScanReplay(node, replay, fgraph or inner_graph(op))
 
 
 class GraphReplay:
     """The replay of a node that runs an inner graph once, on some of its inputs."""
 
-    def __init__(self, node, replay, fgraph, inputs):
+    def __init__(
+        self, node: Apply, replay: Replay, fgraph: FunctionGraph, inputs: Sequence[Variable]
+    ) -> None:
         self.node = node
         self.fgraph = fgraph
         self._inputs = inputs
         self._outer = replay
-        self._replay = None
+        self._replay: Replay | None = None
 
-    def inner_inputs(self, step=None):
+    def inner_inputs(self, step: int | None = None) -> list[Any]:
         """Return the values of the inner graph's inputs."""
         return [self._outer.value(v) for v in self._inputs]
 
-    def at(self, step=None):
+    def at(self, step: int | None = None) -> Replay:
         """Return the :class:`Replay` of the inner graph."""
         if self._replay is None:
             outer = self._outer
@@ -450,24 +470,24 @@ class GraphReplay:
         return self._replay
 
     @property
-    def current(self):
+    def current(self) -> Replay | None:
         """The replay of the inner graph, or None before it has begun."""
         return self._replay
 
-    def run(self):
+    def run(self) -> Run:
         """Run the inner graph, as :meth:`Replay.run`."""
         return self.at().run(self.fgraph.outputs)
 
-    def outer_input(self, position):
+    def outer_input(self, position: int) -> Variable | None:
         """Return the node's input that becomes an inner input, or None for a state."""
         return self._inputs[position]
 
-    def outer_outputs(self):
+    def outer_outputs(self) -> list[Any]:
         """Return the values of the node's outputs."""
         return self.at().values(self.fgraph.outputs)
 
 
-def check_sequence(number, sequence, n_steps):
+def check_sequence(number: int, sequence: Any, n_steps: int) -> None:
     """Raise PyTensor's error if a sequence is shorter than a loop has steps.
 
     Parameters
@@ -493,7 +513,7 @@ class ScanReplay:
     Inputs, outputs and circular buffers have the same layout as in PyTensor's ``Scan.perform``.
     """
 
-    def __init__(self, node, replay, fgraph):
+    def __init__(self, node: Apply, replay: Replay | None, fgraph: FunctionGraph) -> None:
         self.node = node
         self.op = node.op
         self.info = node.op.info
@@ -504,31 +524,33 @@ class ScanReplay:
             *self.info.sit_sot_in_slices,
         )
         self.lags = [-min(taps) if taps else 0 for taps in self.taps]
-        self._outer = replay
-        self._steps = []  # the inner inputs of each step that ran
+        self._outer: Any = replay  # (None where only the layout is needed)
+        self._steps: list[list[Any]] = []  # the inner inputs of each step that ran
         self._begun = False
-        self._last = None  # the step that was requested last, and its replay
+        self._last: tuple[int, Replay] | None = (
+            None  # the step that was requested last, and its replay
+        )
 
     @property
-    def current(self):
+    def current(self) -> Replay | None:
         """The replay of the step that was requested last, or None before the first."""
         return self._last and self._last[1]
 
     # Positions among the outer inputs
     @property
-    def first_tap_input(self):
+    def first_tap_input(self) -> int:
         return 1 + self.info.n_seqs
 
     @property
-    def first_untraced_input(self):
+    def first_untraced_input(self) -> int:
         return self.first_tap_input + len(self.taps)
 
     @property
-    def first_non_seq_input(self):
+    def first_non_seq_input(self) -> int:
         info = self.info
         return self.first_untraced_input + info.n_untraced_sit_sot + info.n_nit_sot
 
-    def outer_input(self, position):
+    def outer_input(self, position: int) -> Variable | None:
         """Return the node's input that an inner input is taken from, or None for a state."""
         if position < self.info.n_seqs:
             return self.node.inputs[1 + position]
@@ -536,7 +558,7 @@ class ScanReplay:
         position -= self.info.n_seqs + n_states
         return self.node.inputs[self.first_non_seq_input + position] if position >= 0 else None
 
-    def initial(self, position):
+    def initial(self, position: int) -> Variable:
         """Return the node's input from which the first step reads a state."""
         position -= self.info.n_seqs
         for i, taps in enumerate(self.taps):
@@ -545,7 +567,7 @@ class ScanReplay:
             position -= len(taps)
         return self.node.inputs[self.first_untraced_input + position]
 
-    def _begin(self):
+    def _begin(self) -> None:
         values = [self._outer.value(v) for v in self.node.inputs]
         info = self.info
         self._begun = True
@@ -562,7 +584,7 @@ class ScanReplay:
         self._non_seqs = values[self.first_non_seq_input :]
         self._going = self.n_steps > 0
 
-    def _inputs_of_next_step(self):
+    def _inputs_of_next_step(self) -> list[Any]:
         step = len(self._steps)
         inputs = [np.asarray(seq[step]) for seq in self._seqs]
         for buffer, taps, lag, length in zip(
@@ -571,7 +593,7 @@ class ScanReplay:
             inputs += [np.array(buffer[(lag + step + t) % length]) for t in taps]
         return inputs + self._untraced + self._non_seqs
 
-    def _write_step(self, outputs):
+    def _write_step(self, outputs: Iterable[Any]) -> None:
         info = self.info
         step = len(self._steps)
         outputs = list(outputs)
@@ -590,7 +612,7 @@ class ScanReplay:
         if info.as_while and outputs.pop(0):
             self._going = False
 
-    def run(self, n_steps=None):
+    def run(self, n_steps: int | None = None) -> Run:
         """Run until the inputs of step `n_steps` are known, or the scan ends, as `Replay.run`."""
         if not self._begun:
             self._begin()
@@ -603,29 +625,29 @@ class ScanReplay:
             self._steps.append([replay[v] for v in self.fgraph.inputs])
             self._going = self._going and len(self._steps) < self.n_steps
 
-    def runs(self, step):
+    def runs(self, step: int) -> bool:
         """Whether the scan runs this step (from 0)."""
         finish(self.run(step + 1))
         return step < len(self._steps)
 
-    def steps_done(self):
+    def steps_done(self) -> int:
         """Return how many steps ran until the scan ended."""
         finish(self.run())
         return len(self._steps)
 
-    def inner_inputs(self, step):
+    def inner_inputs(self, step: int) -> list[Any]:
         """Return the values of the inner graph's inputs at `step` (from 0)."""
         finish(self.run(step))
         return self._steps[step] if step < len(self._steps) else self._inputs_of_next_step()
 
-    def at(self, step):
+    def at(self, step: int) -> Replay:
         """Return the :class:`Replay` of the inner graph at `step`."""
         if self._last is None or self._last[0] != step:
             inputs = self.inner_inputs(step)
             self._last = step, self._outer.child(self.fgraph, inputs, self.node, step)
         return self._last[1]
 
-    def outer_outputs(self):
+    def outer_outputs(self) -> list[Any]:
         """Return the values of the node's outputs."""
         done = self.steps_done()
         outputs = []

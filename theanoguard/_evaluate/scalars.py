@@ -1,13 +1,17 @@
 """Find the scalar operation inside a fused operation that made one element bad."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Cast, Composite, Switch
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.basic import Cast, Composite, ScalarOp, ScalarType, Switch
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import tensor
+
+from theanoguard._values import Mask
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,17 @@ class ScalarStep:
     inside: tuple = ()
 
 
-def _cast(value, type_):
+OperandOrigin: TypeAlias = ScalarStep | int | None
+"""The origin of an operand of a scalar operation, as in ``ScalarStep.origins``."""
+
+
+def _cast(value: Any, type_: ScalarType) -> Any:
     return np.asarray(value).astype(type_.dtype)[()]
 
 
-def _apply(op, values, output_types):
+def _apply(
+    op: ScalarOp, values: Sequence[Any], output_types: Sequence[ScalarType]
+) -> tuple[Any, ...]:
     """Return the result of scalar `op` for `values`, in the dtypes in which it computes."""
     with np.errstate(all="ignore"):
         if any(np.ndim(v) for v in values):
@@ -58,7 +68,7 @@ def _apply(op, values, output_types):
         return tuple(_cast(r, t) for r, t in zip(results, output_types, strict=True))
 
 
-def _apply_to_arrays(op, values):
+def _apply_to_arrays(op: ScalarOp, values: Sequence[Any]) -> Any:
     """Return the result of `op` for arrays, by a NumPy function if there is one."""
     if isinstance(op, Switch):
         return np.where(*values)
@@ -69,7 +79,9 @@ def _apply_to_arrays(op, values):
     return (found or np.frompyfunc(op.impl, len(values), op.nout))(*values)
 
 
-def steps_of(scalar_op, values, output_types, output=0):
+def steps_of(
+    scalar_op: ScalarOp, values: Sequence[Any], output_types: Sequence[ScalarType], output: int = 0
+) -> tuple[OperandOrigin, list[ScalarStep]]:
     """Evaluate a scalar operation at one element, one inner operation after another.
 
     Arrays may be given instead of numbers; every step then holds arrays.
@@ -102,9 +114,11 @@ def steps_of(scalar_op, values, output_types, output=0):
     return finals[output], steps
 
 
-def all_steps(scalar_op, values, output_types):
+def all_steps(
+    scalar_op: ScalarOp, values: Sequence[Any], output_types: Sequence[ScalarType]
+) -> tuple[Sequence[OperandOrigin], list[ScalarStep]]:
     """Evaluate a scalar operation as :func:`steps_of`; return the `final` of each output."""
-    steps = []
+    steps: list[ScalarStep] = []
     if not isinstance(scalar_op, Composite):
         origins = tuple(range(len(values)))
         results = _apply(scalar_op, values, output_types)
@@ -114,7 +128,12 @@ def all_steps(scalar_op, values, output_types):
     return [origin for origin, _ in found], steps
 
 
-def _run(fgraph, inputs, steps, around=()):
+def _run(
+    fgraph: FunctionGraph,
+    inputs: Sequence[tuple[OperandOrigin, Any]],
+    steps: list[ScalarStep],
+    around: tuple[Apply, ...] = (),
+) -> list[tuple[OperandOrigin, Any]]:
     """Evaluate a Composite's graph, appending to `steps`; return (origin, value) per output.
 
     A Composite inside a Composite is evaluated in the same way.  Its steps store the nodes
@@ -122,7 +141,7 @@ def _run(fgraph, inputs, steps, around=()):
     """
     known = dict(zip(fgraph.inputs, inputs, strict=True))
 
-    def find(variable):
+    def find(variable: Variable) -> tuple[OperandOrigin, Any]:
         if isinstance(variable, Constant):
             return None, _cast(variable.data, variable.type)
         return known[variable]
@@ -144,7 +163,7 @@ def _run(fgraph, inputs, steps, around=()):
     return [find(v) for v in fgraph.outputs]
 
 
-def first_bad(final, is_bad, output=0):
+def first_bad(final: OperandOrigin, is_bad: Mask, output: int = 0) -> OperandOrigin:
     """Follow a bad scalar upstream to the step that made it from sound operands.
 
     Returns
@@ -168,7 +187,13 @@ def first_bad(final, is_bad, output=0):
         final = origin
 
 
-def compiled_step(composite, values, final, result, run):
+def compiled_step(
+    composite: Composite,
+    values: Sequence[Any],
+    final: ScalarStep,
+    result: Any,
+    run: Callable[[Apply, list[Any]], list[Any]],
+) -> ScalarStep:
     """Return the last step of a Composite with the numbers that its compiled code computes.
 
     A C compiler may join a product and a sum into one operation that rounds once.  So the operands
@@ -194,11 +219,11 @@ def compiled_step(composite, values, final, result, run):
     arrays = [np.asarray(v)[None] for v in values]
     tensors = [tensor(dtype=a.dtype, shape=(None,)) for a in arrays]
 
-    def computed(variable):
+    def computed(variable: Variable) -> Any:
         part = Elemwise(Composite(list(composite.fgraph.inputs), [variable]))
         return np.asarray(run(part.make_node(*tensors), arrays)[0]).ravel()[0]
 
-    def follow(step, result):
+    def follow(step: ScalarStep, result: Any) -> ScalarStep:
         if agrees(step.results[0], result):
             return step
         operands, origins = list(step.operands), list(step.origins)
@@ -219,13 +244,13 @@ def compiled_step(composite, values, final, result, run):
     return follow(final, result)
 
 
-def agrees(value, other):
+def agrees(value: Any, other: Any) -> bool:
     """Return whether two evaluations of a number agree, except for rounding."""
     with np.errstate(all="ignore"):
         return bool(np.isclose(value, other, rtol=1e-6, atol=0, equal_nan=True))
 
 
-def _read(step):
+def _read(step: ScalarStep) -> list[tuple[Any, OperandOrigin]]:
     """Yield the operands of a step with their origins; for a switch, only the chosen branch.
 
     An operand of the same kind as the result (NaN, infinite) comes first.
@@ -237,7 +262,7 @@ def _read(step):
     return sorted(pairs, key=lambda pair: bool(np.isnan(np.asarray(pair[0])).any()) != is_nan)
 
 
-def first_made(steps, is_bad):
+def first_made(steps: Sequence[ScalarStep], is_bad: Mask) -> ScalarStep | None:
     """Return the first step whose result is bad although its operands are sound, or None.
 
     Unlike :func:`first_bad`, it also finds a bad value that a later ``switch`` masks.
@@ -249,7 +274,7 @@ def first_made(steps, is_bad):
     return None
 
 
-def term_of(reduction, elements, output_type):
+def term_of(reduction: Composite, elements: Any, output_type: ScalarType) -> OperandOrigin:
     """Return the steps that compute one term of a fused reduction, without the reduction itself.
 
     A reduction such as ``sum(x * log(x))`` may be fused into one ``CAReduce`` whose scalar

@@ -279,7 +279,7 @@ def _key(origin: ScalarStep | int | None) -> int | None:
 
 def _backwards(
     replay: Replay, node: Apply, marks: Sequence[Marks]
-) -> tuple[dict[int | None, np.ndarray], list[Any], list[Any]]:
+) -> tuple[dict[int | None, np.ndarray], list[Any], Sequence[Any]]:
     """Follow marks on the outputs of an elementwise node back through its scalar operations.
 
     Returns

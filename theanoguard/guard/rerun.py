@@ -139,7 +139,7 @@ class SecondRun:
         role: Callable[[Variable], str],
         kernels: Kernels,
         constants: Collection[Variable] = (),
-        live: Mapping | tuple = (),
+        live: Mapping | None = None,
         graphs: Mapping[Apply, FunctionGraph] | tuple = (),
         first_only: bool = False,
         partly: Mapping[Variable, list[Touch]] | None = None,
