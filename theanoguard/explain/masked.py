@@ -4,10 +4,11 @@
 may be bad.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import Elemwise
 
@@ -27,6 +28,7 @@ from theanoguard._evaluate.culprit import (
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import first_made, steps_of
 from theanoguard._pytensor import Function, captured_inputs
+from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import in_module, with_hint
 from theanoguard.explain.explanation import fate_of
 from theanoguard.explain.facts.describe import describe
@@ -104,12 +106,12 @@ def leaves_of_results(replay: Replay, is_bad: Callable) -> list[Any]:
     return found
 
 
-def _is_bad(scope, variable, mask):
+def _is_bad(scope: Scope, variable: Variable, mask: Mask) -> bool:
     value = dense(scope.replay.value(variable))
     return is_numeric(value) and bool(np.any(mask(value)))
 
 
-def _inside(node, scope, mask):
+def _inside(node: Apply, scope: Scope, mask: Mask) -> Iterator[Origin]:
     """Yield the bad values inside a fused node whose operands and outputs are sound."""
     if not isinstance(node.op, Elemwise):
         return
@@ -122,7 +124,7 @@ def _inside(node, scope, mask):
         yield Origin(place, elementwise(place, step))
 
 
-def _masked_index(node, scope, mask):
+def _masked_index(node: Apply, scope: Scope, mask: Mask) -> tuple[int, ...] | None:
     """Return the first element that is bad inside a fused node but sound in its outputs."""
     shape = np.shape(scope.replay.value(node.outputs[0]))
     operands = [np.asarray(v) for v in scope.replay.values(node.inputs)]

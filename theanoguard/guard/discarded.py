@@ -97,7 +97,7 @@ def discarded(
 def _failed(replay: Replay) -> Apply | None:
     """Return the node of the replayed graph, not of an inner one, that has raised."""
     inner, node = replay.interrupted()
-    while inner is not replay:
+    while inner is not replay and inner.place is not None:
         inner, node, _ = inner.place
     return node
 

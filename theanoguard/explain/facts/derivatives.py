@@ -1,10 +1,13 @@
 """Derivatives that can be infinite, written as the user would write them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply
 
+from theanoguard._evaluate.replay import Replay
 from theanoguard.explain.facts.naming import number_text, op_name
 
 
@@ -26,11 +29,11 @@ class Derivative:
     edge: Callable = lambda x, *_: np.abs(x)
 
 
-def _below_one(x, *_):
+def _below_one(x: Any, *_: Any) -> Any:
     return 1 - np.abs(x)
 
 
-def _of_power(x, p):
+def _of_power(x: Any, p: Any) -> Any:
     return np.where(p >= 1, np.inf, np.abs(x))
 
 
@@ -55,7 +58,7 @@ DERIVATIVES = {
 """The derivatives, by the name of the operation."""
 
 
-def derivative_text(op, values, element=None):
+def derivative_text(op: str, values: Sequence[Any], element: int | None = None) -> str:
     """Return a sentence on an operation's derivative at the worst element, or an empty text.
 
     Parameters
@@ -94,7 +97,9 @@ def derivative_text(op, values, element=None):
     return f"The derivative of {where} is {formula}, which is {size}"
 
 
-def worst_element(op, values, element=None):
+def worst_element(
+    op: str, values: Sequence[Any], element: int | None = None
+) -> tuple[int, ...] | None:
     """Return the index at which an operation's derivative is largest, or None if it is not known.
 
     Parameters
@@ -120,7 +125,7 @@ def worst_element(op, values, element=None):
     return tuple(int(i) for i in np.unravel_index(at, np.shape(arrays[0])))
 
 
-def has_no_derivative(node, replay):
+def has_no_derivative(node: Apply, replay: Replay) -> bool:
     """Return whether the derivative of an operation is infinite at an operand of a replay.
 
     Parameters

@@ -1,14 +1,18 @@
 """Describe where a bad value comes from."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Place
+from theanoguard._evaluate.culprit import Made, Origin, Place, Scope
+from theanoguard._event import GuardEvent
+from theanoguard._provenance import Provenance
 from theanoguard._steps import attempt
-from theanoguard._values import kind_of
+from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.labels import (
     MAX_FORMULA,
     as_written,
@@ -25,38 +29,42 @@ from theanoguard.explain.facts.labels import (
     step_name,
 )
 from theanoguard.explain.facts.naming import apply_text, number_text, number_texts, op_name
+from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.situation import situation_of
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, telling_elements
-from theanoguard.explain.records import CameIn, Cause, Operand
+from theanoguard.explain.records import CameIn, Cause, Operand, Situation
+from theanoguard.operations import Region
 
 
-def describe(origin, mask, event=None):
+def describe(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cause:
     """Describe an :class:`~theanoguard._evaluate.culprit.Origin` as a :class:`Cause`."""
     place = origin.place
     node = place.variable.owner
     scope = place.scope
     array = np.asarray(place.array)
     made = origin.made
-    step = None if made is None else made.step
-    provenance = provenance_of(place, step)
+    provenance = provenance_of(place, None if made is None else made.step)
     if made is not None:
-        made = replace(made, step=as_written(step, provenance))
-        step = made.step
+        made = replace(made, step=as_written(made.step, provenance))
+    step = None if made is None else made.step
     value = place.element if step is None else _only(step.results)
     name, own_name = name_in(scope, place.variable, provenance)
+    op: str | None = None
+    operands: tuple[Operand, ...] = ()
+    situation: Situation | CameIn | None
     if node is None:
         role = event.role if event is not None and event.role != "node" else role_of(place.variable)
         folded = any("fold" in step.reason for step in provenance.history)
         held = "folded" if folded else role
         situation = CameIn(held, array, mask(array))
-        op, operands, expression = None, (), name
+        expression = name
     else:
         role = "node"
-        if step is not None:
+        if made is not None:
             whole = lookup_in(scope, place.variable)
             operands = _scalar_operands(made, node, whole, provenance)
-            op = op_name(step.op)
-            expression = apply_text(step.op, number_texts(step.operands))
+            op = op_name(made.step.op)
+            expression = apply_text(made.step.op, number_texts(made.step.operands))
         else:
             operands = _region_operands(place)
             op = op_name(node.op)
@@ -64,8 +72,9 @@ def describe(origin, mask, event=None):
             texts = [_in_short(o) for o in operands]
             expression = name if op == "composite" else apply_text(node.op, texts)
         situation = attempt("the advice", None, situation_of, place, made, op, value, provenance)
-    in_term = made is not None and made.bad is not None
-    bad = made.bad if in_term else mask(array)
+    terms = None if made is None else made.bad
+    in_term = terms is not None
+    bad = mask(array) if terms is None else terms
     low, high = (None, None) if in_term else finite_range(array)
     index, shape = place.index if made is None else made.index, bad.shape
     if role == "node" and not in_term:
@@ -95,18 +104,18 @@ def describe(origin, mask, event=None):
     )
 
 
-def _in_short(operand):
+def _in_short(operand: Operand) -> str:
     """Return the value or name of an operand; for a long formula, what it is."""
     if len(operand.text) <= MAX_FORMULA:
         return operand.text
-    return f"an array of shape {tuple(map(int, operand.shape))}"
+    return f"an array of shape {shape_text(operand.shape)}"
 
 
-def _only(values):
+def _only(values: Sequence[Any]) -> Any:
     return next((v for v in values if not np.isfinite(v)), values[0])
 
 
-def finite_range(array):
+def finite_range(array: Any) -> tuple[Any, Any]:
     """Return the smallest and largest finite value of an array, or (None, None)."""
     array = np.asarray(array)
     if array.dtype.kind not in "fiu":
@@ -115,7 +124,9 @@ def finite_range(array):
     return (finite.min(), finite.max()) if finite.size else (None, None)
 
 
-def _scalar_operands(made, node, provenance, own):
+def _scalar_operands(
+    made: Made, node: Apply, provenance: Provenance, own: Provenance
+) -> tuple[Operand, ...]:
     """Return the operands of a scalar operation at one element; `own` is its own provenance."""
     operands = []
     for value, origin in zip(made.step.operands, made.step.origins, strict=True):
@@ -135,7 +146,7 @@ def _scalar_operands(made, node, provenance, own):
     return tuple(operands)
 
 
-def _element_operand(place, value):
+def _element_operand(place: Place, value: Any) -> Operand:
     array = np.asarray(place.array)
     low, high = finite_range(array)
     name, index = element_name(place)
@@ -151,7 +162,7 @@ def _element_operand(place, value):
     )
 
 
-def _region_operands(place):
+def _region_operands(place: Place) -> tuple[Operand, ...]:
     found = culprit.regions_of(place)
     inputs = place.variable.owner.inputs
     arrays = [np.asarray(Place(place.scope, inputs[r.operand]).array) for r in found]
@@ -163,7 +174,9 @@ def _region_operands(place):
     )
 
 
-def _telling(place, found, arrays):
+def _telling(
+    place: Place, found: list[Region], arrays: list[np.ndarray]
+) -> list[tuple[Any, ...] | None]:
     """Return the index of the most decisive element in each region, or None."""
     name = op_name(place.variable.owner.op)
     if name in DECOMPOSITIONS:
@@ -172,7 +185,9 @@ def _telling(place, found, arrays):
     return [None if r.is_element else index for r, index in zip(found, indices, strict=True)]
 
 
-def _region_operand(scope, variable, region, array, telling):
+def _region_operand(
+    scope: Scope, variable: Variable, region: Region, array: Any, telling: tuple[Any, ...] | None
+) -> Operand:
     read = array[region.index]
     low, high = finite_range(read)
     return Operand(

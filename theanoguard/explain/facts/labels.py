@@ -1,19 +1,22 @@
 """Names and provenance of the variables of a call, including those of inner graphs."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 from pytensor import scalar as ps
 from pytensor.compile.ops import TypeCastingOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
-from theanoguard._evaluate.culprit import leave, operand_place, regions_of
+from theanoguard._evaluate.culprit import Made, Place, Scope, leave, operand_place, regions_of
 from theanoguard._evaluate.scalars import ScalarStep
-from theanoguard._provenance import inner_input, lookup, lookup_inner
+from theanoguard._provenance import Provenance, SourceLine, inner_input, lookup, lookup_inner
 from theanoguard._pytensor import FinalizedOpFromGraph
 from theanoguard.explain.facts.naming import (
     INDEXING,
@@ -36,14 +39,14 @@ MOVES = ("squeeze", "dropDims", "expandDims", "dimShuffle", "reshape")
 """Views.  If a rewrite swaps an operation with a view, the provenance names only the view."""
 
 
-def role_of(variable):
+def role_of(variable: Variable) -> Literal["input", "shared", "constant"]:
     """Return whether a leaf is an input, a shared variable or a constant."""
     if isinstance(variable, Constant):
         return "constant"
     return "shared" if isinstance(variable, SharedVariable) else "input"
 
 
-def lookup_in(scope, variable):
+def lookup_in(scope: Scope, variable: Variable) -> Provenance:
     """Return the provenance of a variable of a scope's graph, which may be an inner graph."""
     if scope.parent is None:
         return lookup(scope.fgraph, variable)
@@ -55,12 +58,12 @@ def lookup_in(scope, variable):
     return lookup_inner(scope.node.op, scope.fgraph, variable)
 
 
-def _of_output(found, scope, variable):
+def _of_output(found: Provenance, scope: Scope, variable: Variable) -> Provenance:
     """Return the provenance of one of the outputs of a node inside a fused operation.
 
     `found` is the provenance of the node, which has only one name.
     """
-    if len(variable.owner.outputs) == 1:
+    if len(variable.owner.outputs) == 1 or scope.parent is None:
         return found
     outputs = list(scope.fgraph.outputs)
     if variable not in outputs:
@@ -69,19 +72,23 @@ def _of_output(found, scope, variable):
     return replace(outer, inner=found.inner)
 
 
-def provenance_of(place, step=None):
+def provenance_of(place: Place, step: ScalarStep | None = None) -> Provenance:
     """Return the provenance of a place, or of a scalar operation fused into its node."""
     return provenance_of_step(lookup_in(place.scope, place.variable), place.variable.owner, step)
 
 
-def provenance_of_step(found, node, step):
+def provenance_of_step(
+    found: Provenance, node: Apply | None, step: ScalarStep | None
+) -> Provenance:
     """Return the provenance of a node's scalar operation, or of the node if that is unknown."""
     return _exactly(found, node, step)[0]
 
 
-def _exactly(found, node, step):
+def _exactly(
+    found: Provenance, node: Apply | None, step: ScalarStep | None
+) -> tuple[Provenance, bool]:
     """Return the nearest known provenance of a scalar operation, and whether it is exact."""
-    if step is None or step.node is None:
+    if node is None or step is None or step.node is None:
         return found, step is None
     op = getattr(node.op, "scalar_op", node.op)
     for inner_node in (step.node, *step.inside):
@@ -92,7 +99,7 @@ def _exactly(found, node, step):
     return found, True
 
 
-def line_around(scope):
+def line_around(scope: Scope) -> SourceLine | None:
     """Return the user's line of the innermost inner graph that has one."""
     while scope.parent is not None:
         line = user_line(lookup_in(scope.parent, scope.node.outputs[0]))
@@ -109,7 +116,7 @@ MAX_FORMULA = 100
 """Largest length of a formula for an operand that has neither a name nor a short expression."""
 
 
-def name_in(scope, variable, provenance):
+def name_in(scope: Scope, variable: Variable, provenance: Provenance) -> tuple[str, bool]:
     """Return the user's name of a variable or a short expression, and whether it is a name.
 
     The first of these that exists is used: the name that the user gave the variable; the name that
@@ -120,16 +127,16 @@ def name_in(scope, variable, provenance):
     return written(provenance) or name_of(variable, own=known_in(scope)), False
 
 
-def written(provenance):
+def written(provenance: Provenance) -> str | None:
     """Return the expression of the user's code that gives a value, if it is short enough."""
     text = provenance.expression
     return text if text and len(text) <= MAX_NAME else None
 
 
-def known_in(scope):
+def known_in(scope: Scope) -> Callable[[Variable], str | None]:
     """Return a function from a variable of a scope to the user's name or expression, or None."""
 
-    def known(v):
+    def known(v: Variable) -> str | None:
         if isinstance(v, Constant):
             return constant_name(scope, v)
         if v.owner is None and scope.parent is not None:
@@ -140,7 +147,7 @@ def known_in(scope):
     return known
 
 
-def constant_name(scope, variable):
+def constant_name(scope: Scope, variable: Constant) -> str | None:
     """Return the name of a constant array in the user's code; None for a number."""
     if np.size(variable.data) < 2:
         return None
@@ -148,17 +155,18 @@ def constant_name(scope, variable):
     return found.name if found.own_name else None
 
 
-def _outer_name(scope, variable):
+def _outer_name(scope: Scope, variable: Variable) -> str:
     """Return the name of an inner graph's input, in the inner graph or else in the outer one."""
     position = list(scope.fgraph.inputs).index(variable)
     inside = inner_input(scope.node.op, scope.fgraph, position)
     if inside.own_name and inside.name and not inside.name.endswith("]"):
         return inside.name
-    outer = scope.parent.replay.inner(scope.node).outer_input(position)
-    return "state" if outer is None else display_name(scope.parent, outer)
+    outside: Any = scope.parent
+    outer = outside.replay.inner(scope.node).outer_input(position)
+    return "state" if outer is None else display_name(outside, outer)
 
 
-def display_name(scope, variable):
+def display_name(scope: Scope, variable: Variable) -> str:
     """Return the user's name of a variable of a compiled graph, or a short expression."""
     if isinstance(variable, Constant):
         return constant_name(scope, variable) or name_of(variable)
@@ -167,7 +175,7 @@ def display_name(scope, variable):
     return name_in(scope, variable, lookup_in(scope, variable))[0]
 
 
-def element_name(place):
+def element_name(place: Place) -> tuple[str, tuple[Any, ...]]:
     """Return the name of the variable of a place, and the index in the user's dimensions."""
     if (joined := joined_at(place)) is not None:
         return joined[:2]
@@ -186,23 +194,25 @@ def element_name(place):
     return name, index_in(place, found)
 
 
-def _is_fused(scope):
+def _is_fused(scope: Scope) -> bool:
     """Return whether a scope is the inside of an operation that a rewrite has fused."""
     return scope.parent is not None and isinstance(scope.node.op, FinalizedOpFromGraph)
 
 
-def joined_at(place):
+def joined_at(place: Place) -> tuple[str, tuple[int, ...], tuple[int, ...]] | None:
     """Return the name, index and shape for a place in a vector of joined variables, or None."""
     parts = getattr(place.variable.tag, "joined_from", None)
     return joined_element(parts, place.index[0]) if parts and place.index else None
 
 
-def index_in(place, provenance):
+def index_in(place: Place, provenance: Provenance) -> tuple[Any, ...]:
     """Return the index of a place without the dimensions of length 1 that rewrites have added."""
     return in_users_dimensions(provenance, place.index, np.shape(place.array))[0]
 
 
-def in_users_dimensions(provenance, index, shape):
+def in_users_dimensions(
+    provenance: Provenance, index: tuple[Any, ...], shape: tuple[int, ...]
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
     """Return an index and a shape without the dimensions of length 1 that rewrites have added."""
     known = provenance.own_name or written(provenance)
     if not known or provenance.ndim is None:  # an array with one element needs no index
@@ -215,7 +225,7 @@ def in_users_dimensions(provenance, index, shape):
     return tuple(index[axis] for axis in kept), tuple(shape[axis] for axis in kept)
 
 
-def fused_name(place, step):
+def fused_name(place: Place, step: ScalarStep | None) -> str | None:
     """Return the user's name for the result of a fused operation, or None if unknown."""
     whole = lookup_in(place.scope, place.variable)
     found, is_exact = _exactly(whole, place.variable.owner, step)
@@ -224,7 +234,7 @@ def fused_name(place, step):
     return found.name if found.own_name else written(found)
 
 
-def step_name(made, node, provenance, origin):
+def step_name(made: Made, node: Apply, provenance: Provenance, origin: ScalarStep | int) -> str:
     """Return the user's name for an operand of a fused operation.
 
     Parameters
@@ -241,8 +251,9 @@ def step_name(made, node, provenance, origin):
         source = made.sources[origin]
         return element_text(*element_name(source))
     found, is_exact = _exactly(provenance, node, origin)
-    if is_exact and (found.own_name or written(found)):
-        return found.name if found.own_name else written(found)
+    own = (found.name if found.own_name else written(found)) if is_exact else None
+    if own:
+        return own
     names = [
         number_text(value) if part is None else step_name(made, node, provenance, part)
         for part, value in zip(origin.origins, origin.operands, strict=True)
@@ -263,12 +274,12 @@ _REWRITTEN = {
 }
 
 
-def as_written(step, provenance):
+def as_written(step: ScalarStep, provenance: Provenance) -> ScalarStep:
     """Return the user's operation if a rewrite replaced several operations by one.
 
     ``log(1 - p)`` is computed as ``log1p(-p)``: the user's operation is ``log``, of ``1 - p``.
     """
-    users = user_op_name(provenance.op) if provenance.op else None
+    users = user_op_name(provenance.op) if provenance.op else ""
     known = _REWRITTEN.get((op_name(step.op), users))
     if known is None:
         return step
@@ -279,7 +290,7 @@ def as_written(step, provenance):
     return replace(step, op=op, operands=operand.results, origins=(operand,))
 
 
-def operand_text(op, own):
+def operand_text(op: ScalarOp, own: Provenance) -> str | None:
     """Return the user's text for the operand of an operation that has only one; else None.
 
     Parameters
@@ -293,7 +304,7 @@ def operand_text(op, own):
     return own.operands[0] if is_it and len(own.operands[0]) <= MAX_NAME else None
 
 
-def user_op(provenance, node):
+def user_op(provenance: Provenance, node: Apply) -> str:
     """Return the name of the user's operation that a node was rewritten from."""
     name = user_op_name(provenance.op) if provenance.op else ""
     return op_name(node.op) if not name or name in MOVES else name
@@ -303,7 +314,7 @@ OP_NAMES = {"Matmul": "dot", "MatrixTranspose": "transpose"}
 """User's names for texts of operations that are not the name of a class."""
 
 
-def user_op_name(text):
+def user_op_name(text: str) -> str:
     """Return the short name of an operation from PyTensor's text for it.
 
     Examples
@@ -318,6 +329,6 @@ def user_op_name(text):
     """
     head, _, inside = text.partition("{")
     if head in ("Blockwise", "Elemwise"):
-        return user_op_name(re.match(r"\w*", inside)[0])
+        return user_op_name(re.split(r"\W", inside, maxsplit=1)[0])
     stated = OP_NAMES.get(head) or stated_name(head) or stated_name(head.removeprefix("C"))
     return stated or (head.lower() if head.isupper() else head[:1].lower() + head[1:])

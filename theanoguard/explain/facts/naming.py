@@ -2,11 +2,15 @@
 
 import ast
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any, TypeAlias
 
 import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Cast, Composite, ScalarOp
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
@@ -23,6 +27,9 @@ from theanoguard._pytensor import (
     increment_ops,
 )
 from theanoguard.operations import facts_of, scalar_facts
+
+Joined: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
+"""The names and shapes of the variables that one vector is joined from."""
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
 
@@ -48,7 +55,7 @@ SHOWN = {
 REDUCTIONS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
 
 
-def op_name(op):
+def op_name(op: Op) -> str:
     """Return the short name of an operation or scalar operation, as the user would write it.
 
     Examples
@@ -81,7 +88,7 @@ def op_name(op):
     return name[0].lower() + name[1:]
 
 
-def shown_op(name):
+def shown_op(name: str) -> str:
     """Return the name of an operation in messages, from the result of :func:`op_name`.
 
     Examples
@@ -92,7 +99,7 @@ def shown_op(name):
     return SHOWN.get(name, name)
 
 
-def apply_text(op, arguments):
+def apply_text(op: Op, arguments: Sequence[str]) -> str:
     """Return an operation applied to arguments, as the user would write it.
 
     Examples
@@ -119,7 +126,7 @@ def apply_text(op, arguments):
     return f"{_function(name)}({', '.join(arguments)})"
 
 
-def _infix_text(name, sign, arguments):
+def _infix_text(name: str, sign: str, arguments: Sequence[str]) -> str:
     if name == "add":  # write a negative term with a minus sign, as the user would
         first, *others = arguments
         if first[:1] == "-" and others and others[0][:1] != "-":
@@ -152,7 +159,7 @@ _OPERATORS = {
 
 
 @lru_cache(maxsize=4096)
-def _level(text):
+def _level(text: str) -> int:
     """The precedence of the outermost operator of an expression."""
     try:
         body = ast.parse(text, mode="eval").body
@@ -162,12 +169,12 @@ def _level(text):
     return _LEVELS.get(kind, 0 if kind in (ast.IfExp, ast.Lambda, ast.BoolOp) else _TIGHTEST)
 
 
-def _inside(text, level):
+def _inside(text: str, level: int) -> str:
     """Return an operand, in parentheses if its operator has a lower precedence than `level`."""
     return text if _level(text) >= level else f"({text})"
 
 
-def element_text(name, index):
+def element_text(name: str, index: tuple[Any, ...] | None) -> str:
     """Return an element of a named value, as Python writes it.
 
     Examples
@@ -179,12 +186,12 @@ def element_text(name, index):
     return _inside(name, _TIGHTEST) + subscript if subscript else name
 
 
-def _function(name):
+def _function(name: str) -> str:
     shown = SHOWN.get(name, name)
     return shown if shown.isidentifier() else name
 
 
-def _is_sum(text):
+def _is_sum(text: str) -> bool:
     """Whether an expression has an operator outside of all brackets."""
     depth = 0
     for i, c in enumerate(text):
@@ -211,7 +218,9 @@ MAX_DEPTH = 5
 """Depth of nested operations in a formula.  Deeper operands are shown by name."""
 
 
-def name_of(variable, depth=MAX_DEPTH, own=None):
+def name_of(
+    variable: Variable, depth: int = MAX_DEPTH, own: Callable[[Variable], str | None] | None = None
+) -> str:
     """Return a short readable name: the user's, a constant's value, or the expression.
 
     Parameters
@@ -282,7 +291,7 @@ def name_of(variable, depth=MAX_DEPTH, own=None):
     return apply_text(node.op, arguments)
 
 
-def _sum_with_product(names):
+def _sum_with_product(names: Sequence[str]) -> str:
     """Return the shortest form of ``beta * z + alpha * x @ y``, which Gemm and Gemv compute."""
     added, alpha, left, right, beta = names
     terms = [(beta, added), (alpha, f"{_inside(left, _PRODUCT)} @ {_inside(right, _UNARY)}")]
@@ -294,16 +303,16 @@ def _sum_with_product(names):
     return " + ".join(texts)
 
 
-def _is_cast(op):
+def _is_cast(op: Op) -> bool:
     return isinstance(getattr(op, "scalar_op", op), Cast)
 
 
-def _is_setting(variable, operands):
+def _is_setting(variable: Variable, operands: Sequence[Variable]) -> bool:
     """Whether an operand is a setting, not data: a generator, a flag, a shape."""
     return not hasattr(variable.type, "dtype") and len(operands) > 1
 
 
-def subscript_text(node, names):
+def subscript_text(node: Apply, names: Sequence[str]) -> str:
     """Return an indexing as the user writes it, from the names of a node's operands."""
     taken, *indices = names
     inner = _inside(taken, _TIGHTEST)
@@ -312,7 +321,7 @@ def subscript_text(node, names):
         return f"{inner}[{', '.join(indices)}]"
     left = iter(indices)
 
-    def part(entry):
+    def part(entry: Any) -> str:
         if isinstance(entry, slice):
             parts = [entry.start, entry.stop, entry.step]
             texts = ["" if p is None else part(p) for p in parts]
@@ -324,11 +333,11 @@ def subscript_text(node, names):
     return (parts and _joined_text(parts, index)) or f"{inner}[{index}]"
 
 
-def _joined_text(parts, index):
+def _joined_text(parts: Joined, index: str) -> str | None:
     """Return what a constant index takes from a vector of several joined variables, or None."""
-    start, colon, stop = index.partition(":")
+    before, colon, after = index.partition(":")
     try:
-        start, stop = int(start or 0), int(stop) if stop else None
+        start, stop = int(before or 0), int(after) if after else None
     except ValueError:
         return None
     total = sum(math.prod(shape) for _, shape in parts)
@@ -343,7 +352,7 @@ def _joined_text(parts, index):
     return None
 
 
-def joined_element(parts, position):
+def joined_element(parts: Joined, position: int) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Return which element of a joined variable is at a position: name, index, and its shape.
 
     Examples
@@ -360,11 +369,11 @@ def joined_element(parts, position):
     raise IndexError(f"the joined variables have no element {position}")
 
 
-def scalar_name(fgraph, output, names, depth):
+def scalar_name(fgraph: FunctionGraph, output: int, names: Sequence[str], depth: int) -> str:
     """Return the expression of one output of a fused operation, given its operands' names."""
     known = dict(zip(fgraph.inputs, names, strict=True))
 
-    def text(variable, depth):
+    def text(variable: Variable, depth: int) -> str:
         if variable in known:
             return known[variable]
         if isinstance(variable, Constant):
@@ -378,7 +387,7 @@ def scalar_name(fgraph, output, names, depth):
     return text(fgraph.outputs[output], depth + 1)
 
 
-def constant_text(variable):
+def constant_text(variable: Constant) -> str:
     """Return a constant as text: its value if it is one number, else its type."""
     data = variable.data
     if isinstance(data, (np.ndarray, np.generic, int, float)) and np.size(data) == 1:
@@ -386,7 +395,7 @@ def constant_text(variable):
     return f"a constant of shape {np.shape(data)}" if np.ndim(data) else str(data)
 
 
-def number_text(value):
+def number_text(value: Any) -> str:
     """Return a number in five digits, or exactly if five digits would mislead.
 
     Examples
@@ -408,7 +417,7 @@ def number_text(value):
     return text + ".0" if text.lstrip("-").isdigit() else text
 
 
-def number_texts(values):
+def number_texts(values: Sequence[Any]) -> list[str]:
     """Return several numbers as text, with enough digits to distinguish them.
 
     Examples
@@ -422,7 +431,7 @@ def number_texts(values):
     return exact if clash else texts
 
 
-def index_text(index):
+def index_text(index: tuple[Any, ...] | None) -> str:
     """Return an index as Python writes it.
 
     Examples
@@ -439,7 +448,7 @@ def index_text(index):
     return "[" + ", ".join(map(_one_index_text, index)) + "]"
 
 
-def _one_index_text(i):
+def _one_index_text(i: Any) -> str:
     if isinstance(i, slice):
         return f"{'' if i.start is None else i.start}:{'' if i.stop is None else i.stop}"
     return "..." if i is ... or isinstance(i, np.ndarray) else str(i)

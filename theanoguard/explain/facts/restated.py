@@ -5,25 +5,51 @@ A rewrite may compute the user's operation in another way: ``x ** -0.5`` as ``1 
 wrote, and the names of its operands.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Place, Scope
+from theanoguard._evaluate.replay import Replay
 from theanoguard._graph import viewed
 from theanoguard._provenance import is_built_at, lookup, source_place
-from theanoguard._values import kind_of
+from theanoguard._values import Mask, kind_of
 from theanoguard.explain.facts.derivatives import worst_element
 from theanoguard.explain.facts.describe import finite_range
 from theanoguard.explain.facts.naming import INDEXING, apply_text, name_of, number_texts, op_name
 from theanoguard.explain.facts.situation import matrix_text
 from theanoguard.explain.facts.telling import DECOMPOSITIONS, MATRIX_PRODUCTS, telling_elements
-from theanoguard.explain.records import Operand, Producer, Situation
-from theanoguard.operations import moved
+from theanoguard.explain.records import Cause, Operand, Producer, Situation
+from theanoguard.operations import Region, moved
+
+
+class Spot(Protocol):
+    """An operation of the graph as built, in one execution of that graph.
+
+    :class:`theanoguard.explain.advice.trials.Spot` is one.
+    """
+
+    @property
+    def node(self) -> Apply:
+        """The operation."""
+
+    @property
+    def replay(self) -> Replay:
+        """The replay of its graph."""
+
+    @property
+    def values(self) -> Sequence[Any]:
+        """The values of the operands."""
+
+    @property
+    def name_of(self) -> Callable[..., str | None]:
+        """Returns the user's name of a variable of its graph, or None."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +60,7 @@ class _Stated:
     known: bool
 
 
-def restated(cause, spot, is_big):
+def restated(cause: Cause, spot: Spot, is_big: Mask) -> Cause:
     """Return a cause with the operation and the operands of the graph as built.
 
     Parameters
@@ -67,7 +93,7 @@ def restated(cause, spot, is_big):
     stated = _operands(place, spot)
     if is_moved:  # (a rewrite has added or exchanged dimensions, or moved the operation)
         name = spot.name_of(place.variable)
-        known = {"name": name, "own_name": name.isidentifier()} if name else {}
+        known: dict[str, Any] = {"name": name, "own_name": name.isidentifier()} if name else {}
         cause = replace(cause, index=place.index, shape=np.shape(place.array), **known)
     # (a rewrite may have fused what computes the terms into the reduction)
     other_terms = isinstance(spot.node.op, CAReduce) and not any(
@@ -95,7 +121,7 @@ def restated(cause, spot, is_big):
     return replace(cause, op=op, operands=operands, expression=expression)
 
 
-def _computed_otherwise(cause, spot):
+def _computed_otherwise(cause: Cause, spot: Spot) -> Cause:
     """Return a cause with the operands of the user's operation, whose value is also bad.
 
     ``1 / n`` is inf where ``n`` is 0.  A product with a 0 is computed as ``0 / n``, which is NaN.
@@ -121,7 +147,7 @@ def _computed_otherwise(cause, spot):
     )
 
 
-def in_forward_pass(cause, spot, node, mask):
+def in_forward_pass(cause: Cause, spot: Spot, node: Apply, mask: Mask) -> Cause:
     """Return the cause in the forward pass for a bad value that was taken for one of the gradient.
 
     Parameters
@@ -159,7 +185,7 @@ def in_forward_pass(cause, spot, node, mask):
     return replace(cause, situation=_situation(cause, place, op))
 
 
-def differentiated(spot, element):
+def differentiated(spot: Spot, element: int | None) -> tuple[Operand, ...]:
     """Return the operands of an operation where its derivative is largest; none if unknown.
 
     Parameters
@@ -175,7 +201,7 @@ def differentiated(spot, element):
     return tuple(operands_of(place, spot))
 
 
-def place_in(cause, spot):
+def place_in(cause: Cause, spot: Spot) -> Place | None:
     """Return the element of a cause in the graph as built, which may have other dimensions."""
     variable = spot.node.outputs[0]
     shape = np.shape(spot.replay.value(variable))
@@ -185,7 +211,7 @@ def place_in(cause, spot):
     return Place(Scope(spot.replay), variable, tuple(0 if n == 1 else next(inside) for n in shape))
 
 
-def place_like(cause, spot):
+def place_like(cause: Cause, spot: Spot) -> Place | None:
     """Return the element of the graph as built that is the one of a cause, or one like it."""
     place = place_in(cause, spot)
     if place is not None:
@@ -198,7 +224,7 @@ def place_like(cause, spot):
     return Place(Scope(spot.replay), variable, tuple(map(int, same[0]))) if len(same) else None
 
 
-def _differ(operand, stated):
+def _differ(operand: Operand, stated: Operand) -> bool:
     """Return whether a rewrite has changed an operand: both values are known and not the same."""
     return None not in (operand.value, stated.value) and not _agree(operand.value, stated.value)
 
@@ -206,7 +232,7 @@ def _differ(operand, stated):
 _KINDS = {"nan": np.isnan, "inf": np.isinf}
 
 
-def _counts(place, mask):
+def _counts(place: Place, mask: Mask) -> dict[str, Any]:
     """Return the facts on the array of a place; none if no element is bad."""
     array = np.asarray(place.array)
     low, high = finite_range(array)
@@ -215,40 +241,40 @@ def _counts(place, mask):
     return {**facts, "n_bad": bad, "size": array.size, "shape": array.shape} if bad else {}
 
 
-def _product(place, spot):
+def _product(place: Place, spot: Spot) -> dict[str, Any]:
     """Return the value and the name of a product that a rewrite has joined with a sum."""
     name = spot.name_of(place.variable)
-    own_name = bool(name) and name.isidentifier()
+    own_name = name is not None and name.isidentifier()
     low, high = finite_range(place.array)
     facts = {"value": place.element, "minimum": low, "maximum": high, "own_name": own_name}
     return {**facts, "name": name} if name else facts
 
 
-def _steps(cause):
+def _steps(cause: Cause) -> tuple[int, ...]:
     return tuple(part.step for part in cause.path if part.step is not None)
 
 
-def _agree(one, other):
+def _agree(one: Any, other: Any) -> bool:
     return bool(np.isclose(one, other, rtol=1e-3, atol=0, equal_nan=True))
 
 
-def _expression(op, operands):
+def _expression(op: Op, operands: Sequence[Operand]) -> str:
     if all(operand.value is not None for operand in operands):
         return apply_text(op, number_texts([operand.value for operand in operands]))
     return apply_text(op, [operand.text for operand in operands])
 
 
-def operands_of(place, spot):
+def operands_of(place: Place, spot: Spot) -> list[Operand]:
     """Return the operands of an operation of the graph as built, as the user names them."""
     return [stated.operand for stated in _operands(place, spot)]
 
 
-def _operands(place, spot):
+def _operands(place: Place, spot: Spot) -> list[_Stated]:
     node = place.variable.owner
     regions = culprit.regions_of(place)
     arrays = [np.asarray(Place(place.scope, node.inputs[r.operand]).array) for r in regions]
     name = op_name(node.op)
-    telling = [None] * len(regions)
+    telling: list[tuple[Any, ...] | None] = [None] * len(regions)
     if name not in DECOMPOSITIONS:
         telling = telling_elements(name, regions, arrays, place.element)
     return [
@@ -257,7 +283,14 @@ def _operands(place, spot):
     ]
 
 
-def _operand(spot, scope, variable, region, array, telling):
+def _operand(
+    spot: Spot,
+    scope: Scope,
+    variable: Variable,
+    region: Region,
+    array: Any,
+    telling: tuple[Any, ...] | None,
+) -> _Stated:
     read, index = array[region.index], region.index
     text = _written(variable, spot)
     while _adds_dimensions(variable) and index != (...,):
@@ -291,7 +324,7 @@ def _operand(spot, scope, variable, region, array, telling):
     return _Stated(operand, chosen or bool(known))
 
 
-def _written(variable, spot):
+def _written(variable: Variable, spot: Spot) -> str | None:
     """Return how the code of an operation names an operand, if that is only a name."""
     if variable.name or variable not in spot.node.inputs:
         return None
@@ -299,7 +332,7 @@ def _written(variable, spot):
     return text if text and all(part.isidentifier() for part in text.split(".")) else None
 
 
-def _adds_dimensions(variable):
+def _adds_dimensions(variable: Variable) -> bool:
     """Return whether a variable is another one with dimensions of length 1 for broadcasting."""
     if not _is_reshaped(variable):
         return False
@@ -307,28 +340,28 @@ def _adds_dimensions(variable):
     return order == list(range(variable.owner.inputs[0].type.ndim))
 
 
-def _of_same_call(one, other):
+def _of_same_call(one: Variable, other: Variable) -> bool:
     place = source_place(one)
     return place is not None and place == source_place(other)
 
 
-def _is_reshaped(variable):
+def _is_reshaped(variable: Variable) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, DimShuffle)
 
 
-def _is_moved(variable):
+def _is_moved(variable: Variable) -> bool:
     """Return whether the elements of a variable are those of another one, elsewhere."""
     return variable.owner is not None and isinstance(variable.owner.op, (DimShuffle, *INDEXING))
 
 
-def unmoved(variable):
+def unmoved(variable: Variable) -> Variable:
     """Return the variable whose elements a variable shows, or only some of them."""
     while _is_moved(variable):
         variable = variable.owner.inputs[0]
     return variable
 
 
-def _renamed(operand, stated):
+def _renamed(operand: Operand, stated: Sequence[_Stated]) -> Operand:
     """Return an operand under the name that the user's code gives to its value."""
     if operand.constant:
         return operand
@@ -344,24 +377,24 @@ def _renamed(operand, stated):
     return replace(operand, name=name, index=index, given="" if hidden else operand.given)
 
 
-def _is_same(one, other):
+def _is_same(one: Operand, other: Operand) -> bool:
     if one.value is None or other.value is None:
         places = one.value is other.value and one.shape == other.shape
         return places and _part(one.index) == _part(other.index) and _same_range(one, other)
     return _agree(one.value, other.value)
 
 
-def _part(index):
+def _part(index: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
     """Return an index in one form: it may have ``...`` or full slices for a whole array."""
     return None if all(i is ... or i == slice(None) for i in index or ()) else index
 
 
-def _same_range(one, other):
+def _same_range(one: Operand, other: Operand) -> bool:
     pairs = ((one.minimum, other.minimum), (one.maximum, other.maximum))
     return all(a is b or (None not in (a, b) and _agree(a, b)) for a, b in pairs)
 
 
-def _situation(cause, place, op):
+def _situation(cause: Cause, place: Place, op: str) -> Situation:
     values = tuple(
         np.asarray(Place(place.scope, v).array)[r.index]
         for v, r in zip(place.variable.owner.inputs, culprit.regions_of(place), strict=False)
@@ -380,6 +413,6 @@ def _situation(cause, place, op):
     )
 
 
-def _producer(variable) -> Any:
+def _producer(variable: Variable) -> Producer:
     made = viewed(variable).owner
     return Producer("input" if made is None else op_name(made.op))

@@ -1,12 +1,14 @@
 """Follow the shapes of a call through a graph to the first operation whose operands do not fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -69,7 +71,8 @@ def first_misfit(nodes: list[Apply], known: Mapping[Variable, Shape]) -> Misfit 
     shapes = dict(known)
     for node, inputs in nodes:
         read = [shapes.get(v) or static_shape(v) for v in inputs]
-        made = None if None in read else _follow(node.op, node, read)
+        shaped = [shape for shape in read if shape is not None]
+        made = _follow(node.op, node, shaped) if len(shaped) == len(read) else None
         if isinstance(made, Misfit):
             return made
         if made is not None:
@@ -95,7 +98,7 @@ def shape_text(shape: Shape) -> str:
 
 
 @singledispatch
-def _follow(op, node, shapes):
+def _follow(op: Op, node: Apply, shapes: list[Shape]) -> Shape | Misfit | None:
     """Return the shape of a node's first output, a :class:`Misfit`, or None if it is not known."""
     return None
 
@@ -103,27 +106,27 @@ def _follow(op, node, shapes):
 @_follow.register(Softmax)
 @_follow.register(LogSoftmax)
 @_follow.register(CumOp)
-def _(op, node, shapes):
+def _follow_same(op: Op, node: Apply, shapes: list[Shape]) -> Shape | None:
     return shapes[0] if len(shapes[0]) == node.outputs[0].type.ndim else None
 
 
 @_follow.register
-def _(op: DimShuffle, node, shapes):
+def _follow_dimshuffle(op: DimShuffle, node: Apply, shapes: list[Shape]) -> Shape:
     return tuple(1 if axis == "x" else shapes[0][axis] for axis in op.new_order)
 
 
 @_follow.register
-def _(op: CAReduce, node, shapes):
+def _follow_reduction(op: CAReduce, node: Apply, shapes: list[Shape]) -> Shape:
     axes = range(len(shapes[0])) if op.axis is None else op.axis
     return tuple(length for axis, length in enumerate(shapes[0]) if axis not in axes)
 
 
 @_follow.register
-def _(op: Elemwise, node, shapes):
+def _follow_elementwise(op: Elemwise, node: Apply, shapes: list[Shape]) -> Shape | Misfit:
     return _broadcast(node, shapes)
 
 
-def _broadcast(node, shapes, core=0):
+def _broadcast(node: Apply, shapes: list[Shape], core: int = 0) -> Shape | Misfit:
     """Broadcast shapes, without their last `core` axes, as PyTensor does."""
     types = [v.type.shape for v in node.inputs]
     ndim = max(map(len, shapes)) - core
@@ -143,14 +146,14 @@ def _broadcast(node, shapes, core=0):
 
 
 @_follow.register
-def _(op: Dot, node, shapes):
+def _follow_dot(op: Dot, node: Apply, shapes: list[Shape]) -> Shape | Misfit:
     left, right = shapes
     misfit = _inner(node, left, right)
     return misfit or left[:-1] + right[:-2] + right[-1:] * (len(right) > 1)
 
 
 @_follow.register
-def _(op: Blockwise, node, shapes):
+def _follow_blockwise(op: Blockwise, node: Apply, shapes: list[Shape]) -> Shape | Misfit | None:
     if (last := getattr(op.core_op, "b_ndim", 0)) and len(shapes[1]) >= last:  # a linear system
         left, right = shapes
         if None not in (left[-2], right[-last]) and left[-2] != right[-last]:
@@ -162,7 +165,7 @@ def _(op: Blockwise, node, shapes):
     return batch if isinstance(batch, Misfit) else (*batch, left[-2], right[-1])
 
 
-def _inner(node, left, right):
+def _inner(node: Apply, left: Shape, right: Shape) -> Misfit | None:
     inner = left[-1], right[-2:][0]
     if None in inner or inner[0] == inner[1]:
         return None
@@ -170,7 +173,7 @@ def _inner(node, left, right):
 
 
 @_follow.register
-def _(op: Join, node, shapes):
+def _follow_join(op: Join, node: Apply, shapes: list[Shape]) -> Shape | Misfit | None:
     # In PyTensor 3.0 the first operand is the axis.
     parts = [i for i, shape in enumerate(shapes) if shape]
     joined = op.axis if hasattr(op, "axis") else getattr(node.inputs[0], "data", None)
@@ -185,12 +188,13 @@ def _(op: Join, node, shapes):
                 read = shapes[first], shapes[i]
                 return Misfit(node, (first, i), read, (axis - ndim, axis - ndim))
     lengths = [shapes[i][joined] for i in parts]
-    total = None if None in lengths else sum(lengths)
+    known = [n for n in lengths if n is not None]
+    total = sum(known) if len(known) == len(lengths) else None
     return tuple(total if axis == joined else n for axis, n in enumerate(shapes[first]))
 
 
 @singledispatch
-def misfit_of_values(op, node, values):
+def misfit_of_values(op: Op, node: Apply, values: Sequence[Any]) -> Misfit | None:
     """Return the :class:`Misfit` of a node that depends on more than shapes, or None.
 
     Parameters
@@ -204,12 +208,12 @@ def misfit_of_values(op, node, values):
 
 
 @misfit_of_values.register
-def _(op: RandomVariable, node, values):
+def _misfit_of_parameters(op: RandomVariable, node: Apply, values: Sequence[Any]) -> Misfit | None:
     drawn_apart = not any(op.ndims_params)
     return _unequal(node, range(2, len(values)), values) if drawn_apart else None
 
 
-def _unequal(node, positions, values):
+def _unequal(node: Apply, positions: Iterable[int], values: Sequence[Any]) -> Misfit | None:
     """Return the first two values, at these positions, that do not broadcast together."""
     for pair in combinations(positions, 2):
         read = tuple(np.shape(values[i]) for i in pair)
@@ -220,7 +224,7 @@ def _unequal(node, positions, values):
     return None
 
 
-def _index(node, values, first):
+def _index(node: Apply, values: Sequence[Any], first: int) -> Misfit | None:
     """Return the misfit of an index whose parts begin at input `first`."""
     read, axis, arrays = np.shape(values[0]), 0, []
     for entry in getattr(node.op, "idx_list", None) or ():
@@ -237,11 +241,11 @@ def _index(node, values, first):
     return _unequal(node, arrays, values)
 
 
-def _taken(op, node, values):
+def _taken(op: Op, node: Apply, values: Sequence[Any]) -> Misfit | None:
     return _index(node, values, 1)
 
 
-def _written(op, node, values):
+def _written(op: Op, node: Apply, values: Sequence[Any]) -> Misfit | None:
     """Return the misfit of an index, or of what it takes and what is written there."""
     misfit = _index(node, values, 2)
     if misfit is not None:

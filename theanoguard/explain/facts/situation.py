@@ -1,14 +1,20 @@
 """Collect the facts for a hint: the operation, its operands, and the nodes around it."""
 
 import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Place
-from theanoguard._evaluate.scalars import ScalarStep
+from theanoguard._evaluate.culprit import Made, Place, Scope
+from theanoguard._evaluate.scalars import OperandOrigin, ScalarStep
+from theanoguard._provenance import Provenance
 from theanoguard._pytensor import scalar_ops_of
 from theanoguard.explain.facts.labels import VIEWS, lookup_in, provenance_of, role_of, user_op_name
 from theanoguard.explain.facts.naming import number_text, op_name
@@ -21,10 +27,12 @@ from theanoguard.explain.records import (
     in_own_gradient,
     user_line,
 )
-from theanoguard.operations import extreme_element
+from theanoguard.operations import Region, extreme_element
 
 
-def situation_of(place, made, op, value, provenance):
+def situation_of(
+    place: Place, made: Made | None, op: str, value: Any, provenance: Provenance
+) -> Situation:
     """Return the `Situation` of an operation that made `value`.
 
     Parameters
@@ -48,6 +56,7 @@ def situation_of(place, made, op, value, provenance):
             for (p, _), x in zip(parts, operands, strict=True)
         )
     line, backward = user_line(provenance), provenance.backward
+    own_line = provenance.source if in_own_gradient(provenance) else None
     zeros = _zeros_from(place, made, operands)
     outermost = _outermost(place.scope).fgraph
     return Situation(
@@ -70,33 +79,36 @@ def situation_of(place, made, op, value, provenance):
         indefinite=op == "cholesky" and bool(operands) and is_indefinite(operands[0]),
         wrapped=_wrapped(producers[0], operands[0]) if operands else "",
         written=user_op_name(provenance.op or ""),
-        own_gradient=provenance.source.function if in_own_gradient(provenance) else "",
+        own_gradient="" if own_line is None else own_line.function,
     )
 
 
-def updates_numbers(fgraph):
+def updates_numbers(fgraph: FunctionGraph) -> bool:
     """Return whether a function updates a shared variable other than a random state."""
     updated = getattr(fgraph, "update_mapping", None) or {}
     return any(hasattr(fgraph.inputs[i].type, "dtype") for i in updated.values())
 
 
-def _outermost(scope):
+def _outermost(scope: Scope) -> Scope:
     while scope.parent is not None:
         scope = scope.parent
     return scope
 
 
-def _body(scope):
+def _body(scope: Scope) -> tuple[str, ...]:
     """Return names of the operations of the innermost loop."""
-    while scope is not None and scope.step is None:
-        scope = scope.parent
-    return () if scope is None else tuple(op_name(node.op) for node in scope.fgraph.apply_nodes)
+    loop: Scope | None = scope
+    while loop is not None and loop.step is None:
+        loop = loop.parent
+    return () if loop is None else tuple(op_name(node.op) for node in loop.fgraph.apply_nodes)
 
 
-def _zeros_from(place, made, operands):
+def _zeros_from(
+    place: Place, made: Made | None, operands: Sequence[Any]
+) -> tuple[tuple[str, int | None] | None, ...]:
     """Return what :func:`_zero_from` returns for each operand that is 0; else None."""
     if made is not None:
-        starts = made.step.origins
+        starts: Sequence[Place | OperandOrigin] = made.step.origins
     else:
         starts = [range_of for range_of, _ in _region_places(place)]
     return tuple(
@@ -109,15 +121,17 @@ MAX_HOPS = 2_000
 """Largest number of operations through which a 0 is followed upstream."""
 
 
-def _zero_from(start, made, place):
+def _zero_from(
+    start: Place | OperandOrigin, made: Made | None, place: Place
+) -> tuple[str, int | None] | None:
     """Return the operation upstream that made a 0 from nonzero operands, and the step of its loop.
 
     The step is None outside of loops.  The result is None if the 0 came in, perhaps as a factor.
     """
     for _ in range(MAX_HOPS):
-        if isinstance(start, int):
+        if made is not None and isinstance(start, int):
             start = made.sources[start]
-        if isinstance(start, ScalarStep):
+        if made is not None and isinstance(start, ScalarStep):
             position = followed(start, made.sources, through_constants=True)
             if position is None:
                 return None
@@ -127,7 +141,7 @@ def _zero_from(start, made, place):
                 return found if np.isfinite(value) else None
             start = start.origins[position]
             continue
-        if start is None:
+        if not isinstance(start, Place):
             return None
         place, final = start, None
         made_by = start.variable.owner
@@ -147,7 +161,7 @@ def _zero_from(start, made, place):
     return None
 
 
-def _users_op(place, op, step=None):
+def _users_op(place: Place, op: Op, step: ScalarStep | None = None) -> str:
     """Return "softmax" for an operation that is a part of one, else its name.
 
     PyTensor 3.3 has an operation that a rewrite splits; in 3.0 ``softmax`` builds the parts.
@@ -157,7 +171,7 @@ def _users_op(place, op, step=None):
     return "softmax" if "softmax" in users else name
 
 
-def matrix_text(matrix, op="cholesky"):
+def matrix_text(matrix: Any, op: str = "cholesky") -> str:
     """Return why a matrix cannot be decomposed, as the beginning of a sentence.
 
     Parameters
@@ -200,7 +214,7 @@ def matrix_text(matrix, op="cholesky"):
     return f"The matrix is nearly singular: its smallest eigenvalue is {number_text(smallest)}"
 
 
-def is_indefinite(matrix):
+def is_indefinite(matrix: Any) -> bool:
     """Return whether a matrix is symmetric, with a lower eigenvalue than rounding makes.
 
     Examples
@@ -217,12 +231,12 @@ def is_indefinite(matrix):
     return bool(is_symmetric and np.linalg.eigvalsh(matrix).min(initial=0) < -100 * rounding)
 
 
-def _for_linalg(matrix):
+def _for_linalg(matrix: np.ndarray) -> np.ndarray:
     """Return a matrix in a dtype that NumPy's linear algebra takes, which has no float16."""
     return matrix.astype(np.promote_types(matrix.dtype, np.float32), copy=False)
 
 
-def _singular_text(matrix):
+def _singular_text(matrix: np.ndarray) -> str:
     matrix = _for_linalg(matrix)
     rank = int(np.linalg.matrix_rank(matrix))
     if rank < len(matrix):
@@ -236,10 +250,14 @@ def _singular_text(matrix):
     )
 
 
-_EXACTLY = {"mul": math.prod, "add": sum, "sub": lambda v: v[0] - sum(v[1:])}
+_EXACTLY: dict[str, Callable[[list[int]], int]] = {
+    "mul": math.prod,
+    "add": sum,
+    "sub": lambda v: v[0] - sum(v[1:]),
+}
 
 
-def _wrapped(producer, value):
+def _wrapped(producer: Producer, value: Any) -> str:
     """Return the value of an operand without integer wrap-around, or an empty text."""
     exact = _EXACTLY.get(producer.op)
     parts = [np.asarray(v) for v in producer.operands]
@@ -249,7 +267,7 @@ def _wrapped(producer, value):
     return str(result) if np.ndim(value) == 0 and result != value else ""
 
 
-def _step_producer(made, origin):
+def _step_producer(made: Made, origin: OperandOrigin) -> Producer:
     if origin is None:
         return Producer("constant")
     if not isinstance(origin, ScalarStep):
@@ -260,7 +278,7 @@ def _step_producer(made, origin):
     return Producer(op_name(origin.op), origin.operands, names)
 
 
-def _upstream(step):
+def _upstream(step: ScalarStep) -> tuple[tuple[str, ...], list[int]]:
     """Return names of the operations upstream in a fused node, and the node inputs they read."""
     names, positions, todo = [], [], list(step.origins)
     while todo:
@@ -273,7 +291,7 @@ def _upstream(step):
     return tuple(names), positions
 
 
-def _region_places(place):
+def _region_places(place: Place) -> Iterator[tuple[Place, Region]]:
     """Return a place in each operand's region, with the region."""
     for region in culprit.regions_of(place):
         whole = Place(place.scope, place.variable.owner.inputs[region.operand])
@@ -282,12 +300,12 @@ def _region_places(place):
         yield Place(whole.scope, whole.variable, index), region
 
 
-def _owner(variable):
+def _owner(variable: Variable) -> Producer:
     """Return the operation that computed a variable without elements, which cannot be followed."""
     return Producer(role_of(variable) if variable.owner is None else op_name(variable.owner.op))
 
 
-def _producer(place):
+def _producer(place: Place) -> Producer:
     """Return the operation that computed an element.  Views and fused nodes are followed."""
     while (shown := _shown(place)) is not None:
         place = shown
@@ -305,7 +323,7 @@ def _producer(place):
     return Producer(op_name(node.op), (), further)
 
 
-def _shown(place):
+def _shown(place: Place) -> Place | None:
     """Return the element that a view shows, or that entered a fused node; else None."""
     node, around = place.variable.owner, place.scope.node
     if node is not None:
@@ -315,16 +333,16 @@ def _shown(place):
     return culprit.leave(place) if is_inside else None
 
 
-def _names(op):
+def _names(op: Op) -> list[str]:
     """Return the names of an operation and of the operations that a backend fused into it."""
     if isinstance(op, OpFromGraph):
-        fused = (name for node in op.fgraph.toposort() for name in _names(node.op))
+        fused: Iterable[str] = (name for node in op.fgraph.toposort() for name in _names(node.op))
     else:
         fused = map(op_name, scalar_ops_of(op)) if isinstance(op, Elemwise) else ()
     return [op_name(op), *fused]
 
 
-def _ancestors(node, depth):
+def _ancestors(node: Apply, depth: int) -> Iterator[Variable]:
     level = list(node.inputs)
     for _ in range(depth):
         yield from level

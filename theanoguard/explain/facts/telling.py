@@ -1,14 +1,17 @@
 """Choose the operand of an operation, and the element of it, that decides the result most."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 from pytensor.compile.ops import TypeCastingOp
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from theanoguard.explain.facts.naming import INDEXING
-from theanoguard.operations import extreme_element, locate
+from theanoguard.operations import Region, extreme_element, locate
 
 QUOTIENTS = ("true_div", "int_div", "mod")
 MATRIX_PRODUCTS = ("dot", "batched_dot", "outer")
@@ -22,7 +25,7 @@ _MOVES = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 _COMPUTES = (Elemwise, ScalarFromTensor, TensorFromScalar)
 
 
-def decisive(name, values, result):
+def decisive(name: str, values: Mapping[int, Any], result: Any) -> int:
     """Return the position of the operand that decides the result of an operation most.
 
     Parameters
@@ -61,11 +64,11 @@ def decisive(name, values, result):
         if name in ("mul", "true_div"):
             shares = {i: -s if name == "true_div" and i == 1 else s for i, s in sizes.items()}
             towards = max if abs(result) >= 1 else min
-            return towards(shares, key=shares.get)
-    return max(sizes, key=sizes.get)
+            return towards(shares, key=shares.__getitem__)
+    return max(sizes, key=sizes.__getitem__)
 
 
-def is_fixed(variable):
+def is_fixed(variable: Variable) -> bool:
     """Return whether a variable is computed only from constants and lengths."""
     todo = [variable]
     for _ in range(20):
@@ -85,7 +88,9 @@ def is_fixed(variable):
     return False
 
 
-def telling_elements(name, found, arrays, result):
+def telling_elements(
+    name: str, found: Sequence[Region], arrays: Sequence[Any], result: Any
+) -> list[tuple[Any, ...] | None]:
     """Return for each region the index of its most decisive element, or None if it is empty.
 
     Parameters
@@ -118,7 +123,7 @@ def telling_elements(name, found, arrays, result):
     return [*pair, *indices[2:]]
 
 
-def _telling_factor(read, result):
+def _telling_factor(read: Any, result: Any) -> Any:
     if result == 0:
         return np.equal(read, 0)
     return read < 0 if np.isfinite(result) and result < 0 else ~np.isfinite(read)
@@ -134,7 +139,7 @@ _CHOSEN = {
 """How to choose the most decisive element of a reduction's operand."""
 
 
-def _telling_element(name, region, array, result):
+def _telling_element(name: str, region: Region, array: Any, result: Any) -> tuple[Any, ...] | None:
     array = np.asarray(array)
     if region.is_element:
         return tuple(region.index)

@@ -1,16 +1,20 @@
 """The path from an input to the operation that made a bad value (the culprit)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.op import Op
 from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.culprit import Made, Place, dense, is_numeric, not_finite
+from theanoguard._evaluate.culprit import Made, Origin, Place, dense, is_numeric, not_finite
 from theanoguard._evaluate.scalars import ScalarStep
 from theanoguard._graph import is_buffer
+from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.fused import BETWEEN
 from theanoguard._pytensor import IfElse
 from theanoguard.explain.facts.labels import (
@@ -38,7 +42,8 @@ from theanoguard.explain.facts.telling import (
     is_fixed,
     telling_elements,
 )
-from theanoguard.explain.records import Waypoint, user_line
+from theanoguard.explain.records import Operand, Waypoint, user_line
+from theanoguard.operations import Region
 
 MAX_STEPS = 2_000
 """Largest number of operations followed from the culprit towards the inputs."""
@@ -56,7 +61,7 @@ FAR = 3
 """How many of the shown operations are those nearest to the input."""
 
 
-def way_from_inputs(origin):
+def way_from_inputs(origin: Origin) -> tuple[tuple[Waypoint, ...], int]:
     """Return the path from an input to the culprit, and the number of stops left out.
 
     Parameters
@@ -70,7 +75,7 @@ def way_from_inputs(origin):
     left_out : int
         How many stops are left out after the first :data:`FAR`.
     """
-    stops = []
+    stops: list[Stop] = []
     place, made = origin.place, origin.made
     while not place.is_leaf or place.scope.parent is not None:
         fused, sources, following = _upstream(place, made)
@@ -78,9 +83,9 @@ def way_from_inputs(origin):
             stops.append(removed)
             fused = [step for step in fused if op_name(step.op) != "neg" or step is not fused[0]]
         stops += [_FusedStop(place, step, sources) for step in fused]
-        place, made = following, None
-        if place is None or len(stops) >= MAX_STEPS:
+        if following is None or len(stops) >= MAX_STEPS:
             break
+        place, made = following, None
         if _is_stop(place):
             stops.append(place)
     stops = _folded(stops[::-1])
@@ -108,7 +113,7 @@ class _FusedStop:
     name: str | None = None
 
 
-def _removed(place, made):
+def _removed(place: Place, made: Made) -> _FusedStop | None:
     """Return the operand that the user wrote, if a rewrite computes the operation without it."""
     own = provenance_of(place, made.step)
     step = as_written(made.step, own)
@@ -124,22 +129,26 @@ class _LoopStop:
     places: tuple[Place, ...]
 
 
-def _folded(stops):
+Stop: TypeAlias = "Place | _FusedStop | _LoopStop"
+
+
+def _folded(stops: list[Stop]) -> list[Stop]:
     """Join the stops between the first and the last state of a loop into one stop."""
-    loops = {}
+    loops: dict[Apply, dict[int, Place]] = {}
     for i, stop in enumerate(stops):
         if isinstance(stop, Place) and stop.is_leaf and stop.scope.step is not None:
-            loops.setdefault(stop.scope.node, []).append(i)
-    folded, end = [], 0
-    for places in sorted(loops.values()):
-        if len(places) > 1 and places[0] >= end:
-            folded += stops[end : places[0]]
-            folded.append(_LoopStop(tuple(stops[i] for i in places)))
-            end = places[-1] + 1
+            loops.setdefault(stop.scope.node, {})[i] = stop
+    folded: list[Stop] = []
+    end = 0
+    for places in sorted(loops.values(), key=min):
+        if len(places) > 1 and min(places) >= end:
+            folded += stops[end : min(places)]
+            folded.append(_LoopStop(tuple(places.values())))
+            end = max(places) + 1
     return folded + stops[end:]
 
 
-def _is_stop(place):
+def _is_stop(place: Place) -> bool:
     """Whether to show a place.
 
     Views, and values only passed into an inner graph, are not shown.  The output of a loop is shown
@@ -151,13 +160,15 @@ def _is_stop(place):
     return place.scope.parent is None or isinstance(place.variable, Constant) or _is_state(place)
 
 
-def _is_state(place):
-    scope = place.scope
+def _is_state(place: Place) -> bool:
+    scope, outside = place.scope, place.scope.parent
     position = list(scope.fgraph.inputs).index(place.variable)
-    return scope.parent.replay.inner(scope.node).outer_input(position) is None
+    return outside is not None and outside.replay.inner(scope.node).outer_input(position) is None
 
 
-def _upstream(place, made):
+def _upstream(
+    place: Place, made: Made | None
+) -> tuple[list[ScalarStep], dict[int, Place], Place | None]:
     """Return the fused operations before the last one of a node, and the operand they lead to.
 
     At each operation, the operand that decides its result most is followed.
@@ -168,7 +179,8 @@ def _upstream(place, made):
         made = culprit.elementwise(place, final) if isinstance(final, ScalarStep) else None
     if made is None:
         return [], {}, most_telling(place)
-    fused, step = [], made.step
+    fused: list[ScalarStep] = []
+    step: Any = made.step
     while True:
         position = followed(step, made.sources)
         if position is None:
@@ -179,7 +191,9 @@ def _upstream(place, made):
         fused.append(step)
 
 
-def followed(step, sources, through_constants=False):
+def followed(
+    step: ScalarStep, sources: dict[int, Place], through_constants: bool = False
+) -> int | None:
     """Return the operand of a scalar operation to follow upstream, or None."""
 
     known = [i for i, origin in enumerate(step.origins) if through_constants or origin is not None]
@@ -187,7 +201,7 @@ def followed(step, sources, through_constants=False):
         chosen = 1 if step.operands[0] else 2
         known = [i for i in (chosen, 0) if i in known]
 
-    def is_open(i):
+    def is_open(i: int) -> bool:
         origin = step.origins[i]
         computed = not isinstance(origin, int) or not is_fixed(sources[origin].variable)
         return computed or through_constants
@@ -199,12 +213,12 @@ def followed(step, sources, through_constants=False):
     return decisive(op_name(step.op), values, step.results[0])
 
 
-def _divisor_is_zero(step):
+def _divisor_is_zero(step: ScalarStep) -> bool:
     name = op_name(step.op)
     return name in QUOTIENTS and len(step.operands) > 1 and step.operands[1] == 0
 
 
-def most_telling(place, through_constants=False):
+def most_telling(place: Place, through_constants: bool = False) -> Place | None:
     """Return the operand element to follow upstream from an element, or None.
 
     The element that decides the result most is followed.  An infinite operand comes first.  For a
@@ -254,21 +268,21 @@ def most_telling(place, through_constants=False):
     return next(iter(bad or computed or candidates.values()))
 
 
-def is_matrix_operation(op):
+def is_matrix_operation(op: Op) -> bool:
     """Return whether an operation decomposes a matrix, or solves with it."""
     return op_name(op) in DECOMPOSITIONS
 
 
-def region_is_bad(region, value):
+def region_is_bad(region: Region, value: Any) -> bool:
     """Return whether a region contains a value that is not finite."""
     return bool(np.any(not_finite(np.asarray(value)[region.index])))
 
 
-def _waypoint(stop):
+def _waypoint(stop: Stop) -> Waypoint:
     if isinstance(stop, _FusedStop):
         return _fused_waypoint(stop)
     if isinstance(stop, _LoopStop):
-        steps = tuple((place.scope.step, place.element) for place in stop.places)
+        steps = tuple((place.scope.step or 0, place.element) for place in stop.places)
         return replace(_waypoint(stop.places[-1]), kind="loop", steps=steps)
     place = stop
     provenance = lookup_in(place.scope, place.variable)
@@ -277,7 +291,7 @@ def _waypoint(stop):
     op = None if leaf else user_op(provenance, place.variable.owner)
     name, own_name = name_in(place.scope, place.variable, provenance)
     if not (own_name or leaf or written(provenance)) and len(name) > MAX_FORMULA:
-        name = shown_op(op)
+        name = shown_op(op or "")
     index, shape = index_in(place, provenance), array.shape
     if (joined := joined_at(place)) is not None:
         name, index, shape = joined
@@ -293,7 +307,7 @@ def _waypoint(stop):
     )
 
 
-def _fused_waypoint(stop):
+def _fused_waypoint(stop: _FusedStop) -> Waypoint:
     place, step = stop.place, stop.step
     removed = step.node is None
     provenance = provenance_of(place, step)
@@ -315,18 +329,18 @@ def _fused_waypoint(stop):
     )
 
 
-def _certain_line(provenance):
+def _certain_line(provenance: Provenance) -> SourceLine | None:
     """Return the user's line; None if a rewrite joined operations of several lines."""
     joined = provenance.candidates and not provenance.own_source
     return None if joined and not provenance.own_name else user_line(provenance)
 
 
-def _leaf_kind(place):
+def _leaf_kind(place: Place) -> str:
     role = role_of(place.variable)
     return "state" if place.scope.parent is not None and role != "constant" else role
 
 
-def _without_repeats(points):
+def _without_repeats(points: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
     """Leave out an indexing operation that gives the element that the stop before it names."""
     texts = [element_text(p.name, p.index) for p in points]
     kept = [
@@ -337,7 +351,9 @@ def _without_repeats(points):
     return tuple(kept)
 
 
-def without_rewrites(points, operands):
+def without_rewrites(
+    points: tuple[Waypoint, ...], operands: Sequence[Operand]
+) -> tuple[Waypoint, ...]:
     """Return a path without the steps that only a rewrite has made.
 
     ``x ** -0.5`` is computed as ``1 / sqrt(x)``, and the report shows the power of ``x``: there the
@@ -346,16 +362,16 @@ def without_rewrites(points, operands):
     if not operands:
         return points
     # (a fused operation on the path may have no index)
-    operands = [(operand.name, index) for operand in operands for index in (operand.index, ())]
-    ends = [i for i, p in enumerate(points) if (p.name, p.index) in operands]
+    places = [(operand.name, index) for operand in operands for index in (operand.index, ())]
+    ends = [i for i, p in enumerate(points) if (p.name, p.index) in places]
     kept = points[: ends[-1] + 1] if ends else points
     last = {(p.name, p.index, p.path): i for i, p in enumerate(kept)}
     return tuple(p for i, p in enumerate(kept) if last[p.name, p.index, p.path] == i)
 
 
-def merge_rewritten(points):
+def merge_rewritten(points: Sequence[Waypoint]) -> tuple[Waypoint, ...]:
     """Join neighbouring stops that come from one operation of the user; keep the last one."""
-    merged = []
+    merged: list[Waypoint] = []
     for point in points:
         last = merged[-1] if merged else None
         same = (
