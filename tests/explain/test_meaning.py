@@ -1,10 +1,14 @@
 """What a fault means: the arithmetic lost a value, there is none, or it is only large."""
 
+import inspect
+import re
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
 
+import theanoguard
 from theanoguard import GuardError, GuardMode
 
 pytestmark = pytest.mark.on_33
@@ -176,3 +180,115 @@ def test_a_large_value_that_is_right_is_called_correct():
     found = caught.value.explanation
     assert found.meaning.text == "This value is correct. It only exceeds big_threshold."
     assert "GuardMode(big_threshold=1e+14)" in found.advice.text
+
+
+def cross_entropy():
+    """A log-likelihood of certain, wrong predictions; the rewrites make its value finite."""
+    rng = np.random.default_rng(0)
+    x, y, w = pt.dmatrix("x"), pt.dvector("y"), pt.dvector("w")
+    p = pt.sigmoid(pt.dot(x, w))
+    ll = (y * pt.log(p) + (1 - y) * pt.log(1 - p)).sum()
+    data = rng.normal(size=(40, 3))
+    arguments = [data, (rng.uniform(size=40) > 0.5) * 1.0, np.array([300.0, 200.0, -200.0])]
+    return [x, y, w], ll, pytensor.grad(ll, w), arguments
+
+
+def test_the_loss_of_a_cross_entropy_whose_gradient_fails_stays():
+    inputs, ll, slope, arguments = cross_entropy()
+    mode = GuardMode(True, True, False)
+    right = pytensor.function(inputs, ll, mode=mode)(*arguments)
+    with pytest.raises(GuardError) as caught:
+        pytensor.function(inputs, [ll, slope], mode=mode)(*arguments)
+    found = caught.value.explanation
+    assert (found.meaning.kind, found.advice.grade) == ("lost", "same")
+    assert f"ll is {right:.6g};" in found.meaning.text
+    assert f"this call gives {right:.1f} and a finite gradient." in found.advice.text
+    assert not re.search("clip|maximum|1e-", found.advice.text)
+
+
+def test_a_softmax_by_hand_is_mended_though_some_of_its_gradient_is_finite_and_wrong():
+    z, y = pt.dmatrix("z"), pt.dmatrix("y")
+    e = pt.exp(z)
+    q = e / e.sum(axis=1, keepdims=True)
+    ll = (y * pt.log(q)).sum()
+    fn = pytensor.function([z, y], [ll, pytensor.grad(ll, z)], mode=GuardMode(True, True, False))
+    rng = np.random.default_rng(0)
+    with pytest.raises(GuardError) as caught:
+        fn(900 * rng.normal(size=(40, 3)), np.eye(3)[rng.integers(0, 3, 40)])
+    found = caught.value.explanation
+    assert found.advice.grade == "same"
+    new = "ll = (y * pt.special.log_softmax(z, axis=1)).sum()"
+    assert found.advice.change == ("ll = (y * pt.log(q)).sum()", new)
+
+
+@pytest.mark.parametrize("big_is_error", [True, False])
+def test_a_large_intermediate_does_not_hide_what_mends_a_logarithm(big_is_error):
+    x = pt.dvector("x")
+    cost = pt.log(1 - pt.exp(x)).sum()
+    mode = GuardMode(True, True, big_is_error)
+    fn = pytensor.function([x], [cost, pytensor.grad(cost, x)], mode=mode)
+    with pytest.raises(GuardError) as caught:
+        fn(np.array([-1e-20, -1.0]))  # (a derivative of -1e20)
+    found = caught.value.explanation
+    assert (found.meaning.kind, found.advice.grade) == ("lost", "same")
+    assert "cost is -46.51" in found.meaning.text or "output 0 is -46.51" in found.meaning.text
+    assert "log1mexp for 1 - exp" in found.advice.text
+    assert found.advice.text.endswith("this call gives -46.51 and a finite gradient.")
+
+
+def logarithm_of_a_sum():
+    v = pt.dvector("v")
+    cost = 2 * pt.log(pt.exp(v).sum())
+    return [v], pytensor.grad(cost, v)[0], [np.array([800.0, 800.0, 0.0])]
+
+
+def test_the_number_quoted_for_a_gradient_is_what_the_printed_line_returns():
+    found = explained(logarithm_of_a_sum)
+    _, _, arguments = logarithm_of_a_sum()
+    names = {**globals(), "theanoguard": theanoguard, "stable": theanoguard.stable}
+    source = inspect.getsource(logarithm_of_a_sum).replace(*found.advice.change) + "\n"
+    exec(source, names)
+    new_inputs, output, _ = names[logarithm_of_a_sum.__name__]()
+    returned = pytensor.function(new_inputs, output)(*arguments)
+    assert found.advice.text.endswith(f"this call gives {float(returned)}.")
+
+
+def mean_of_an_empty_selection_in_a_loss():
+    w = pt.dvector("w")
+    return [w], (w - w[w > 5].mean()) ** 2, [np.ones(3)]
+
+
+def std_of_nothing():
+    w = pt.dvector("w")
+    return [w], w[w > 5].std(), [np.ones(3)]
+
+
+def std_of_a_constant():
+    w = pt.dvector("w")
+    return [w], (w - w.mean()) / w.std(), [np.full(3, 0.25)]
+
+
+def gradient_of_std():
+    w = pt.dvector("w")
+    return [w], pytensor.grad(w.std(), w), [np.full(3, 0.25)]
+
+
+OF_DATA = {
+    mean_of_an_empty_selection_in_a_loss: ("the selection is empty.", ""),
+    std_of_nothing: ("the selection is empty.", ""),
+    std_of_a_constant: ("w is constant: 0.25. So its spread is 0.", "pt.maximum(w.std(), 1e-12)"),
+    gradient_of_std: (
+        "w is constant: 0.25. So its spread is 0.",
+        "theanoguard.stable.sqrt(w.var())",
+    ),
+}
+
+
+@pytest.mark.parametrize("build", OF_DATA, ids=lambda build: build.__name__)
+def test_a_mean_or_spread_without_value_is_laid_to_the_data(build):
+    found = explained(build)
+    origin, new = OF_DATA[build]
+    assert origin in found.advice.text
+    assert "inside" not in found.advice.text  # (nobody can write the argument of a library's op)
+    assert new in "\n".join(found.advice.change)
+    assert bool(found.advice.change) == bool(new)

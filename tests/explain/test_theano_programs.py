@@ -18,7 +18,17 @@ from theanoguard.explain.advice.written import in_users_words
 pytestmark = pytest.mark.on_33
 
 PATH = Path(__file__).parents[1] / "gallery" / "theano" / "programs.py"
-NAMES = ("softmax_by_hand", "bessel", "tail", "geometric", "tanh", "entropy", "scale", "growth")
+NAMES = (
+    "softmax_by_hand",
+    "bessel",
+    "tail",
+    "geometric",
+    "tanh",
+    "entropy",
+    "scale",
+    "growth",
+    "softmax_row",
+)
 PYTENSORS = re.compile(
     r"(?<![\w.])(?:pt\.|pytensor|softplus|log_softmax|logsumexp|logaddexp|xlogx|xlogy|log1mexp|ive\()"
 )

@@ -56,6 +56,14 @@ def scale():
     return [d], [nll]
 
 
+def softmax_row():
+    """The probabilities of a layer, and their logarithms."""
+    x, w, b = T.dmatrix("x"), T.dmatrix("w"), T.dvector("b")
+    p = T.nnet.softmax(T.dot(x, w) + b)
+    loss = -T.log(p)[:, 0].sum()
+    return [x, w, b], [loss + 0 * T.log(p).sum()]
+
+
 def growth():
     """Growth whose rate is an exponential, in a loop."""
     r, n = T.dscalar("r"), T.dvector("n")
@@ -70,6 +78,11 @@ CASES = {
     "geometric": ("lost", "same", (np.full(150, 1e3),)),
     "tanh": ("lost", "same", (np.array([400.0]),)),
     "entropy": ("none", "changes", (np.array([0.5, 0.5, 0.0]),)),
+    "softmax_row": (
+        "lost",
+        "same",
+        (np.array([[1.0, 2.0]]), np.array([[900.0, 0.0], [0.0, 900.0]]), np.zeros(2)),
+    ),
     "growth": ("too large", "", (1.0, np.ones(2))),
     "scale": ("none", "", (np.array([0.1]),)),
 }

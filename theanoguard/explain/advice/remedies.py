@@ -10,19 +10,21 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
 
+from theanoguard._evaluate import culprit
 from theanoguard._evaluate.replay import NotRun
 from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, module_of, source_place
@@ -31,7 +33,7 @@ from theanoguard._pytensor import without_traces
 from theanoguard.explain.advice.exact import exact_forms, log_of_sigmoid
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
 from theanoguard.explain.advice.judge import Judge
-from theanoguard.explain.advice.logarithms import in_logs
+from theanoguard.explain.advice.logarithms import InLogs, in_logs
 from theanoguard.explain.advice.source_edit import (
     bare,
     edited,
@@ -41,7 +43,7 @@ from theanoguard.explain.advice.source_edit import (
     rewritten,
     with_keyword,
 )
-from theanoguard.explain.advice.trials import NARROW, as_built, made_by_grad
+from theanoguard.explain.advice.trials import NARROW, AsBuilt, Spot, as_built, made_by_grad
 from theanoguard.explain.advice.written import evaluated, is_known, spellings, with_import
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
@@ -362,8 +364,11 @@ def same_functions(judge, backward):
     if judge.kind == "lost":
         yield from _from_maximum(spot)
     around = spot if spot.body is None else judge.built.outermost(spot)
-    for variable in dict.fromkeys([*_around(spot), *_around(around)]):
-        yield from _in_logs(spot, variable)
+    near = dict.fromkeys([*_around(spot), *_around(around)])
+    found = {v: logs for v in near if (logs := _in_logs(spot, v)) is not None}
+    yield from (_with_logs(spot, {variable: logs}) for variable, logs in found.items())
+    if len(found) > 1:  # (such as log(p) and log(1 - p))
+        yield _with_logs(spot, found)
 
 
 def _from_maximum(spot):
@@ -504,17 +509,22 @@ MAX_CUMULATED = 1_000
 """Largest size of a cumulative sum for which all partial sums are computed on their own."""
 
 
-def _in_logs(spot, variable):
-    """Yield the logarithm from the logarithms of its parts, if a variable is a logarithm."""
+def _in_logs(spot: Spot, variable: Variable) -> InLogs | None:
+    """Return the logarithm from the logarithms of its parts, if a variable is a logarithm."""
     if scalar_class(variable) is not ps.Log:
-        return
+        return None
     found = in_logs(variable.owner.inputs[0])
     cumulated = [v for _, v in found.parts if isinstance(v.owner.op, CumOp)]
     if any(np.size(spot.replay.value(v)) > MAX_CUMULATED for v in cumulated):
-        return
-    if found.parts:
-        line = source_place(variable)
-        yield Remedy(spot, _parts_text(found.parts, line), {variable: found.build}, in_words=True)
+        return None
+    return found if found.parts else None
+
+
+def _with_logs(spot: Spot, found: dict[Variable, InLogs]) -> "Remedy":
+    """Return the remedy that computes some logarithms from the logarithms of their parts."""
+    parts = [part for logs in found.values() for part in logs.parts]
+    text = _parts_text(parts, source_place(next(iter(found))))
+    return Remedy(spot, text, {v: logs.build for v, logs in found.items()}, in_words=True)
 
 
 MAX_PARTS = 6
@@ -701,6 +711,11 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 cause = in_forward_pass(cause, failed, built.original(failed), mask)
                 cause = with_hint(cause, unless=UNDERFLOWED)
                 tried = _tried_on(built, failed, cause)
+                for spot in () if tried.text else _makers_of_infinity(built, failed):
+                    here = in_forward_pass(cause, spot, built.original(spot), culprit.not_finite)
+                    other = _tried_on(built, spot, here)
+                    if other.grade == "same":
+                        tried = replace(tried, text=other.text, change=other.change, grade="same")
                 return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))
             spots = own if other is None else (*own, *built.spots_of(other))
@@ -806,6 +821,16 @@ def _tried_on(built, spot, cause):
     for text in _on_whole_call(judge, cause):
         return replace(outcome, text=text)
     return outcome
+
+
+def _makers_of_infinity(built: AsBuilt, spot: Spot) -> Iterator[Spot]:
+    """Yield the user's operations that made the infinite operands of a NaN from finite numbers."""
+    for variable, value in zip(spot.node.inputs, spot.values, strict=True):
+        maker = variable.owner
+        if maker is None or made_by_grad(built.original(spot.at(maker))):
+            continue
+        if built.is_bad(value) and not any(map(built.is_bad, spot.at(maker).values)):
+            yield spot.at(maker)
 
 
 def _reads_infinity(spot):

@@ -612,15 +612,17 @@ class AsBuilt:
 
     def _slope_of(self, head, slopes, values):
         """Return the gradient built again that a gradient of the graph as built is, or None."""
+        # (a number that is finite may be wrong: the exact value judges the result)
         old = np.asarray(self.value(head))
         known = np.isfinite(old)
-        fitting = [
-            slope
+        agreeing = [
+            (int(np.isclose(np.asarray(value)[known], old[known], 1e-3, 1e-12).sum()), slope)
             for slope, value in zip(slopes, values, strict=True)
             if np.shape(value) == old.shape
-            and np.allclose(np.asarray(value)[known], old[known], rtol=1e-3, atol=1e-12)
         ]
-        return fitting[0] if len(fitting) == 1 or (fitting and known.any()) else None
+        most = max((count for count, _ in agreeing), default=0)
+        fitting = [slope for count, slope in agreeing if count == most]
+        return fitting[0] if len(fitting) == 1 or (fitting and most) else None
 
     def _returned(self, outputs):
         """Return those of some outputs that the function returns; all of them if none is."""
