@@ -17,7 +17,7 @@ from theanoguard.explain.advice.written import in_users_words
 
 pytestmark = pytest.mark.on_33
 
-PATH = Path(__file__).parents[1] / "gallery" / "theano" / "programs.py"
+PATH = Path(__file__).parents[1] / "gallery" / "legacy" / "programs.py"
 NAMES = (
     "softmax_by_hand",
     "bessel",
