@@ -1105,3 +1105,17 @@ def test_data_that_nothing_multiplies_are_not_to_be_centred():
         b = pm.Normal("b", initval=800.0)
         pm.Potential("likelihood", -pt.exp(b + np.array([2000.0, 2001.0, 2002.0, 2003.0])))
     assert "centre it" not in str(theanoguard.pymc.explain(model))
+
+
+@needs_pymc
+def test_a_parameter_that_no_tensor_holds_costs_no_model():
+    class Labelled(pm.Normal):
+        rv_op = pm.Normal.rv_op
+
+        @classmethod
+        def dist(cls, labels, **kwargs):
+            return super().dist(mu=len(labels), **kwargs)
+
+    with pm.Model() as model:
+        Labelled("x", labels=np.array(["a", None], dtype=object))
+    assert np.isfinite(model.compile_logp()({"x": 2.0}))

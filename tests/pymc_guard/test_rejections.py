@@ -9,13 +9,16 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
-from theanoguard.pymc import Where, rejections, watch
+from theanoguard._context import setting
+from theanoguard.pymc import Where, rejections, running, watch
 from theanoguard.pymc.watch import Ending, Watch
 
 if importlib.util.find_spec("pymc") is None:
     pytest.skip("PyMC is not installed (tox -e pymc)", allow_module_level=True)
 import healthy
 import pymc as pm
+from pymc.blocking import DictToArrayBijection
+from pymc.stats.convergence import SamplerWarning, WarningType
 
 has_nutpie = importlib.util.find_spec("nutpie") is not None
 NUTPIE = pytest.param(
@@ -160,6 +163,33 @@ def test_a_lasting_fault_is_an_error_without_its_explanation(place, name, monkey
     assert error.event.kind == "nan"
     assert "while sampling with PyMC, chain 0, draw 2" in str(error)
     assert "(KeyError: 'planted'" in str(error)
+
+
+def note_of(point):
+    """PyMC's warning about a trajectory that ended at a point without a log-density."""
+    joined = DictToArrayBijection.map(point)
+    told = running.Told(joined, {}, np.nan, np.full(joined.data.size, np.nan), -1e3)
+    noted = running.RejectedPoint("", told)
+    return SamplerWarning(WarningType.DIVERGENCE, "", "debug", exec_info=noted)
+
+
+def test_a_point_that_is_judged_is_not_kept_in_the_statistics():
+    judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)
+    warning = note_of({"a": np.array(-1.0)})
+    with setting(running._watch, judged):
+        assert running._told([{"warning": warning}], 0, 12, 10) is None
+    assert warning.exec_info is None
+    [kept] = judged.kept["bad"]
+    assert kept.point == {"a": -1.0}
+    assert kept.where.draw == 2
+
+
+def test_a_point_that_cannot_be_read_costs_no_run(monkeypatch):
+    judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=10, n_tune=10)
+    monkeypatch.setattr(running.Told, "ending", fault)
+    with setting(running._watch, judged):
+        assert running._told([{"warning": note_of({"a": np.array(-1.0)})}], 0, 12, 10) is None
+    assert "a rejected point (KeyError: 'planted'" in judged.failed[0]
 
 
 FAULTS = {

@@ -5,7 +5,7 @@ does not hide its frames.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import wraps
 from typing import Any
 
@@ -41,13 +41,18 @@ def noting_parameters(original: Any) -> Any:
             with failures():
                 attempt("the shapes of the parameters", None, _note_shapes, error, name, given)
             raise
-        made.tag.given_parameters = {
-            name: _as_variable(given[name]) for name in names if given.get(name) is not None
-        }
         made.tag.given_to = cls.__name__
+        with failures():
+            attempt("the parameters", None, _note_parameters, made, names, given)
         return made
 
     return staticmethod(__new__)
+
+
+def _note_parameters(made: Any, names: Iterable[str], given: Mapping[str, Any]) -> None:
+    made.tag.given_parameters = {
+        name: _as_variable(given[name]) for name in names if given.get(name) is not None
+    }
 
 
 def _as_variable(parameter: Any) -> Any:

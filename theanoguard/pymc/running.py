@@ -245,8 +245,7 @@ def _trajectory(original: Wrapped) -> Wrapped:
         state = None if info is None else info.state_div
         if state is None or np.isfinite([state.model_logp, *state.q_grad]).all():
             return step
-        shared = self._logp_dlogp_func._extra_vars_shared
-        others = {name: values.get_value() for name, values in shared.items()}
+        others = self._logp_dlogp_func.get_extra_values()
         floor = -(start.energy + self.Emax)
         told = Told(state.q, others, float(state.model_logp), state.q_grad, floor)
         noted = RejectedPoint(info.message, told)
@@ -344,10 +343,16 @@ def _told(stats: Iterable[Any], chain: int | None, draw: int, tune: int) -> Samp
     if (watch := _watch.get()) is None:
         return None
     for one in stats:
-        noted = getattr(one.get("warning"), "exec_info", None)
-        told = (noted.told,) if isinstance(noted, RejectedPoint) else getattr(one, "told", ())
+        warning = one.get("warning")
+        noted = getattr(warning, "exec_info", None)
+        told = getattr(one, "told", ())
+        if isinstance(noted, RejectedPoint):
+            told, warning.exec_info = (noted.told,), None  # PyMC keeps the warnings of all draws
         for point in told:
-            error = watch.judge(point.ending(_place(chain, draw, tune)))
+            ending = watch.attempt(
+                "a rejected point", None, point.ending, _place(chain, draw, tune)
+            )
+            error = None if ending is None else watch.judge(ending)
             if error is not None:
                 return error
     return None

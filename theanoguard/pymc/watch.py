@@ -231,7 +231,7 @@ class Watch:
         if where.draw is not None:
             seen.add(where)
         if ending.point is not None and len(self.kept[kind]) < MOST:
-            self.kept[kind].append(ending)
+            self.kept[kind].append(replace(ending, gradient=None))
         if kind != "bad":
             return None
         recorded = self.guard.policy.action != "raise"
