@@ -482,6 +482,10 @@ class GraphReplay:
         """Return the node's input that becomes an inner input, or None for a state."""
         return self._inputs[position]
 
+    def output_of(self, number: int) -> int | None:
+        """Return which of the node's outputs an output of the inner graph becomes."""
+        return number
+
     def outer_outputs(self) -> list[Any]:
         """Return the values of the node's outputs."""
         return self.at().values(self.fgraph.outputs)
@@ -557,6 +561,10 @@ class ScanReplay:
         n_states = sum(map(len, self.taps)) + self.info.n_untraced_sit_sot
         position -= self.info.n_seqs + n_states
         return self.node.inputs[self.first_non_seq_input + position] if position >= 0 else None
+
+    def output_of(self, number: int) -> int | None:
+        """Return which of the node's outputs an output of a step becomes; None for a condition."""
+        return self.op.get_oinp_iinp_iout_oout_mappings()["outer_out_from_inner_out"].get(number)
 
     def initial(self, position: int) -> Variable:
         """Return the node's input from which the first step reads a state."""

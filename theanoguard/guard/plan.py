@@ -20,8 +20,9 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
+from theanoguard._evaluate.replay import ScanReplay
 from theanoguard._provenance import thawed_variables, tracker_of
-from theanoguard._pytensor import is_numeric
+from theanoguard._pytensor import LazyIfElse, Scan, is_numeric
 from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing, unwritten
@@ -30,6 +31,7 @@ from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
     carries,
+    constant_kinds,
     from_constants,
     holds_nonfinite,
     keeps_size,
@@ -174,6 +176,34 @@ class GraphPlan:
     def is_exempt(self, variable: Variable) -> bool:
         """Whether the user left a variable out."""
         return self.policy.exempts(self.as_built(variable))
+
+    def not_checked(self, silent: Iterable[Variable] = ()) -> set[Variable]:
+        """Return the variables in which a bad value is no error, so that it excuses no operation.
+
+        Parameters
+        ----------
+        silent : iterable of Variable
+            Those of an inner graph's inputs that are not checked outside.
+        """
+        found = set(silent)
+        if not self.is_inner:
+            found.update(filter(self.may_be_bad, self.fgraph.inputs))
+            found.difference_update(self.inputs)
+        found.update(filter(self.is_exempt, (v for n in self.order for v in n.outputs)))
+        return found
+
+    def not_checked_inside(
+        self, node: Apply, fgraph: FunctionGraph, silent: Container[Variable]
+    ) -> list[Variable]:
+        """Return the inputs of a node's inner graph that take their value from one in `silent`.
+
+        A constant is one as well that an operation makes bad by choosing it.
+        """
+        chosen = {v for v in node.inputs if constant_kinds(v) & self.literals} - {
+            *self.bad_constants
+        }
+        given = zip(fgraph.inputs, sources_of(node, fgraph), strict=True)
+        return [v for v, source in given if source in silent or source in chosen]
 
     def may_be_bad(self, variable: Variable) -> bool:
         """Whether values of this type may be bad."""
@@ -375,6 +405,15 @@ class GraphPlan:
                     todo += reached - seen
                     seen |= reached
         return False
+
+
+def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:
+    """Return for each input of an inner graph which input of the node it is, or begins with."""
+    if isinstance(node.op, Scan):
+        loop = ScanReplay(node, None, fgraph)
+        sources = [loop.outer_input(i) for i in range(len(fgraph.inputs))]
+        return [loop.initial(i) if v is None else v for i, v in enumerate(sources)]
+    return node.inputs[1:] if isinstance(node.op, LazyIfElse) else node.inputs
 
 
 def is_discrete(variable: Variable) -> bool:

@@ -260,7 +260,9 @@ class SecondRun:
             if self.policy.is_bad(value):
                 self.found.noisy.add(variable)
         if inner or isinstance(node.op, IfElse):
-            if not inner:
+            if inner:
+                self._judge_passed_on(replay, node, outputs)
+            else:
                 self._judge_choice(replay, node, outputs)
             self._carry_on(replay, node, outputs)
             return
@@ -309,16 +311,44 @@ class SecondRun:
         That is a constant, as for ``switch``, or an input that is not checked.
         """
         chosen = branch_taken(node, replay)
-        for index, (variable, value) in enumerate(zip(chosen, outputs, strict=True)):
-            output, is_constant = node.outputs[index], isinstance(variable, Constant)
+        for output, variable in zip(node.outputs, chosen, strict=True):
+            is_constant = isinstance(variable, Constant)
             silent = () if is_constant or self._is_watched(replay, variable) else {variable}
-            if (is_constant or silent) and self._is_watched(replay, output):
-                copy = deep_copy_op.make_node(variable)
-                [made] = made_bad(copy, [value], [value], self.policy, silent)
-                if made is not None:
-                    made = self._counting(replay, output, outputs, made)
-                if made is not None:
-                    self._observe(replay, output, value, made, "node", index)
+            if is_constant or silent:
+                self._judge_copy(replay, variable, output, outputs, silent)
+
+    def _judge_passed_on(self, replay: Replay, node: Apply, outputs: list) -> None:
+        """Judge what an inner graph returns as it is: bad if nobody has looked at it."""
+        ran = replay.inner(node)
+        inputs = list(ran.fgraph.inputs)
+        for number, variable in enumerate(ran.fgraph.outputs):
+            index = ran.output_of(number)
+            if variable in inputs and index is not None:
+                position = inputs.index(variable)
+                source = ran.outer_input(position)
+                source = filled_with(ran.initial(position)) if source is None else source
+                if not self._is_watched(replay, source):
+                    output = node.outputs[index]
+                    self._judge_copy(replay, output, output, outputs, {output})
+
+    def _judge_copy(
+        self,
+        replay: Replay,
+        source: Variable,
+        output: Variable,
+        outputs: list,
+        silent: Collection[Variable],
+    ) -> None:
+        """Judge an output of a node as a copy of `source`."""
+        if not self._is_watched(replay, output):
+            return
+        index = output.owner.outputs.index(output)
+        value = outputs[index]
+        [made] = made_bad(deep_copy_op.make_node(source), [value], [value], self.policy, silent)
+        if made is not None:
+            made = self._counting(replay, output, outputs, made)
+        if made is not None:
+            self._observe(replay, output, value, made, "node", index)
 
     def _look_at_results(self) -> None:
         """Observe infinite constants, computed from finite ones, that a result comes from."""

@@ -21,7 +21,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._pytensor import IfElse, Scan, is_numeric
 from theanoguard.guard.graph.checks import certain_variables, has_elements
-from theanoguard.guard.plan import GraphPlan, is_discrete
+from theanoguard.guard.plan import GraphPlan
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
@@ -181,7 +181,9 @@ RULES = (
     Rule(
         "inner graph",
         lambda plan, node, i: (
-            node in plan.inner and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
+            node in plan.inner
+            and (isinstance(node.op, Scan) or _all_clean(plan, node.inputs))
+            and not plan.passes_on(node)
         ),
         clean=False,  # it may have been left out inside, or a loop have stopped early
     ),
@@ -200,6 +202,13 @@ class FlaggedPlan(GraphPlan):
         As for :class:`~theanoguard.guard.plan.GraphPlan`; `order` is topological.
     inner_graphs : callable
         ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
+    silent : collection of Variable
+        Inputs of an inner graph that are not checked outside.
+
+    Attributes
+    ----------
+    silent : set of Variable
+        Variables in which a bad value is not an error: the nodes that read it are checked.
     """
 
     def __init__(
@@ -209,15 +218,17 @@ class FlaggedPlan(GraphPlan):
         policy: Policy,
         inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
         is_inner: bool = False,
+        silent: Collection[Variable] = (),
     ) -> None:
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
+        self.silent = self.not_checked(silent)
         self.inner = {
-            node: [FlaggedPlan(g, g.toposort(), policy, inner_graphs, True) for g in graphs]
+            node: [self._plan_inside(node, graph, inner_graphs) for graph in graphs]
             for node in self.order
             if (graphs := inner_graphs(node))
         }
         self._rules: dict[Variable, Rule] = {}  # by which an output is not checked
-        self._clean = {v for v in fgraph.inputs if is_inner or is_discrete(v)} | {*self.inputs}
+        self._clean = {v for v in fgraph.inputs if v not in self.silent}
         self._clean.update(
             v
             for node in self.order
@@ -233,6 +244,15 @@ class FlaggedPlan(GraphPlan):
         self.kept = self.kept_values(self.is_clean)
         self._check_what_counts()
 
+    def _plan_inside(
+        self,
+        node: Apply,
+        fgraph: FunctionGraph,
+        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
+    ) -> "FlaggedPlan":
+        silent = self.not_checked_inside(node, fgraph, self.silent)
+        return FlaggedPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
+
     def is_clean(self, variable: Variable) -> bool:
         """Whether no bad element can be in `variable` when it is read."""
         return variable in self._clean or not is_numeric(variable.type)
@@ -240,6 +260,14 @@ class FlaggedPlan(GraphPlan):
     def holds_clean(self, variable: Variable) -> bool:
         """Whether no bad element has been written into `variable`, as far as it is written."""
         return self.is_clean(variable) or variable in self._written_clean
+
+    def passes_on(self, node: Apply) -> bool:
+        """Whether an inner graph returns an input as it is that nobody has checked."""
+        return any(
+            v.owner is None and v in plan.silent
+            for plan in self.inner[node]
+            for v in plan.fgraph.outputs
+        )
 
     def checks_inside(self, node: Apply) -> bool:
         """Whether the inner graphs of a node check all that it gives."""
@@ -251,17 +279,26 @@ class FlaggedPlan(GraphPlan):
     def made(self, infinite: Collection[Variable] = ()) -> dict[Variable, Kind]:
         """Return the outputs of nodes that may make a NaN or an Inf, and which of them.
 
+        A node that reads a value in which it is not an error makes it.
+
         Parameters
         ----------
         infinite : collection of Variable
             Variables that may hold an Inf that is not an error.
         """
 
+        def chooses_unchecked(node: Apply) -> bool:
+            return bool(self.silent) and isinstance(node.op, IfElse)
+
         def is_read(node: Apply, index: int) -> bool:
             rule = self._rules.get(node.outputs[index])
-            return index in self.nodes[node].checks if rule is None else not rule.spares_made
+            if rule is None or chooses_unchecked(node):
+                return index in self.nodes[node].checks
+            return not rule.spares_made
 
         def kinds(node: Apply) -> Kind:
+            if chooses_unchecked(node) or any(v in self.silent for v in node.inputs):
+                return Kind.BOTH
             if _increments_zeros(node):
                 return Kind.NONE
             of_inf = makes_nan_of_inf(node) and any(v in infinite for v in node.inputs)

@@ -22,8 +22,7 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blas import BatchedDot, Gemv
 from pytensor.tensor.math import Dot
 
-from theanoguard._evaluate.replay import ScanReplay
-from theanoguard._pytensor import IfElse, LazyIfElse, Scan, inner_graph
+from theanoguard._pytensor import IfElse, inner_graph
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.partly import Touch
@@ -33,20 +32,10 @@ from theanoguard.operations import (
     Kind,
     carried_through,
     carries,
-    constant_kinds,
     holds_nonfinite,
     may_lose,
     scalar_carries,
 )
-
-
-def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:
-    """Return for each input of an inner graph which input of the node it is, or begins with."""
-    if isinstance(node.op, Scan):
-        loop = ScanReplay(node, None, fgraph)
-        sources = [loop.outer_input(i) for i in range(len(fgraph.inputs))]
-        return [loop.initial(i) if v is None else v for i, v in enumerate(sources)]
-    return node.inputs[1:] if isinstance(node.op, LazyIfElse) else node.inputs
 
 
 @dataclass(frozen=True)
@@ -98,11 +87,7 @@ class NumbaPlan(GraphPlan):
     ) -> None:
         super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
         self.certain = certain_variables(self)
-        self.silent = set(silent)
-        if not is_inner:
-            self.silent.update(filter(self.may_be_bad, fgraph.inputs))
-            self.silent.difference_update(self.inputs)
-        self.silent.update(filter(self.is_exempt, (v for n in self.order for v in n.outputs)))
+        self.silent = self.not_checked(silent)
         self._exempt = set(self.silent)
         self.kept = self.kept_values(lambda output: output not in self.silent)
         if not is_inner:
@@ -125,10 +110,7 @@ class NumbaPlan(GraphPlan):
         fgraph: FunctionGraph,
         inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
     ) -> "NumbaPlan":
-        given = zip(fgraph.inputs, sources_of(node, fgraph), strict=True)
-        literals = Kind.BOTH if self.policy.anywhere else Kind.NAN
-        chosen = {v for v in node.inputs if constant_kinds(v) & literals} - {*self.bad_constants}
-        silent = [v for v, source in given if source in self.silent | chosen]
+        silent = self.not_checked_inside(node, fgraph, self.silent)
         return NumbaPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
     def read_whole(self, noisy: Collection[Variable]) -> None:
