@@ -76,12 +76,14 @@ def is_known(words: str, source: SourceLine | None) -> bool:
 
 def name_of_theano(file: str, text: str) -> str | None:
     """Return the name of ``theano.tensor`` in the user's file; None if PyTensor is used there."""
+    if "theano" not in sys.modules:
+        return None
     known = aliases(file, text)
     if known:
         name, module = next(iter(known.items()))
         return name if module.__name__ == "theano.tensor" else None
-    theano = sys.modules.get("theano")
-    names = (n for n, value in globals_of(file).items() if theano is not None and value is theano)
+    theano = sys.modules["theano"]
+    names = (n for n, value in globals_of(file).items() if value is theano)
     return next((f"{name}.tensor" for name in names), None)
 
 
@@ -130,6 +132,18 @@ def _parsed(file: str) -> ast.Module | None:
     return _tree(file, len(linecache.getlines(file)))
 
 
+@lru_cache(maxsize=64)
+def _imported(file: str, n_lines: int) -> tuple[tuple[str, str], ...]:
+    """Return the names that a file imports, anywhere, with what they name."""
+    tree = _tree(file, n_lines)
+    return tuple(
+        (alias.asname or alias.name, f"{getattr(node, 'module', '')}.{alias.name}".lstrip("."))
+        for node in (ast.walk(tree) if tree is not None else ())
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    )
+
+
 def aliases(file: str, text: str) -> dict[str, ModuleType]:
     """Return the names of :data:`MODULES` in the user's file, first those that a line uses."""
     found = {
@@ -137,14 +151,10 @@ def aliases(file: str, text: str) -> dict[str, ModuleType]:
         for name, value in globals_of(file).items()
         if isinstance(value, ModuleType) and value.__name__ in MODULES
     }
-    tree = _parsed(file)
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            base = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-            for alias in node.names:
-                module = sys.modules.get(f"{base}{alias.name}")
-                if module is not None and module.__name__ in MODULES:
-                    found.setdefault(alias.asname or alias.name, module)
+    for name, path in _imported(file, len(linecache.getlines(file))):
+        module = sys.modules.get(path)
+        if module is not None and module.__name__ in MODULES:
+            found.setdefault(name, module)
     used = [name for name in found if re.search(rf"\b{re.escape(name)}\.", text)]
     return {name: found[name] for name in dict.fromkeys([*used, *found])}
 
