@@ -220,7 +220,7 @@ def lint_values(
 
 
 def with_lines(found: list[Static], results: list[Variable]) -> list[Static]:
-    """Give findings without a line that of the nearest variable that has one.
+    """Give each finding that has no line the line of the nearest variable.
 
     A package which was called with variables has built their operations: PyMC, for a model.
     """

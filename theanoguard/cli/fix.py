@@ -15,11 +15,10 @@ from typing import Any
 from pytensor.compile.mode import get_mode
 
 from theanoguard._files import write_atomically
-from theanoguard._lint import SECONDS
 from theanoguard._lint.every_function import LintedRun
 from theanoguard._lint.witness import Fault, Search
 from theanoguard._provenance import SourceLine
-from theanoguard.cli.lint import run_beside
+from theanoguard.cli.lint import add_search, run_beside
 from theanoguard.explain.records import Explanation, Hint, user_line
 from theanoguard.guard import GuardMode
 from theanoguard.guard.errors import GuardError
@@ -264,15 +263,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run the script to its end under the guard, and repair the calls that fail, instead "
         "of searching for inputs at which a function fails",
     )
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=SECONDS,
-        help=f"how long to search each function for failing inputs (default: {SECONDS:g})",
-    )
-    parser.add_argument(
-        "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="a file, with its arguments"
-    )
+    add_search(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

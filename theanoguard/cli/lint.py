@@ -75,13 +75,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--witness", metavar="FILE", help="write a pytest test of each failing input into a file"
     )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_search(parser)
+
+
+def add_search(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a command that searches the functions of a program.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    """
     parser.add_argument(
         "--seconds",
         type=float,
         default=SECONDS,
         help=f"how long to search each function for failing inputs (default: {SECONDS:g})",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "script", metavar="SCRIPT", nargs=argparse.REMAINDER, help="a file, with its arguments"
     )

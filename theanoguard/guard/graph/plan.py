@@ -235,9 +235,8 @@ class FlaggedPlan(GraphPlan):
             for v in node.inputs
             if isinstance(v, Constant) and not policy.is_bad(v.data)
         )
-        self._written_clean: set[Variable] = (
-            set()
-        )  # unwritten variables into which nothing bad has been written
+        # Unwritten variables into which nothing bad has been written.
+        self._written_clean: set[Variable] = set()
         for node in self.order:
             self._plan_outputs(node)
         self.dropped = {v: rule.reason for v, rule in self._rules.items()}
