@@ -32,7 +32,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from theanoguard._context import setting
 from theanoguard._errors import TheanoguardError
-from theanoguard._provenance import is_user_file, source_line
+from theanoguard._provenance import is_user_file, source_line, user_stacklevel
 from theanoguard._pytensor import (
     Function,
     captured_inputs,
@@ -424,14 +424,6 @@ def _missing_text(variable: Variable, node: Apply | None = None) -> str:
     )
 
 
-def _user_stacklevel() -> int:
-    """Return the `stacklevel` with which a caller's warning points at the user's line."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and not is_user_file(frame.f_code.co_filename):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 def _missing(variable: Variable, node: Apply, mode: str) -> None:
     """Do what `mode` says about a test value that is missing."""
     placeholder = is_nominal(variable) or getattr(variable.tag, "is_placeholder", False)
@@ -440,7 +432,7 @@ def _missing(variable: Variable, node: Apply, mode: str) -> None:
     text = _missing_text(variable, node)
     if mode == "raise":
         raise ValueError(text)
-    warnings.warn(text, stacklevel=_user_stacklevel())
+    warnings.warn(text, stacklevel=user_stacklevel())
     if mode == "pdb":
         pdb.set_trace()
 

@@ -1,5 +1,6 @@
 """Nothing is blind: inner graphs, branches, fused nodes, inputs, and what is left out."""
 
+import warnings
 from contextlib import nullcontext
 
 import numpy as np
@@ -552,6 +553,43 @@ def test_left_out_by_name():
     fn(np.ones(2), np.zeros(2))
     event = trip(fn, np.array([np.inf, 0.0]), np.ones(2))
     assert event.role == "node"  # the input is left out, what is made of it is not
+
+
+@pytest.mark.parametrize(
+    ("pattern", "advice"),
+    [
+        ("shfted", "did you mean 'shifted'?"),
+        ("SHIFT", "no variable has such a name"),
+        ("Log", "pass its class Log:\nfrom pytensor.scalar.basic import Log"),
+        ("cumop", "pass its class CumOp:\nfrom pytensor.tensor.extra_ops import CumOp"),
+        ("Scn", "pass its class Scan:\nfrom pytensor.scan.op import Scan"),
+        ("in_loop", None),
+        ("sh*", None),
+        ("x", None),
+    ],
+)
+def test_a_pattern_that_no_name_has_warns_once(pattern, advice):
+    x = pt.dvector("x")
+    shifted = x + 1.0
+    shifted.name = "shifted"
+
+    def step(value, last):
+        inside = pt.log(value) + last
+        inside.name = "in_loop"
+        return inside
+
+    states, _ = scan(step, sequences=[shifted], outputs_info=[ZERO])
+    mode = GuardMode(exempt=pattern)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            pytensor.function([x], [pt.log(shifted), states, pt.cumsum(x)], mode=mode)
+    told = [str(w.message) for w in caught if "exempt" in str(w.message)]
+    assert [w.filename for w in caught if "exempt" in str(w.message)] == [__file__] * len(told)
+    assert len(told) == (advice is not None)
+    for text in told:
+        assert text.startswith(f"GuardMode(exempt={pattern!r}) excludes nothing: no variable ")
+        assert advice in text
 
 
 def test_left_out_by_class():

@@ -29,6 +29,7 @@ from theanoguard._provenance.tracker import (
     leave_origins,
     tracker_of,
 )
+from theanoguard._pytensor.files import user_stacklevel
 from theanoguard._pytensor.recording import thawed_variables
 
 __all__ = [
@@ -59,5 +60,6 @@ __all__ = [
     "thawed_variables",
     "track_provenance",
     "tracker_of",
+    "user_stacklevel",
     "watch_rewriting",
 ]

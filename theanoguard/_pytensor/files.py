@@ -115,3 +115,11 @@ def is_own_file(file: str) -> bool:
     if PurePath(file).parent in _LAUNCHERS and not file.endswith(".py"):
         return False
     return is_user_file(file) and not any(site in file.replace("\\", "/") for site in _SITE)
+
+
+def user_stacklevel() -> int:
+    """Return the `stacklevel` with which a caller's warning points at the user's line."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and not is_user_file(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    return level

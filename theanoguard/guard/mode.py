@@ -120,7 +120,7 @@ class GuardMode(WatchedMode):
         With these the call continues.  None takes ``NanGuardMode__action``.
     exempt : variable, str, type, or list of them
         Values that are not checked: variables, shell patterns of their names, or classes of
-        operations.
+        operations.  If no variable of the first function has such a name, compiling it warns.
     check_inputs : bool or "trusted"
         Whether inputs, shared variables and constants are checked.  With "trusted", the guard reads
         a shared variable that still holds the same array only in every sixteenth call.
@@ -247,7 +247,7 @@ class GuardMode(WatchedMode):
         self.policy = policy
         self.recorder = recorder
         guarded = _known_backend(linker).guarded.like(linker, policy, recorder)
-        super().__init__(guarded, optimizer, db, anywhere=policy.anywhere)
+        super().__init__(guarded, optimizer, db, anywhere=policy.anywhere, names=policy.names)
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 

@@ -1,8 +1,10 @@
 """The settings of a guard: which values are bad, which are exempt, and what to do about them."""
 
+import difflib
 import logging
 import operator
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,9 +15,12 @@ from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.basic import TensorFromScalar
 
+from theanoguard._arguments import did_you_mean
 from theanoguard._event import GuardEvent
+from theanoguard._provenance import thawed_variables, user_stacklevel
 from theanoguard._pytensor import Variable, config, scalar_ops_of
 from theanoguard._values import BadKind, arrays_in, is_sparse, kind_of
 from theanoguard.operations import Kind
@@ -421,8 +426,48 @@ def _split_exempt(exempt: Any) -> tuple[tuple[str, ...], tuple[type, ...], str |
             marks = getattr(item.tag, "theanoguard_exempt", ())
             item.tag.theanoguard_exempt = frozenset({*marks, token})
         else:
+            classes = " or ".join(dict.fromkeys(type(op).__name__ for op in _operations(item)))
             raise TypeError(
                 "exempt takes variables, patterns of names, and classes of operations, "
-                f"not {item!r}"
+                f"not {item!r}{classes and f'; pass the class {classes}'}"
             )
     return tuple(names), tuple(ops), token
+
+
+def _operations(op: Any) -> list[Op]:
+    """Return the operations that a user may mean by one: the scalar ones of an ``Elemwise``."""
+    return [*scalar_ops_of(op)] or [op] * isinstance(op, Op)
+
+
+def warn_of_unmatched(patterns: Iterable[str], fgraph: FunctionGraph) -> None:
+    """Warn of each pattern of names in ``exempt`` that no variable of a user's graph has.
+
+    Parameters
+    ----------
+    patterns : iterable of str
+    fgraph : FunctionGraph
+        Before it is rewritten.  Graphs inside of its operations count.
+    """
+    names: set[str] = set()
+    classes: dict[str, type] = {}
+    graphs: list[Any] = [fgraph]
+    for graph in graphs:
+        as_built = thawed_variables(graph)
+        names |= {name for v in graph.variables if (name := as_built.get(v, v).name)}
+        for node in graph.apply_nodes:
+            if isinstance(node.op, HasInnerGraph):
+                graphs.append(node.op.fgraph)
+            classes |= {type(op).__name__: type(op) for op in (node.op, *scalar_ops_of(node.op))}
+    for pattern in patterns:
+        if any(fnmatchcase(name, pattern) for name in names):
+            continue
+        near = did_you_mean(pattern, names)
+        text = f"GuardMode(exempt={pattern!r}) excludes nothing: no variable has such a name{near}"
+        meant = difflib.get_close_matches(pattern.lower(), map(str.lower, classes), n=1)
+        for name in (name for name in classes if name.lower() in meant):
+            module = classes[name].__module__
+            text += (
+                "\nA string is compared with the names of variables.  To exclude an operation, "
+                f"pass its class {name}:\nfrom {module} import {name}"
+            )
+        warnings.warn(text, stacklevel=user_stacklevel())

@@ -1,5 +1,6 @@
 """Tracks provenance and exemptions, and keeps indices, while a graph is rewritten."""
 
+from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import Any
 
@@ -15,7 +16,7 @@ from theanoguard.guard.bounds import KeepsIndices
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
 from theanoguard.guard.plan import overwritten
-from theanoguard.guard.policy import Exemptions
+from theanoguard.guard.policy import Exemptions, warn_of_unmatched
 
 # PyTensor 3.3 rewrites the body of a loop while it rewrites the graph around it.
 _inside = ContextVar("inside", default=False)
@@ -24,11 +25,15 @@ _inside = ContextVar("inside", default=False)
 class Watched(GraphRewriter):
     """A rewriter that tracks provenance and exemptions, and keeps indices, while it runs."""
 
-    def __init__(self, rewriter: GraphRewriter, keeps_inputs: bool) -> None:
+    def __init__(self, rewriter: GraphRewriter, keeps_inputs: bool, unused: set[str]) -> None:
         self.rewriter = rewriter
         self.keeps_inputs = keeps_inputs
+        self.unused = unused
 
     def add_requirements(self, fgraph: FunctionGraph) -> Any:
+        if self.unused and not _inside.get():
+            warn_of_unmatched(self.unused, fgraph)
+            self.unused.clear()
         attach(fgraph)
         fgraph.attach_feature(Exemptions())
         fgraph.attach_feature(KeepsIndices())
@@ -63,10 +68,15 @@ class WatchedMode(Mode):
         As for ``Mode``.
     anywhere : bool
         Whether they hide no Inf either.
+    names : iterable of str
+        Patterns of names of which the first function that is compiled should have one each.
     """
 
-    def __init__(self, *args: Any, anywhere: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, anywhere: bool = False, names: Iterable[str] = (), **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self._unused = set(names)
         self._optimizer: Any
         if isinstance(self._optimizer, RewriteDatabaseQuery):
             self._optimizer = self._optimizer.register((ShowLost(anywhere), POSITION))
@@ -74,4 +84,5 @@ class WatchedMode(Mode):
     @property
     def optimizer(self) -> Watched:
         backend = backend_of(self.linker)
-        return Watched(super().optimizer, backend is not None and backend.keeps_arguments)
+        keeps_inputs = backend is not None and backend.keeps_arguments
+        return Watched(super().optimizer, keeps_inputs, self._unused)
