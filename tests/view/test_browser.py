@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -125,12 +126,16 @@ class Looking:
 
         ActionChains(self.browser).send_keys(*keys).perform()
 
-    def shift_enter(self):
+    def chord(self, held, key):
+        """Press a key while another one is held."""
         from selenium.webdriver import ActionChains
+
+        ActionChains(self.browser).key_down(held).send_keys(key).key_up(held).perform()
+
+    def shift_enter(self):
         from selenium.webdriver.common.keys import Keys
 
-        keys = ActionChains(self.browser).key_down(Keys.SHIFT)
-        keys.send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
+        self.chord(Keys.SHIFT, Keys.ENTER)
 
     def step(self, share):
         """Click the timeline at a share of its length."""
@@ -526,9 +531,21 @@ def test_contrast_and_names_for_screen_readers(browser, look, error, net, shown,
 # -- JupyterLab
 
 
+@dataclass
+class Lab:
+    """A running JupyterLab with copies of the example notebooks."""
+
+    folder: Path
+    url: str
+    token: str
+
+    def address(self, name):
+        # (a workspace of its own for each, or the last one's tabs come again)
+        return f"{self.url}/workspaces/{name}/tree/{name}.ipynb?token={self.token}"
+
+
 @pytest.fixture(scope="module")
 def lab(browser, tmp_path_factory):
-    """``lab(name)`` is the address of a copy of an example notebook in a running JupyterLab."""
     for package in ("jupyterlab", "ipykernel", "ipywidgets", "anywidget"):
         if not find_spec(package):
             if os.environ.get("THEANOGUARD_NEEDS_BROWSER"):
@@ -583,12 +600,7 @@ def lab(browser, tmp_path_factory):
         while socket.socket().connect_ex(("127.0.0.1", port)):
             assert server.poll() is None and time.monotonic() < end, log.read_text()
             time.sleep(0.3)
-        # (a workspace of its own for each, or the last one's tabs come again)
-        yield (
-            lambda name: (
-                f"http://127.0.0.1:{port}/lab/workspaces/{name}/tree/{name}.ipynb?token={token}"
-            )
-        )
+        yield Lab(home / "notebooks", f"http://127.0.0.1:{port}/lab", token)
     finally:
         server.terminate()
         try:
@@ -645,7 +657,7 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
     from selenium.webdriver.common.keys import Keys
 
     look.errors()  # (those of other pages)
-    run_all(look, lab("find_a_nan"))
+    run_all(look, lab.address("find_a_nan"))
     cells = len(look.all(".jp-Notebook .jp-Cell"))
 
     # The report, not a traceback.
@@ -701,10 +713,45 @@ def test_a_trip_in_jupyterlab(lab, look, screenshot):
     look.prefer("")
     assert look.errors() == []
 
+    # Without its kernel, what the stepper showed last: after a restart, opened anew and exported.
+    cell.find_element("css selector", ".jp-InputPrompt").click()
+    look.keys("0", "0")
+    look.one(".jp-Dialog .jp-mod-accept").click()
+    assert_is_static(look, ".jupyter-widgets-disconnected")
+    look.chord(Keys.CONTROL, "s")
+    notebook = lab.folder / "find_a_nan.ipynb"
+    look.wait(lambda: "tg-kept" in notebook.read_text(encoding="utf-8"), "the saved notebook")
+    look.browser.get(lab.address("find_a_nan"))
+    look.one(".jp-Notebook-ExecutionIndicator[data-status=idle]")
+    assert_is_static(look, ".jupyter-widgets")
+    look.screenshot("restarted", look.all(".jp-Cell")[7])
+    look.errors()
+    page = exported(notebook)
+    look.browser.get(page.as_uri())
+    assert_is_static(look)
+    look.screenshot("exported", look.all(".jp-Cell")[7])
+
+
+def assert_is_static(look, hidden=None):
+    """What the stepper's cell shows is its last step, and nothing on a widget."""
+    if hidden is not None:
+        look.wait(lambda: look.all(hidden), hidden)
+    text = look.wait(lambda: look.all(".jp-Cell")[7].text, "the cell of the stepper")
+    assert "Step 1," in text
+    assert "wrote" in text
+    assert not any(word in text for word in ("StepView", "model not found", "Next bad", "Error"))
+
+
+def exported(notebook):
+    """Return the page that nbconvert writes of a notebook."""
+    command = [sys.executable, "-m", "nbconvert", "--to", "html", str(notebook)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    return notebook.with_suffix(".html")
+
 
 def test_the_picture_in_jupyterlab(lab, look, screenshot):
     look.errors()  # (those of other pages)
-    run_all(look, lab("look_into_a_graph"))
+    run_all(look, lab.address("look_into_a_graph"))
     assert len(look.all(".tg-tree [role=treegrid]")) == 3  # (of a function: written and compiled)
     before, after = look.wait(lambda: look.all(".tg-picture:has(.tg-stage)"), "both pictures")
     dot = look.one(".tg-picture:last-of-type .tg-box", "Dot")

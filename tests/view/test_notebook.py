@@ -918,7 +918,10 @@ def test_a_failed_cell_keeps_its_report(tmp_path):
     with pytest.raises(nbclient.exceptions.CellExecutionError) as caught:
         client.execute()
     assert "NaN in" in str(caught.value)
-    assert any("NaN in" in o.get("data", {}).get("text/html", "") for o in cell.outputs)
+    html = [output.get("data", {}).get("text/html", "") for output in cell.outputs]
+    [shown] = [Page(each).text for each in html if "NaN in" in each]
+    assert "cell 1, line 5\n    f([-1.0])" in shown  # (of the traceback)
+    assert "ipykernel_" not in shown
 
 
 def test_there_are_example_notebooks():

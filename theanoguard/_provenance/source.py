@@ -73,7 +73,7 @@ class SourceLine:
 _OLD_CELL = re.compile(r"<ipython-input-(\d+)-")
 
 
-def _notebook_cell(file: str) -> int | None:
+def notebook_cell(file: str) -> int | None:
     """Number of the notebook cell that `file` stands for, None for an ordinary file."""
     old = _OLD_CELL.match(file)
     if old:
@@ -251,7 +251,7 @@ def is_built_at(variable: Any, place: SourceLine | None) -> bool:
 def _line(entry: Entry) -> SourceLine:
     file, line, function, text = entry
     text = text or linecache.getline(file, line)
-    return SourceLine(file, line, function, text.strip(), _notebook_cell(file))
+    return SourceLine(file, line, function, text.strip(), notebook_cell(file))
 
 
 def marked_line(entry: Entry) -> SourceLine:

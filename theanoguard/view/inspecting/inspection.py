@@ -1,5 +1,6 @@
 """``theanoguard.inspect_graph``."""
 
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from os import PathLike
@@ -10,6 +11,8 @@ from theanoguard._arguments import checked
 from theanoguard._collecting import seldom_collecting
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
+from theanoguard._provenance import SourceLine, notebook_cell
+from theanoguard._provenance.places import place_text
 from theanoguard._shown import bounded
 from theanoguard.guard import GuardError
 from theanoguard.view.inspecting import page
@@ -179,5 +182,17 @@ class Inspection:
 
 def _traceback_text(error: BaseException) -> str:
     """Return the traceback of an error as plain text, its beginning left out where it is long."""
-    text = "".join(traceback.format_exception(error))
+    text = _FRAME.sub(_with_cell, "".join(traceback.format_exception(error)))
     return text if len(text) <= TRACEBACK else f"...{text[-TRACEBACK:]}"
+
+
+_FRAME = re.compile(r'^( *)File "(.+)", line (\d+), in (.+)$', re.MULTILINE)
+
+
+def _with_cell(frame: re.Match[str]) -> str:
+    """Return the line of a frame; for a notebook, the cell instead of the kernel's file."""
+    indent, file, line, function = frame.groups()
+    cell = notebook_cell(file)
+    if cell is None:
+        return frame[0]
+    return indent + place_text(SourceLine(file, int(line), function, "", cell))

@@ -85,13 +85,15 @@ class StepView:
         self._kept = display(self._static(), raw=True, display_id=True)
 
     def _static(self):
-        """Return what the widget shows; it is hidden beside a widget that has its kernel."""
-        name = self._name
+        """Return what the widget shows, seen only where the widget has no kernel."""
+        name, lost = self._name, ".jupyter-widgets-disconnected"
         output = f".jp-OutputArea-child:has(+ .jp-OutputArea-child #{name})"
-        style = (
-            f"{page.STYLE}{STYLE}:root:has(.{name}-live .tg-timeline) #{name}, "
-            f"{output} .jupyter-widgets:not(:has(*)) {{ display: none; }}"
+        hidden = (
+            f":root:has(.{name}-live:not({lost} *) .tg-timeline) #{name}",
+            f"{output}:has({lost})",  # (after a restart of the kernel)
+            f"{output} > .jupyter-widgets:not(:has(*))",  # (a message that there is no model)
         )
+        style = f"{page.STYLE}{STYLE}{', '.join(hidden)} {{ display: none; }}"
         html = f'<div id="{name}"><style>{style}</style>{self.shown.value}</div>'
         return {"text/html": html, "text/plain": ""}
 
