@@ -343,6 +343,19 @@ class TestOfUnittest(unittest.TestCase):
     def test_unittest(self):
         assert calls.count("once") == 1
 
+@with_setup(note("before"), note("after"))
+def test_yields():
+    yield calls.append, 1
+    yield calls.append, 2
+
+def test_yielded():
+    assert calls[-6:] == ["before", 1, "after", "before", 2, "after"]
+
+def test_one_fails():
+    yield calls.index, 1
+    yield calls.index, 3
+    yield calls.index, 2
+
 @pytest.fixture
 def setUp():
     return "a fixture"
@@ -350,7 +363,7 @@ def setUp():
 def test_fixture(setUp):
     assert setUp == "a fixture"
 """
-NOSE_TESTS = ["module", "function", "end_of_function", "method", "end_of_method", "unittest"]
+NOSE_TESTS = "module function end_of_function method end_of_method unittest yields yielded".split()
 
 
 @pytest.mark.parametrize(
@@ -369,6 +382,7 @@ def test_set_ups_of_nose(run_pytest, module, of_class, of_method, end_of_method)
     suite = NOSE_SUITE.format_map(names)
     outcomes, output = run_pytest(suite, "-p", "theanoguard.shim.pytest_plugin")
     found = {name.rpartition("::")[2].removeprefix("test_"): how for name, how in outcomes.items()}
+    assert found.pop("one_fails") == "FAILED" and "in the yielded test index(3,)" in output
     assert found == dict.fromkeys([*NOSE_TESTS, "fixture"], "PASSED"), output
 
 

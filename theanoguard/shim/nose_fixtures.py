@@ -1,9 +1,11 @@
-"""Set-up and tear-down under the names that nose knew, and that pytest ignores since its release 8.
+"""Set-up and tear-down under the names that nose knew, and that pytest 8 ignores.
 
 `theanoguard.shim.pytest_plugin` registers these fixtures.  As in nose, only the first name that
-exists is called.  What pytest calls itself is left to it.
+exists is called.  What pytest calls itself is left to it.  A test that yields others is one test,
+which calls them all.
 """
 
+import functools
 import inspect
 import sys
 import types
@@ -53,8 +55,10 @@ def around(owner, names):
     """Set up, and tear down afterwards if that worked."""
     before, after = names
     call_first(owner, before)
-    yield
-    call_first(owner, after)
+    try:
+        yield
+    finally:
+        call_first(owner, after)
 
 
 @pytest.fixture(scope="session")
@@ -94,12 +98,46 @@ def nose_class(request):
 @pytest.fixture(autouse=True)
 def nose_test(request, nose_class):
     """Set up a function, by ``with_setup``, or the instance that a method is of."""
-    if request.cls is None:
-        owner, names = request.function, FUNCTION
-    elif issubclass(request.cls, unittest.TestCase):
+    yields = hasattr(request.function, "yields")
+    if yields or (request.cls is not None and issubclass(request.cls, unittest.TestCase)):
         yield
         return
-    else:
-        owner, names = request.instance, METHOD
-    with around(owner, names):
+    with around(*owner_of_set_up(request.function, request.instance)):
         yield
+
+
+def owner_of_set_up(function, instance):
+    """What has the set-up of a test, and its names."""
+    return (function, FUNCTION) if instance is None else (instance, METHOD)
+
+
+def one_test(generator):
+    """A function that sets up and calls each test that `generator` yields."""
+
+    @functools.wraps(generator)
+    def call_all(*args, **kwargs):
+        owner, names = owner_of_set_up(generator, args[0] if args else None)
+        failures = []
+        for yielded in generator(*args, **kwargs):
+            test, *arguments = yielded if isinstance(yielded, tuple) else (yielded,)
+            try:
+                with around(owner, names):
+                    test(*arguments)
+            except unittest.SkipTest:
+                pass
+            except Exception as error:
+                error.add_note(f"in the yielded test {test.__name__}{tuple(arguments)}")
+                failures.append(error)
+        if failures:
+            raise failures[0] if len(failures) == 1 else ExceptionGroup("yielded tests", failures)
+
+    call_all.yields = True
+    return call_all
+
+
+def pytest_pycollect_makeitem(collector, name, obj):
+    """Collect a test that yields others, which pytest has refused since its release 4."""
+    if not (inspect.isgeneratorfunction(obj) and collector.funcnamefilter(name)):
+        return None
+    setattr(collector.obj, name, one_test(obj))
+    return pytest.Function.from_parent(collector, name=name)

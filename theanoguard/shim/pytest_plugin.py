@@ -1,10 +1,8 @@
 """``pytest -p theanoguard.shim.pytest_plugin`` runs an unmodified legacy test suite on PyTensor.
 
 Importing this plugin makes ``import theano`` work, before pytest collects anything.  Set-ups that
-were written for nose are called, as pytest did until its release 8.
+were written for nose are called with every release of pytest.
 """
-
-import pytest
 
 import theanoguard.shim.auto  # noqa: F401
 from theanoguard.shim import nose_fixtures, numpy_compat, python_compat
@@ -41,8 +39,8 @@ def pytest_load_initial_conftests(early_config):
 def pytest_configure(config):
     """Add the names if a ``conftest.py`` loads this plugin, which is after the hook above."""
     give_old_names(config, config.option)
-    if pytest.version_tuple >= (8,):
-        config.pluginmanager.register(nose_fixtures)
+    config.pluginmanager.set_blocked("nose")  # pytest's own, which pytest 8.0 turns into errors
+    config.pluginmanager.register(nose_fixtures)
 
 
 def pytest_runtest_makereport(item, call):
