@@ -8,8 +8,11 @@ The command writes to ``FOLDER`` what ``tox.ini`` has g++ find there:
 ``libstdc++.so``
     A library that stands for the real one while g++ links, on Linux.  To read the thousands of
     names of the real one takes most of the time of linking.  Python loads the real one.
+``ld``
+    A link to gold, if there is one, which links a module in a fifth of the time of ld.
 """
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -109,6 +112,9 @@ def precompile(folder):
     subprocess.run([cxx, *flags, "-x", "c++-header", header, "-o", compiled], check=True)
     if sys.platform == "linux":
         link(cxx, folder / "libstdc++.so")
+        gold, ld = shutil.which("ld.gold"), folder / "ld"
+        if gold and not ld.exists():
+            ld.symlink_to(gold)
 
 
 def link(cxx, library):

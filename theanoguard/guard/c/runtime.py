@@ -596,6 +596,9 @@ class CRuntime(Reporter):
                     ours = None
                 elif ours is None and not self.acting:
                     suspicion = self.kernel.end()
+                    # (Without flags, some values are seen only in results, and there are none.)
+                    if not self.plan.flags_work and self.looking:
+                        suspicion |= 1
                     ours = self.look(suspicion, failed=True) if suspicion else None
             finally:
                 acting, self.acting = self.acting, False
