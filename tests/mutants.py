@@ -38,7 +38,7 @@ GUARD = " ".join(
     for name in (
         "values mode choices actions rollback kernel carry verdict partly lost products indices"
         " blocks second_buffers control every flags functions graphs kept own_ops repr tracebacks"
-        " allowed_infinities both_kernels"
+        " allowed_infinities both_kernels discarded unchecked learning"
     ).split()
 )
 # The test files near to a part of the package; the longest name that fits counts.

@@ -259,3 +259,212 @@ def test_no_arguments_of_a_step_are_read_that_scan_does_not_name(monkeypatch):
         undo = _pytensor.construction_hooks(print, print, print, print)
         assert (scan_basic.collect_new_shareds is not before) == is_watched
         undo()
+
+
+def hide(monkeypatch, owner, *names):
+    """Let nothing of theanoguard see attributes of the objects of a class, which PyTensor has."""
+    seen = owner.__getattribute__
+
+    def as_others_see(self, name):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if name in names and caller.startswith("theanoguard"):
+            raise AttributeError(name)
+        return seen(self, name)
+
+    monkeypatch.setattr(owner, "__getattribute__", as_others_see, raising=False)
+
+
+def fix_class(monkeypatch, owner):
+    """Let the objects of a class keep it, as if the layouts of their classes differed."""
+    store = owner.__setattr__
+
+    def with_a_layout(self, name, value):
+        if name == "__class__":
+            raise TypeError("object layout differs")
+        store(self, name, value)
+
+    monkeypatch.setattr(owner, "__setattr__", with_a_layout, raising=False)
+
+
+def guarded_log(**settings):
+    import pytensor
+    import pytensor.tensor as pt
+
+    x = pt.dvector("x")
+    return pytensor.function([x], pt.log(x), mode=theanoguard.GuardMode(**settings))
+
+
+def loop(mode):
+    import pytensor
+    import pytensor.tensor as pt
+
+    x = pt.dscalar("x")
+    states = pytensor.scan(lambda s: pt.log(s), outputs_info=x, n_steps=2, return_updates=False)
+    return pytensor.function([x], states, mode=mode)
+
+
+def root(mode):
+    import pytensor
+    import pytensor.tensor as pt
+    from pytensor.tensor.optimize import minimize
+
+    x, a = pt.dscalar("x"), pt.dscalar("a")
+    found, _ = minimize((x - pt.log(a)) ** 2, x)
+    return pytensor.function([x, a], found, mode=mode)
+
+
+@pytest.mark.parametrize("capsule", ["renamed", "no capsule"])
+def test_nodes_whose_c_function_is_kept_elsewhere(capsule, monkeypatch):
+    import numpy as np
+    from pytensor.link.c.op import COp
+
+    from theanoguard._pytensor import capsule_of, runner_of
+
+    make = COp.make_c_thunk
+
+    def renamed(self, *args, **kwargs):
+        thunk = make(self, *args, **kwargs)
+        thunk.code = thunk.__dict__.pop("cthunk")
+        return thunk
+
+    if capsule == "renamed":
+        monkeypatch.setattr(COp, "make_c_thunk", renamed)
+        f = guarded_log(exempt=[])
+        assert f(np.array([1.0])) == 0
+        with pytest.raises(
+            theanoguard.GuardError, match=r"NaN in log: log\(-1.0\) at element \[1\]"
+        ):
+            f(np.array([1.0, -1.0]))
+        shown = []
+        watched = loop(
+            theanoguard.MonitorMode(post_func=lambda i, node, thunk: shown.append(i), inner=True)
+        )
+        assert watched(np.e)[0] == 1
+        assert shown
+
+    def thunk():
+        return "called"
+
+    thunk.cthunk = lambda: None
+    assert capsule_of(thunk) is None
+    assert runner_of(thunk)() == "called"
+
+
+def test_a_function_without_slots(monkeypatch):
+    import numpy as np
+
+    from theanoguard._pytensor import Function, captured_inputs
+
+    f = guarded_log()
+    monkeypatch.delattr(Function, "__slots__")
+    [given] = captured_inputs(f, [np.array([2.0])], {})
+    assert given == 2
+    hide(monkeypatch, Function, "vm")
+    with pytest.raises(ImportError) as caught:
+        captured_inputs(f, [np.array([2.0])], {})
+    assert "a call of a function again does not work, because Function.vm is missing" in str(
+        caught.value
+    )
+
+
+def test_objects_that_keep_their_class(monkeypatch):
+    import pytensor
+    from pytensor.link.vm import VM
+    from pytensor.tensor import dvector
+
+    from theanoguard._pytensor import Function, OpFromGraph, inner
+    from theanoguard.training import watching
+
+    refused = pytest.raises(ImportError, match=r"does not work, because a \w+ cannot change its cl")
+    f, x, w = guarded_log(), dvector(), pytensor.shared(1.0, "w")
+    with monkeypatch.context() as patched:
+        fix_class(patched, VM)
+        with refused as caught:
+            guarded_log()
+        assert "the guard on C does not work" in str(caught.value)
+        with refused as caught:
+            loop(theanoguard.MonitorMode(post_func=print, inner=True))
+        assert "MonitorMode in loops does not work" in str(caught.value)
+    with monkeypatch.context() as patched:
+        fix_class(patched, Function)
+        with refused, watching(f, [w]):
+            pass
+    assert f([1.0]) == 0
+    with monkeypatch.context() as patched:
+        fix_class(patched, OpFromGraph)
+        op = OpFromGraph([x], [x + 1])
+        with refused:
+            inner.with_inner_graphs(op, [op.fgraph])
+
+
+def test_a_container_that_keeps_its_class(monkeypatch):
+    pytest.importorskip("jax")
+    import pytensor
+    import pytensor.tensor as pt
+
+    from theanoguard._pytensor import Container
+
+    fix_class(monkeypatch, Container)
+    w = pytensor.shared(1.0, "w")
+    mode = theanoguard.GuardMode(backend="jax", when="later")
+    with pytest.raises(ImportError, match="the guard on JAX does not work, because a Container "):
+        pytensor.function([], [], updates={w: pt.exp(w)}, mode=mode)
+
+
+def test_operations_that_keep_their_function_elsewhere(monkeypatch):
+    from theanoguard._pytensor import Scan, inner
+
+    of_3_0 = inner.link_only_mode is None
+    for name in ("prepare_fgraph",) if of_3_0 else ("_fn", "compile_fn", "link_mode"):
+        with monkeypatch.context() as patched:
+            hide(patched, Scan, name)
+            with pytest.raises(ImportError) as caught:
+                loop(theanoguard.GuardMode())
+        first, second = str(caught.value).splitlines()
+        assert first.endswith(
+            f"guarding what is inside of Scan does not work, because Scan.{name} is missing."
+        )
+        assert second.startswith("Install a release that it is tested with")
+    from pytensor.tensor.optimize import MinimizeOp
+
+    for name in ("build_fn",) if of_3_0 else ("_fn_wrapped", "compile_fn"):
+        with monkeypatch.context() as patched:
+            hide(patched, MinimizeOp, name)
+            with pytest.raises(ImportError, match=f"because MinimizeOp.{name} is missing"):
+                root(theanoguard.GuardMode())
+
+
+TABLES = """
+import sys
+import pytensor
+from pytensor.graph.rewriting.db import RewriteDatabase
+
+seen = RewriteDatabase.__getattribute__
+
+def as_others_see(self, name):
+    if name == "__db__" and sys._getframe(1).f_globals["__name__"].startswith("theanoguard"):
+        raise AttributeError(name)
+    return seen(self, name)
+
+RewriteDatabase.__getattribute__ = as_others_see
+
+import pytensor.tensor as pt
+import theanoguard.ops
+from theanoguard._releases import MISSING
+from theanoguard import GuardMode
+x = pt.dscalar("x")
+f = pytensor.function([x], theanoguard.ops.Assert()(x, x > 0), mode=GuardMode())
+print(f(1.0), *MISSING)
+from theanoguard.shim import install_theano
+install_theano()
+"""
+
+
+@pytest.mark.deep
+def test_databases_that_keep_their_rewrites_elsewhere():
+    result = subprocess.run([sys.executable, "-c", TABLES], capture_output=True, text=True)
+    assert result.stdout.startswith("1.0 removing asserts of theanoguard.ops with local_remove_all")
+    assert "has no RewriteDatabase.__db__" in result.stdout
+    *_, first, _second = result.stderr.splitlines()
+    assert ": the shim for Theano does not work, because " in first
+    assert first.endswith("DB.__db__ is missing.") or first.endswith("Database.__db__ is missing.")

@@ -21,20 +21,26 @@ TESTED = ("3.0", "3.3")
 
 @dataclass(frozen=True)
 class Missing:
-    """A name that the installed PyTensor does not have, and what that means.
+    """A name that the installed PyTensor, PyMC or sampler does not have, and what that means.
 
     Parameters
     ----------
     name : str
     feature : str
         What does not work, such as ``"test values"``.
+    package : str
     """
 
     name: str
     feature: str
+    package: str = "pytensor"
 
     def __str__(self) -> str:
-        return f"{self.feature}: off, because PyTensor {_version('pytensor')} has no {self.name}"
+        package = _NAMES.get(self.package, self.package)
+        return f"{self.feature}: off, because {package} {_version(self.package)} has no {self.name}"
+
+
+_NAMES = {"pytensor": "PyTensor", "pymc": "PyMC"}
 
 
 MISSING: list[Missing] = []
@@ -108,8 +114,12 @@ def explained(error: ImportError, what: str = "") -> ImportError:
     # (Python 3.11 names what is missing only in the text.)
     own = re.match(r"cannot import name '(\w+)'", str(error))
     name = f"{module}.{own[1]}" if own else module
-    but = f"{what} does not work" if what else "it does not work"
-    return UnsupportedPyTensor(f"{_both()}: {but}, because {name} is missing.\n{_remedy()}")
+    return _unsupported(what, f"{name} is missing")
+
+
+def _unsupported(what: str, why: str) -> "UnsupportedPyTensor":
+    but = f"{what or 'it'} does not work"
+    return UnsupportedPyTensor(f"{_both()}: {but}, because {why}.\n{_remedy()}")
 
 
 class UnsupportedPyTensor(ImportError):
@@ -132,12 +142,70 @@ def required(what: str = "") -> Iterator[None]:
 
 
 def has(owner: Any, name: str, feature: str) -> bool:
-    """Whether a class or a module of PyTensor has a name; if not, that is noted for the user."""
+    """Whether an object of PyTensor or PyMC has a name; if not, that is noted for the user."""
     if hasattr(owner, name):
         return True
-    own = getattr(owner, "__qualname__", None) or getattr(owner, "__name__", "pytensor")
-    _note(Missing(f"{own}.{name}", feature))
+    module: str = getattr(owner, "__module__", None) or owner.__name__
+    _note(Missing(f"{_shown(owner)}.{name}", feature, module.partition(".")[0]))
     return False
+
+
+def _shown(owner: Any) -> str:
+    """Return the name of a module or a class, or of the class of an object."""
+    names = (getattr(owner, "__qualname__", None), getattr(owner, "__name__", None))
+    return next((name for name in names if name), type(owner).__qualname__)
+
+
+def needs(owner: Any, *names: str, what: str = "") -> None:
+    """Raise an error that names both versions if an object of PyTensor lacks an attribute.
+
+    Parameters
+    ----------
+    owner : object
+    *names : str
+    what : str
+        What does not work without them; by default all of theanoguard.
+
+    Raises
+    ------
+    UnsupportedPyTensor
+
+    Examples
+    --------
+    >>> from theanoguard._releases import needs
+    >>> needs("text", "lower", "upper")
+    >>> needs("text", "lowest", what="the guard")
+    Traceback (most recent call last):
+    theanoguard._releases.UnsupportedPyTensor: ... does not work, because str.lowest is missing.
+    Install a release ...
+    """
+    for name in names:
+        if not hasattr(owner, name):
+            raise _unsupported(what, f"{_shown(owner)}.{name} is missing")
+
+
+def take_class(thing: Any, kind: type, what: str) -> None:
+    """Make an object of PyTensor one of another class, such as of a subclass.
+
+    PyTensor chooses the classes of its machines, functions and containers by itself, and takes none
+    of ours.
+
+    Parameters
+    ----------
+    thing : object
+    kind : type
+    what : str
+        What does not work where that is not possible.
+
+    Raises
+    ------
+    UnsupportedPyTensor
+        If the layouts of the two classes differ.
+    """
+    try:
+        thing.__class__ = kind
+    except TypeError as error:
+        raise _unsupported(what, f"a {type(thing).__name__} cannot change its class") from error
 
 
 def has_local(function: Any, name: str, feature: str) -> bool:

@@ -125,7 +125,9 @@ def _pairs(inputs: Sequence[Variable], node: Apply) -> Iterable[tuple[Variable, 
 
 
 @_new_outputs.register
-def _(op: Elemwise, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
+def _of_elemwise(
+    op: Elemwise, node: Apply, inputs: Sequence[Variable], precision: str
+) -> list[Variable]:
     if not isinstance(op.scalar_op, ps.Composite):
         return _applied(op.scalar_op, inputs, node.outputs, precision)
     # Of a compiled graph: each operation inside is to round by itself.
@@ -179,14 +181,16 @@ def _applied(
 
 
 @_new_outputs.register
-def _(op: OpFromGraph, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
+def _of_inner_graph(
+    op: OpFromGraph, node: Apply, inputs: Sequence[Variable], precision: str
+) -> list[Variable]:
     inner = recast(op.inner_inputs, op.inner_outputs, precision)
     known = {inner[v]: new for v, new in zip(op.inner_inputs, inputs, strict=True)}
     return clone_replace([inner[v] for v in op.inner_outputs], known)
 
 
 @_new_outputs.register
-def _(op: Scan, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
+def _of_scan(op: Scan, node: Apply, inputs: Sequence[Variable], precision: str) -> list[Variable]:
     inner = recast(op.inner_inputs, op.inner_outputs, precision)
     new_inputs = [inner[v] for v in op.inner_inputs]
     new = scan_of(op, new_inputs, [inner[v] for v in op.inner_outputs])

@@ -7,14 +7,13 @@ document, is reached through here.  :mod:`theanoguard._releases` says what happe
 import importlib
 import os
 import sys
-import traceback
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from functools import wraps
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import pytensor
 from pytensor import config
@@ -64,6 +63,13 @@ from theanoguard._pytensor.inner import (
     with_inner_graphs,
     with_tests,
 )
+from theanoguard._pytensor.machines import (
+    capsule_of,
+    captured_inputs,
+    failed_node,
+    finished_call,
+    runner_of,
+)
 from theanoguard._pytensor.moved import (
     FinalizedOpFromGraph,
     FusedElemwise,
@@ -71,7 +77,15 @@ from theanoguard._pytensor.moved import (
     LazyIfElse,
     ifelse,
 )
-from theanoguard._releases import has_local, probed, required, warn_if_untested
+from theanoguard._releases import (
+    has,
+    has_local,
+    needs,
+    probed,
+    required,
+    take_class,
+    warn_if_untested,
+)
 
 warn_if_untested()
 
@@ -115,6 +129,9 @@ _shows_steps = _collect_new_shareds is not None and all(
     for pair in _SCAN_LOCALS
     for name in pair
 )
+_joins_rewrites = has(
+    RewriteDatabase(), "__db__", "removing asserts of theanoguard.ops with local_remove_all_assert"
+)
 vectorize_node = probed("pytensor.graph.replace._vectorize_node", "Assert under vectorize")
 """The dispatcher that vectorizes a node, or None."""
 
@@ -136,8 +153,12 @@ __all__ = [
     "Scan",
     "VMLinker",
     "Variable",
+    "capsule_of",
+    "captured_inputs",
     "compile_lock",
     "config",
+    "failed_node",
+    "finished_call",
     "generic",
     "get_destroy_dependencies",
     "get_mode",
@@ -164,6 +185,8 @@ __all__ = [
     "with_inner_graphs",
     "with_tests",
     "registered",
+    "runner_of",
+    "take_class",
 ]
 
 
@@ -215,22 +238,6 @@ def scalar_classes(names: Iterable[str]) -> dict[str, type[ScalarOp]]:
 def core_node(node: Apply) -> Apply:
     """Return the node that a ``Blockwise`` node runs for each entry of its batch."""
     return node.op._create_dummy_core_node(node.inputs)
-
-
-def failed_node(vm: Any, error: BaseException) -> Apply | None:
-    """Return the node at which a virtual machine raised `error`, None if it was at none.
-
-    The C machine stores the position.  For a loop in Python it is read from the loop's frame.
-    """
-    position = getattr(vm, "position", -1)
-    if position >= 0:
-        return vm.nodes[position]
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_locals.get("self") is vm:
-            for name in ("current_apply", "node"):
-                if isinstance(node := frame.f_locals.get(name), Apply):
-                    return node
-    return None
 
 
 def fast_run_modes() -> dict[str, Mode]:
@@ -304,9 +311,10 @@ ger_ops = _existing(blas, "Ger")
 
 def join_rewrite(database: RewriteDatabase, name: str, rewriter: Any) -> None:
     """Let whoever asks `database` for the rewrite called `name` get `rewriter` too."""
-    # `add_tags` refuses a tag that is already the name of a rewrite.  Without `__db__` the shim and
-    # the asserts cannot be imported.
-    database.__db__[name].add(rewriter)
+    # `add_tags` refuses a tag that is already the name of a rewrite.  Without `__db__`, Theano's
+    # name removes PyTensor's own asserts alone.
+    if _joins_rewrites:
+        database.__db__[name].add(rewriter)
 
 
 # 3.3 keeps the inner graphs of ops frozen, and loses names and stack traces in freezing; 3.0
@@ -479,65 +487,6 @@ def scan_placeholders(frame: FrameType) -> Iterator[tuple[Variable, Variable]]:
         yield from zip(found[inner], found[outer], strict=True)
 
 
-class _Captured(Exception):
-    """Carries the values of a function's inputs out of its ``__call__``."""
-
-
-def _call_with_machine(
-    fn: Any, vm: Callable[[], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    """Call `fn`, whose own code treats arguments and results, with another machine in it.
-
-    PyTensor has no public way to treat arguments without computing.  Its ``Function`` is thread
-    safe only if the machine is not exchanged in `fn` itself.  Its ``copy`` links the graph again.
-    """
-    probe = object.__new__(type(fn))
-    for name in type(fn).__slots__:
-        setattr(probe, name, getattr(fn, name))
-    probe.vm = vm
-    try:
-        return probe(*args, **kwargs)
-    finally:
-        for container in fn.input_storage:
-            if container.required:
-                container.storage[0] = None
-
-
-def captured_inputs(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list:
-    """Return the values that ``fn(*args, **kwargs)`` would compute with, without computing.
-
-    One value for each input of the compiled graph, shared variables among them.  Wrong
-    arguments raise what the call itself raises.
-    """
-
-    def stop() -> NoReturn:
-        raise _Captured([cell.storage[0] for cell in fn.input_storage])
-
-    try:
-        _call_with_machine(fn, stop, args, kwargs)
-    except _Captured as captured:
-        return captured.args[0]
-    raise AssertionError("the machine has not run")
-
-
-def finished_call(
-    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Any]
-) -> Any:
-    """Return what ``fn(*args, **kwargs)`` returns if its graph has computed `outputs`.
-
-    Shared variables get their updates.
-    """
-
-    def vm() -> list:
-        return list(outputs)
-
-    vm.allow_gc = False  # type: ignore[attr-defined]
-    result = _call_with_machine(fn, vm, args, kwargs)
-    for i_out, i_in in fn.maker.fgraph.update_mapping.items():
-        fn.input_storage[i_in].storage[0] = outputs[i_out]
-    return result
-
-
 def split_join(op: Op, inputs: Sequence[Any]) -> tuple[int, Sequence[Any]]:
     """Return the axis of a ``Join`` and the arrays it joins (3.0 takes the axis as an input)."""
     return (op.axis, inputs) if hasattr(op, "axis") else (int(inputs[0]), inputs[1:])
@@ -546,6 +495,14 @@ def split_join(op: Op, inputs: Sequence[Any]) -> tuple[int, Sequence[Any]]:
 def sort_axis(op: Op, inputs: Sequence[Any]) -> int:
     """Return the axis of a ``SortOp`` (3.0 takes it as an input)."""
     return op.axis if hasattr(op, "axis") else int(inputs[1])
+
+
+def _needs_tables(database: RewriteDatabase) -> None:
+    """Raise an error if a database does not keep its rewrites in tables by tag.
+
+    PyTensor has no public way to take a rewrite out again, or its tag.  Only the shim does that.
+    """
+    needs(database, "__db__", "_names", what="the shim for Theano")
 
 
 def register_rewrite(
@@ -562,6 +519,7 @@ def register_rewrite(
     **settings
         As for ``database.register``.
     """
+    _needs_tables(database)
     before = set(database.__db__)
     database.register(name, rewriter, *tags, **settings)
 
@@ -601,6 +559,7 @@ def withhold_rewrite(database: RewriteDatabase, name: str) -> Callable[[], None]
     rewriter = registered(database, name)
     if rewriter is None:
         return lambda: None
+    _needs_tables(database)
     before = {
         tag: list(rewriters) for tag, rewriters in database.__db__.items() if rewriter in rewriters
     }
@@ -626,6 +585,7 @@ def untag_rewrites(
     kept : iterable of str
         The names of the rewrites that keep the tag.
     """
+    _needs_tables(database)
     tagged = database.__db__[tag]
     before = list(tagged)
     for rewriter in before:
@@ -666,6 +626,7 @@ def name_rewrites(database: RewriteDatabase, alias: str, name: str) -> Callable[
     name : str
         The name or a tag of rewrites.
     """
+    _needs_tables(database)
     database.__db__[alias] = copy(database.__db__[name])
     return lambda: database.__db__.pop(alias)
 

@@ -34,6 +34,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from theanoguard._patching import Patch, applied
 from theanoguard._pytensor.moved import FusedElemwise, LazyIfElse, link_only_mode
+from theanoguard._releases import needs, take_class
 
 MakeLinker: TypeAlias = Callable[[VMLinker], VMLinker | None]
 
@@ -62,7 +63,16 @@ def link_inner(
     -------
     Op or None
         None if the op needs a linker that is not a ``VMLinker``, or is not to be guarded.
+
+    Raises
+    ------
+    UnsupportedPyTensor
+        If the op keeps its function elsewhere: nothing inside would be checked.
     """
+    linked_by = ["_fn", "link_mode", "compile_fn"]
+    if link_only_mode is None:
+        linked_by = ["prepare_fgraph"] if isinstance(op, Scan) else ["inner_inputs"]
+    needs(op, *linked_by, what=f"guarding what is inside of {type(op).__name__}")
     if link_only_mode is not None:
         new = copy(op)
         new._fn = None
@@ -184,6 +194,8 @@ def link_optimizer(op: Op, make_linker: MakeLinker, wrap_mode: Callable[[Mode], 
     -------
     Op or None
     """
+    made_by = "_fn_wrapped" if link_only_mode is not None else "build_fn"
+    needs(op, made_by, what="guarding the objective of an optimizer")
     if link_only_mode is not None:
         new = link_inner(op, None, make_linker)
         if new is not None:
@@ -507,7 +519,7 @@ def with_flag(op: Op, graphs: Sequence[FunctionGraph], n: int = 1) -> Op:
     """
     new = _with_graphs(op, graphs, lambda info: {"n_untraced_sit_sot": info.n_untraced_sit_sot + n})
     if isinstance(op, LazyIfElse):
-        new.__class__ = CheckedIfElse
+        take_class(new, CheckedIfElse, "backend='jax'")
     return new
 
 
@@ -549,7 +561,7 @@ def _with_graphs(
     [new.fgraph] = graphs
     new._fn = None
     if isinstance(op, OpFromGraph):
-        new.__class__ = CheckedBody
+        take_class(new, CheckedBody, "the guard of an OpFromGraph")
         return new
     new.info = dataclasses.replace(op.info, **changes(op.info))
     if link_only_mode is None:

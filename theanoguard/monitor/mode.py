@@ -24,7 +24,17 @@ from theanoguard._arguments import checked
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
-from theanoguard._pytensor import VM, Mode, Scan, VMLinker, config, has_inner_function, link_inner
+from theanoguard._pytensor import (
+    VM,
+    Mode,
+    Scan,
+    VMLinker,
+    config,
+    has_inner_function,
+    link_inner,
+    runner_of,
+    take_class,
+)
 
 
 class Callback:
@@ -118,13 +128,6 @@ class _CountsSteps(VM):
         return super().__call__(*args, **kwargs)
 
 
-def _raise_c_error(c_thunk: Any) -> None:
-    """Raise the error that the C code of a thunk has left."""
-    kind, value, trace = c_thunk.error_storage
-    error = value if isinstance(value, BaseException) else kind(value)
-    raise error.with_traceback(trace)
-
-
 def _monitored(
     thunk: Any,
     before: Callable[[], None] | None,
@@ -132,21 +135,7 @@ def _monitored(
     body: Body | None,
 ) -> Callable:
     """Return the thunk that calls `before`, `thunk` and `after`."""
-    capsule = getattr(thunk, "cthunk", None)
-    if capsule is not None:
-        c_thunk = thunk.thunk
-        # The C function itself: the thunk would call it through two of Python's.
-        run_c = c_thunk.run_cthunk
-
-        def run() -> Any:
-            if before is not None:
-                before()
-            if run_c(capsule):
-                _raise_c_error(c_thunk)
-            if after is not None:
-                after()
-
-    elif thunk.lazy:
+    if thunk.lazy:
 
         def run() -> Any:
             if before is not None:
@@ -157,13 +146,14 @@ def _monitored(
             return needed
 
     else:
+        run_node = runner_of(thunk)
 
         def run() -> Any:
             if before is not None:
                 before()
             if body is not None:
                 body.step = -1
-            thunk()
+            run_node()
             if after is not None:
                 after()
 
@@ -252,9 +242,8 @@ class MonitorLinker(VMLinker):
         )
         if op is not None:
             vm = op._fn.vm
-            vm.__class__ = type(
-                f"Monitored{type(vm).__name__}", (_CountsSteps, type(vm)), {"__module__": __name__}
-            )
+            name, bases = f"Monitored{type(vm).__name__}", (_CountsSteps, type(vm))
+            take_class(vm, type(name, bases, {"__module__": __name__}), "MonitorMode in loops")
             vm.body = body
             body.fgraph = vm.fgraph
             self.bodies[node] = body

@@ -151,19 +151,19 @@ def _comparison(op: Op, node: Apply, negated: bool) -> Decided:
 
 
 @_comparison.register(CAReduce)
-def _(op: Op, node: Apply, negated: bool) -> Decided:
+def _of_reduction(op: Op, node: Apply, negated: bool) -> Decided:
     if isinstance(op.scalar_op, ps.AND | ps.OR):
         return _decide(node.inputs[0], negated)
     return "", node.inputs, negated
 
 
 @_comparison.register(DimShuffle)
-def _(op: Op, node: Apply, negated: bool) -> Decided:
+def _of_dimshuffle(op: Op, node: Apply, negated: bool) -> Decided:
     return _decide(node.inputs[0], negated)
 
 
 @_comparison.register(Elemwise)
-def _(op: Op, node: Apply, negated: bool) -> Decided:
+def _of_elemwise(op: Op, node: Apply, negated: bool) -> Decided:
     scalar_op = op.scalar_op
     if isinstance(scalar_op, ps.Cast | ps.Identity):
         return _decide(node.inputs[0], negated)

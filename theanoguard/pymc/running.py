@@ -39,7 +39,15 @@ from theanoguard.pymc.parameters import OF_OTHERS, noting_parameters
 from theanoguard.pymc.points import DIVERGED
 from theanoguard.pymc.records import SamplingError, Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import Ending, Watch, bad_start, guard_of_linker, left_out, logger
+from theanoguard.pymc.watch import (
+    Ending,
+    Watch,
+    bad_start,
+    existing,
+    guard_of_linker,
+    left_out,
+    logger,
+)
 
 _asked: ContextVar[GuardMode | None] = ContextVar("theanoguard_pymc_guard", default=None)
 
@@ -59,9 +67,9 @@ def _samplers_patched(*names: str) -> Iterator[None]:
     with ExitStack() as stack:
         if "nutpie" in names and (compiling := sys.modules.get("nutpie.compile_pymc")):
             patches = with_nutpie.patches(compiling, sys.modules["nutpie"], guard_of)
-            stack.enter_context(applied(patches))
+            stack.enter_context(applied(existing(patches)))
         if names != ("nutpie",) and (module := sys.modules.get("pymc.sampling.jax")):
-            stack.enter_context(applied(with_jax.patches(module, guard_of)))
+            stack.enter_context(applied(existing(with_jax.patches(module, guard_of))))
         yield
 
 
@@ -612,9 +620,13 @@ _installed: list[Callable[[], None]] = []
 
 
 def install() -> None:
-    """Patch PyMC, if that has not been done."""
+    """Patch PyMC, if that has not been done.
+
+    PyMC offers no hook in its samplers.  Where a release lacks a name that is replaced, its part of
+    a run is not guarded, and a warning says so once.
+    """
     if not _installed:
-        _installed.append(apply(patches()))
+        _installed.append(apply(existing(patches())))
 
 
 class guarding(every_function.guarding):
@@ -651,7 +663,7 @@ class guarding(every_function.guarding):
         super().start()
         if self._stack is None:
             self._stack = ExitStack()
-            self._stack.callback(apply(patches()))
+            self._stack.callback(apply(existing(patches())))
             self._stack.enter_context(_samplers_patched(*MODULES))
             self._stack.enter_context(model_lines())
         return self

@@ -8,8 +8,9 @@ guarded log-density is called at the point, which explains it.  All others are c
 
 import logging
 import threading
+import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -17,7 +18,9 @@ import numpy as np
 
 from theanoguard._backends import backends
 from theanoguard._event import GuardEvent
+from theanoguard._patching import Patch
 from theanoguard._pytensor import predefined_linkers
+from theanoguard._releases import MISSING, has
 from theanoguard._steps import attempt, failures
 from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
@@ -77,6 +80,19 @@ def guard_of_linker(linker: Any, optimizer: Any, like: Any = None) -> GuardMode:
     made = GuardMode.__new__(GuardMode)
     made._set_up(like.policy, like.recorder, linker, optimizer, None)
     return made
+
+
+def existing(patches: Iterable[Patch]) -> list[Patch]:
+    """Return the patches of what the installed packages have; of the others, warn once.
+
+    PyMC and the other samplers offer no hooks.  Where a release lacks a name that is replaced, that
+    part of a run is not guarded.
+    """
+    known = len(MISSING)
+    found = [p for p in patches if has(p.owner, p.name, "a part of the guard in samplers")]
+    for missing in MISSING[known:]:
+        warnings.warn(f"theanoguard: {missing}.", RuntimeWarning, stacklevel=3)
+    return found
 
 
 def on_backend(guard: GuardMode, backend: str) -> GuardMode:

@@ -23,7 +23,7 @@ from theanoguard.guard import GuardMode
 from theanoguard.pymc.jax_gradient import bad_derivative
 from theanoguard.pymc.records import Where
 from theanoguard.pymc.rejections import warn_of
-from theanoguard.pymc.watch import Ending, Point, Watch
+from theanoguard.pymc.watch import Ending, Point, Watch, existing
 
 _running: ContextVar[str | None] = ContextVar("theanoguard_pymc_running", default=None)
 
@@ -260,7 +260,7 @@ def patches(pymc_jax: Any, guard_of: Callable[[], GuardMode | None]) -> list[Pat
             is_blackjax = sampler == "blackjax"
             places = _blackjax_places(pymc_jax, tune) if is_blackjax else _numpyro_places(watches)
             try:
-                with _quiet(), applied(places):
+                with _quiet(), applied(existing(places)):
                     result = original(*args, **kwargs)
                     jax.effects_barrier()
             except Exception:

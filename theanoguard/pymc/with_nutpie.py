@@ -22,6 +22,7 @@ import numba
 import numpy as np
 
 from theanoguard._patching import Patch, Wrapped
+from theanoguard._releases import MISSING, has
 from theanoguard.guard import GuardMode
 from theanoguard.guard.pausing import unguarded
 from theanoguard.pymc.records import SamplingError, Where
@@ -255,6 +256,11 @@ def _telling(make_logp_fn: Any, notes: Notes) -> Any:
     return make
 
 
+# nutpie tells the statistics of a run only in its trace, of the warm-up only if it is asked to.
+# Without one of these names, the run is not guarded.
+OF_A_RUN = ("_settings", "_return_raw_trace", "_save_warmup", "_sampler", "_extract")
+
+
 class Results:
     """What a run of nutpie returns, whose trace can be taken more than once."""
 
@@ -290,6 +296,9 @@ def _sample(original: Wrapped) -> Wrapped:
             return original(compiled_model, *args, **kwargs)
         asked_for = {"store_divergences": True, **kwargs, "blocking": False}
         run = original(compiled_model, *args, **asked_for)
+        if not all(has(run, name, "guarding nutpie.sample") for name in OF_A_RUN):
+            warnings.warn(f"theanoguard: {MISSING[-1]}.", RuntimeWarning, stacklevel=2)
+            return run.wait()
         settings = run._settings.as_dict()
         settings = settings.get("settings", settings)  # (the shape depends on nutpie's release)
         sizes = (settings[f"num_{name}"] for name in ("draws", "tune", "chains"))

@@ -28,7 +28,7 @@ from pytensor.tensor.type import DenseTensorType
 from theanoguard._arguments import checked
 from theanoguard._event import GuardEvent
 from theanoguard._files import write_atomically
-from theanoguard._pytensor import Function, input_shapes
+from theanoguard._pytensor import Function, input_shapes, take_class
 from theanoguard.guard import events_of
 from theanoguard.guard.policy import Policy
 from theanoguard.log.event_log import EventLog, open_log
@@ -573,8 +573,8 @@ def watching(
     observer = _Observer(watch, gradients, function)
     with _LOCK:
         if id(function) not in _OBSERVERS:
+            take_class(function, _observed_class(type(function)), "watching")
             _OBSERVERS[id(function)] = []
-            function.__class__ = _observed_class(type(function))
         _OBSERVERS[id(function)].append(observer)
     try:
         yield watch

@@ -12,7 +12,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._provenance import watch_rewriting
-from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner
+from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner, take_class
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
 from theanoguard.guard.plan import overwrites
@@ -260,8 +260,7 @@ class GuardLinker(VMLinker):
         cells = runtime.storage_map
         vm = super().make_vm(nodes, thunks, input_storage, output_storage, cells, *args)
         inner_class = LazyInnerVM if runtime.is_lazy else InnerVM
-        # (``make_vm`` chooses the class, which is written in C, and takes none of ours.  If its
-        # layout changes, this raises TypeError when a function is compiled.)
-        vm.__class__ = guarded_class(OuterVM if self.parent is None else inner_class, type(vm))
+        kind = OuterVM if self.parent is None else inner_class
+        take_class(vm, guarded_class(kind, type(vm)), "the guard on C")
         vm.guard = runtime
         return vm

@@ -17,6 +17,7 @@ from theanoguard._evaluate.replay import branch_for, copy_value, has_effects
 from theanoguard._event import Frame
 from theanoguard._pytensor import (
     Scan,
+    capsule_of,
     failed_node,
     increment_ops,
     is_lazy,
@@ -106,7 +107,7 @@ class CRuntime(Reporter):
             is_inner,
             updated=linker.updated_inputs(),
             inner={node: [body.plan] for node, body in self.bodies.items()},
-            in_c={n for n, t in zip(nodes, thunks, strict=True) if hasattr(t, "cthunk")},
+            in_c={n for n, t in zip(nodes, thunks, strict=True) if capsule_of(t)},
             flags_work=bool(self.module.flags_work),
             exact=not self.changed_by,
         )
@@ -182,7 +183,7 @@ class CRuntime(Reporter):
         overwritten = {i for sources in node.op.destroy_map.values() for i in sources}
         capsule = self.kernel.add_node(
             self.index[node],
-            getattr(thunk, "cthunk", None),
+            capsule_of(thunk),
             thunk,
             [self.save_of(node, *place) for place in overwrites(node) if place[0] in plan.destroys],
             [cells[node.inputs[i]] for i in sorted(overwritten)],

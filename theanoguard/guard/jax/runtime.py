@@ -24,7 +24,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
 from theanoguard._evaluate.replay import Kernels
-from theanoguard._pytensor import Container
+from theanoguard._pytensor import Container, take_class
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.graph.runtime import FlaggedRuntime
@@ -431,5 +431,5 @@ def watch_containers(guard: JaxRuntime) -> None:
     for variable in guard.updated():
         container = variable.container
         if container.storage is guard.cells[variable]:
-            container.__class__ = WatchedContainer
+            take_class(container, WatchedContainer, "the guard on JAX")
             _watchers.setdefault(container, weakref.WeakSet()).add(guard)
