@@ -7,7 +7,7 @@ the values of the call, and is valid only until the next call of the function.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -127,9 +127,26 @@ class GuardEvent:
         return self.line if self.explanation is None else self.explanation.cause.source
 
     @property
+    def written(self) -> str | None:
+        """The expression that made the value, as you wrote it; None where it is not known."""
+        if self.explanation is None:
+            return None
+        cause = self.explanation.cause
+        if not cause.backward:
+            expression: str | None = cause.provenance.expression
+            return expression
+        marked = cause.source and cause.source.marked
+        return f"gradient of {cause.source.text[slice(*marked)]}" if marked else None
+
+    @property
+    def what(self) -> str:
+        """The variable, else the expression, the operation or the role."""
+        return self.variable or self.written or self.op or self.role
+
+    @property
     def title(self) -> str:
         """The first line of a report without an explanation: ``NaN in Log at element [2]``."""
-        where = f" in {self.variable or self.op or self.role}"
+        where = f" in {self.what}"
         at = f" at element [{', '.join(map(str, self.first_index))}]" if self.shape else ""
         return f"{WORDS.get(self.kind, self.kind)}{where}{at}"
 
@@ -149,7 +166,7 @@ class GuardEvent:
         return hash(self._fields())
 
     def __repr__(self) -> str:
-        what = self.variable or self.op or self.role
+        what = self.what
         what = what if len(what) <= MOST_CHARACTERS else f"{what[: MOST_CHARACTERS - 3]}..."
         inside = "".join(f", inside {step}" for step in self.path)
         of = f" of {self.function}" if self.function else ""
@@ -236,6 +253,23 @@ Version 2 has `batch` and `epoch`; without them it is version 1.
 
 READABLE = ("theanoguard.event/1", SCHEMA)
 """The versions that :meth:`GuardEvent.from_json` reads."""
+
+Place: TypeAlias = tuple[Any, ...]
+"""What events of the same operation share."""
+
+Cause: TypeAlias = tuple[str, Place]
+"""What events share that the guard explains once: the kind of bad value, and the place."""
+
+
+def place_of(event: GuardEvent) -> Place:
+    """Return the place of an event."""
+    inside = tuple(step.op for step in event.path)
+    return event.function, event.role, event.node, event.variable, event.output, inside
+
+
+def cause_of(event: GuardEvent) -> Cause:
+    """Return the cause of an event."""
+    return event.kind, place_of(event)
 
 
 @dataclass(frozen=True)

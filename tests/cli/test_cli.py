@@ -327,7 +327,14 @@ def test_report_counts(log, capsys, golden):
 def test_report_counts_as_json(log, capsys):
     _, out, _ = report(capsys, log, "--count", "--json")
     assert json.loads(out) == [
-        {"count": n, "kind": kind, "node": node, "variable": variable, "source": None}
+        {
+            "count": n,
+            "kind": kind,
+            "node": node,
+            "variable": variable,
+            "written": None,
+            "source": None,
+        }
         for n, kind, node, variable in [
             (2, "nan", "Log(Softmax{axis=1}.0)", "loss"),
             (1, "inf", "Composite{exp((i0 + i1))}(h, b)", None),

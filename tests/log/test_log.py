@@ -419,6 +419,21 @@ def test_an_inner_graph_logs_with_its_path(path):
     assert [inner.step for inner in event.path] == [2]  # log(log(log(2)))
 
 
+def test_events_have_the_users_expressions(path):
+    x, w = pt.dvector("x"), pytensor.shared(np.zeros(3), name="w")
+    loss = pt.log(x - 0.5).sum() + pt.sqrt((w**2).sum())
+    mode = GuardMode(action="record", log=path)
+    f = pytensor.function([x], [pt.grad(loss, w), pt.exp(pt.log(x - 0.5) * 2)], mode=mode)
+    for start in (1.0, 0.0, -1.0):
+        f(np.array([start, 1.0]))
+    events = read_log(path).events
+    written = {event.written for event in events}
+    assert written == {"log(x - 0.5)", "gradient of pt.sqrt((w**2).sum())"}
+    assert {e.title.partition(" at ")[0] for e in events} == {f"NaN in {w}" for w in written}
+    assert "Composite" not in repr(read_log(path)) + "".join(map(str, events))
+    assert [GuardEvent.from_json(event.to_json()).written for event in events] == [None] * 5
+
+
 def test_a_bad_log_is_refused_by_the_mode(tmp_path):
     with pytest.raises(ValueError, match="cannot be written"):
         GuardMode(log=tmp_path / "missing" / "log")

@@ -177,7 +177,7 @@ def test_every_public_class_is_among_them(shown):
 def test_a_text_that_is_cut_says_what_is_missing_and_how_to_see_it(shown):
     of_function, of_variable, of_error = shown[:3]
     for text in (repr(of_function), repr(of_variable)):
-        assert "nodes left out: theanoguard.debugprint(" in text
+        assert " left out: theanoguard.debugprint(" in text
     assert repr(of_variable).startswith("x <<< far below\n")  # (its line is not reached)
     assert "left out" not in repr(of_error)
     assert "lines left out" in repr(next(t for t in shown if type(t).__name__ == "Log"))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pytensor import config
 from pytensor.compile.debug.profiling import ProfileStats
 
-from theanoguard import GuardMode
+from theanoguard import GuardMode, debugprint, inspect_graph
 from theanoguard import events_of as guard_events
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine
 from theanoguard.view import printing
@@ -228,6 +228,36 @@ def test_an_event_in_a_loop_marks_the_loop():
     marked = [line for line in text.splitlines() if "<<<" in line]
     assert marked  # (its inner graph has the same line above it)
     assert all("Scan" in line and line.endswith("<<< inf in call 1, step 1") for line in marked)
+
+
+def test_the_graph_as_written():
+    x, w = pt.dmatrix("x"), pytensor.shared(np.zeros((2, 3)), name="w")
+    scores = x @ w
+    shares = pt.exp(scores) / pt.exp(scores).sum(axis=1, keepdims=True)
+    loss = -pt.log(shares - 0.5).mean()
+    updates = {w: w - 0.1 * pt.grad(loss, w)}
+    fn = pytensor.function([x], loss, updates=updates, mode=GuardMode(action="record"))
+    fn(np.ones((4, 2)))
+    text = debugprint(fn, file="str", as_written=True, events=guard_events(fn))
+    rows = [line.partition(" [id")[0].strip(" │├└─") for line in text.splitlines()]
+    assert "Composite" not in "".join(rows)
+    assert rows[0] == "-log(shares - 0.5).mean()"
+    assert rows.count("exp(scores).sum(axis=1, keepdims=True)") == 1
+    assert {"log(shares - 0.5)", "shares - 0.5", "x @ w", "x", "w"} <= {*rows}
+    [marked] = [line for line in text.splitlines() if "<<<" in line]
+    assert "log(shares - 0.5) [id" in marked and "test_printing.py:" in marked
+    assert "compiled: Composite{log(" in marked
+    assert "Composite" not in guard_events(fn)[0].title
+    assert repr(inspect_graph(fn)).splitlines()[0] == text.splitlines()[0]
+    first = debugprint(fn, file="str", as_written=True, depth=1).splitlines()
+    updated = "w - 0.1 * grad(loss, w)"
+    assert [line.partition(" [id")[0] for line in first] == [rows[0], updated]
+
+
+@pytest.mark.parametrize("graph", [pt.log(pt.dvector()), pt.dvector("x")], ids=str)
+def test_a_graph_that_nobody_recorded_is_not_known_as_written(graph):
+    with pytest.raises(ValueError, match="as you wrote it is not known"):
+        debugprint(graph, as_written=True)
 
 
 def test_identifiers_can_be_left_out_with_columns():

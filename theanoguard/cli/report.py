@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from theanoguard._event import GuardEvent
+from theanoguard._event import Cause, GuardEvent, Place, cause_of, place_of
 from theanoguard._files import write_atomically
 from theanoguard._provenance import SourceLine
 from theanoguard._provenance.places import fitted, indented, printable, source_text, text_width
@@ -38,13 +38,6 @@ POLL_SECONDS = 0.5
 
 
 # -- which events
-
-
-Place = tuple[Any, ...]
-"""What events of the same operation have in common."""
-
-Cause = tuple[str, Place]
-"""What the guard explains once: a kind of bad value, and its operation."""
 
 
 def call_range(text: str) -> tuple[int, int | None]:
@@ -79,12 +72,6 @@ def call_range(text: str) -> tuple[int, int | None]:
     raise argparse.ArgumentTypeError(f"{text!r} is not a range of calls: N, N..M, N.. or ..M")
 
 
-def place_of(event: GuardEvent) -> Place:
-    """Return the place of an event."""
-    inside = tuple(step.op for step in event.path)
-    return event.function, event.role, event.node, event.variable, event.output, inside
-
-
 def lines_of(entries: Iterable[LogEntry]) -> dict[Place, SourceLine]:
     """Return the user's line of each place, where an entry there has been explained.
 
@@ -100,11 +87,6 @@ def lines_of(entries: Iterable[LogEntry]) -> dict[Place, SourceLine]:
     explained = ((e.event, e.explanation) for e in entries if e.explanation is not None)
     lines = {place_of(event): explanation.cause.source for event, explanation in explained}
     return {place: line for place, line in lines.items() if line is not None}
-
-
-def cause_of(event: GuardEvent) -> Cause:
-    """Return the cause of an event."""
-    return event.kind, place_of(event)
 
 
 def explained_of(entries: Iterable[LogEntry]) -> dict[Cause, LogEntry]:
@@ -141,7 +123,7 @@ def is_wanted(
     kinds : collection of str, or None
         Any of "nan", "inf" and "big".
     node : str or None
-        A shell pattern that fits somewhere in the node as it is printed.
+        A shell pattern that fits somewhere in the node as it is printed, or in its expression.
     variable : str or None
         A shell pattern that fits the whole name.
     calls : tuple of (int, int or None), or None
@@ -155,7 +137,10 @@ def is_wanted(
     """
     return (
         (not kinds or event.kind in kinds)
-        and (node is None or fnmatchcase(event.node or "", f"*{node}*"))
+        and (
+            node is None
+            or any(fnmatchcase(x or "", f"*{node}*") for x in (event.node, event.written))
+        )
         and (variable is None or fnmatchcase(event.variable or "", variable))
         and (calls is None or calls[0] <= event.call <= (calls[1] or event.call))
         and (source is None or fnmatchcase(str(line or ""), f"*{source}*"))
@@ -338,7 +323,9 @@ def render_entry(
         head,
         f"  {event.title if entry.explanation is None else entry.explanation.brief}",
         *([f"  {source_text(line)}"] if line is not None else []),
-        f"  {event.node or event.role}: {bad} of {event.size} ({event.dtype}, shape {event.shape})",
+        f"  {event.written or event.node or event.role}: {bad} of {event.size} "
+        f"({event.dtype}, shape {event.shape})",
+        *([f"  compiled as {event.node}"] if event.written else []),
         *(f"  inside {step}" for step in event.path),
     ]
     facts = "\n".join(part for line in lines for part in fitted(printable(line)))
@@ -474,8 +461,8 @@ def count(
     -------
     list of dict
         With the keys ``count``, ``kind``, ``node`` (for a value that came in, its role),
-        ``variable`` and ``source`` (the user's line, where it is known); the most frequent
-        first.
+        ``variable``, ``written`` (the expression) and ``source`` (the user's line), where they
+        are known; the most frequent first.
     """
     entries = list(entries)
     lines = lines_of(entries) if lines is None else lines
@@ -484,11 +471,12 @@ def count(
             e.event.kind,
             e.event.node or e.event.role,
             e.event.variable,
+            e.event.written,
             _short_line(line_of(e, lines)),
         )
         for e in entries
     )
-    names = ("count", "kind", "node", "variable", "source")
+    names = ("count", "kind", "node", "variable", "written", "source")
     return [dict(zip(names, (n, *key), strict=True)) for key, n in counts.most_common()]
 
 
@@ -498,9 +486,15 @@ def _short_line(line: SourceLine | None) -> str | None:
 
 def render_counts(counts: Iterable[Mapping[str, Any]]) -> str:
     """Return the result of :func:`count` as a table."""
-    rows: list[tuple[str, ...]] = [("count", "kind", "variable", "source", "node")]
+    rows: list[tuple[str, ...]] = [("count", "kind", "variable", "source", "expression or node")]
     rows += [
-        (str(c["count"]), c["kind"], c["variable"] or "-", c["source"] or "-", c["node"])
+        (
+            str(c["count"]),
+            c["kind"],
+            c["variable"] or "-",
+            c["source"] or "-",
+            c["written"] or c["node"],
+        )
         for c in counts
     ]
     rows = [tuple(map(printable, row)) for row in rows]
@@ -527,7 +521,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--node",
         metavar="PATTERN",
-        help="only nodes with a part that matches this shell pattern, such as 'Composite*exp'",
+        help="only expressions or nodes with a part that matches this shell pattern, such as "
+        "'log(*' or 'Composite*exp'",
     )
     parser.add_argument(
         "--variable", metavar="PATTERN", help="only variables whose name matches this shell pattern"

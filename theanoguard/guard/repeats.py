@@ -3,12 +3,6 @@
 import sys
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeAlias
-
-from theanoguard._event import GuardEvent
-
-Cause: TypeAlias = tuple[str, str, str | None, int, tuple[str, ...]]
-"""What events of one cause share: kind, role, node, output, and the operations around it."""
 
 
 class Repeats:
@@ -34,11 +28,6 @@ class Repeats:
     def count(self, cause: Hashable) -> int:
         """Return how often a cause was counted."""
         return self._counts.get(cause, 0)
-
-
-def cause_of(event: GuardEvent) -> Cause:
-    """Return a key that events with the same cause share."""
-    return event.kind, event.role, event.node, event.output, tuple(s.op for s in event.path)
 
 
 def count_text(title: str, count: int, call: int | None) -> str:

@@ -21,7 +21,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 import theanoguard.explain as explaining
-from theanoguard._event import Frame, GuardEvent, PathStep, Trip
+from theanoguard._event import Cause, Frame, GuardEvent, PathStep, Trip, cause_of
 from theanoguard._provenance import Provenance, lookup
 from theanoguard._pytensor import recording
 from theanoguard._steps import attempt, failures
@@ -29,7 +29,7 @@ from theanoguard.explain.text import tracebacks
 from theanoguard.explain.text.color import wants_color
 from theanoguard.guard.errors import GuardError, report_text
 from theanoguard.guard.policy import Counts, Policy
-from theanoguard.guard.repeats import Cause, Repeats, beside_progress_bars, cause_of, count_text
+from theanoguard.guard.repeats import Repeats, beside_progress_bars, count_text
 
 if TYPE_CHECKING:
     from theanoguard.explain import Explanation

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import theanoguard.explain as explaining
 from theanoguard._arguments import checked
 from theanoguard._environment import environment
-from theanoguard._event import GuardEvent
+from theanoguard._event import Cause, GuardEvent, cause_of
 from theanoguard._shown import brief, displayed, html_table
 from theanoguard.log.worker import whereabouts
 
@@ -506,7 +506,7 @@ def _take(record: Any, log: Log) -> None:
 
 
 def _joined(entries: list[LogEntry]) -> list[LogEntry]:
-    """Put explanations to the events that they are of."""
+    """Put explanations to the events that they are of, and to later events of the same cause."""
     joined: list[LogEntry] = []
     waiting: dict[tuple, int] = {}
     for entry in entries:
@@ -518,6 +518,12 @@ def _joined(entries: list[LogEntry]) -> list[LogEntry]:
             joined[at] = replace(joined[at], explanation=entry.explanation)
             continue
         joined.append(entry)
+    known: dict[Cause, Explanation] = {}
+    for entry in joined:
+        if entry.explanation is not None:
+            known.setdefault(cause_of(entry.event), entry.explanation)
+    for entry in joined:
+        entry.event.attach(entry.explanation or known.get(cause_of(entry.event)))
     return joined
 
 

@@ -30,6 +30,7 @@ from theanoguard._provenance.places import cut_around, encodable, place_text, pr
 from theanoguard._pytensor import Function, is_numeric
 from theanoguard._shown import MOST, bounded, brief
 from theanoguard.view.model import GraphModel, Marks, NodeModel, VariableModel, graph_model
+from theanoguard.view.written import written_model
 
 __all__ = [
     "GraphvizError",
@@ -73,6 +74,7 @@ def debugprint(
     values: Mapping | None = None,
     events: Mapping | GuardEvent | Sequence[GuardEvent] | None = None,
     times: Mapping | None = None,
+    as_written: bool = False,
     **pytensor_kwargs: Any,
 ) -> Any:
     """Print a graph as text, with further columns on request.
@@ -104,6 +106,11 @@ def debugprint(
     times : mapping of Apply to float, optional
         Seconds spent in each node.  If a function was compiled with ``profile=True``, and `values`
         or `times` is given, the times are read from its profile.
+    as_written : bool
+        Print one line for each expression of your program, with your line, and with the values and
+        the marks of the compiled graph.  The function must be compiled with :class:`GuardMode` or
+        inside :func:`track_provenance`.  Only `depth`, `file`, `values`, `events` and `times`
+        have an effect then.
 
     Returns
     -------
@@ -115,7 +122,8 @@ def debugprint(
     TypeError
         If there is nothing to print, or if it has no graph.
     ValueError
-        If further columns are requested together with ``file="rich"``.
+        If further columns are requested together with ``file="rich"``, or if the graph as written
+        is not known.
 
     Examples
     --------
@@ -145,6 +153,8 @@ def debugprint(
         "print_inner_graphs": print_inner_graphs,
         **pytensor_kwargs,
     }
+    if as_written:
+        return _sent(_as_written(graph, depth, values, events, times), file)
     if not columns:
         return _debugprint(graph, file=file, id_type=id_type, used_ids=used_ids, **kwargs)
     if file == "rich":
@@ -169,12 +179,74 @@ def debugprint(
         rewrites=print_rewrites,
         times=times is not None or values is not None,
     )
-    text = _beside(text, render, used_ids, with_ids=bool(id_type))
+    return _sent(_beside(text, render, used_ids, with_ids=bool(id_type)), file)
+
+
+def _sent(text: str, file: Any) -> Any:
+    """Return a text, or write it to a file and return that."""
     if file == "str":
         return text
     stream = sys.stdout if file is None else file
     stream.write(encodable(text, stream))
     return file
+
+
+def _as_written(
+    function: Any, depth: int, values: Mapping | None, events: Marks | None, times: Mapping | None
+) -> str:
+    """Return the tree of a function's expressions."""
+    model = None
+    if isinstance(function, Function):
+        compiled = graph_model(function, values=values, events=events, times=times)
+        model = written_model(function, compiled)
+    if model is None:
+        raise ValueError(
+            "debugprint(as_written=True): the graph as you wrote it is not known.\nPass a function "
+            "that was compiled with GuardMode or inside track_provenance, or leave out as_written."
+        )
+    return _in_columns([*_written_lines(model, depth)])
+
+
+def _written_lines(model: GraphModel, depth: int = -1) -> Iterator[tuple[str, str]]:
+    """Yield a line for each expression of a graph as written, and what stands beside it."""
+    render = _Columns(model, clients=False, source=True, rewrites=False, times=True, text=False)
+    numbers: dict[str, int] = {}
+    todo = [(key, "", "", "") for key in reversed(model.outputs)]
+    while todo:
+        key, before, branch, below = todo.pop()
+        shown, is_new = model.variables[key], key not in numbers
+        number = numbers.setdefault(key, len(numbers))
+        node = model.maker(shown)
+        line = f"{before}{branch}{_label(shown, node)} [id {number}]"
+        beside = render(model.objects[key], line) if is_new else ""
+        if is_new and node is not None:
+            beside += f"  compiled: {_cut(node.op)}"
+        yield line, beside.lstrip()
+        operands = node.inputs if node is not None else []
+        before += below
+        if not operands or len(before) // len(_BELOW) + 1 == depth:
+            continue
+        if is_new:
+            last, *others = reversed(operands)
+            todo.append((last, before, _LAST, _SPACE))
+            todo += [(operand, before, _BRANCH, _BELOW) for operand in others]
+        else:
+            yield f"{before}{_LAST}···", ""
+
+
+_BRANCH, _LAST, _BELOW, _SPACE = " ├─ ", " └─ ", " │  ", "    "
+"""How PyTensor draws a tree."""
+
+
+def _label(shown: VariableModel, node: NodeModel | None) -> str:
+    """Return the name of a row, and its expression where that is another."""
+    if node is None:
+        return shown.name or shown.value or shown.label
+    written = " ".join((node.written or node.op).split())
+    name = shown.name
+    # (PyTensor calls the result of ``x.mean()`` "mean")
+    is_named = name is not None and name != written and f"{name}(" not in written
+    return _cut(f"{name} = {written}" if is_named else written, MOST_LEFT)
 
 
 def _beside(
@@ -193,6 +265,11 @@ def _beside(
             if not with_ids:
                 line = _ID.sub("", line)
         lines.append((line, added))
+    return _in_columns(lines)
+
+
+def _in_columns(lines: Sequence[tuple[str, str]]) -> str:
+    """Return lines with what stands beside them."""
     # A single long line must not move the columns of all other lines to the right.
     wide = max((len(line) for line, added in lines if added and len(line) <= MOST_LEFT), default=0)
     return "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"
@@ -239,7 +316,35 @@ def tree_text(graph: Any, model: GraphModel) -> str:
         of = f"{len(model.nodes)} nodes"
     render = _Columns(model, clients=False, source=True, rewrites=False, times=True)
     text = _beside(page.getvalue(), render, used_ids)
-    rest = "theanoguard.debugprint(..., print_source=True) prints all of it, save(path) writes it."
+    return _with_marks(text, model, "print_source", of)
+
+
+def written_text(model: GraphModel) -> str:
+    """Return the tree of a graph as written, as far as a representation may show it.
+
+    Parameters
+    ----------
+    model : GraphModel
+        From :func:`~theanoguard.view.written.written_model`.
+
+    Returns
+    -------
+    str
+    """
+    lines: list[tuple[str, str]] = []
+    size = 0
+    for line, beside in _written_lines(model):
+        lines.append((line, beside))
+        size += len(line)
+        if size > MOST:
+            break
+    of = f"{len(model.nodes)} expressions" if size > MOST else None
+    return _with_marks(_in_columns(lines), model, "as_written", of)
+
+
+def _with_marks(text: str, model: GraphModel, how: str, of: str | None) -> str:
+    """Return the part of a tree that a representation may show, and the marks of the rest above."""
+    rest = f"theanoguard.debugprint(..., {how}=True) prints all of it, save(path) writes it."
     shown = bounded(text, rest, of)
     marks = [
         f"{_cut(thing)} <<< {event}"
@@ -297,8 +402,16 @@ class _Columns:
     """The columns of one variable's line."""
 
     def __init__(
-        self, model: GraphModel, *, clients: bool, source: bool, rewrites: bool, times: bool
+        self,
+        model: GraphModel,
+        *,
+        clients: bool,
+        source: bool,
+        rewrites: bool,
+        times: bool,
+        text: bool = True,
     ) -> None:
+        self.text = text
         self.clients = clients
         self.source = source
         self.rewrites = rewrites
@@ -333,7 +446,9 @@ class _Columns:
             yield f"<<< {event}"
         provenance = shown.provenance
         if self.source and provenance is not None and provenance.source is not None:
-            if provenance.backward is None:
+            if not self.text:
+                line = _short_place(provenance.source)
+            elif provenance.backward is None:
                 line = _source_text(provenance.source)
             else:  # (all that `grad` made comes from its line; the forward operation differs)
                 line = f"{_short_place(provenance.source)}: {_backward_text(provenance.backward)}"

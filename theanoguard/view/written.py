@@ -104,7 +104,7 @@ class _Rows:
             if below in seen:
                 continue
             seen.add(below)
-            if self.is_row(below) and not self._is_same_gradient(row, below):
+            if self.is_row(below) and not self._is_same(row, below):
                 yield below
             elif cost := self._cost(below):
                 yield from cost
@@ -122,11 +122,16 @@ class _Rows:
                 self.inside[step] = row
                 todo += map(self.row, self.tracker.original.get(step.owner, ()))
 
-    def _is_same_gradient(self, row: Variable, below: Variable) -> bool:
-        """Return whether one call of ``grad`` made both, the one as a step to the other."""
+    def _is_same(self, row: Variable, below: Variable) -> bool:
+        """Return whether one call made both, the one as a step to the other.
+
+        ``grad`` makes many, and a reduction with ``keepdims`` the result without them.
+        """
         one, other = self.tracker.lookup(row), self.tracker.lookup(below)
-        same = (one.expression, one.source) == (other.expression, other.source)
-        return same and one.backward is not None and other.backward is not None
+        if (one.expression, one.source) != (other.expression, other.source):
+            return False
+        is_kept = len(row.owner.inputs) == 1 and _ndim(row) != _ndim(below)
+        return is_kept or (one.backward is not None and other.backward is not None)
 
     def carry_over(self, compiled: GraphModel) -> None:
         """Find the compiled variable that has the value of each row."""
@@ -223,6 +228,10 @@ class _Rows:
             seconds=None if made is None else made.seconds,
             calls=None if made is None else made.calls,
         )
+
+
+def _ndim(variable: Variable) -> int | None:
+    return getattr(variable.type, "ndim", None)
 
 
 class _Places:

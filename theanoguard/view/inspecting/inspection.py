@@ -19,6 +19,7 @@ from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.inspecting.picture import Picture, picture, pictures
 from theanoguard.view.inspecting.subject import Subject, subject_of
+from theanoguard.view.printing import written_text
 from theanoguard.view.written import written_model
 
 TRACEBACK = 15_000
@@ -95,6 +96,8 @@ class Inspection:
         self._traceback = _traceback_text(thing) if isinstance(thing, GuardError) else None
 
     def __repr__(self) -> str:
+        if self.written is not None and self._subject.report is None:
+            return written_text(self.written)
         return bounded(self._subject.text(), "the explanation of the error has all of it.")
 
     def _repr_html_(self) -> str:
