@@ -38,6 +38,12 @@ def processor():
     return names[0] if names else platform.machine()
 
 
+def instructions():
+    """Return the name of the widest vector instructions of this machine."""
+    known = {"AVX512F": "AVX-512", "AVX2": "AVX2", "SVE": "SVE", "ASIMD": "NEON"}
+    return next((word for name, word in known.items() if FEATURES.get(name)), "SSE2")
+
+
 def environment(target):
     """Return the variables of the environment with which everything is compiled for a target."""
     flags = f"gcc__cxxflags=-march={target}"

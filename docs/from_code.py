@@ -3,9 +3,14 @@
 import ast
 import inspect
 import re
+import sys
 from pathlib import Path
 
 from sphinx.util.docutils import SphinxDirective
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import figures
 
 import theanoguard
 from theanoguard._faults import GROUPS, IMPORTS, faults
@@ -175,6 +180,31 @@ class Rooms(FromCode):
         return list_table(("layer and room", "what it is"), *rooms)
 
 
+class Figures(FromCode):
+    """A table of ``benchmarks/figures.py``; an error if the kernel has changed since."""
+
+    required_arguments = 1
+
+    def lines(self):
+        table = figures.read()[self.arguments[0]]
+        if problem := figures.outdated(table):
+            raise self.error(problem)
+        lines = [
+            f"Measured on {table['date']} on {table['processor']}, {table['instructions']}, with "
+            f"PyTensor {table['pytensor']}::",
+            "",
+            f"    OMP_NUM_THREADS=1 {figures.COMMANDS[self.arguments[0]]}",
+            "",
+            *(f"Later changes of the kernel: {why}" for why in table["accepted"].values()),
+            "",
+        ]
+        if "rows" in table:
+            lines += [".. csv-table::", "   :header-rows: 1", ""]
+            for row in (["workload", "dtype", *figures.COLUMNS], *table["rows"]):
+                lines.append("   " + ",".join(f'"{cell}"' for cell in row))
+        return lines
+
+
 def level_captions(app, pagename, templatename, context, doctree):
     """Give the captions of the navigation a level, which a heading must have for screen readers."""
     tree = context.get("furo_navigation_tree", "")
@@ -189,6 +219,7 @@ def setup(app):
     app.add_directive("plan-rules", PlanRules)
     app.add_directive("rooms", Rooms)
     app.add_directive("faults", Faults)
+    app.add_directive("figures", Figures)
     app.connect("builder-inited", write_fault_pages)
     app.connect("html-page-context", level_captions, priority=900)  # after the theme
     return {"parallel_read_safe": True}

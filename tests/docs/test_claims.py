@@ -3,6 +3,7 @@
 import functools
 import json
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ from pytensor.tensor import special
 
 import theanoguard
 from theanoguard.explain.advice import hints
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import figures
 
 pytestmark = pytest.mark.on_33
 
@@ -59,6 +64,37 @@ def test_the_stable_form_is_finite_where_the_other_is_not(unstable, at, stable):
     np.testing.assert_allclose(
         value_of(unstable, good, as_written), value_of(stable, good, "CVM"), atol=1e-7
     )
+
+
+# ---------------------------------------------------------------- figures that were measured
+
+
+def test_the_readme_has_the_figures_of_the_table():
+    table = figures.read()["c"]
+    guarded = [row[2 + [*figures.COLUMNS].index("guarded")] for row in table["rows"][:10]]
+    text = " ".join((DOCS.parent / "README.rst").read_text(encoding="utf-8").split())
+    assert f"{min(guarded):.2f} to {max(guarded):.2f} times the CPU time" in text
+    assert table["processor"].partition(" shared ")[2] in text.replace(", AVX-512)", ")")
+    assert table["instructions"] in text
+
+
+@pytest.mark.parametrize("name", figures.COMMANDS)
+def test_no_figure_is_older_than_the_kernel(name):
+    assert figures.outdated(figures.read()[name]) is None
+
+
+def test_a_changed_kernel_is_noticed(tmp_path, monkeypatch):
+    sources = tmp_path / "theanoguard" / "guard" / "c"
+    sources.mkdir(parents=True)
+    (sources / "scan.c").write_text("int a; /* one */\n")
+    monkeypatch.setattr(figures, "ROOT", tmp_path)
+    table = {"date": "2026-11-26", "kernel": figures.kernel(), "accepted": {}}
+    (sources / "scan.c").write_text("int  a; // another comment\n")
+    assert figures.outdated(table) is None
+    (sources / "scan.c").write_text("int b;\n")
+    assert "has changed since 2026-11-26" in figures.outdated(table)
+    table["accepted"][figures.kernel()] = "another name."
+    assert figures.outdated(table) is None
 
 
 # ---------------------------------------------------------------- what the hints tell to write
