@@ -623,7 +623,7 @@ def test_guard_in_one_cell(run, shell):
     assert isinstance(result.error_in_exec, GuardError)
     assert len(result.shown) == 1
     # The lines are those of the cell as the user sees it.
-    assert ", line 4, in <module>" in Page(result.shown[0]["text/html"]).text
+    assert re.search(r"cell \d+, line 4\n", Page(result.shown[0]["text/html"]).text)
     assert FunctionMaker.__init__ is make
 
 
