@@ -85,36 +85,73 @@ def large():
 
 @st.composite
 def graphs(draw):
-    """Sizes of boxes, and edges from earlier to later ones."""
+    """Sizes of boxes, edges from earlier to later ones, and boxes in frames in frames."""
     count = draw(st.integers(1, 12))
     sizes = {i: (draw(st.integers(10, 200)), draw(st.integers(10, 60))) for i in range(count)}
     pairs = list(combinations(range(count), 2))
     edges = draw(st.lists(st.sampled_from(pairs), max_size=20)) if pairs else []
-    return sizes, edges
+    tree = [(i, None) for i in sizes]
+    for name in "abcd"[: draw(st.integers(0, 4))]:
+        chosen = draw(st.sets(st.sampled_from(range(len(tree))), min_size=1))
+        inside = [item for i, item in enumerate(tree) if i in chosen]
+        tree = [item for i, item in enumerate(tree) if i not in chosen] + [(name, inside)]
+    return sizes, edges, tree
+
+
+def inside_of(tree):
+    """The boxes and frames in each frame."""
+    found = {}
+    for key, within in tree:
+        if within is not None:
+            deeper = inside_of(within)
+            found |= deeper | {key: {k for k, _ in within}.union(*deeper.values())}
+    return found
+
+
+def meet(one, other):
+    (x, y, w, h), (to_x, to_y, to_w, to_h) = one, other
+    apart = x + w <= to_x or to_x + to_w <= x or y + h <= to_y or to_y + to_h <= y
+    return not apart
 
 
 @given(graphs())
 @settings(max_examples=60, deadline=None)
 def test_no_box_covers_another_and_edges_lead_down(graph):
-    sizes, edges = graph
-    corners, bends, (width, height) = place(sizes, edges)
-    for a, b in combinations(sizes, 2):
-        (x, y), (w, h) = corners[a], sizes[a]
-        (to_x, to_y), (to_w, to_h) = corners[b], sizes[b]
-        apart = x + w <= to_x or to_x + to_w <= x or y + h <= to_y or to_y + to_h <= y
-        assert apart, (a, b)
+    sizes, edges, tree = graph
+    found = place(sizes, edges, tree)
+    rects = {box: (*found.corners[box], *sizes[box]) for box in sizes} | found.frames
+    held = inside_of(tree)
+    for a, b in combinations(rects, 2):
+        nested = b in held.get(a, ()) or a in held.get(b, ())
+        assert meet(rects[a], rects[b]) == nested, (a, b)
     for a, b in edges:
-        assert corners[a][1] + sizes[a][1] <= corners[b][1]
-        heights = [y for _, y in bends[a, b]]
+        start, end = found.corners[a][1] + sizes[a][1], found.corners[b][1]
+        heights = [start, *(y for _, y in found.bends[a, b]), end]
         assert heights == sorted(heights)
-    for box, (x, y) in corners.items():
+        # An edge passes layers between the boxes.
+        if found.bends[a, b]:
+            (x, top), (_, bottom) = found.bends[a, b]
+            rail = (x, top, 0, bottom - top)
+            assert not any(meet(rail, rects[box]) for box in sizes)
+    width, height = found.size
+    for box in sizes:
+        x, y, w, h = rects[box]
         assert x >= -1e-6 and y >= 0
-        assert x + sizes[box][0] <= width + 1e-6 and y + sizes[box][1] <= height + 1e-6
+        assert x + w <= width + 1e-6 and y + h <= height + 1e-6
+
+
+def test_boxes_in_a_circle_are_placed_and_the_edge_back_runs_beside_them():
+    sizes = dict.fromkeys("abc", (50, 20))
+    found = place(sizes, [("a", "b"), ("b", "c"), ("c", "a")])
+    assert [found.corners[box][1] for box in "abc"] == sorted(found.corners[b][1] for b in "abc")
+    (x, below), (_, above) = found.bends["c", "a"]
+    assert below > above
+    assert not any(left <= x <= left + 50 for left, _ in found.corners.values())
 
 
 def test_an_input_stands_right_above_its_reader():
     layers = layers_of(["x", "a", "b", "w", "c"], [("x", "a"), ("a", "b"), ("b", "c"), ("w", "c")])
-    assert layers == [["x"], ["a"], ["b", "w"], ["c"]]
+    assert [sorted(layer) for layer in layers] == [["x"], ["a"], ["b", "w"], ["c"]]
 
 
 # -- groups
@@ -140,6 +177,44 @@ def test_no_group_has_too_many_items(large):
             group = todo.pop()
             assert len(group.items) <= MOST
             todo += [item for item in group.items if isinstance(item, Group)]
+
+
+def test_calls_are_alike_wherever_their_lines_come_from():
+    """Of a place three calls are kept, of which the outermost has no line."""
+
+    def inner(h):
+        return pt.exp(pt.tanh(h))
+
+    def middle(h):
+        return pt.log(inner(h) + 1)
+
+    def outer(h):
+        return middle(h) * 2 + pt.sqrt(h) * middle(pt.cos(h))
+
+    with track_provenance():
+        x = pt.dvector("x")
+        whole = grouped(graph_model([outer(x), pt.sin(x)]), "graph")
+    [made] = [item for item in whole.items if isinstance(item, Group)]
+    assert made.title.startswith("outer, line")
+    inside = [item.title.partition(",")[0] for item in made.items if isinstance(item, Group)]
+    assert inside == ["middle"]  # (both calls are on one line)
+
+
+def test_a_training_step_has_its_gradient_beside_what_it_reads():
+    with track_provenance():
+        x = pt.dmatrix("x")
+        loss = score(dense(dense(x, 1), 2))
+        parameters = [v for v in graph_inputs([loss]) if isinstance(v, SharedVariable)]
+        steps = zip(parameters, pytensor.grad(loss, parameters), strict=True)
+        f = pytensor.function([x], loss, updates={p: p - 0.1 * g for p, g in steps})
+    for model in (graph_model(f), inspect_graph(f).written):
+        view = Drawing(model).first
+        titles = [e.find(f"{SVG}text").text for e in with_class(view.svg, "tg-frame")]
+        assert any(title.startswith("gradient of loss") for title in titles)
+        for edge in with_class(view.svg, "tg-edge"):
+            ends = [part for part in edge.findall(f"{SVG}path")[0].get("d").split("C") if part]
+            heights = [float(part.replace("V", " ").split()[-1]) for part in ends]
+            assert heights == sorted(heights)
 
 
 # -- what a view shows

@@ -227,6 +227,7 @@ class _Rows:
             written=own.expression or own.name or str(node.op),
             seconds=None if made is None else made.seconds,
             calls=None if made is None else made.calls,
+            provenance=own,
         )
 
 

@@ -1,7 +1,9 @@
 """The nodes of a graph by the functions of the user's that made them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from typing import Union
 
 from theanoguard._provenance import Provenance, SourceLine
@@ -42,6 +44,8 @@ class Group:
         return set(self.nodes)
 
 
+GRADIENT = "gradient"
+
 Call = tuple[str, str, tuple[str, int] | None, tuple[int, int, int] | None]
 """A function, its file or what it is about, the line of its call, and the pass of its loop."""
 
@@ -63,9 +67,10 @@ def grouped(model: GraphModel, title: str) -> Group:
     """
     whole = Group(title)
     known: dict[tuple[Call, ...], Group] = {(): whole}
-    for node in model.in_order():
+    nodes = model.in_order()
+    for node, calls in zip(nodes, _completed([_calls(n.provenance) for n in nodes]), strict=True):
         path: tuple[Call, ...] = ()
-        for step in _calls(node.provenance):
+        for step in calls:
             above = known[path]
             path = (*path, step)
             if path not in known:
@@ -83,8 +88,32 @@ def _calls(provenance: Provenance | None) -> tuple[Call, ...]:
         return ()
     if (backward := provenance.backward) is not None:
         cost = backward.cost or ""
-        return (("gradient", cost, None, None), *_frames(backward.forward_source))
+        return ((GRADIENT, cost, None, None), *_frames(backward.forward_source))
     return _frames(provenance.source)
+
+
+def _completed(paths: Sequence[tuple[Call, ...]]) -> list[tuple[Call, ...]]:
+    """Return paths with the outer calls that a place does not keep, if another one has them.
+
+    Calls that all nodes are in, such as of a ``main``, are left out.
+    """
+    parts = [(p[:1], p[1:]) if p and p[0][0] == GRADIENT else ((), p) for p in paths]
+    outer: dict[tuple[str, str], set[tuple[Call, ...]]] = {}
+    for _, frames in parts:
+        for i, (function, file, line, _) in enumerate(frames):
+            if line is not None:
+                outer.setdefault((function, file), set()).add(frames[: i + 1])
+    whole = []
+    for start, frames in parts:
+        while frames and frames[0][2] is None:
+            candidates = [c for c in outer.get(frames[0][:2], ()) if c[0] not in frames]
+            if len(candidates) != 1:
+                break
+            frames = (*candidates[0], *frames[1:])
+        whole.append((start, frames))
+    steps = zip(*(frames for start, frames in whole if start or frames), strict=False)
+    common = sum(1 for _ in takewhile(lambda alike: len(set(alike)) == 1, steps))
+    return [(*start, *frames[common:]) for start, frames in whole]
 
 
 def _frames(source: SourceLine | None) -> tuple[Call, ...]:
@@ -102,7 +131,7 @@ def _frames(source: SourceLine | None) -> tuple[Call, ...]:
 
 def _title(step: Call) -> str:
     function, about, line, loop = step
-    if function == "gradient":
+    if function == GRADIENT:
         return f"gradient of {about}".removesuffix(" of ")
     title = function
     if line is not None:
@@ -127,7 +156,6 @@ def _tidy(group: Group) -> None:
                 if isinstance(only, Group):
                     only.above = each
                     only.title = f"{item.title}: {only.title}"
-    # (a program whose model is made in one function has that around everything)
     while len(group.items) == 1 and isinstance(only := group.items[0], Group):
         group.items = only.items
         for item in group.items:

@@ -6,12 +6,14 @@
     return element;
   };
   const numberOf = new Map(things.map((thing, i) => [thing.key, i]));
-  let at = first, chosen = null, zoom = 1;
+  // A picture opens whole, if need be with small text; with a bad node, that is readable.
+  const smallest = startAt >= 0 ? 1 : 0.45;
+  let at = first, chosen = null, zoom = 1, fitted = null;
 
   const way = make("nav", { "aria-label": `Where this is in ${title}` });
   const scroll = make("div", { class: "tg-scroll", tabindex: "-1" });
   const map = draw("svg", { class: "tg-map", "aria-hidden": "true" });
-  const stage = make("div", { class: "tg-stage" }, scroll, map);
+  const stage = make("div", { class: "tg-stage" }, scroll);
   const panel = make("div", {
     role: "region", "aria-label": `The chosen node of ${title}`, class: "tg-panel", tabindex: "0",
   }, "Choose a box with the mouse or the arrow keys.");
@@ -34,6 +36,16 @@
     svg.style.width = `${width * zoom}px`;
     svg.style.height = `${height * zoom}px`;
     look();
+  };
+
+  // As large as shows all of the view, but neither above its own size nor below `least`.
+  const fit = (least) => {
+    const [width, height] = views[at].size;
+    scroll.style.height = "";
+    zoom = Math.max(least, Math.min(1, scroll.clientWidth / width, scroll.clientHeight / height));
+    scroll.style.height = `${Math.min(height * zoom + 4, scroll.clientHeight)}px`;
+    fitted = scroll.clientWidth;
+    resize();
   };
 
   const look = () => {
@@ -83,7 +95,7 @@
       return last ? [part] : [part, make("span", { "aria-hidden": "true" }, "›")];
     }));
     mark();
-    resize();
+    fit(smallest);
     scroll.scrollTo((scroll.scrollWidth - scroll.clientWidth) / 2, 0);
   };
 
@@ -183,24 +195,23 @@
     } else if (box.classList.contains("tg-elsewhere")) reveal(Number(box.dataset.n));
     else choose(box);
   };
-  // The nearest box in a direction.
+  // The nearest box in a direction, in the next layers first.
   const go = (box, dx, dy) => {
     const [x, y] = middle(box);
     let best = null, least = Infinity;
     for (const other of boxes()) {
       const [toX, toY] = middle(other);
-      const along = (toX - x) * dx + (toY - y) * dy;
-      const aside = Math.abs((toX - x) * dy) + Math.abs((toY - y) * dx);
-      if (other !== box && along > 1 && along + 2 * aside < least) [best, least] = [other, along + 2 * aside];
+      const far = Math.abs(toX - x) + 2 * Math.abs(toY - y);
+      if (other !== box && (toX - x) * dx + (toY - y) * dy > 1 && far < least) [best, least] = [other, far];
     }
     if (best) choose(best);
   };
   const scale = (by) => {
-    const [width, height] = views[at].size;
-    const fit = Math.min(1, scroll.clientWidth / width, scroll.clientHeight / height);
-    zoom = by === 0 ? fit : Math.min(4, Math.max(Math.min(fit, 0.2), zoom * by));
+    if (by === 0) return fit(0);
+    fitted = null;
+    zoom = Math.min(4, Math.max(Math.min(zoom, 0.2), zoom * by));
     resize();
-    if (by !== 0 && chosen !== null && boxOf(chosen)) center(boxOf(chosen));
+    if (chosen !== null && boxOf(chosen)) center(boxOf(chosen));
   };
   const toBad = (focus) => {
     open(first);
@@ -273,8 +284,13 @@
   if (startAt >= 0) bar.append(button("Bad node", () => toBad(true)));
   const legend = host.querySelector("template").content;
   host.querySelector(".tg-plain").replaceWith(
-    bar, way, make("div", { class: "tg-both" }, stage, panel), legend,
+    bar, way, make("div", { class: "tg-both" }, stage, make("div", { class: "tg-side" }, map, panel)), legend,
   );
   toBad(false);
-  new ResizeObserver(look).observe(scroll);
+  // (a notebook may draw it before it has a width)
+  new ResizeObserver(() => {
+    if (fitted === null || fitted === scroll.clientWidth) return look();
+    fit(smallest);
+    if (chosen !== null && boxOf(chosen)) center(boxOf(chosen));
+  }).observe(scroll);
 }

@@ -6,6 +6,7 @@ import unicodedata
 from collections import deque
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 from theanoguard._files import write_atomically
@@ -22,6 +23,7 @@ from theanoguard.view.inspecting.facts import (
     user_name,
 )
 from theanoguard.view.inspecting.groups import MOST, Group, grouped
+from theanoguard.view.inspecting.layout import MARGIN
 from theanoguard.view.inspecting.layout import place as laid_out
 from theanoguard.view.inspecting.outline import Outline
 from theanoguard.view.model import graph_model
@@ -49,8 +51,7 @@ AROUND = 2
 """How many steps around a bad node its own view shows."""
 
 _LETTERS = 28
-_LETTER, _LINE, _MARGIN = 8.2, 17, 10
-_TITLE = 20  # height of a frame's title
+_LETTER, _LINE, _MARGIN = 8.2, 17, MARGIN
 
 
 # --------------------------------------------------------------------------------------
@@ -415,72 +416,37 @@ def _nested(group):
 
 def _arrange(tree, boxes, edges):
     """Give every box its place; return the size of all, the frames, and the bends of edges."""
-    frames, bends = [], {}
-
-    def arrange(parts, depth):
-        """Return the size of some parts, and a function that moves them to a place."""
-        sizes, movers, member = {}, {}, {}
-        member = {k: item for item, within in parts for k in _inside([(item, within)])}
-        # An edge from or to the outside has a place of its own at the frame's edge.
-        here, entries, exits = {}, {}, {}
-        for a, b in edges:
-            if a in member and b in member:
-                if member[a] != member[b]:
-                    here.setdefault((member[a], member[b]), []).append((a, b))
-            elif b in member and depth:
-                entries["in", b] = 4, 0
-                here.setdefault((("in", b), member[b]), []).append((a, b))
-            elif a in member and depth:
-                exits["out", a] = 4, 0
-                here.setdefault((member[a], ("out", a)), []).append((a, b))
-        for item, within in parts:
-            if within is None:
-                sizes[item] = boxes[item].size
-                continue
-            (width, height), movers[item] = arrange(within, depth + 1)
-            title = _columns(cut(item.title, 60)) * _LETTER
-            sizes[item] = max(width, title) + 2 * _MARGIN, height + 2 * _MARGIN + _TITLE
-        corners, ways, size = laid_out({**entries, **sizes, **exits}, list(here))
-
-        def move(x, y):
-            for item, size in sizes.items():
-                left, top = corners[item]
-                if item in movers:
-                    frames.append((item.title, x + left, y + top, *size))
-                    movers[item](x + left + _MARGIN, y + top + _MARGIN + _TITLE)
-                else:
-                    boxes[item].x, boxes[item].y = x + left, y + top
-            for (first, last), way in ways.items():
-                # (sorted: out of the innermost frame first, into it last)
-                order = 0
-                if first in entries:
-                    way, order = [corners[first], *way], depth
-                elif last in exits:
-                    way, order = [*way, corners[last]], -depth
-                points = [(x + left, y + top) for left, top in way]
-                for edge in here[first, last]:
-                    bends.setdefault(edge, []).append((order, points))
-
-        return size, move
-
-    (width, height), move = arrange(tree, 0)
-    move(_MARGIN, _MARGIN)
+    sizes = {key: box.size for key, box in boxes.items()}
+    found = laid_out(sizes, edges, tree, {group: _title_width(group) for group in _frames(tree)})
+    for key, (x, y) in found.corners.items():
+        boxes[key].x, boxes[key].y = x + _MARGIN, y + _MARGIN
+    frames = [
+        (group.title, x + _MARGIN, y + _MARGIN, width, height)
+        for group, (x, y, width, height) in found.frames.items()
+    ]
     bends = {
-        edge: [point for _, points in sorted(parts) for point in points]
-        for edge, parts in bends.items()
+        edge: [(x + _MARGIN, y + _MARGIN) for x, y in points]
+        for edge, points in found.bends.items()
     }
+    width, height = found.size
     return (width + 2 * _MARGIN, height + 2 * _MARGIN), frames, bends
+
+
+def _frames(tree):
+    """Yield the groups that have frames."""
+    for item, within in tree:
+        if within is not None:
+            yield item
+            yield from _frames(within)
+
+
+def _title_width(group):
+    return _columns(cut(group.title, 60)) * _LETTER
 
 
 def _svg(boxes, frames, edges, bends):
     """Return the inside of a drawing."""
     parts = []
-    for title, x, y, width, height in frames:
-        parts.append(
-            f'<g class="tg-frame"><rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" '
-            f'height="{height:.0f}" rx="6"/><text x="{x + 8:.0f}" y="{y + 16:.0f}">'
-            f"{page.text(cut(title, 60))}</text></g>"
-        )
     ends = {}
     for a, b in edges:
         ends.setdefault(b, []).append(a)
@@ -502,6 +468,12 @@ def _svg(boxes, frames, edges, bends):
             f'<g class="{css}"><title>{page.text(said)}</title><path d="{_curve(points)}"/>'
             f'<path class="tg-head" d="M{x - 4:.0f} {y - 2:.0f}h8l-4 8z"/></g>'
         )
+    for title, x, y, width, height in frames:
+        parts.append(
+            f'<g class="tg-frame"><rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" '
+            f'height="{height:.0f}" rx="6"/><text x="{x + 8:.0f}" y="{y + 16:.0f}">'
+            f"{page.text(cut(title, 60))}</text></g>"
+        )
     for box in boxes.values():
         parts.append(_box_svg(box))
     return "".join(parts)
@@ -509,7 +481,10 @@ def _svg(boxes, frames, edges, bends):
 
 def _curve(points):
     d = [f"M{points[0][0]:.0f} {points[0][1]:.0f}"]
-    for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x0 == x1:
+            d.append(f"V{y1:.0f}")
+            continue
         half = max((y1 - y0) / 2, 8)
         d.append(f"C{x0:.0f} {y0 + half:.0f} {x1:.0f} {y1 - half:.0f} {x1:.0f} {y1:.0f}")
     return "".join(d)
