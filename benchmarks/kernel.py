@@ -93,6 +93,7 @@ def c_clock():
         save=None,
         verdict=None,
         enter=None,
+        before_loss=None,
     )
     return guard.clock
 

@@ -64,6 +64,8 @@ def modes(backend):
         "again": lambda: Mode(linker, "fast_run"),
         "nan+inf": lambda: GuardMode(True, True, False, **options),
         "all": lambda: GuardMode(True, True, True, **options),
+        "nan+inf, in place": lambda: GuardMode(True, True, False, restore=False, **options),
+        "all, in place": lambda: GuardMode(True, True, True, restore=False, **options),
     }
 
 
@@ -139,7 +141,7 @@ def main():
     makers = modes(args.backend)
     names = list(makers)
     rows = []
-    print(f"{'':<16}{'ms/step':>9}" + "".join(f"{n:>10}" for n in names[1:]), end="")
+    print(f"{'':<16}{'ms/step':>9}" + "".join(f"{n:>19}" for n in names[1:]), end="")
     print("" if args.no_memory else "    largest memory in MB: " + ", ".join(names))
     for optimizer in args.optimizer or OPTIMIZERS:
         for size in args.size or SIZES:
@@ -152,7 +154,7 @@ def main():
                 pairs = zip(times[name], times["plain"], strict=True)
                 row[name] = statistics.median(a / b for a, b in pairs)
             text = f"{optimizer:<10}{size:<6}{row['seconds'] * 1e3:>9.3f}"
-            text += "".join(f"{row[name]:>10.3f}" for name in names[1:])
+            text += "".join(f"{row[name]:>19.3f}" for name in names[1:])
             if not args.no_memory:
                 row["MB"] = {
                     n: peak(optimizer, size, args.backend, n) for n in names if n != "again"

@@ -318,6 +318,8 @@ class Trip:
     kernels : callable or None
         ``kernels()`` gives what computes single nodes as the backend does, where that is not C
         code.
+    lost : str or None
+        Why nothing can be computed again from `inputs`; None if it can.
     """
 
     event: GuardEvent
@@ -330,3 +332,4 @@ class Trip:
     live: Mapping[Any, Any] = field(default_factory=dict)
     guarded: Callable[[np.ndarray], np.ndarray] | None = None
     kernels: Callable[[], Any] | None = None
+    lost: str | None = None

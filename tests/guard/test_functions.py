@@ -408,7 +408,7 @@ import numpy as np, pytensor
 from theanoguard.guard.c import build as kernel
 module = kernel.load()
 guard = module.Guard(nan=True, inf=True, big=True, ints=False, limit=1e10, is_bad=bool,
-                     save=print, verdict=print, enter=print)
+                     save=print, verdict=print, enter=print, before_loss=print)
 assert guard.scan(np.array([1.0, np.nan])) and not guard.scan(np.ones(3))
 print(kernel.location())
 """

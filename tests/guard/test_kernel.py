@@ -32,6 +32,7 @@ def make_kernel(policy, module=None):
         save=None,
         verdict=None,
         enter=None,
+        before_loss=None,
     )
 
 

@@ -124,6 +124,12 @@ class GuardMode(WatchedMode):
     check_inputs : bool or "trusted"
         Whether inputs, shared variables and constants are checked.  With "trusted", the guard reads
         a shared variable that still holds the same array only in every sixteenth call.
+    restore : bool
+        With False, a call overwrites the arrays of shared variables in place, as it does without
+        the guard, and keeps no second copy of them.  The guard raises before the first of them is
+        overwritten if the bad value has shown by then.  A bad value that shows later, such as one
+        that the update itself makes, leaves the new values in the shared variables.  On JAX and
+        PyTorch, which overwrite nothing, it has no effect.
     judge : {"node", "result"} or callable
         With "result", a bad value is reported only if an output or an update of the call is bad.
         ``judge(results)`` decides from the list of outputs and updates.  It must be picklable if
@@ -197,6 +203,7 @@ class GuardMode(WatchedMode):
         action: Action | Callable[[GuardEvent], object] | None = None,
         exempt: Any = (),
         check_inputs: bool | Literal["trusted"] = True,
+        restore: bool = True,
         judge: Judge | Callable[[list], bool] = "node",
         audit: bool = False,
         check_integers: bool = False,
@@ -221,6 +228,7 @@ class GuardMode(WatchedMode):
             action=action,
             exempt=exempt,
             anywhere=self._anywhere,
+            restore=restore,
             judge=judge,
             audit=audit,
             tell_fate=tell_fate,
@@ -247,7 +255,14 @@ class GuardMode(WatchedMode):
         self.policy = policy
         self.recorder = recorder
         guarded = _known_backend(linker).guarded.like(linker, policy, recorder)
-        super().__init__(guarded, optimizer, db, anywhere=policy.anywhere, names=policy.names)
+        super().__init__(
+            guarded,
+            optimizer,
+            db,
+            anywhere=policy.anywhere,
+            restore=policy.restore,
+            names=policy.names,
+        )
         if recorder.log is not None:
             recorder.log = recorder.log.describing(self._settings())
 
@@ -263,6 +278,7 @@ class GuardMode(WatchedMode):
             "big_threshold": policy.big_threshold,
             "inf_is_error": ("any" if policy.anywhere else "origin") if policy.inf else False,
             "check_inputs": policy.check_inputs,
+            "restore": policy.restore,
             "judge": _name_of(policy.judge),
             "every": policy.every,
             "when": policy.when,
@@ -283,7 +299,14 @@ class GuardMode(WatchedMode):
         if "big" in checks:
             parts.append(f"big_threshold={settings['big_threshold']:g}")
         parts += [f"action={action!r}", f"backend={settings['backend']!r}"]
-        defaults = {"check_inputs": True, "judge": "node", "every": 1, "when": None, "exempt": []}
+        defaults = {
+            "check_inputs": True,
+            "restore": True,
+            "judge": "node",
+            "every": 1,
+            "when": None,
+            "exempt": [],
+        }
         parts += [f"{k}={settings[k]!r}" for k, v in defaults.items() if settings[k] != v]
         optimizer = settings["optimizer"]
         if isinstance(optimizer, dict):

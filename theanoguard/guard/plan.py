@@ -19,10 +19,11 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.type import TensorType
 
 from theanoguard._evaluate.replay import ScanReplay
 from theanoguard._provenance import thawed_variables, tracker_of
-from theanoguard._pytensor import LazyIfElse, Scan, is_numeric
+from theanoguard._pytensor import LazyIfElse, Scan, increment_ops, is_numeric
 from theanoguard._values import arrays_in
 from theanoguard.guard.carry import expected_infinities, watch_points
 from theanoguard.guard.elements import may_show_nothing, unwritten
@@ -112,6 +113,8 @@ class GraphPlan:
         Variables that may hold uninitialised memory.
     partly : dict of Variable to list of Touch
         Shared variables of which only some elements are read.
+    given_up : set of Variable
+        Shared variables that a node overwrites for good, whatever becomes of the call.
     kept : dict of Variable to (int or None)
         Shared variables that need not be read while they hold what the last call left there, and
         which output that is.
@@ -134,8 +137,20 @@ class GraphPlan:
         self.policy = policy
         self.is_inner = is_inner
         self._as_built = thawed_variables(fgraph)
+        writers: dict[Variable, list[Apply]] = {}
+        for node in self.order:
+            for root in overwritten(node):
+                if root in updated:
+                    writers.setdefault(root, []).append(node)
+        self.given_up = {
+            root
+            for root, nodes in writers.items()
+            if not (policy.restore or any(isinstance(n.op, increment_ops) for n in nodes))
+            and is_large_state(root)
+        }
         self._destroys = {
-            node: [root for root in overwritten(node) if root in updated] for node in self.order
+            node: [root for root in overwritten(node) if root in writers.keys() - self.given_up]
+            for node in self.order
         }
         self.nodes = self.new_nodes()
         self.inner: dict[Apply, list] = {}
@@ -340,7 +355,7 @@ class GraphPlan:
             return {}
         becomes = self.updates()
         # (``Function.copy(delete_updates=True)`` leaves the nodes that overwrite.)
-        destroyed = {v for roots in self._destroys.values() for v in roots}
+        destroyed = {v for roots in self._destroys.values() for v in roots} | self.given_up
 
         def is_known(variable: Variable) -> bool:
             if variable in becomes:
@@ -414,6 +429,16 @@ def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:
         sources = [loop.outer_input(i) for i in range(len(fgraph.inputs))]
         return [loop.initial(i) if v is None else v for i, v in enumerate(sources)]
     return node.inputs[1:] if isinstance(node.op, LazyIfElse) else node.inputs
+
+
+def is_large_state(variable: Variable) -> bool:
+    """Whether a variable is a shared variable that holds an array, which may be large."""
+    kind = variable.type
+    return (
+        isinstance(variable, SharedVariable)
+        and isinstance(kind, TensorType)
+        and not all(kind.broadcastable)
+    )
 
 
 def is_discrete(variable: Variable) -> bool:

@@ -94,6 +94,8 @@ class Policy:
         Whether Numba's code checks that indices are inside of their arrays.
     check_inputs : bool or "trusted"
         Whether inputs, shared variables and constants are checked where they enter.
+    restore : bool
+        Whether a call that fails leaves the arrays of shared variables as they were.
     judge : {"node", "result"} or callable
         Whether a bad value counts where it is made, or only if an output or an update of the
         call is bad; ``judge(results)`` says it of a list of them.
@@ -127,6 +129,7 @@ class Policy:
     check_integers: bool = False
     check_indices: bool = True
     check_inputs: bool | Literal["trusted"] = True
+    restore: bool = True
     judge: Judge | Callable = "node"
     audit: bool = False
     every: int = 1
@@ -302,6 +305,7 @@ def make_policy(
     action: Action | Callable[[GuardEvent], object] | None,
     exempt: Any,
     anywhere: bool = False,
+    restore: bool = True,
     judge: Judge | Callable[[list], object] = "node",
     audit: bool = False,
     tell_fate: bool = False,
@@ -331,6 +335,11 @@ def make_policy(
         raise ValueError(
             f"action must be one of {allowed} or a callable that takes the event, not {action!r}"
         )
+    if audit and not restore:
+        raise ValueError(
+            "audit=True computes each call again from the values that restore=False overwrites.\n"
+            "Set one of them only."
+        )
     names, ops, token = _split_exempt(exempt)
     return Policy(
         nan,
@@ -341,6 +350,7 @@ def make_policy(
         check_integers=bool(check_integers),
         check_indices=bool(check_indices),
         check_inputs=check_inputs if check_inputs == "trusted" else bool(check_inputs),
+        restore=bool(restore),
         judge=judge,
         audit=bool(audit),
         every=every,

@@ -171,6 +171,7 @@ class Reporter:
     """
 
     kernels: Any = None  # computes single nodes as the backend does; None for PyTensor's own code
+    plan: Any
 
     def __init__(
         self, policy: Policy, recorder: Recorder, fgraph: FunctionGraph, is_inner: bool = False
@@ -206,6 +207,7 @@ class Reporter:
         observations: Iterable[Observation],
         inputs: Mapping[Variable, Any],
         live: Mapping | None = None,
+        lost: str | None = None,
     ) -> GuardError | None:
         """Report bad values as the policy says; return the error to be raised, or None.
 
@@ -217,16 +219,34 @@ class Reporter:
             The values that the inputs of the function's graph had when the call began.
         live : mapping
             Outputs of nodes that the explanation must not run again, as ``Replay`` takes them.
+        lost : str or None
+            Why nothing can be computed again from `inputs`; None if it can.
 
         Returns
         -------
         GuardError or None
         """
         for observation in observations:
-            error = self.act_on(self.trip_of(observation, inputs, live))
+            error = self.act_on(replace(self.trip_of(observation, inputs, live), lost=lost))
             if error is not None:
                 return error
         return None
+
+    def left_bad(self, results: Sequence[Any]) -> list[Observation]:
+        """Return an observation of each shared variable that a call has made bad for good.
+
+        Parameters
+        ----------
+        results : list
+            The outputs and updates of the call.
+        """
+        return [
+            Observation.of(self.fgraph.outputs[i], results[i], self.policy)
+            for v, i in self.plan.updates().items()
+            if v in self.plan.given_up
+            and self.plan.is_checked_input(v)
+            and self.policy.is_bad(results[i])
+        ]
 
     def trip_of(
         self,
@@ -319,6 +339,10 @@ class Reporter:
         If the explanation fails, that is logged and the error comes without one.
         """
         error = GuardError(trip.event)
+        if trip.lost is not None:
+            trip.event.attach(None, _line_of(trip))
+            error.add_note(trip.lost)
+            return error
         try:
             explanation = explaining.explain(trip, tell_fate=self.policy.tell_fate)
             error = GuardError(trip.event, explanation)
@@ -336,6 +360,17 @@ class Reporter:
         if cause not in self.known:
             self.explained(trip)
             self.known[cause] = trip.event.explanation
+
+
+def note_on_loss(variables: Iterable[Variable]) -> str:
+    """Return the note on a bad value that showed after a call had overwritten these variables."""
+    names = ", ".join(sorted(v.name or str(v) for v in variables))
+    return (
+        f"The call had overwritten {names} when this value showed (restore=False): they hold what"
+        " the call wrote, and the operation cannot be explained.\n"
+        "Set them to an earlier state.  To have the operation explained, run the same calls with"
+        " restore=True."
+    )
 
 
 def _line_of(trip: Trip) -> Any:

@@ -15,7 +15,7 @@ from theanoguard._pytensor import Mode, is_numeric, protect
 from theanoguard.guard.bounds import KeepsIndices
 from theanoguard.guard.lost import POSITION, ShowLost
 from theanoguard.guard.partly import read_in_part
-from theanoguard.guard.plan import overwritten
+from theanoguard.guard.plan import is_large_state, overwritten
 from theanoguard.guard.policy import Exemptions, warn_of_unmatched
 
 # PyTensor 3.3 rewrites the body of a loop while it rewrites the graph around it.
@@ -25,9 +25,12 @@ _inside = ContextVar("inside", default=False)
 class Watched(GraphRewriter):
     """A rewriter that tracks provenance and exemptions, and keeps indices, while it runs."""
 
-    def __init__(self, rewriter: GraphRewriter, keeps_inputs: bool, unused: set[str]) -> None:
+    def __init__(
+        self, rewriter: GraphRewriter, keeps_inputs: bool, restore: bool, unused: set[str]
+    ) -> None:
         self.rewriter = rewriter
         self.keeps_inputs = keeps_inputs
+        self.restore = restore
         self.unused = unused
 
     def add_requirements(self, fgraph: FunctionGraph) -> Any:
@@ -44,6 +47,8 @@ class Watched(GraphRewriter):
             # An input that the user's own operation overwrites cannot be protected.  Of one that is
             # read and updated in part, the few elements are copied before the call.
             arrays.difference_update(read_in_part(fgraph), *map(overwritten, fgraph.apply_nodes))
+            if not self.restore:
+                arrays.difference_update(filter(is_large_state, fgraph.inputs))
             protect(fgraph, arrays)
         return self.rewriter.add_requirements(fgraph)
 
@@ -68,14 +73,22 @@ class WatchedMode(Mode):
         As for ``Mode``.
     anywhere : bool
         Whether they hide no Inf either.
+    restore : bool
+        Whether a failed call leaves the arrays of shared variables as they were.
     names : iterable of str
         Patterns of names of which the first function that is compiled should have one each.
     """
 
     def __init__(
-        self, *args: Any, anywhere: bool = False, names: Iterable[str] = (), **kwargs: Any
+        self,
+        *args: Any,
+        anywhere: bool = False,
+        restore: bool = True,
+        names: Iterable[str] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        self._restore = restore
         self._unused = set(names)
         self._optimizer: Any
         if isinstance(self._optimizer, RewriteDatabaseQuery):
@@ -85,4 +98,4 @@ class WatchedMode(Mode):
     def optimizer(self) -> Watched:
         backend = backend_of(self.linker)
         keeps_inputs = backend is not None and backend.keeps_arguments
-        return Watched(super().optimizer, keeps_inputs, self._unused)
+        return Watched(super().optimizer, keeps_inputs, self._restore, self._unused)

@@ -168,6 +168,7 @@ def speed() -> tuple[float, float]:
         save=None,
         verdict=None,
         enter=None,
+        before_loss=None,
     )
     small, large = np.ones(4), np.ones(32_768)
     per_check = min(guard.clock(small, 2000) for _ in range(5))

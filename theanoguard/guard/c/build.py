@@ -98,6 +98,7 @@ def finds_bad_values(module: ModuleType) -> bool:
         save=None,
         verdict=None,
         enter=None,
+        before_loss=None,
     )
     array: np.ndarray
     for dtype in ("float16", "float32", "float64", "complex64", "complex128"):

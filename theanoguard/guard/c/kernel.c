@@ -417,6 +417,7 @@ static PyObject *guard_begin(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
   forget_call(g);
   g->undo.copied = 0;
+  g->overwrote = 0;
   g->state->suspect = 0;
   g->state->raised = 0;
   for (int i = 0; i < g->n_updated; i++) g->before[i] = Py_XNewRef(cell_value(g->updated[i]));
@@ -457,6 +458,11 @@ static PyObject *guard_end(PyObject *self, PyObject *unused) {
   return PyLong_FromLong(suspicion);
 }
 
+/* overwrote(): whether the call has overwritten something that is not put back */
+static PyObject *guard_overwrote(PyObject *self, PyObject *unused) {
+  return PyBool_FromLong(((Guard *)self)->overwrote);
+}
+
 /* commit(): what was overwritten shall stay */
 static PyObject *guard_commit(PyObject *self, PyObject *unused) {
   Guard *g = (Guard *)self;
@@ -484,6 +490,7 @@ static PyObject *guard_set_aside(PyObject *self, PyObject *unused) {
   a->undo = g->undo;
   a->before = g->before;
   a->suspect = g->state->suspect;
+  a->overwrote = g->overwrote;
   a->raised = g->state->raised;
   a->outer = g->aside;
   memset(&g->undo, 0, sizeof g->undo);
@@ -501,6 +508,7 @@ static void take_up(Guard *g) {
   g->undo = a->undo;
   g->before = a->before;
   g->state->suspect = a->suspect;
+  g->overwrote = a->overwrote;
   g->state->raised = a->raised;
   g->aside = a->outer;
   free(a);
@@ -547,11 +555,11 @@ static void release_state(State *state) {
 
 static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwds) {
   static const char *names[] = {"nan",    "inf",  "big",     "ints",  "limit",
-                                "is_bad", "save", "verdict", "enter", NULL};
+                                "is_bad", "save", "verdict", "enter", "before_loss", NULL};
   Limits l;
-  PyObject *is_bad, *save, *verdict, *enter;
-  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdOOOO", (char **)names, &l.nan, &l.inf, &l.big,
-                                   &l.ints, &l.limit, &is_bad, &save, &verdict, &enter))
+  PyObject *is_bad, *save, *verdict, *enter, *before_loss;
+  if (!PyArg_ParseTupleAndKeywords(args, kwds, "ppppdOOOOO", (char **)names, &l.nan, &l.inf, &l.big,
+                                   &l.ints, &l.limit, &is_bad, &save, &verdict, &enter, &before_loss))
     return NULL;
   Guard *g = (Guard *)type->tp_alloc(type, 0); /* (filled with zeros) */
   if (g == NULL) return NULL;
@@ -564,6 +572,7 @@ static PyObject *guard_new(PyTypeObject *type, PyObject *args, PyObject *kwds) {
   g->save = Py_NewRef(save);
   g->verdict = Py_NewRef(verdict);
   g->enter = Py_NewRef(enter);
+  g->before_loss = Py_NewRef(before_loss);
   set_ranges(&l);
   g->limits = l;
   g->state->refs = 1;
@@ -604,6 +613,7 @@ static void guard_dealloc(PyObject *self) {
   Py_XDECREF(g->save);
   Py_XDECREF(g->verdict);
   Py_XDECREF(g->enter);
+  Py_XDECREF(g->before_loss);
   Py_TYPE(self)->tp_free(self);
 }
 
@@ -645,6 +655,7 @@ static PyMethodDef guard_methods[] = {
     {"undo", guard_undo, METH_NOARGS, "Put back what the call has overwritten."},
     {"redo", guard_redo, METH_NOARGS, "Take that back."},
     {"undone", guard_undone, METH_NOARGS, "Whether it was put back."},
+    {"overwrote", guard_overwrote, METH_NOARGS, "Whether something is lost that was there before."},
     {"commit", guard_commit, METH_NOARGS, "Forget what was saved."},
     {"set_aside", guard_set_aside, METH_NOARGS, "Another call of the function may come."},
     {"take_up", guard_take_up, METH_O, "Go on with the call that was set aside."},
@@ -698,7 +709,7 @@ static const struct {
 } constants[] = {{"WATCH", WATCH}, {"BRACKET", BRACKET}, {"CAREFUL", CAREFUL},
                  {"COUNT", COUNT}, {"KEEP", KEEP},       {"PART", PART},
                  {"BAD", BAD},     {"EMPTY", EMPTY},     {"PART_BEFORE", PART_BEFORE},
-                 {"MAX_CUT", MAX_CUT}};
+                 {"MAX_CUT", MAX_CUT}, {"OVERWRITES", OVERWRITES}};
 
 PyMODINIT_FUNC PyInit_theanoguard_kernel(void) {
   import_array();

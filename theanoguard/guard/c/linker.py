@@ -15,7 +15,7 @@ from theanoguard._provenance import watch_rewriting
 from theanoguard._pytensor import VM, OpFromGraph, Scan, VMLinker, link_inner, take_class
 from theanoguard.guard.c.runtime import CRuntime, Parent
 from theanoguard.guard.optimizers import guarded_optimizers
-from theanoguard.guard.plan import overwrites
+from theanoguard.guard.plan import is_large_state, overwrites
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder
 from theanoguard.guard.rewriting import WatchedMode
@@ -206,7 +206,11 @@ class GuardLinker(VMLinker):
         """
         if self.parent is not None or type(node.op) is not Elemwise:
             return None
-        updated = {v for v in self.updated_vars if isinstance(v, SharedVariable)}
+        updated = {
+            v
+            for v in self.updated_vars
+            if isinstance(v, SharedVariable) and (self.policy.restore or not is_large_state(v))
+        }
         roots = {(o, i) for root, i, o in overwrites(node) if root in updated}
         direct = {(o, i) for o, i in roots if node.inputs[i] in updated}
         if not roots or roots != direct:

@@ -18,7 +18,8 @@ enum {
   PART_BEFORE = 256, /* ... and before it runs */
   IN_BLOCKS = 512,   /* run it on blocks of rows, and scan these */
   BESIDE = 1024,     /* of SAVE: its code leaves all of that as it is */
-  N_MODES = 2048
+  OVERWRITES = 2048, /* it overwrites an input of the graph that a failed call does not put back */
+  N_MODES = 4096
 };
 
 enum { BAD = 1, EMPTY = 2 }; /* what a node has been suspected of */
@@ -46,7 +47,7 @@ enum { RESCAN = 16 };
 typedef struct Aside {
   UndoLog undo;
   PyObject **before;
-  int suspect;
+  int suspect, overwrote;
   unsigned raised;
   struct Aside *outer;
 } Aside;
@@ -65,11 +66,12 @@ typedef struct {
   PyObject **spares;  /* where their second buffers are kept */
   PyObject **before;  /* what was in it when the call began */
   UndoLog undo;
+  int overwrote; /* whether something has been overwritten in this call that is not put back */
   Aside *aside;
   struct Chunk *chunk;               /* which the next node is taken from */
   unsigned long long scans, bytes, blocks; /* counters; blocks: nodes that ran in them */
   unsigned long long memory;         /* bytes allocated here */
-  PyObject *is_bad, *save, *verdict, *enter; /* callables */
+  PyObject *is_bad, *save, *verdict, *enter, *before_loss; /* callables */
 } Guard;
 
 /* An input of the graph that a node overwrites. */
@@ -324,12 +326,25 @@ static int scan_waiting(Guard *g, Input *c) {
   return scan_value(g, cell_value(c->cell));
 }
 
-/* Something that enters is bad: may the call go on?  -1 with the exception where PyTensor reads it. */
-static int enter_late(Node *n) {
-  PyObject *r = PyObject_CallNoArgs(n->guard->enter);
+/* Ask whether the call may go on.  -1 with the exception where PyTensor reads it. */
+static int may_go_on(Node *n, PyObject *ask) {
+  PyObject *r = PyObject_CallNoArgs(ask);
   if (r == NULL) return pending_error(n);
   Py_DECREF(r);
   clear_flags();
+  return 0;
+}
+
+/* Something that enters is bad. */
+static int enter_late(Node *n) { return may_go_on(n, n->guard->enter); }
+
+/* The first node is about to overwrite what is not put back: has anything bad shown until now? */
+static int before_loss(Node *n) {
+  Guard *g = n->guard;
+  if (g->overwrote) return 0;
+  g->state->raised |= read_flags();
+  if ((g->state->raised || g->state->suspect) && may_go_on(n, g->before_loss)) return -1;
+  g->overwrote = 1;
   return 0;
 }
 
@@ -395,6 +410,7 @@ static int run_watched(Node *n) {
   PyObject *before = NULL;
   if ((mode & COUNT) && begin_step(g)) return pending_error(n);
   if (!state->looking) return (mode & BESIDE) && save_all(n) ? pending_error(n) : run_unguarded(n);
+  if ((mode & OVERWRITES) && before_loss(n)) return -1;
   if (mode & IN_BLOCKS) {
     const int done = run_cut(n);
     if (done <= 0) return done;

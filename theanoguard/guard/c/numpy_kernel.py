@@ -10,7 +10,7 @@ import numpy as np
 
 flags_work = False
 WATCH, BRACKET, CAREFUL, COUNT, KEEP = 1, 2, 4, 16, 64
-PART, PART_BEFORE = 128, 256
+PART, PART_BEFORE, OVERWRITES = 128, 256, 2048
 MAX_CUT = 0
 BAD, EMPTY = 1, 2
 
@@ -36,6 +36,8 @@ class Guard:
         and which of its elements are overwritten.
     verdict : callable
         ``verdict(index, before)`` says whether the node has made something bad.
+    before_loss : callable
+        ``before_loss()`` raises if the call must not overwrite anything for good.
     **ignored
         Arguments that only the compiled kernel needs.
     """
@@ -46,11 +48,14 @@ class Guard:
         is_bad: Callable[[Any], bool],
         save: Callable[[int, int], Any],
         verdict: Callable[[int, list | None], bool],
+        before_loss: Callable[[], object],
         **ignored: Any,
     ) -> None:
         self._is_bad = is_bad
         self._save = save
         self._verdict = verdict
+        self._before_loss = before_loss
+        self._overwrote = False
         self._inputs: list[list] = []
         self._undo: list[list] = []
         self._undone = False
@@ -80,6 +85,9 @@ class Guard:
 
     def undone(self) -> bool:
         return self._undone
+
+    def overwrote(self) -> bool:
+        return self._overwrote
 
     def undo(self) -> None:
         if not self._undone:
@@ -137,7 +145,7 @@ class Guard:
 
     def begin(self) -> bool:
         self._undo.clear()
-        self._undone = False
+        self._undone = self._overwrote = False
         self._state["suspect"] = False
         self._before = [cell[0] for cell in self._updated]
         if self._state["looking"]:
@@ -148,11 +156,13 @@ class Guard:
         return 2 if self._state["suspect"] and self._state["looking"] else 0
 
     def set_aside(self) -> None:
-        self._aside.append((self._undo, self._undone, self._before, self._state["suspect"]))
-        self._undo, self._undone, self._before = [], False, []
+        kept = self._undo, self._undone, self._before, self._overwrote, self._state["suspect"]
+        self._aside.append(kept)
+        self._undo, self._undone, self._before, self._overwrote = [], False, [], False
 
     def take_up(self, goes_on: bool) -> None:
-        self._undo, self._undone, self._before, self._state["suspect"] = self._aside.pop()
+        kept = self._aside.pop()
+        self._undo, self._undone, self._before, self._overwrote, self._state["suspect"] = kept
         if not goes_on:
             self.commit()
 
@@ -192,6 +202,10 @@ class Node:
         if not guard._state["looking"]:
             self.thunk()
             return
+        if self.mode & OVERWRITES and not guard._overwrote:
+            if guard._state["suspect"]:
+                guard._before_loss()
+            guard._overwrote = True
         first = len(guard._undo)
         for i, (cell, partly) in enumerate(self.saves):
             array = cell[0]

@@ -31,8 +31,14 @@ from theanoguard.guard.c.thunks import BodyThunk, LazyThunk, LiveThunk, Thunk
 from theanoguard.guard.errors import GuardError
 from theanoguard.guard.optimizers import raised_inside
 from theanoguard.guard.partly import written
-from theanoguard.guard.plan import REASONS, GraphPlan, overwrites
-from theanoguard.guard.reporting import Observation, Reporter, Snapshot, missed_without_audit
+from theanoguard.guard.plan import REASONS, GraphPlan, overwrites, overwritten
+from theanoguard.guard.reporting import (
+    Observation,
+    Reporter,
+    Snapshot,
+    missed_without_audit,
+    note_on_loss,
+)
 from theanoguard.guard.rerun import Findings, SecondRun, WatchedKernels
 from theanoguard.guard.spares import spare_of
 from theanoguard.guard.verdict import made_bad
@@ -134,6 +140,7 @@ class CRuntime(Reporter):
             save=lambda index, i: me.save(index, i),
             verdict=lambda index, before: me.verdict(index, before),
             enter=lambda: me.enter_late(),
+            before_loss=lambda: me.before_loss(),
         )
         # Between thunks that Python calls, and after the last one, Python may run a signal handler
         # or a finalizer, and these may clear the flags.
@@ -142,12 +149,14 @@ class CRuntime(Reporter):
         for body in self.bodies.values():
             body.join(self.kernel)
             self.effects |= body.effects
-        self.prepares = policy.every > 1 or self.effects
+        self.prepares = policy.every > 1 or self.effects or bool(self.plan.given_up)
         computed = [v for node in nodes for v in node.outputs] if linker.allow_gc else []
         self.collected = [self.storage_map[v] for v in computed]
         if not is_inner:
             updated = linker.updated_vars
-            shared = (v for v in updated if isinstance(v, SharedVariable))
+            shared = (
+                v for v in updated if isinstance(v, SharedVariable) and v not in self.plan.given_up
+            )
             self.spares = {v: spare_of(storage_map[v]) for v in shared}
             self.kernel.set_updated(
                 [storage_map[v] for v in updated], [self.spares.get(v, [None]) for v in updated]
@@ -230,6 +239,7 @@ class CRuntime(Reporter):
             mode |= module.COUNT if first else 0  # (the first node counts the steps)
             mode |= module.PART if treatment.part else 0
             mode |= module.PART_BEFORE if treatment.big_before else 0
+            mode |= 0 if plan.given_up.isdisjoint(overwritten(node)) else module.OVERWRITES
             keeps = node in self.bodies or (node in self.ends and not treatment.bracketed)
             mode |= module.KEEP if keeps else 0
             first = False
@@ -341,6 +351,11 @@ class CRuntime(Reporter):
         if suspicion and not guard.looked:
             guard.looked = True
             guard.raise_early(guard.look(suspicion, so_far=True))
+
+    def before_loss(self) -> None:
+        """A node is about to overwrite a shared variable for good: raise what is bad already."""
+        self.looked = False
+        self.look_before()
 
     def raise_early(self, error: Exception | None) -> None:
         """Raise an error before the last node has run; None is no error.
@@ -467,13 +482,20 @@ class CRuntime(Reporter):
         if not so_far:
             for runtime in self.runtimes():
                 fired |= {n: runtime.kernel.fired(c) for n, c in runtime.wrapped.items()}
+        note, left = None, []
+        if not so_far and self.kernel.overwrote():
+            if self.reported:  # before anything was overwritten, with its explanation
+                return None
+            note = note_on_loss(self.plan.given_up)
+            left = [] if failed else self.left_bad(self.results())
         self.kernel.undo()
         found = self.second_run().find()
+        found.observations = left or found.observations
         if self.policy.audit and found.observations and not so_far:
             missed = self.audit(found.observations[0], suspicion, {n for n in fired if fired[n]})
             if missed is not None:
                 return missed
-        error = self.report(found.observations)
+        error = self.report(found.observations, note)
         if error is None:
             self.kernel.redo()
             if found.error is not None and not found.observations and not (so_far or failed):
@@ -509,20 +531,31 @@ class CRuntime(Reporter):
         reason = reasons.get(first.variable, "carried")
         return missed_without_audit(first, reason, REASONS[reason])
 
-    def report(self, observations: Sequence[Observation]) -> GuardError | None:
-        """Do what the policy says; return the error to be raised, or None."""
+    def report(
+        self, observations: Sequence[Observation], lost: str | None = None
+    ) -> GuardError | None:
+        """Do what the policy says; return the error to be raised, or None.
+
+        Parameters
+        ----------
+        observations : list of Observation
+        lost : str or None
+            As for `handle`.
+        """
         new = {observation.key: observation for observation in observations}
         new = {key: found for key, found in new.items() if key not in self.reported}
         self.reported.update(new)
         self.acting = True
         if self.policy.calls_back:
-            error = self.handle_aside(list(new.values()))
+            error = self.handle_aside(list(new.values()), lost)
         else:
-            error = self.handle(list(new.values()), self.inputs_now(), self.live)
+            error = self.handle(list(new.values()), self.inputs_now(), self.live, lost)
         self.acting = False
         return error
 
-    def handle_aside(self, observations: Sequence[Observation]) -> GuardError | None:
+    def handle_aside(
+        self, observations: Sequence[Observation], lost: str | None
+    ) -> GuardError | None:
         """Report to a user's action, which may call the function.
 
         Such a call ends before this one, which stores its updates last.  If the action raises, this
@@ -532,7 +565,7 @@ class CRuntime(Reporter):
         goes_on = False
         self.kernel.set_aside()
         try:
-            error = self.handle(observations, self.inputs_now(), self.live)
+            error = self.handle(observations, self.inputs_now(), self.live, lost)
             goes_on = True
         finally:
             self.kernel.take_up(goes_on)

@@ -26,7 +26,13 @@ from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.optimizers import guarded_optimizers, raised_inside
 from theanoguard.guard.plan import REASONS, GraphPlan
 from theanoguard.guard.policy import Policy
-from theanoguard.guard.reporting import Observation, Recorder, Reporter, missed_without_audit
+from theanoguard.guard.reporting import (
+    Observation,
+    Recorder,
+    Reporter,
+    missed_without_audit,
+    note_on_loss,
+)
 from theanoguard.guard.rerun import Findings, SecondRun, frames_of
 from theanoguard.guard.spares import store
 
@@ -170,6 +176,10 @@ class JittedRuntime(Reporter):
         second = self.second_run(values, ended)
         found = second.find()
         observations = found.observations
+        note = None
+        if ended and self.plan.given_up:
+            note = note_on_loss(self.plan.given_up)
+            observations = self.left_bad(results or ()) or observations
         if found.error is not None:
             if ended:
                 logger.error(
@@ -178,7 +188,7 @@ class JittedRuntime(Reporter):
                 )
         elif not observations:
             observations = list(self.rounded_otherwise(second, results or ()))
-        error = self.report(observations, values)
+        error = self.report(observations, values, note)
         if not observations:
             self.learn(found)
         return error
@@ -231,7 +241,10 @@ class JittedRuntime(Reporter):
                 yield Observation.of(variable, value, self.policy)
 
     def report(
-        self, observations: Iterable[Observation], values: Mapping[Variable, Any]
+        self,
+        observations: Iterable[Observation],
+        values: Mapping[Variable, Any],
+        lost: str | None = None,
     ) -> GuardError | None:
         """Do what the policy says; return the error to be raised, or None."""
         position = {node: i for i, node in enumerate(self.plan.order)}
@@ -244,7 +257,7 @@ class JittedRuntime(Reporter):
 
         overwritten = self.set_aside() if self.policy.calls_back else None
         self.acting = True
-        error = self.handle(sorted(observations, key=place), values, self.live)
+        error = self.handle(sorted(observations, key=place), values, self.live, lost)
         self.acting = False
         if overwritten is not None:
             self.take_up(overwritten)
@@ -337,7 +350,8 @@ class JittedRuntime(Reporter):
         found = second.find()
         if in_jax and found.error is None:
             return None, None
-        ours = self.report(found.observations, values)
+        note = note_on_loss(self.plan.given_up) if self.plan.given_up else None
+        ours = self.report(found.observations, values, note)
         replay, node = found.failed
         if ours is not None or node is None:
             return ours, None

@@ -613,8 +613,10 @@ def numba_funcify_in_blocks(op: Any, node: Apply, **kwargs: Any) -> tuple[Callab
         def block(name: str) -> str:
             return name + suffix if name in cut or name in outputs else name
 
+        reads = {name: f"{indent}watch_{name}({block(name)}, signals)" for name in read}
+        yield from (line for name, line in reads.items() if name in inputs)  # (before an overwrite)
         yield f"{indent}into({', '.join(map(block, [*inputs, *beside]))})"
-        yield from (f"{indent}watch_{name}({block(name)}, signals)" for name in read)
+        yield from (line for name, line in reads.items() if name in outputs)
 
     def place(output: str, dtype: str) -> Iterator[str]:
         """Yield the statements that say what an output is written into."""

@@ -163,6 +163,7 @@ class Writer:
             fgraph.inputs if infinite else (),
         )
         self.spares: dict[Variable, Variable] = {}
+        self._overwrote = False  # whether a node before has overwritten something for good
         becomes = {} if around is not None else self.plan.updates()
         self._updates = {fgraph.outputs[i]: variable for variable, i in becomes.items()}
         self._made = self.plan.judged
@@ -221,8 +222,7 @@ class Writer:
         return {
             variable: node
             for variable, node in first_readers(points, self.plan.order).items()
-            if (reduces(node) or (runs_in_blocks(node) and variable not in overwritten(node)))
-            and node not in self._bracketed
+            if (reduces(node) or runs_in_blocks(node)) and node not in self._bracketed
         }
 
     def _updates_in_blocks(self, node: Apply) -> bool:
@@ -336,7 +336,12 @@ class Writer:
         self._append(watch.make_node(elements, self._signals))
 
     def _write(self, node: Apply) -> None:
-        if self._raises and not self._harmless[node]:
+        is_loss = not (self._overwrote or self.plan.given_up.isdisjoint(overwritten(node)))
+        self._overwrote |= is_loss
+        harms = (self._raises and not self._harmless[node]) or (
+            is_loss and not self._policy.by_result
+        )
+        if harms:
             self.signals = True
             self._append(Stop().make_node(self._signals))
         self._mind_indices(node)
