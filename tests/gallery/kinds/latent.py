@@ -89,6 +89,7 @@ TRUTH = {
         "start": "z",
         "hint": "log-zero",
         "fault": "lost",
+        "grade": "same",
         "arguments": (np.array([[1.0, 40.0], [0.0, -1.0]]), np.array([[1.0, 1.0], [0.0, 1.0]])),
     },
     "gate_by_hand": {

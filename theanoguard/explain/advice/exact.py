@@ -18,7 +18,7 @@ from pytensor.tensor.special import Softmax
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.stable.forms import logsumexp
-from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base, through_views
+from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base
 
 
 @dataclass(frozen=True)
@@ -415,62 +415,6 @@ def _axis_argument(axes):
     if axes is None:
         return ""
     return f"axis={axes[0] if len(axes) == 1 else axes}"
-
-
-@dataclass(frozen=True)
-class SigmoidLog:
-    """A logarithm of sigmoid(z) or of 1 - sigmoid(z), with views and bounds of 0 and 1 between.
-
-    Parameters
-    ----------
-    variable : Variable
-        The logarithm.
-    z : Variable
-    rises : bool
-        Whether it is the logarithm of sigmoid(z).
-    views : tuple of Apply
-        The views and indexing between, from z on.
-    """
-
-    variable: object
-    z: object
-    rises: bool
-    views: tuple
-
-    def build(self, new):
-        """Compute the logarithm from z, as :func:`theanoguard.stable.patterns.rebuild` asks."""
-        z = new(self.z)
-        return through_views(self.views, -pt.softplus(-z if self.rises else z), new)
-
-
-def log_of_sigmoid(variable):
-    """Return the :class:`SigmoidLog` that a variable is, or None.
-
-    Parameters
-    ----------
-    variable : Variable
-    """
-    kind = scalar_class(variable)
-    if kind not in (ps.Log, ps.Log1p):
-        return None
-    inner, rises, views = variable.owner.inputs[0], True, []
-    if kind is ps.Log1p:
-        if scalar_class(inner) is not ps.Neg:
-            return None
-        inner, rises = inner.owner.inputs[0], False
-    while True:
-        inner, chain = behind_views(inner)
-        views = [*chain, *views]
-        kind, inputs = scalar_class(inner), inner.owner.inputs if inner.owner else []
-        numbers = [constant_number(v) for v in inputs]
-        if kind is psm.Sigmoid:
-            return SigmoidLog(variable, inputs[0], rises, tuple(views))
-        if kind is ps.Sub and numbers[0] == 1:
-            inner, rises = inputs[1], not rises
-        elif kind is ps.Clip and numbers[1:] == [0, 1]:
-            inner = inputs[0]
-        else:
-            return None
 
 
 def _difference(variable):

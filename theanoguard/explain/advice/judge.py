@@ -6,7 +6,7 @@ formula has a value and the arithmetic lost it, or the formula has no value ther
 whether another formula is the same function.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -31,7 +31,7 @@ TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2}
 SAMPLES = 200
 """Number of inputs around the failing one at which a formula is compared with the user's."""
 
-MAX_SAMPLED = 6
+MAX_SAMPLED = 3
 """Number of elements of each result that are compared."""
 
 MAX_BAD = 3
@@ -250,16 +250,28 @@ class Judge:
         return all(n.agrees(new[i], dtype) for n, i in zip(exact, moved, strict=True))
 
     def holds_around(
-        self, variable: Variable, build: Any, x: Variable, one_sign: bool = False
+        self,
+        variable: Variable,
+        build: Callable[[Any], Variable],
+        operands: Sequence[Variable],
+        one_sign: Collection[Variable] = (),
     ) -> bool:
-        """Return whether a form of a variable is the same function of `x` around its value.
+        """Return whether a form of a variable is the same function of operands around their values.
 
         The form is compared with the exact value of the variable at :data:`SAMPLES` inputs or more:
-        the value of `x` times 1e-3 to 1e3, with both signs, and zeros.  With `one_sign`, numbers
-        keep the sign that they have.
+        the values of the operands times 1e-3 to 1e3, with both signs, and zeros.
+
+        Parameters
+        ----------
+        variable : Variable
+        build : callable
+            As :func:`theanoguard.stable.patterns.rebuild` takes it.
+        operands : sequence of Variable
+        one_sign : collection of Variable
+            Operands whose numbers keep the sign that they have.
         """
         replay = self.spot.replay
-        reached, nodes = {x}, toposort([variable])
+        reached, nodes = set(operands), toposort([variable])
         for node in nodes:
             if not reached.isdisjoint(node.inputs):
                 reached.update(node.outputs)
@@ -268,22 +280,25 @@ class Judge:
         known = {v: value for v, value in replay.known_values().items() if v not in reached}
         dtype = variable.type.dtype
         # (the rest of the graph is cut off: it is evaluated for every sample)
-        own = {v: v.type() for v in (x, *given)}
+        own = {v: v.type() for v in (*operands, *given)}
         user, form = clone_replace([variable, build(lambda v: v)], own)
         given = {own[v]: value for v, value in given.items()}
         inside = set(own.values())
         others = [v for v in ancestors([user, form]) if v.owner is None and v not in inside]
         given |= {v: replay.value(v) for v in others if not isinstance(v, Constant)}
-        value = np.asarray(replay.value(x))
-        for variant in variants(value):
-            if one_sign:
-                variant = np.copysign(variant, value)
-            here = {**given, own[x]: variant}
+        values = {v: np.asarray(replay.value(v)) for v in operands}
+        for varied in variants(*values.values()):
+            pairs = zip(values.items(), varied, strict=True)
+            changed = {
+                own[v]: np.copysign(new, value) if v in one_sign else new
+                for (v, value), new in pairs
+            }
+            here = {**given, **changed}
             old = Replay(None, here, replay.kernels)
             got = np.asarray(Replay(None, {**known, **here}, replay.kernels).value(form))
             indices = _sampled(got.shape)
             exact = exact_elements([(user, index) for index in indices], here, old.value)
-            scale = float(np.max(np.abs(variant), initial=0))
+            scale = max(float(np.max(np.abs(v), initial=0)) for v in changed.values())
             for number, index in zip(exact, indices, strict=True):
                 if number.fits(dtype) and not _is_near(number, got[index], dtype, scale):
                     return False
@@ -304,27 +319,32 @@ def _sampled(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [tuple(map(int, np.unravel_index(i, shape))) for i in flat]
 
 
-def variants(value: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield arrays like a value: times 1e-3 to 1e3, with both signs; zeros; and around constants.
+def variants(*values: np.ndarray) -> Iterator[list[np.ndarray]]:
+    """Yield arrays like some values: times 1e-3 to 1e3, with both signs; and around constants.
 
-    They have :data:`SAMPLES` elements together, or more.
+    They have :data:`SAMPLES` elements together, or more.  Each array is scaled by another number.
 
     Examples
     --------
-    >>> sum(v.size for v in variants(np.array([1.0, 800.0])))
+    >>> sum(v.size for v, in variants(np.array([1.0, 800.0])))
     200
     """
     rng = np.random.default_rng(0)
-    base = np.where(np.isfinite(value), value, 1.0)
-    filled = np.where(base == 0, 1.0, base)
-    scales = np.logspace(-3, 3, 13)
-    made = [sign * scale * filled for scale in scales for sign in (1, -1)]
-    made += [np.full_like(base, c) for c in (0.0, *_CONSTANTS)]
-    while sum(v.size for v in made) < SAMPLES:
+    bases = [np.where(np.isfinite(v), v, 1.0) for v in values]
+    filled = [np.where(v == 0, 1.0, v) for v in bases]
+    scales = [sign * scale for scale in np.logspace(-3, 3, 13) for sign in (1, -1)]
+    orders = [np.roll(scales, 8 * i) for i in range(len(values))]
+    made = [
+        [s * v for s, v in zip(some, filled, strict=True)] for some in zip(*orders, strict=True)
+    ]
+    made += [[np.full_like(v, c) for v in bases] for c in (0.0, *_CONSTANTS)]
+    while sum(v.size for some in made for v in some) < SAMPLES:
         size = 10.0 ** rng.uniform(-3, 3)
-        made.append(filled * size * rng.choice([-1, 1], value.shape) + rng.normal(size=value.shape))
-    for variant in made:
-        yield np.asarray(variant, value.dtype)
+        signs = [size * rng.choice([-1, 1], v.shape) for v in filled]
+        pairs = zip(filled, signs, strict=True)
+        made.append([v * sign + rng.normal(size=v.shape) for v, sign in pairs])
+    for some in made:
+        yield [np.asarray(v, value.dtype) for v, value in zip(some, values, strict=True)]
 
 
 _CONSTANTS = tuple(sign * c for c in (1e-8, 0.5, 1 - 1e-8, 1.0, 1 + 1e-8, 2.0) for sign in (1, -1))

@@ -1,270 +1,495 @@
 """Compute the logarithm of an expression from the logarithms of its parts.
 
 ``log(sum(p * exp(x)))`` is -inf where ``exp(x)`` underflows.  ``logsumexp(log(p) + x)`` is not.
+Each rule writes code, which is run for a trial and printed in the user's names.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import ExtractDiag, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of
+from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of, viewed
 from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
-from theanoguard.explain.advice.source_edit import bare
-from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op
-from theanoguard.stable.forms import logsumexp
+from theanoguard.explain.advice.source_edit import bare, filled
+from theanoguard.explain.advice.written import STABLE
+from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op, subscript_text
+from theanoguard.stable import forms
 from theanoguard.stable.patterns import rebuild
 
 MAX_VARIABLES = 60
 """Largest number of variables of an expression whose logarithms are computed from their parts."""
 
+MAX_NAMES = 24
+"""Largest number of operands in a line of code."""
 
-@dataclass(frozen=True)
+_NAME = re.compile(r"\b(?:log|plain|call)_\d+\b")
+_MODULES = {"pt": pt, "np": np, "stable": forms}
+
+_NONE: Mapping[Variable, Variable] = MappingProxyType({})
+
+Rule = Callable[[Variable, "InLogs"], tuple[str, str] | None]
+"""Returns what is computed in place of an operation, and its code; None if nothing can be."""
+
+
 class InLogs:
-    """The logarithm of a variable, computed without the variable.
-
-    Parameters
-    ----------
-    build : callable
-        ``build(new)``, as :func:`theanoguard.stable.patterns.rebuild` takes it.
-    parts : tuple of (str, Variable)
-        What is computed in place of which variable.
-    """
-
-    build: Callable
-    parts: tuple = ()
-
-
-def in_logs(variable):
-    """Return the logarithm of a variable of the graph as built, from the logarithms of its parts.
+    """The logarithm of a variable of the graph as built, from the logarithms of its parts.
 
     Parameters
     ----------
     variable : Variable
-
-    Returns
-    -------
-    InLogs
-        Its `parts` are empty if nothing can be computed otherwise.
+    known : mapping of Variable to Variable, optional
+        Variables whose logarithms are known, and the variables that hold these.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> x, w = pt.dvectors("x", "w")
-    >>> [what for what, _ in in_logs((w * pt.exp(-x)).sum()).parts]
+    >>> found = InLogs((w * pt.exp(-x)).sum())
+    >>> [what for what, _ in found.parts]
     ['logsumexp for sum', '+ for *', 'the exponent for exp']
+    >>> found.code()[0]
+    'theanoguard.stable.logsumexp(pt.log(operand_0) + operand_1)'
     """
-    return _in_logs(variable, {})
+
+    def __init__(
+        self, variable: Variable, known: Mapping[Variable, Variable] = MappingProxyType({})
+    ):
+        self._names: dict[Any, str] = {}
+        self._code: dict[str, str] = {}
+        self._what: dict[str, tuple[str, Variable]] = {}
+        self._operands: dict[str, Any] = {}
+        self._loops: dict[str, InLogs] = {}
+        for v, own in known.items():
+            name = self._names["log", v] = f"log_{len(self._names)}"
+            self._code[name] = self.plain(own)
+        self._known = set(self._code)
+        self._root = self.log(variable)
+
+    def log(self, variable: Variable) -> str:
+        """Return the name of the logarithm of a variable in code."""
+        key = "log", variable
+        if key not in self._names:
+            name = self._names[key] = f"log_{len(self._names)}"
+            number = constant_number(variable)
+            direct = f"pt.log({self.plain(variable)})"
+            if number is not None and variable.type.ndim == 0 and number > 0:
+                direct = f"np.log({number!r})"
+            self._code[name] = direct
+            rule = _rule_of(variable) if len(self._code) <= MAX_VARIABLES else None
+            found = rule and rule(variable, self)
+            if found:
+                what, self._code[name] = found
+                if what:
+                    self._what[name] = f"{what} for {_shown(variable)}", variable
+        return self._names[key]
+
+    def plain(self, variable: Variable) -> str:
+        """Return the name of a variable in code; a number for a constant."""
+        number = constant_number(variable)
+        if number is not None and variable.type.ndim == 0:
+            return repr(number)
+        return self._named("plain", variable)
+
+    def call(self, function: Callable) -> str:
+        """Return the name of a function, which gets ``new`` first.  Its code cannot be printed."""
+        return self._named("call", function)
+
+    def loop(self, function: Callable, inside: "InLogs") -> str:
+        """Return what :meth:`call` returns, for a loop whose step takes other logarithms."""
+        name = self.call(function)
+        self._loops[name] = inside
+        return name
+
+    def _named(self, kind: str, value: Any) -> str:
+        if (kind, value) not in self._names:
+            name = self._names[kind, value] = f"{kind}_{len(self._names)}"
+            self._operands[name] = value
+        return self._names[kind, value]
+
+    def is_changed(self, variable: Variable) -> bool:
+        """Return whether the logarithm of a variable is not only computed from its value."""
+        reached = self._reached(self.log(variable))
+        return any(name in self._what or name in self._known for name in reached)
+
+    def _reached(self, name: str) -> list[str]:
+        """Return the names that the code of a name uses, the name first."""
+        found = {name: None}
+        for each in (todo := [name]):
+            new = [n for n in _NAME.findall(self._code.get(each, "")) if n not in found]
+            found.update(dict.fromkeys(new))
+            todo += new
+        return list(found)
+
+    @property
+    def parts(self) -> tuple[tuple[str, Variable], ...]:
+        """What is computed in place of which variable; empty if nothing changes."""
+        found: list[tuple[str, Variable]] = []
+        for name in self._reached(self._root):
+            found += [self._what[name]] if name in self._what else []
+            found += self._loops[name].parts if name in self._loops else ()
+        return tuple(dict.fromkeys(found))
+
+    def build(self, new: Callable[[Variable], Variable]) -> Variable:
+        """Compute it, as :func:`theanoguard.stable.patterns.rebuild` asks."""
+        made: dict[str, Any] = {}
+
+        def value(name: str) -> Any:
+            if name not in made:
+                if name in self._operands:
+                    operand = self._operands[name]
+                    made[name] = partial(operand, new) if name[:4] == "call" else new(operand)
+                else:
+                    names = {n: value(n) for n in _NAME.findall(self._code[name])}
+                    made[name] = eval(self._code[name], {**_MODULES, **names})  # noqa: S307
+            return made[name]
+
+        return value(self._root)
+
+    def code(self) -> tuple[str, dict[str, Variable]] | None:
+        """Return one expression, and the operands that it names; None if it cannot be printed."""
+        operands: dict[Variable, str] = {}
+        left = [MAX_NAMES]
+
+        def text_of(name: str) -> str:
+            if name in self._code:
+                names = {n: text_of(n) for n in _NAME.findall(self._code[name])}
+                return filled(self._code[name], names)
+            left[0] -= 1
+            if left[0] < 0 or name[:5] == "call_":
+                raise _NotWritten
+            return operands.setdefault(self._operands[name], f"operand_{len(operands)}")
+
+        try:
+            text = text_of(self._root)
+        except _NotWritten:
+            return None
+        text = re.sub(r"\bstable\.", f"{STABLE}.", text)
+        return text, {name: v for v, name in operands.items()}
 
 
-def _in_logs(variable, known):
-    """Return what :func:`in_logs` returns; the logarithms of some variables are known."""
-
-    def log(v):
-        if v not in known:
-            known[v] = InLogs(lambda new: pt.log(new(v)))
-            rule = _rule_of(v) if len(known) <= MAX_VARIABLES else None
-            found = rule and rule(v, log)
-            if found is not None:
-                known[v] = InLogs(_once(found.build), tuple(dict.fromkeys(found.parts)))
-        return known[v]
-
-    return log(variable)
+class _NotWritten(Exception):
+    """Raised where an operation has no code that can be printed."""
 
 
-def _once(build):
-    """Return a builder that builds a variable only once for each graph."""
-    last = [None, None]
-
-    def built(new):
-        if last[0] is not new:
-            last[:] = new, build(new)
-        return last[1]
-
-    return built
-
-
-def _rule_of(variable):
+def _rule_of(variable: Variable) -> Rule | None:
     op = getattr(variable.owner, "op", None)
     op = op.core_op if isinstance(op, Blockwise) and isinstance(op.core_op, Dot) else op
     rules = (rule for kind, rule in _OF_OPS.items() if isinstance(op, kind))
     return _OF_SCALARS.get(scalar_class(variable)) or next(rules, None)
 
 
-def _joined(variable, what, build, *operands):
-    """Return a form computed from the logarithms of some operands."""
-    own = ((f"{what} for {_shown(variable)}", variable),) if what else ()
-    parts = (*own, *(part for operand in operands for part in operand.parts))
-    return InLogs(lambda new: build(*(operand.build(new) for operand in operands)), parts)
-
-
-def _direct(variable, what, build):
-    """Return a form computed from the first operand of the node of a variable."""
-    (x, *_) = variable.owner.inputs
-    return InLogs(lambda new: build(new(x)), ((f"{what} for {_shown(variable)}", variable),))
-
-
-def _shown(variable):
+def _shown(variable: Variable) -> str:
+    if isinstance(variable.owner.op, Scan):
+        return "the state of the loop"
     return _SIGNS.get(scalar_class(variable)) or shown_op(op_name(variable.owner.op))
 
 
 _SIGNS = {ps.Mul: "*", ps.TrueDiv: "/", ps.Add: "+", ps.Sub: "-", ps.Pow: "**"}
 
 
-def _product(variable, log):
-    factors = [log(v) for v in variable.owner.inputs]
-    return _joined(variable, "+", lambda *logs: sum(logs[1:], logs[0]), *factors)
+def _direct(what: str, code: str) -> Rule:
+    """Return the rule for a function of one operand, which is ``{x}`` in the code."""
+    return lambda variable, logs: (
+        what,
+        code.replace("{x}", logs.plain(variable.owner.inputs[0])).replace("{pt}", "pt"),
+    )
 
 
-def _quotient(variable, log):
+def _operands(variable: Variable) -> list[Variable]:
+    """Return the operands of an operation by element, without axes that only broadcast."""
+    inputs = variable.owner.inputs
+    bare = [_without_axes(v) for v in inputs]
+    whole = any(v.type.ndim == variable.type.ndim for v in bare)
+    return bare if whole else inputs
+
+
+def _without_axes(variable: Variable) -> Variable:
+    """Return what a variable shows with more axes of length 1 at the front."""
+    node = variable.owner
+    if node is None or not isinstance(node.op, DimShuffle):
+        number = constant_number(variable)
+        return variable if number is None else pt.constant(number, dtype=variable.type.dtype)
+    order, n = node.op.new_order, node.inputs[0].type.ndim
+    added = len(order) - n
+    is_it = tuple(order) == ("x",) * added + tuple(range(n))
+    return _without_axes(node.inputs[0]) if is_it else variable
+
+
+def _product(variable: Variable, logs: InLogs) -> tuple[str, str]:
+    return "+", " + ".join(map(logs.log, _operands(variable)))
+
+
+def _quotient(variable: Variable, logs: InLogs) -> tuple[str, str]:
     matched = as_softmax(variable)
     if matched is not None:
         x, axis = matched
-        part = ("log_softmax for the quotient", variable)
-        return InLogs(lambda new: pt.special.log_softmax(new(x), axis=axis), (part,))
-    return _joined(variable, "-", lambda a, b: a - b, *map(log, variable.owner.inputs))
+        return "log_softmax", f"pt.special.log_softmax({logs.plain(x)}{_axis_text(axis)})"
+    above, below = _operands(variable)
+    mean = viewed(above).owner
+    if mean is not None and isinstance(mean.op, CAReduce) and _is_length(below):
+        axes, x = mean.op.axis, logs.log(mean.inputs[0])
+        if axes is None or len(axes) == 1:
+            size = f"{x}.size" if axes is None else f"{x}.shape[{axes[0]}]"
+            return "-", f"{logs.log(above)} - pt.log({size})"
+    return "-", f"{logs.log(above)} - {logs.log(below)}"
 
 
-def _sum_of_two(variable, log):
-    terms = [log(v) for v in variable.owner.inputs]
-    if len(terms) != 2 or not any(term.parts for term in terms):
+def _is_length(variable: Variable) -> bool:
+    """Return whether a variable is a length, or a product of lengths."""
+    v = viewed(variable)
+    node = v.owner
+    if node is None or isinstance(node.op, Shape | Shape_i):
+        return node is not None
+    if isinstance(node.op, INDEXING) or scalar_class(v) is ps.Cast:
+        return _is_length(node.inputs[0])
+    return scalar_class(v) is ps.Mul and all(map(_is_length, node.inputs))
+
+
+def _sum(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+    """``log(a + b)``, for which ``log(b) + softplus(log(a) - log(b))`` is exact."""
+    terms = sorted(_operands(variable), key=lambda v: constant_number(v) is None)
+    if len(terms) > MAX_TERMS or not any(map(logs.is_changed, terms)):
         return None
-    return _joined(variable, "logaddexp", _logaddexp, *terms)
+    code = logs.log(terms[-1])
+    for term in terms[-2::-1]:
+        other = logs.log(term)
+        is_one = constant_number(term) == 1
+        code = f"pt.softplus({code})" if is_one else f"{other} + pt.softplus({code} - {other})"
+    return ("softplus" if constant_number(terms[0]) == 1 else "logaddexp"), code
 
 
-def _logaddexp(a, b):
-    return pt.maximum(a, b) + pt.softplus(-pt.abs(a - b))
+MAX_TERMS = 3
+"""Largest number of terms of a sum that is written with ``+``."""
 
 
-def _difference(variable, log):
-    """log(a - b) from the logarithms of a and b, which are positive."""
-    one, x = variable.owner.inputs
+def _difference(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+    """``log(a - b)`` from the logarithms of a and b, which are positive."""
+    one, x = _operands(variable)
+    ends = [_log_odds(v, logs) for v in (one, x)]
+    if None not in ends:
+        high, low = ends
+        code = f"pt.log1mexp({low} - {high}) - pt.softplus(-({high})) - pt.softplus({low})"
+        return "log1mexp", code
     if constant_number(one) != 1:
-        terms = log(one), log(x)
-        if not all(term.parts for term in terms):
+        if not (logs.is_changed(one) and logs.is_changed(x)):
             return None
-        return _joined(variable, "log1mexp", lambda a, b: a + pt.log1mexp(b - a), *terms)
-    if scalar_class(x) is psm.Sigmoid:
-        (z,) = x.owner.inputs
-        return InLogs(lambda new: -pt.softplus(new(z)), (("-softplus for 1 - sigmoid", variable),))
-    if scalar_class(x) is ps.Exp:
-        (z,) = x.owner.inputs
-        return InLogs(lambda new: pt.log1mexp(new(z)), (("log1mexp for 1 - exp", variable),))
-    return None
+        return "log1mexp", f"{logs.log(one)} + pt.log1mexp({logs.log(x)} - {logs.log(one)})"
+    if ends[1] is not None:
+        return "-softplus", f"-pt.softplus({ends[1]})"
+    node = x.owner
+    if node is not None and isinstance(node.op, INDEXING):
+        return _moved_from(node, logs.log(1 - node.inputs[0]), logs)
+    return ("log1mexp", f"pt.log1mexp({logs.log(x)})") if logs.is_changed(x) else None
 
 
-def _chosen(variable, log):
-    condition, *branches = variable.owner.inputs
-    terms = [log(v) for v in branches]
-    if not any(term.parts for term in terms):
+def _log_odds(variable: Variable, logs: InLogs) -> str | None:
+    """Return ``z`` in code if a variable is ``sigmoid(z)``, however it is written."""
+    kind, node = scalar_class(variable), variable.owner
+    if kind is psm.Sigmoid:
+        return logs.plain(node.inputs[0])
+    if kind is ps.Clip and [constant_number(v) for v in node.inputs[1:]] == [0, 1]:
+        return _log_odds(node.inputs[0], logs)
+    u = _of_half_tanh(variable)
+    if u is not None:
+        return f"2 * {logs.plain(u)}"
+    if kind is not ps.TrueDiv:
         return None
-    chosen = InLogs(lambda new: new(condition))
-    return _joined(variable, "", pt.switch, chosen, *terms)
+    above, below = map(_without_axes, node.inputs)
+    if scalar_class(below) is not ps.Add or len(below.owner.inputs) != 2:
+        return None
+    one, grown = sorted(_operands(below), key=lambda v: constant_number(v) is None)
+    if constant_number(one) != 1 or scalar_class(grown) is not ps.Exp:
+        return None
+    x = logs.plain(grown.owner.inputs[0])
+    if constant_number(above) == 1:
+        return f"-{x}"
+    is_same = scalar_class(above) is ps.Exp and above.owner.inputs == grown.owner.inputs
+    return x if is_same else None
 
 
-def _power(variable, log):
-    base, exponent = variable.owner.inputs
-    return _joined(variable, "*", lambda x, p: p * x, log(base), InLogs(lambda new: new(exponent)))
+def _of_half_tanh(variable: Variable) -> Variable | None:
+    """Return ``u`` if a variable is ``(1 + tanh(u)) / 2``, or ``0.5 + 0.5 * tanh(u)``."""
+    kind = scalar_class(variable)
+    inner, factor = _scaled(variable)
+    if factor == 0.5 and scalar_class(inner) is ps.Add:
+        return _of_sum_with_tanh(inner, 1)
+    return _of_sum_with_tanh(variable, 0.5) if kind is ps.Add else None
 
 
-def _root(factor, what=""):
-    def rule(variable, log):
-        return _joined(variable, what, lambda x: factor * x, log(variable.owner.inputs[0]))
-
-    return rule
-
-
-def _of_sinh(x):  # for x > 0
-    return x + pt.log(-pt.expm1(-2 * x)) - np.asarray(np.log(2), x.type.dtype)
+def _of_sum_with_tanh(variable: Variable, size: float) -> Variable | None:
+    if len(variable.owner.inputs) != 2:
+        return None
+    number, term = sorted(_operands(variable), key=lambda v: constant_number(v) is None)
+    inner, factor = _scaled(term)
+    is_it = constant_number(number) == size == factor and scalar_class(inner) is ps.Tanh
+    return inner.owner.inputs[0] if is_it else None
 
 
-def _of_cosh(x):
-    x = pt.abs(x)
-    return x + pt.softplus(-2 * x) - np.asarray(np.log(2), x.type.dtype)
+def _scaled(variable: Variable) -> tuple[Variable, float]:
+    """Return a variable without a constant factor, and the factor."""
+    kind, node = scalar_class(variable), variable.owner
+    if kind is ps.TrueDiv and (number := constant_number(node.inputs[1])):
+        return node.inputs[0], 1 / number
+    if kind is ps.Mul and len(node.inputs) == 2:
+        number, rest = sorted(_operands(variable), key=lambda v: constant_number(v) is None)
+        factor = constant_number(number)
+        if factor is not None:
+            return rest, factor
+    return variable, 1.0
 
 
-def _reduction(variable, log):
+def _or_sigmoid(rule: Rule = lambda variable, logs: None) -> Rule:
+    """Return a rule that first looks whether an expression is a sigmoid."""
+
+    def with_sigmoid(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+        odds = _log_odds(variable, logs)
+        return rule(variable, logs) if odds is None else ("-softplus", f"-pt.softplus(-({odds}))")
+
+    return with_sigmoid
+
+
+def _chosen(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+    condition, *branches = _operands(variable)
+    if not any(map(logs.is_changed, branches)):
+        return None
+    arguments = [logs.plain(condition), *map(logs.log, branches)]
+    return "", f"pt.switch({', '.join(arguments)})"
+
+
+def _power(variable: Variable, logs: InLogs) -> tuple[str, str]:
+    base, exponent = _operands(variable)
+    return "*", f"{logs.plain(exponent)} * {logs.log(base)}"
+
+
+def _root(factor: float, what: str = "") -> Rule:
+    return lambda variable, logs: (what, f"{factor} * {logs.log(variable.owner.inputs[0])}")
+
+
+def _reduction(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     node = variable.owner
-    axes, inner = node.op.axis, log(node.inputs[0])
+    inner, axis = logs.log(node.inputs[0]), _axis_text(node.op.axis)
     if isinstance(node.op.scalar_op, ps.Add):
-        return _joined(variable, "logsumexp", lambda v: logsumexp(v, axes), inner)
+        return "logsumexp", f"stable.logsumexp({inner}{axis})"
     if isinstance(node.op.scalar_op, ps.Mul):
-        return _joined(variable, "the sum of logs", lambda v: v.sum(axis=axes), inner)
+        return "the sum of logs", f"{inner}.sum({axis.removeprefix(', ')})"
     return None
 
 
-def _cumulated(variable, log):
-    node = variable.owner
-    inner, axis = log(node.inputs[0]), node.op.axis
-    if node.op.mode == "mul":
-        return _joined(variable, "cumsum of logs", lambda v: pt.cumsum(v, axis=axis), inner)
+def _axis_text(axes: int | tuple[int, ...] | None) -> str:
+    """Return the argument for some axes, behind another one."""
+    if axes is None:
+        return ""
+    return f", axis={axes[0] if isinstance(axes, tuple) and len(axes) == 1 else axes}"
 
+
+def _cumulated(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+    node = variable.owner
+    inner, axis = logs.log(node.inputs[0]), node.op.axis
+    if node.op.mode == "mul":
+        return "cumsum of logs", f"pt.cumsum({inner}{_axis_text(axis)})"
     if variable.type.ndim != 1:
         return None
-
-    def build(v):
-        rows = pt.arange(v.shape[0])
-        some = pt.switch(rows <= rows[:, None], v, np.asarray(-np.inf, v.type.dtype))
-        return logsumexp(some, axis=1)
-
-    return _joined(variable, "logsumexp(where(tri(n, n), x, -inf), axis=1)", build, inner)
+    some = f'pt.switch(pt.tri({inner}.shape[0]), {inner}, float("-inf"))'
+    what = "logsumexp(where(tri(n, n), x, -inf), axis=1)"
+    return what, f"stable.logsumexp({some}, axis=1)"
 
 
-def _matrix_product(variable, log):
+def _matrix_product(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     """A product with a vector, as a matrix with one row or column: it has few terms."""
     left, right = variable.owner.inputs
-    if left.ndim != 2 or right.ndim != 2 or 1 not in (left.type.shape[0], right.type.shape[1]):
+    if left.ndim != 2 or right.ndim != 2:
         return None
+    is_row, is_column = left.type.shape[0] == 1, right.type.shape[1] == 1
+    a, b = logs.log(left), logs.log(right)
+    if is_row and is_column:
+        return "logsumexp", f"stable.logsumexp({a}[0] + {b}[:, 0])[None][:, None]"
+    if is_row:
+        return "logsumexp", f"stable.logsumexp({a}[0][:, None] + {b}, axis=0)[None, :]"
+    if is_column:
+        return "logsumexp", f"stable.logsumexp({a} + {b}[:, 0], axis=1)[:, None]"
+    return None
 
-    def build(a, b):
-        return logsumexp(a[:, :, None] + b[None, :, :], axis=1)
 
-    return _joined(variable, "logsumexp", build, log(left), log(right))
-
-
-def _moved(variable, log):
+def _moved(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     """Views and indexing: the logarithm is moved in the same way."""
     node = variable.owner
-    inner = log(node.inputs[0])
-    if not inner.parts:
+    if not logs.is_changed(node.inputs[0]):
         return None
-
-    def build(new):
-        inputs = [inner.build(new), *map(new, node.inputs[1:])]
-        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
-
-    return InLogs(build, inner.parts)
+    return _moved_from(node, logs.log(node.inputs[0]), logs)
 
 
-def _put_together(variable, log):
+def _moved_from(node: Any, inner: str, logs: InLogs) -> tuple[str, str]:
+    if isinstance(node.op, INDEXING) and all(hasattr(v.type, "dtype") for v in node.inputs):
+        return "", subscript_text(node, [inner, *map(logs.plain, node.inputs[1:])])
+    if isinstance(node.op, DimShuffle):
+        return "", inner + _axes_text(node.op.new_order, node.inputs[0].type.ndim)
+    if isinstance(node.op, ExtractDiag):
+        which = node.op.offset, node.op.axis1, node.op.axis2
+        others = "" if which == (0, 0, 1) else "".join(f", {i}" for i in which)
+        return "", f"pt.diagonal({inner}{others})"
+    operands = "".join(f", {logs.plain(v)}" for v in node.inputs[1:])
+    return "", f"{logs.call(partial(_again, node))}({inner}{operands})"
+
+
+def _again(node: Any, new: Any, *inputs: Any) -> Variable:
+    """Return the result of a node for other inputs, in code."""
+    return node.clone_with_new_inputs(list(map(pt.as_tensor, inputs)), strict=False).outputs[0]
+
+
+def _axes_text(order: Sequence[int | str], ndim: int) -> str:
+    """Return what moves the axes of an expression.
+
+    Examples
+    --------
+    >>> _axes_text(("x", 0), 1), _axes_text((1, 0), 2), _axes_text((0,), 2)
+    ('[None, :]', '.T', '[:, 0]')
+    """
+    kept = [i for i in order if i != "x"]
+    if list(order) == list(range(ndim))[::-1] and ndim > 1:
+        return ".T"
+    if kept == list(range(ndim)):
+        return f"[{', '.join('None' if i == 'x' else ':' for i in order)}]" if order else ""
+    if kept == sorted(kept) and len(kept) == len(order):
+        entries = [":" if i in kept else "0" for i in range(ndim)]
+        while entries[-1] == ":":
+            entries.pop()
+        return f"[{', '.join(entries)}]"
+    return f".dimshuffle({', '.join(map(repr, order))})"
+
+
+def _put_together(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     node = variable.owner
-    first = isinstance(node.op, Join)  # (the first input of a Join may be the axis)
-    arrays = [v for v in node.inputs if not (first and v is node.inputs[0] and v.ndim == 0)]
-    terms = {v: log(v) for v in arrays}
-    parts = tuple(part for term in terms.values() for part in term.parts)
-    if not parts:
+    is_join = isinstance(node.op, Join)  # (the first input of a Join may be the axis)
+    arrays = [v for v in node.inputs if not is_join or v.type.ndim]
+    if not any(map(logs.is_changed, arrays)):
         return None
+    listed = ", ".join(map(logs.log, arrays))
+    if not is_join:
+        return "", f"pt.stack([{listed}])"
+    axis = getattr(node.op, "axis", None)
+    axis = constant_number(node.inputs[0]) if axis is None else axis
+    return "", f"pt.concatenate([{listed}], axis={axis})"
 
-    def build(new):
-        inputs = [terms[v].build(new) if v in terms else new(v) for v in node.inputs]
-        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
 
-    return InLogs(build, parts)
-
-
-def _state(variable, log):
+def _state(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     """The states of a loop: a loop computes their logarithms."""
     node = variable.owner
     op, graph = node.op, thawed_graph(node.op)
@@ -276,41 +501,44 @@ def _state(variable, log):
     buffer = op.outer_sitsot(node.inputs)[k]
     if not is_buffer(buffer):
         return None
-    own, part = state.type(), ("logarithms for the state of the loop", variable)
-    inside = _in_logs(after, {state: InLogs(lambda new: own, (part,))})
-    first = log(buffer.owner.inputs[1])
-    if not inside.parts:
+    own = state.type()
+    inside = InLogs(after, {state: own})
+    if not inside.is_changed(after):
         return None
 
-    def build(new):
+    def build(new: Callable, first: Any) -> Variable:
         outputs = list(graph.outputs)
         before = (*op.inner_mitmot_outs(outputs), *op.inner_mitsot_outs(outputs))
         outputs[len(before) + k] = last = pt.tensor_copy(after)  # (other outputs may read `after`)
         outputs = clone_replace(rebuild(outputs, {last: inside.build}), {state: pt.exp(own)})
         inputs = [own if v is state else v for v in graph.inputs]
         started = buffer.owner.clone_with_new_inputs(
-            [new(buffer.owner.inputs[0]), first.build(new), *map(new, buffer.owner.inputs[2:])]
+            [new(buffer.owner.inputs[0]), first, *map(new, buffer.owner.inputs[2:])]
         )
         outer = [started.outputs[0] if v is buffer else new(v) for v in node.inputs]
         return scan_of(op, inputs, outputs).make_node(*outer).outputs[variable.index]
 
-    return InLogs(build, (part, *inside.parts, *first.parts))
+    return "logarithms", f"{logs.loop(build, inside)}({logs.log(buffer.owner.inputs[1])})"
 
 
-_OF_SCALARS = {
+_OF_SCALARS: dict[Any, Rule] = {
     **{
-        kind: lambda v, log, known=known: _direct(
-            v, bare(known.template.replace("{pt}.", "").format(x="x")), known.build
-        )
+        kind: _direct(bare(known.template.replace("{pt}.", "").format(x="x")), known.template)
         for kind, known in LOGARITHMS.items()
     },
-    ps.Exp: lambda v, log: _direct(v, "the exponent", lambda x: x),
-    psm.Sigmoid: lambda v, log: _direct(v, "-softplus(-x)", lambda x: -pt.softplus(-x)),
-    ps.Sinh: lambda v, log: _direct(v, "x + log(-expm1(-2 * x)) - log(2)", _of_sinh),
-    ps.Cosh: lambda v, log: _direct(v, "abs(x) + softplus(-2 * abs(x)) - log(2)", _of_cosh),
-    ps.Mul: _product,
-    ps.TrueDiv: _quotient,
-    ps.Add: _sum_of_two,
+    ps.Exp: _direct("the exponent", "{x}"),
+    psm.Sigmoid: _direct("-softplus(-x)", "-pt.softplus(-{x})"),
+    ps.Sinh: _direct(  # for x > 0
+        "x + log(-expm1(-2 * x)) - log(2)", "{x} + pt.log(-pt.expm1(-2 * {x})) - np.log(2)"
+    ),
+    ps.Cosh: _direct(
+        "abs(x) + softplus(-2 * abs(x)) - log(2)",
+        "abs({x}) + pt.softplus(-2 * abs({x})) - np.log(2)",
+    ),
+    ps.Mul: _or_sigmoid(_product),
+    ps.TrueDiv: _or_sigmoid(_quotient),
+    ps.Add: _or_sigmoid(_sum),
+    ps.Clip: _or_sigmoid(),
     ps.Sub: _difference,
     ps.Switch: _chosen,
     ps.Pow: _power,
@@ -319,10 +547,10 @@ _OF_SCALARS = {
 }
 """The rules, by the scalar operation that computes a variable."""
 
-_OF_OPS = {
-    Softmax: lambda v, log: _direct(
-        v, "log_softmax", lambda x: pt.special.log_softmax(x, axis=v.owner.op.axis)
-    ),
+_OF_OPS: dict[Any, Rule] = {
+    Softmax: lambda variable, logs: _direct(
+        "log_softmax", f"pt.special.log_softmax({{x}}{_axis_text(variable.owner.op.axis)})"
+    )(variable, logs),
     CAReduce: _reduction,
     CumOp: _cumulated,
     Dot: _matrix_product,

@@ -30,13 +30,14 @@ from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import lookup, module_of, source_place
 from theanoguard._provenance.places import short_file
 from theanoguard._pytensor import without_traces
-from theanoguard.explain.advice.exact import exact_forms, log_of_sigmoid
+from theanoguard.explain.advice.exact import exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
 from theanoguard.explain.advice.judge import Judge
-from theanoguard.explain.advice.logarithms import InLogs, in_logs
+from theanoguard.explain.advice.logarithms import InLogs
 from theanoguard.explain.advice.source_edit import (
     bare,
     edited,
+    filled,
     index_of_argument,
     listed,
     replaced,
@@ -44,7 +45,16 @@ from theanoguard.explain.advice.source_edit import (
     with_keyword,
 )
 from theanoguard.explain.advice.trials import NARROW, AsBuilt, Spot, as_built, made_by_grad
-from theanoguard.explain.advice.written import evaluated, is_known, spellings, with_import
+from theanoguard.explain.advice.written import (
+    OPERAND,
+    Made,
+    as_template,
+    evaluated,
+    is_expression,
+    is_known,
+    spellings,
+    with_import,
+)
 from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
@@ -91,6 +101,8 @@ class Remedy:
         The same change with a larger number, which must give the same results.
     around : tuple of Variable
         A variable that is the same function, if the changed variable is not, and the changed one.
+    edits : tuple of Edit
+        The expressions to write, where the remedy is not one expression of `x`.
     """
 
     spot: Any = field(repr=False)
@@ -106,6 +118,29 @@ class Remedy:
     views: tuple = ()
     larger: dict = field(default_factory=dict, repr=False)
     around: tuple = ()
+    edits: tuple = ()
+
+
+@dataclass(frozen=True)
+class Edit:
+    """An expression to write in place of a variable.
+
+    Parameters
+    ----------
+    variable : Variable
+    code : str
+        The expression, with PyTensor's module as ``pt``.
+    operands : dict of str to Variable
+        What the names in the code stand for.
+    alike : dict of Variable to list of Variable
+        The variables that the same code of the user computes, such as in a function that is called
+        twice, and their operands.
+    """
+
+    variable: Variable
+    code: str
+    operands: dict[str, Variable]
+    alike: dict[Variable, list[Variable]]
 
 
 @dataclass(frozen=True)
@@ -351,7 +386,9 @@ def same_functions(judge, backward):
     Remedy
     """
     spot = judge.spot
-    yield from _from_logits(spot)
+    logs = _logs_near(judge)
+    if len(together := _of_one_operand(spot, logs)) > 1:
+        yield _with_logs(spot, together)
     for variable in _around(spot):
         for form in exact_forms(variable):
             if backward or not form.of_derivative:
@@ -363,12 +400,7 @@ def same_functions(judge, backward):
         yield _guarded(spot, UNROUNDED[op], 0.0)
     if judge.kind == "lost":
         yield from _from_maximum(spot)
-    around = spot if spot.body is None else judge.built.outermost(spot)
-    near = dict.fromkeys([*_around(spot), *_around(around)])
-    found = {v: logs for v in near if (logs := _in_logs(spot, v)) is not None}
-    yield from (_with_logs(spot, {variable: logs}) for variable, logs in found.items())
-    if len(found) > 1:  # (such as log(p) and log(1 - p))
-        yield _with_logs(spot, found)
+    yield from (_with_logs(spot, {variable: found}) for variable, found in logs.items())
 
 
 def _from_maximum(spot):
@@ -451,31 +483,6 @@ def _only_times_zero(spot):
     return bool(products)
 
 
-def _from_logits(spot):
-    """Yield ``log(p)`` and ``log(1 - p)`` from z together, where p is sigmoid(z)."""
-    own = log_of_sigmoid(spot.node.outputs[0])
-    if own is None:
-        return
-    users = [node for node in spot.all_nodes if not made_by_grad(node)]
-    found = [log for node in users if (log := log_of_sigmoid(node.outputs[0])) is not None]
-    found = [log for log in found if log.z is own.z]
-    if len(found) == 1 and not own.views:
-        return  # (an exact form of one operation)
-    name, pt_ = spot.name_of(own.z), module_of(own.variable)
-    z = name if name and name.isidentifier() else "z"
-    written = {}
-    for log in sorted(found, key=lambda log: not log.rises):
-        known = spot.name_of(log.variable) or ("log(p)" if log.rises else "log(1 - p)")
-        written[f"{pt_}.softplus({'-' * log.rises}{z})"] = known
-    text = listed([f"-{new} in place of {old}" for new, old in written.items()])
-    shape = f"the shape of {spot.name_of(own.variable) or 'p'}" if own.views else ""
-    if z == name:
-        text += f", where {z} has {shape}," if shape else ""
-    else:
-        text += f", where z is {name or 'what sigmoid gets'}{f' in {shape}' if shape else ''},"
-    yield Remedy(spot, text, {log.variable: log.build for log in found}, in_words=True)
-
-
 def _finite_masks(spot):
     """Yield a finite number in place of each -inf that ``where`` puts in, for ``-inf - (-inf)``."""
     if op_name(spot.node.op) != "sub" or not all(np.any(np.isneginf(v)) for v in spot.values):
@@ -509,22 +516,71 @@ MAX_CUMULATED = 1_000
 """Largest size of a cumulative sum for which all partial sums are computed on their own."""
 
 
+def _logs_near(judge: Judge) -> dict[Variable, InLogs]:
+    """Return the logarithms near an operation that can be computed from those of their parts."""
+    spot = judge.spot
+    around = spot if spot.body is None else judge.built.outermost(spot)
+    near = list(dict.fromkeys([*_around(spot), *_around(around)]))
+    if judge.kind == "harmless":  # (a logarithm that is not finite is meant)
+        near = [v for v in near if not judge.built.is_bad(spot.replay.value(v))]
+    return {v: logs for v in near if (logs := _in_logs(spot, v)) is not None}
+
+
 def _in_logs(spot: Spot, variable: Variable) -> InLogs | None:
     """Return the logarithm from the logarithms of its parts, if a variable is a logarithm."""
-    if scalar_class(variable) is not ps.Log:
+    if scalar_class(variable) not in (ps.Log, ps.Log1p):
         return None
-    found = in_logs(variable.owner.inputs[0])
-    cumulated = [v for _, v in found.parts if isinstance(v.owner.op, CumOp)]
+    (inner,) = variable.owner.inputs
+    if scalar_class(variable) is ps.Log1p:
+        inner = 1 - inner.owner.inputs[0] if scalar_class(inner) is ps.Neg else 1 + inner
+    found = InLogs(inner)
+    cumulated = [v for _, v in found.parts if isinstance(getattr(v.owner, "op", None), CumOp)]
     if any(np.size(spot.replay.value(v)) > MAX_CUMULATED for v in cumulated):
         return None
     return found if found.parts else None
 
 
-def _with_logs(spot: Spot, found: dict[Variable, InLogs]) -> "Remedy":
+def _of_one_operand(spot: Spot, near: dict[Variable, InLogs]) -> dict[Variable, InLogs]:
+    """Return the logarithm that an operation is, and those of the same operand.
+
+    So ``log(p)`` and ``log(1 - p)`` are changed together, where p is ``sigmoid(z)``.
+    """
+    (own,) = spot.node.outputs[:1]
+    if own not in near or (code := near[own].code()) is None:
+        return {}
+    found = {own: near[own]}
+    for node in spot.all_nodes:
+        logs = None if node.outputs[0] in found else _in_logs(spot, node.outputs[0])
+        if logs is None or made_by_grad(node):
+            continue
+        other = logs.code()
+        if other is not None and set(other[1].values()) == set(code[1].values()):
+            found[node.outputs[0]] = logs
+    return found
+
+
+def _with_logs(spot: Spot, found: dict[Variable, InLogs]) -> Remedy:
     """Return the remedy that computes some logarithms from the logarithms of their parts."""
     parts = [part for logs in found.values() for part in logs.parts]
     text = _parts_text(parts, source_place(next(iter(found))))
-    return Remedy(spot, text, {v: logs.build for v, logs in found.items()}, in_words=True)
+    edits = [_edit_of(spot, v, logs) for v, logs in found.items()]
+    builders = {v: logs.build for v, logs in found.items()}
+    written = tuple(edits) if None not in edits else ()
+    return Remedy(spot, text, builders, in_words=True, edits=written)
+
+
+def _edit_of(spot: Spot, variable: Variable, logs: InLogs) -> Edit | None:
+    """Return the code of a logarithm, for all variables that the same line computes."""
+    if (written := logs.code()) is None:
+        return None
+    code, operands = written
+    alike = {variable: list(operands.values())}
+    for node in spot.at(variable.owner).nodes:
+        same = _in_logs(spot, node.outputs[0])
+        other = None if same is None else same.code()
+        if other is not None and other[0] == code:
+            alike[node.outputs[0]] = list(other[1].values())
+    return Edit(variable, code, operands, alike)
 
 
 MAX_PARTS = 6
@@ -838,7 +894,7 @@ def _reads_infinity(spot):
     return any(v.dtype.kind == "f" and bool(np.isinf(v).any()) for v in values)
 
 
-def _is_same_around(remedy, judge):
+def _is_same_around(remedy: Remedy, judge: Judge) -> bool:
     """Return whether a remedy is the same function around the failing input as well."""
     if remedy.around:
         whole, changed = remedy.around
@@ -846,12 +902,19 @@ def _is_same_around(remedy, judge):
         return judge.holds_around(
             whole,
             lambda new: rebuild([whole], {changed: inside, remedy.x: lambda _: new(remedy.x)})[0],
-            remedy.x,
+            [remedy.x],
         )
+    for edit in remedy.edits:
+        real = {name: v for name, v in edit.operands.items() if v.type.dtype[:5] == "float"}
+        factors = [v for name, v in real.items() if f"pt.log({name})" in edit.code]
+        build = remedy.builders[edit.variable]
+        if real and not judge.holds_around(edit.variable, build, list(real.values()), factors):
+            return False
     if remedy.x is None or remedy.operand is not None:
         return True
     variable, build = next(iter(remedy.builders.items()))  # (the others are built alike)
-    return judge.holds_around(variable, build, remedy.x, remedy.one_sign)
+    keeps_sign = [remedy.x] if remedy.one_sign else []
+    return judge.holds_around(variable, build, [remedy.x], keeps_sign)
 
 
 def _tried(remedy, builders, judge):
@@ -934,7 +997,11 @@ def _told(remedy, judge, cause):
     The number that is quoted is the result of the code that is printed, in the user's module.
     """
     trial = _tried(remedy, remedy.builders, judge)
-    if trial is None or (remedy.in_words and not is_known(remedy.text, cause.source)):
+    if trial is None:
+        return None
+    if (told := _told_edits(remedy, judge)) is not None:
+        return told
+    if remedy.in_words and not is_known(remedy.text, cause.source):
         return None
     lines, change = {}, ()
     for source, marked in () if remedy.in_words else _places(remedy, cause):
@@ -954,6 +1021,66 @@ def _told(remedy, judge, cause):
     name = name if name and len(name) <= MAX_NAME else "it"
     changes = remedy.changes.replace("{x}", name)
     return _Told(f"This changes the function: with {text} {trial.text}; {changes}.", change)
+
+
+def _told_edits(remedy: Remedy, judge: Judge) -> "_Told | None":
+    """Return what a report says about the expressions of a remedy; None if they cannot be written.
+
+    They are run in the user's module.
+    """
+    builders: dict[Variable, Callable] = {}
+    lines: dict[tuple, tuple] = {}
+    said: dict[tuple, list[str]] = {}
+    for edit in sorted(remedy.edits, key=lambda e: _column(e.variable), reverse=True):
+        place = source_place(edit.variable)
+        if place is None or (found := _written_edit(remedy, edit, place)) is None:
+            return None
+        text, made = found
+        builders |= {v: _from_operands(made, operands) for v, operands in edit.alike.items()}
+        here = place.file, place.line
+        old = lines.get(here, (place, place.text))[1]
+        replacement = replaced(old, place.marked, text, _default_module(remedy))
+        if replacement is None:
+            return None
+        what, new = replacement
+        lines[here] = place, new
+        said.setdefault(here, []).insert(0, bare(what))
+    trial = _tried(remedy, builders, judge) if builders else None
+    change: tuple[str, ...] = ()
+    for place, new in lines.values():
+        old = place.text.partition("  #")[0]
+        line = with_import(new, place.file, place.line, old)
+        if line is None:
+            return None
+        change += old, line
+    if trial is None:
+        return None
+    texts = [listed(what) + _on_lines([line]) for (_, line), what in sorted(said.items())]
+    return _Told(f"With {listed(texts)} {trial.text}.", change)
+
+
+def _column(variable: Variable) -> int:
+    place = source_place(variable)
+    return place.marked[0] if place is not None and place.marked else 0
+
+
+def _from_operands(made: Made, operands: list[Variable]) -> Callable:
+    return lambda new: made.of(*map(new, operands))
+
+
+def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | None:
+    """Return the code of an expression with the user's names, and what it makes of operands."""
+    if module_of(edit.variable) != "pt":
+        return None
+    spot = remedy.spot
+    names = {name: spot.name_in(v, edit.variable) for name, v in edit.operands.items()}
+    if None in names.values() or not all(map(is_expression, names.values())):
+        return None
+    for template in spellings(as_template(edit.code, place.file), place.file, place.text):
+        made = evaluated(template, edit.operands, place.file)
+        if made is not None:
+            return filled(template, names), made
+    return None
 
 
 def _on_lines(numbers):
@@ -1000,7 +1127,8 @@ def _printed(remedy, judge, source, marked):
         found = _takes_labels(remedy.text) and _edit(remedy, remedy.text, source, marked, labelled)
         return (*found, trial) if found else None
     for template in spellings(remedy.text, source.file, source.text):
-        made = evaluated(template, remedy.x, source.file)
+        code = template.replace("{x}", OPERAND)
+        made = evaluated(code, {OPERAND: remedy.x}, source.file)
         trial = None if made is None else _tried(remedy, _with_printed(remedy, made), judge)
         if made is not None and trial is None:
             trial = _tried(remedy, _with_printed(remedy, made.rewritten()), judge)
@@ -1062,4 +1190,5 @@ def _variance_of(source, marked):
 def _in_words(remedy, template):
     """Return what a remedy writes if the user's line cannot be edited."""
     name = None if remedy.x is None else remedy.spot.name_of(remedy.x)
-    return template.replace("{x}", name or "x").replace("{pt}", _default_module(remedy))
+    name = _inside(name or "x", template)
+    return template.replace("{x}", name).replace("{pt}", _default_module(remedy))

@@ -1,6 +1,8 @@
 """Edit one operand of one operation in the user's line of code."""
 
 import ast
+from collections.abc import Mapping
+from typing import TypeGuard
 
 from theanoguard._provenance.designating import is_written
 from theanoguard.explain.facts.naming import INFIX, shown_op
@@ -255,6 +257,76 @@ def bare(text):
     inner = text[1:-1]
     is_whole = text.startswith("(") and text.endswith(")") and _parsed(inner) is not None
     return inner if is_whole else text
+
+
+def filled(code: str, texts: Mapping[str, str]) -> str:
+    """Return an expression with other expressions for some names, without needless operations.
+
+    Examples
+    --------
+    >>> filled("-softplus(-x) + u.T", {"x": "-z", "u": "a + b"})
+    '(a + b).T - softplus(z)'
+    >>> filled("log(x[None, :][0]) + (np.log(1) - y)", {})
+    'log(x) - y'
+    """
+    return ast.unparse(_Filled(texts).visit(ast.parse(code, mode="eval").body))
+
+
+class _Filled(ast.NodeTransformer):
+    def __init__(self, texts: Mapping[str, str]):
+        self.texts = texts
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        text = self.texts.get(node.id)
+        return node if text is None else ast.parse(text, mode="eval").body
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        inner = node.value
+        if isinstance(inner, ast.Subscript):
+            both = ast.unparse(inner.slice), ast.unparse(node.slice)
+            return inner.value if both in _UNDONE else node
+        return node
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        inner = node.operand
+        if not isinstance(node.op, ast.USub):
+            return node
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult | ast.Div):
+            first = inner.left  # -(-a * b)
+            if _is_negative(first):
+                return ast.BinOp(first.operand, inner.op, inner.right)
+            if isinstance(first, ast.Constant):  # -2 * x for -(2 * x)
+                return ast.BinOp(ast.UnaryOp(ast.USub(), first), inner.op, inner.right)
+        return inner.operand if _is_negative(inner) else node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        left, right = node.left, node.right
+        is_sum = isinstance(node.op, ast.Add)
+        if not is_sum and not isinstance(node.op, ast.Sub):
+            return node
+        if ast.unparse(left) in _ZERO:
+            return right if is_sum else self.visit_UnaryOp(ast.UnaryOp(ast.USub(), right))
+        if is_sum and isinstance(right, ast.BinOp) and isinstance(right.op, ast.Add | ast.Sub):
+            first = self.visit_BinOp(ast.BinOp(left, ast.Add(), right.left))  # a + (b + c)
+            return ast.BinOp(first, right.op, right.right)
+        if _is_negative(right):  # a + -b, a - -b
+            node = ast.BinOp(left, ast.Sub() if is_sum else ast.Add(), right.operand)
+        if isinstance(node.op, ast.Add) and _is_negative(left):  # -a + b
+            return ast.BinOp(node.right, ast.Sub(), left.operand)
+        return node
+
+
+def _is_negative(node: ast.expr) -> TypeGuard[ast.UnaryOp]:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+_UNDONE = {("(None, :)", "0"), ("(:, None)", "(:, 0)"), ("None", "0")}
+"""An index that adds an axis, and the index that takes it away again."""
+
+_ZERO = ("np.log(1)", "np.log(1.0)")
 
 
 def listed(texts: list[str]) -> str:

@@ -6,11 +6,13 @@ import linecache
 import os
 import re
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -171,40 +173,71 @@ def spellings(template: str, file: str, text: str) -> list[str]:
     return [t.replace("{pt}", name).replace(STABLE, stable) for t in templates for name in names]
 
 
+def _given(variable: Variable, new: Any) -> Variable:
+    return variable
+
+
+def as_template(code: str, file: str) -> str:
+    """Return code with ``{pt}`` for PyTensor's module, without NumPy where the file has no name."""
+    numpy = [name for name, value in globals_of(file).items() if value is np]
+
+    def log(found: re.Match) -> str:
+        return f"{numpy[0]}.log({found[1]})" if numpy else repr(float(np.log(float(found[1]))))
+
+    return re.sub(r"\bpt\.", "{pt}.", re.sub(r"\bnp\.log\(([^()]+)\)", log, code))
+
+
+def is_expression(text: str) -> bool:
+    """Return whether a text is Python code.
+
+    Examples
+    --------
+    >>> is_expression("a[0] + b"), is_expression("an unnamed input")
+    (True, False)
+    """
+    try:
+        ast.parse(text, mode="eval")
+    except SyntaxError:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Made:
-    """What the code of a remedy makes of an operand.
+    """What the code of a remedy makes of its operands.
 
     Parameters
     ----------
-    operand : Variable
-        It stands for the user's operand.
+    operands : tuple of Variable
+        They stand for the user's operands.
     result : Variable
     """
 
-    operand: Variable
+    operands: tuple[Variable, ...]
     result: Variable
 
-    def of(self, variable: Variable) -> Variable:
-        """Return the result for another operand."""
-        # (clone_replace would also clone what computes the variable, which may have side effects)
-        return rebuild([self.result], {self.operand: lambda new: variable})[0]
+    def of(self, *variables: Variable) -> Variable:
+        """Return the result for other operands."""
+        # (clone_replace would also clone what computes the variables, which may have side effects)
+        given = dict(zip(self.operands, variables, strict=True))
+        return rebuild([self.result], {own: partial(_given, v) for own, v in given.items()})[0]
 
     def rewritten(self) -> "Made":
         """Return the same after the rewrites that PyTensor applies when it compiles."""
-        graph = FunctionGraph([self.operand], [self.result], clone=False)
+        graph = FunctionGraph(list(self.operands), [self.result], clone=False)
         rewrite_graph(graph, include=("fast_run",), exclude=("inplace", "fusion"))
-        return Made(self.operand, graph.outputs[0])
+        return Made(self.operands, graph.outputs[0])
 
 
-def evaluated(template: str, operand: Variable, file: str) -> Made | None:
-    """Return what a template makes of an operand in the user's module.
+def evaluated(code: str, operands: Mapping[str, Variable], file: str) -> Made | None:
+    """Return what code makes of some operands in the user's module.
 
     Parameters
     ----------
-    template : str
-        Code with ``{x}`` for the operand, in which PyTensor's module has the user's name.
-    operand : Variable
+    code : str
+        In it PyTensor's module has the user's name.
+    operands : mapping of str to Variable
+        The names that stand for operands.
     file : str
 
     Returns
@@ -212,17 +245,17 @@ def evaluated(template: str, operand: Variable, file: str) -> Made | None:
     Made or None
         None if the code does not run there.
     """
-    own = operand.type()
-    names = {**aliases(file, template), **globals_of(file), OPERAND: own}
-    if STABLE in template:
+    own = {name: operand.type() for name, operand in operands.items()}
+    names = {**aliases(file, code), **globals_of(file), **own}
+    if STABLE in code:
         names["theanoguard"] = sys.modules["theanoguard"]
     try:
-        found = eval(template.replace("{x}", OPERAND), names)  # noqa: S307  (our own template)
+        found = eval(code, names)  # noqa: S307  (our own code)
     except Exception:  # a name that this module, or this release of Theano, does not have
         return None
     if isinstance(found, int | float):  # (a constant in place of the operand)
-        found = pt.constant(found, dtype=operand.type.dtype)
-    return Made(own, found) if isinstance(found, Variable) else None
+        found = pt.constant(found, dtype=next(iter(own.values())).type.dtype)
+    return Made(tuple(own.values()), found) if isinstance(found, Variable) else None
 
 
 def with_import(line: str, file: str, number: int, old: str) -> str | None:
