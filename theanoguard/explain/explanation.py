@@ -1,18 +1,24 @@
 """From a :class:`~theanoguard._event.Trip` to an :class:`Explanation`."""
 
 import gc
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.culprit import Origin, Place, Scope, find_origin, is_numeric
-from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._evaluate.replay import Implementation, Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
-from theanoguard._provenance import Provenance, lookup, module_of
+from theanoguard._event import GuardEvent, Trip
+from theanoguard._provenance import Provenance, SourceLine, lookup, module_of
 from theanoguard._steps import attempt, failures
+from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import (
     DIVERGES,
     WITHOUT_TRIAL,
@@ -22,7 +28,7 @@ from theanoguard.explain.advice.hints import (
     with_outcome,
 )
 from theanoguard.explain.advice.meaning import meaning_of
-from theanoguard.explain.advice.remedies import position, try_remedies
+from theanoguard.explain.advice.remedies import Outcome, position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
 from theanoguard.explain.facts.labels import display_name, user_op
 from theanoguard.explain.facts.naming import (
@@ -33,14 +39,14 @@ from theanoguard.explain.facts.naming import (
     number_texts,
     op_name,
 )
-from theanoguard.explain.facts.restated import differentiated, restated
+from theanoguard.explain.facts.restated import Spot, differentiated, restated
 from theanoguard.explain.facts.situation import updates_numbers
 from theanoguard.explain.facts.way import way_from_inputs, without_rewrites
 from theanoguard.explain.records import ROLES, Cause, Explanation, Fate, Meaning, Operand
-from theanoguard.explain.text.repro import FailingCall, repro_of
+from theanoguard.explain.text.repro import FailingCall, Repro, repro_of
 
 
-def explain(trip, tell_fate=False, impl=None):
+def explain(trip: Trip, tell_fate: bool = False, impl: Implementation | None = None) -> Explanation:
     """Find the operation or outside value that a bad value comes from.
 
     Parameters
@@ -60,7 +66,7 @@ def explain(trip, tell_fate=False, impl=None):
 
 
 @contextmanager
-def _garbage_kept():
+def _garbage_kept() -> Iterator[None]:
     """Pause garbage collection, which visits all nodes of a graph and takes half of the time."""
     if not gc.isenabled():
         yield
@@ -72,18 +78,18 @@ def _garbage_kept():
         gc.enable()
 
 
-def _explained(trip, tell_fate, impl):
+def _explained(trip: Trip, tell_fate: bool, impl: Implementation | None) -> Explanation:
     mask = culprit.numeric_mask(trip.is_bad)
     with failures() as failed:
         found = attempt("the operation that made the value", None, _found, trip, impl, mask)
         found = found or Found(outermost=None)
         facts = None
         if found.first is not None:
-            facts = attempt("its operands", None, _facts_of, trip, found, mask)
+            facts = attempt("its operands", None, _facts_of, trip, found.first, mask)
         if facts is None:
             live = attempt("the operands in the call", None, _live_cause, trip)
             facts = Facts(live if live is not None else _bare_cause(trip))
-        told = facts
+        told, no_path = facts, dict[str, Any]()
         if facts.origin is not None:
             told = attempt("the advice", facts.without_hints(), _advised, trip, facts, mask)
         outer = _outer_variables(trip)
@@ -93,7 +99,7 @@ def _explained(trip, tell_fate, impl):
             told.cause,
             deeper=told.deeper,
             meaning=told.meaning,
-            **attempt("the path", {}, _path, facts, told),
+            **attempt("the path", no_path, _path, facts, told),
             reproduced=found.first is not None,
             notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
             fate=attempt("the outputs that it reaches", None, _fate, found, outer, mask, tell_fate),
@@ -141,13 +147,13 @@ class Facts:
     origin: Origin | None = None
     meaning: Meaning | None = None
 
-    def without_hints(self):
+    def without_hints(self) -> "Facts":
         """Return the same without advice."""
         deeper = self.deeper and replace(self.deeper, hint=None)
         return replace(self, cause=replace(self.cause, hint=None), deeper=deeper)
 
 
-def _found(trip, impl, mask):
+def _found(trip: Trip, impl: Implementation | None, mask: Mask) -> Found:
     outermost = _scope_of(trip, impl)
     place, note = _tripped_place(trip, outermost, mask)
     if place is None and trip.kernels is not None and (kernels := trip.kernels()) is not None:
@@ -156,8 +162,7 @@ def _found(trip, impl, mask):
     return Found(outermost, None if place is None else find_origin(place, mask), note or "")
 
 
-def _facts_of(trip, found, mask):
-    origin = found.first
+def _facts_of(trip: Trip, origin: Origin, mask: Mask) -> Facts:
     cause = _described(origin, mask, trip.event if len(origin.steps) == 1 else None)
     if origin.made_here and np.isnan(cause.value):
         further = find_origin(origin.place, culprit.not_finite)
@@ -168,19 +173,19 @@ def _facts_of(trip, found, mask):
     return Facts(cause, None, origin)
 
 
-def _described(origin, mask, event=None):
+def _described(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cause:
     """Return the cause at an origin, with a hint if one can be chosen."""
     cause = describe(origin, mask, event)
     return attempt("the advice", replace(cause, situation=None), with_hint, cause)
 
 
-def _advised(trip, facts, mask):
+def _advised(trip: Trip, facts: Facts, mask: Mask) -> Facts:
     cause, deeper, meaning = _with_remedies(trip, facts.cause, facts.deeper, mask)
     cause, deeper = in_module(cause), None if deeper is None else in_module(deeper)
     return replace(facts, cause=cause, deeper=deeper, meaning=meaning)
 
 
-def _path(facts, told):
+def _path(facts: Facts, told: Facts) -> dict[str, Any]:
     """Return the path to the cause; the last point that a rewrite made is left out."""
     if facts.origin is None:
         return {}
@@ -191,25 +196,25 @@ def _path(facts, told):
     return {"waypoints": points, "left_out": left_out}
 
 
-def _fate(found, outer, mask, tell_fate):
-    if found.first is None or not tell_fate:
+def _fate(found: Found, outer: Sequence[Variable], mask: Mask, tell_fate: bool) -> Fate | None:
+    if found.first is None or found.outermost is None or not tell_fate:
         return None
     return fate_of(found.outermost.replay, outer[0], mask)
 
 
-def _repro(trip, first):
+def _repro(trip: Trip, first: Origin | None) -> Repro | None:
     if first is None:
         return None
     repro = repro_of(first, lambda p: display_name(p.scope, p.variable))
     return replace(repro, call=FailingCall(trip))
 
 
-def _scope_of(trip, impl, kernels=None):
+def _scope_of(trip: Trip, impl: Implementation | None, kernels: Kernels | None = None) -> Scope:
     kernels = kernels or Kernels(impl)
     return Scope(Replay(trip.fgraph, trip.inputs, kernels, live=trip.live))
 
 
-def _rounding_notes(origin):
+def _rounding_notes(origin: Origin | None) -> tuple[str, ...]:
     """Return a sentence for each number for which compiled code and NumPy differ."""
     if origin is None or origin.made is None:
         return ()
@@ -226,7 +231,7 @@ def _rounding_notes(origin):
     )
 
 
-def _joined_note(computed, told):
+def _joined_note(computed: Cause, told: Cause) -> tuple[str, ...]:
     """Return a sentence if the user's operation gives inf, and what a rewrite made of it NaN."""
     if told.kind != "nan" or np.isnan(told.value):
         return ()
@@ -234,16 +239,16 @@ def _joined_note(computed, told):
     return (f"PyTensor joined {written} with a product, and computes {computed.expression}.",)
 
 
-def _is_elementwise(variable):
+def _is_elementwise(variable: Variable) -> bool:
     return variable.owner is not None and isinstance(variable.owner.op, Elemwise)
 
 
-def _flushed(number, tiny):
+def _flushed(number: Any, tiny: Any) -> Any:
     """Return 0 for a subnormal number, and any other number unchanged."""
     return number * 0 if abs(number) < tiny else number
 
 
-def _why_otherwise(step):
+def _why_otherwise(step: ScalarStep) -> str:
     """Return why compiled code and NumPy differ; an empty text if the reason is unknown."""
     result = np.asarray(step.results[0])
     if result.dtype.kind == "f":
@@ -258,15 +263,18 @@ def _why_otherwise(step):
     return ""
 
 
-def _with_remedies(trip, cause, deeper, mask):
+def _with_remedies(
+    trip: Trip, cause: Cause, deeper: Cause | None, mask: Mask
+) -> tuple[Cause, Cause | None, Meaning | None]:
     """Return the causes, and what the fault means.
 
     The hint of the cause to repair names a remedy that helps the call.
     """
     if deeper is not None and deeper.hint and deeper.hint.key == "switch-chose-infinity":
         deeper = replace(deeper, hint=None)  # (the user chose it; the fault is in its reader)
-    is_made = deeper is not None and deeper.role == "node" and deeper.hint is not None
-    blamed = deeper if is_made else cause
+    blamed = cause
+    if deeper is not None and deeper.role == "node" and deeper.hint is not None:
+        blamed = deeper
     if blamed.role != "node":
         return cause, deeper, None
     trial = blamed.hint is not None and blamed.hint.key not in WITHOUT_TRIAL
@@ -289,10 +297,10 @@ def _with_remedies(trip, cause, deeper, mask):
     if outcome.node is not None and len(outcome.lines) <= 1:
         told = replace(told, provenance=_placed(told, outcome.node))
     meaning = _meaning(trip, told, outcome)
-    from_data = deeper is not None and deeper.role in ROLES and deeper.size > 1
-    if from_data and deeper.hint is not None and not outcome.helps:
-        told = replace(told, hint=deeper.hint)
-    elif outcome.text is not None:
+    from_data = deeper.hint if deeper and deeper.role in ROLES and deeper.size > 1 else None
+    if from_data is not None and not outcome.helps:
+        told = replace(told, hint=from_data)
+    elif outcome.text is not None and told.hint is not None:
         if meaning.kind != "none" and _may_diverge(trip, told, outcome):
             outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
         told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
@@ -301,13 +309,13 @@ def _with_remedies(trip, cause, deeper, mask):
     return told, deeper, meaning
 
 
-def _meaning(trip, cause, outcome):
+def _meaning(trip: Trip, cause: Cause, outcome: Outcome) -> Meaning:
     """Return whether the formula has a value."""
     if outcome.judge is None:
         return Meaning("unknown")
     outputs = outcome.judge.built.outputs
 
-    def subject(variable):
+    def subject(variable: Variable) -> str:
         name = _output_name(trip.fgraph, outputs.index(variable))
         if name.isdigit():
             return f"output {name}" if len(outputs) > 1 else "the result"
@@ -318,13 +326,15 @@ def _meaning(trip, cause, outcome):
     return meaning_of(outcome.judge, cause, outcome.fact, updated, subject)
 
 
-def _may_diverge(trip, cause, outcome):
+def _may_diverge(trip: Trip, cause: Cause, outcome: Outcome) -> bool:
     """Whether a value of a training is too large, and no change of one operation makes it small."""
-    too_large = cause.kind != "nan" and cause.hint.key != "diverging-update"
+    too_large = cause.kind != "nan" and not (
+        cause.hint is not None and cause.hint.key == "diverging-update"
+    )
     return too_large and not outcome.helps and updates_numbers(trip.fgraph)
 
 
-def _in_users_functions(cause, outcome):
+def _in_users_functions(cause: Cause, outcome: Outcome) -> Cause:
     """Return a cause whose hint has functions that take the operands of the user's operation."""
     if not outcome.spots or cause.hint is None:
         return cause
@@ -332,7 +342,7 @@ def _in_users_functions(cause, outcome):
     return replace(cause, hint=replace(cause.hint, text=with_module(cause.hint.text, module)))
 
 
-def _as_built(cause, spots, mask):
+def _as_built(cause: Cause, spots: Sequence[Spot], mask: Mask) -> Cause:
     """Return a cause with the operation and the operand names of the graph as built."""
     for spot in spots:
         other = restated(cause, spot, mask)
@@ -343,13 +353,15 @@ def _as_built(cause, spots, mask):
     return cause
 
 
-def _undecided(provenance, lines):
+def _undecided(provenance: Provenance, lines: tuple[SourceLine, ...]) -> Provenance:
     """Return the provenance of a gradient that may be the derivative of several operations."""
-    backward = replace(provenance.backward, forward=None, forward_name=None, forward_source=None)
+    backward = provenance.backward and replace(
+        provenance.backward, forward=None, forward_name=None, forward_source=None
+    )
     return replace(provenance, candidates=lines, backward=backward)
 
 
-def _placed(cause, node):
+def _placed(cause: Cause, node: Apply) -> Provenance:
     """Return the provenance of a cause, with the line of the operation in the graph as built."""
     # (PyMC rewrites a graph before it compiles it; its records say more than its stack traces)
     provenance, built = cause.provenance, lookup(None, node.outputs[0])
@@ -372,7 +384,7 @@ def _placed(cause, node):
     return replace(provenance, backward=forward)
 
 
-def _tripped_place(trip, scope, mask):
+def _tripped_place(trip: Trip, scope: Scope, mask: Mask) -> tuple[Place | None, str | None]:
     """Return the bad element in the replay, or None and the reason."""
     try:
         for frame in trip.frames:
@@ -392,7 +404,7 @@ def _tripped_place(trip, scope, mask):
     return None, not_reproduced(trip)
 
 
-def not_reproduced(trip):
+def not_reproduced(trip: Trip) -> str:
     """Return why there is no more to say than what the live call showed."""
     reason = "one of them is not deterministic, or reads memory that nothing has written"
     if trip.kernels:
@@ -403,10 +415,10 @@ def not_reproduced(trip):
     )
 
 
-def _is_before(one, other):
+def _is_before(one: Origin, other: Origin) -> bool:
     """Whether two origins at the same place are different steps to the same element."""
 
-    def step_of(origin):
+    def step_of(origin: Origin) -> Any:
         if origin.made is None:
             return None
         step = origin.made.step  # (all steps of a Composite inside a Composite share one node)
@@ -417,12 +429,12 @@ def _is_before(one, other):
     return same_element and step_of(one) != step_of(other)
 
 
-def _live_cause(trip):
+def _live_cause(trip: Trip) -> Cause:
     node, bare = trip.variable.owner, _bare_cause(trip)
     known = bare.provenance
     array = np.asarray(culprit.dense(trip.value))  # (holds None if no value was kept)
     low, high = finite_range(array) if is_numeric(array) else (None, None)
-    own_name = bool(known.own_name and known.name)
+    own_name = known.name if known.own_name else None
     operands = tuple(
         Operand(name_of(v), None, (...,), tuple(v.type.shape), v.type.dtype)
         for v in (node.inputs if node is not None else ())
@@ -431,8 +443,8 @@ def _live_cause(trip):
     return replace(
         bare,
         op=None if node is None else op_name(node.op),
-        name=known.name if own_name else name_of(trip.variable),
-        own_name=own_name,
+        name=own_name or name_of(trip.variable),
+        own_name=bool(own_name),
         expression=name_of(trip.variable),
         operands=operands,
         minimum=low,
@@ -440,7 +452,7 @@ def _live_cause(trip):
     )
 
 
-def _bare_cause(trip):
+def _bare_cause(trip: Trip) -> Cause:
     """Return a cause with no more than the event and the user's line."""
     event, fgraph = trip.event, trip.frames[-1].fgraph if trip.frames else trip.fgraph
     provenance = attempt("the line", Provenance(None), lookup, fgraph, trip.variable)
@@ -468,12 +480,12 @@ def _bare_cause(trip):
     )
 
 
-def _outer_variables(trip):
+def _outer_variables(trip: Trip) -> list[Variable]:
     """Return the bad variable, or the outputs of the outermost node that contains it."""
     return trip.frames[0].node.outputs if trip.frames else [trip.variable]
 
 
-def feeds(fgraph, variables):
+def feeds(fgraph: FunctionGraph, variables: Sequence[Variable]) -> tuple[str, ...]:
     """Return the outputs and updates of a function that are computed from some variables.
 
     Parameters
@@ -498,7 +510,7 @@ def feeds(fgraph, variables):
     return tuple(name if name.startswith(known) else f"output {name}" for name in named)
 
 
-def _output_name(fgraph, position):
+def _output_name(fgraph: FunctionGraph, position: int) -> str:
     """Return the name of an output; its number if it has none; for an update, "update of w"."""
     updates = getattr(fgraph, "update_mapping", None) or {}
     if position in updates:
@@ -508,10 +520,10 @@ def _output_name(fgraph, position):
     return "the log-density" if name.startswith(LOG_DENSITY) else name
 
 
-def fate_of(replay, variable, mask):
+def fate_of(replay: Replay, variable: Variable, mask: Mask) -> Fate:
     """Return whether a bad value reaches an output or update, or which nodes mask it."""
 
-    def bad(variable):
+    def bad(variable: Variable) -> bool:
         value = culprit.dense(replay.value(variable))
         return is_numeric(value) and bool(np.any(mask(value)))
 

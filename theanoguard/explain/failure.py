@@ -6,12 +6,15 @@ The report names the operation, the user's line, the operands, and what to do.
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import singledispatch
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -20,7 +23,7 @@ from pytensor.tensor.type import TensorType
 
 from theanoguard._evaluate.culprit import Scope
 from theanoguard._evaluate.replay import Replay
-from theanoguard._event import PathStep
+from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import Provenance, SourceLine, built_from, lookup
 from theanoguard._pytensor import increment_ops
 from theanoguard._shown import brief
@@ -28,7 +31,7 @@ from theanoguard._values import is_sparse
 from theanoguard.explain.advice.hints import JITTER, Hint
 from theanoguard.explain.facts.labels import display_name, line_around, lookup_in, user_op, written
 from theanoguard.explain.facts.naming import name_of, number_text, op_name, subscript_text
-from theanoguard.explain.facts.shapes import first_misfit, misfit_of_values, shape_text
+from theanoguard.explain.facts.shapes import Shape, first_misfit, misfit_of_values, shape_text
 from theanoguard.explain.facts.situation import matrix_text
 
 
@@ -48,7 +51,7 @@ class Held:
     """
 
     name: str
-    shape: tuple[int, ...] | None
+    shape: tuple[int | None, ...] | None
     dtype: str
     nbytes: int = 0
     text: str = ""
@@ -101,7 +104,13 @@ class Failure:
     needed: int | None = None
 
 
-def explain_exception(error, fgraph, node, values, frames=()):
+def explain_exception(
+    error: BaseException,
+    fgraph: FunctionGraph,
+    node: Apply,
+    values: Mapping[Variable, Any],
+    frames: Sequence[Frame] = (),
+) -> Failure:
     """Describe an exception that a node raised.
 
     Parameters
@@ -139,7 +148,7 @@ def explain_exception(error, fgraph, node, values, frames=()):
         scope.replay.inner(frame.node, frame.fgraph)  # registers the inner graph; runs nothing
         scope = Scope(Replay(frame.fgraph, {}), scope, frame.node, frame.step)
 
-    def held(variable):
+    def held(variable: Variable) -> Held:
         return _held(variable, _value(values, variable), display_name(scope, variable))
 
     no_memory = isinstance(error, MemoryError)
@@ -246,7 +255,7 @@ def _advice_on_argument(given: np.ndarray, variable: Variable) -> str:
     return ""
 
 
-def _of_values(failure, node, values):
+def _of_values(failure: Failure, node: Apply, values: Sequence[Any]) -> Failure:
     """Describe two operands of a node that do not fit, if that depends on more than shapes."""
     names = [h.name for h in failure.operands]
     if isinstance(node.op, Reshape):
@@ -254,7 +263,7 @@ def _of_values(failure, node, values):
         per = math.prod(n for n in new if n != -1)
         needs = f"takes {per}" if -1 not in new else f"takes a multiple of {per}"
         fits = size == per if -1 not in new else per and size % per == 0
-        text = f"{names[0]} has {size} elements, the shape {shape_text(new)} {needs}"
+        text = f"{names[0]} has {size} elements, the shape {shape_text(tuple(new))} {needs}"
         return failure if fits else _with_misfit(failure, text)
     misfit = misfit_of_values(node.op, node, values)
     if misfit is None:
@@ -265,22 +274,24 @@ def _of_values(failure, node, values):
         Held(names[i], shape, failure.operands[i].dtype)
         for i, shape in zip(misfit.operands, misfit.shapes, strict=True)
     ]
-    axes = [axis % len(h.shape) for h, axis in zip(pair, misfit.axes, strict=True)]
+    axes = [axis % len(s) for s, axis in zip(misfit.shapes, misfit.axes, strict=True)]
     hint = hint_for_error(ValueError("shape"), node, ())
     return _with_misfit(replace(failure, hint=hint), _pair_text(pair, axes, misfit.broadcasts))
 
 
-def _with_misfit(failure, text):
+def _with_misfit(failure: Failure, text: str) -> Failure:
     expression = written(failure.provenance)
     return replace(failure, misfit=f"{expression}: {text}" if expression else text)
 
 
-def _pair_text(pair, axes, broadcasts):
-    shapes = ", ".join(f"{h.name} has shape {shape_text(h.shape)}" for h in pair)
+def _pair_text(pair: Sequence[Held], axes: Sequence[int], broadcasts: bool) -> str:
+    shapes = ", ".join(f"{h.name} has shape {shape_text(h.shape or ())}" for h in pair)
     return f"{shapes}; {_rule(pair, axes, broadcasts)}"
 
 
-def _of_misfit(failure, scope, node, values):
+def _of_misfit(
+    failure: Failure, scope: Scope, node: Apply, values: Mapping[Variable, Any]
+) -> Failure:
     """Describe the user's operation in a node whose operands do not fit together, if one does."""
     known = {
         v: np.shape(value)
@@ -296,7 +307,7 @@ def _of_misfit(failure, scope, node, values):
     if misfit is None:
         return failure
 
-    def own_name(v):
+    def own_name(v: Variable) -> str | None:
         found = built.tracker.lookup(v)
         name = found.name if found.own_name else written(found)
         return name or (display_name(scope, built.known[v]) if v in built.known else None)
@@ -317,7 +328,9 @@ def _of_misfit(failure, scope, node, values):
     return _with_misfit(found, _pair_text(pair, [axis for *_, axis in shown], misfit.broadcasts))
 
 
-def _before_broadcast(built, variable, shape, axis):
+def _before_broadcast(
+    built: Any, variable: Variable, shape: Shape, axis: int
+) -> tuple[Variable, Shape, int]:
     """Return a variable, its shape and an axis as they were before a line broadcast it."""
     shown, axis = built.tracker.behind(variable), axis % len(shape)
     while variable is not shown:
@@ -330,7 +343,7 @@ def _before_broadcast(built, variable, shape, axis):
     return variable, shape, axis
 
 
-def _rule(pair, axes, broadcasts):
+def _rule(pair: Sequence[Held], axes: Sequence[int], broadcasts: bool) -> str:
     """Return the condition on an axis of each operand that does not hold."""
     one, other = axes
     named = f"axis {one} of {pair[0].name} and axis {other} of {pair[1].name}"
@@ -338,16 +351,16 @@ def _rule(pair, axes, broadcasts):
     if not broadcasts:
         return must
     for h, axis in zip(pair, axes, strict=True):
-        if h.shape[axis] == 1:
+        if h.shape and h.shape[axis] == 1:
             return f"axis {axis} of {h.name} is 1, but its type does not declare that"
     return f"{must}, or 1 and broadcastable"
 
 
-def _value(values, variable):
+def _value(values: Mapping[Variable, Any], variable: Variable) -> Any:
     return variable.data if isinstance(variable, Constant) else values.get(variable)
 
 
-def _held(variable, value, name):
+def _held(variable: Variable, value: Any, name: str) -> Held:
     dtype = str(getattr(value, "dtype", getattr(variable.type, "dtype", variable.type)))
     if value is None:
         return Held(name, None, dtype)
@@ -356,7 +369,7 @@ def _held(variable, value, name):
     return Held(name, shape, dtype, memory_of(value), text[:20])
 
 
-def memory_of(value):
+def memory_of(value: Any) -> int:
     """Return the bytes that a value owns (a view owns none)."""
     if is_sparse(value):
         return sum(part.nbytes for part in (value.data, value.indices, value.indptr))
@@ -365,7 +378,7 @@ def memory_of(value):
     return int(value.nbytes) if value.base is None else 0
 
 
-def _needed(node, inputs):
+def _needed(node: Apply, inputs: Sequence[Any]) -> int | None:
     shape = _output_shape(node.op, inputs)
     if shape is None:
         return None
@@ -374,7 +387,7 @@ def _needed(node, inputs):
 
 
 @singledispatch
-def _output_shape(op, inputs):
+def _output_shape(op: Op, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     """Return the shape of the outputs, or None if it is not known without running `op`."""
     if op_name(op) == "dot" and len(inputs) == 2 and all(np.ndim(v) == 2 for v in inputs):
         return inputs[0].shape[0], inputs[1].shape[1]
@@ -382,19 +395,19 @@ def _output_shape(op, inputs):
 
 
 @_output_shape.register
-def _(op: Elemwise, inputs):
+def _shape_of_elementwise(op: Elemwise, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     if any(v is None for v in inputs):
         return None
     return np.broadcast_shapes(*[np.shape(v) for v in inputs])
 
 
 @_output_shape.register
-def _(op: Alloc, inputs):
+def _shape_of_alloc(op: Alloc, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs[1:])
 
 
 @_output_shape.register
-def _(op: AllocEmpty, inputs):
+def _shape_of_empty(op: AllocEmpty, inputs: Sequence[Any]) -> tuple[int, ...] | None:
     return None if any(v is None for v in inputs) else tuple(int(n) for n in inputs)
 
 
@@ -507,7 +520,7 @@ DOMAINS = {
 """The parameters of random variables, in order, with the interval that each must lie in."""
 
 
-def parameter_hint(node, values):
+def parameter_hint(node: Apply, values: Sequence[Any]) -> Hint | None:
     """Return the :class:`Hint` for the first parameter of a random variable out of its domain."""
     known = DOMAINS.get(str(node.op.name).removesuffix("_rv"), ())
     for (name, (low, high)), value in zip(known, values[2:], strict=False):
@@ -525,7 +538,7 @@ def parameter_hint(node, values):
     return None
 
 
-def hint_for_error(error, node, values):
+def hint_for_error(error: BaseException, node: Apply, values: Sequence[Any]) -> Hint | None:
     """Return the :class:`Hint` for an exception of a node on some values, or None."""
     if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
         hint = parameter_hint(node, values)
@@ -549,7 +562,7 @@ def hint_for_error(error, node, values):
     return None
 
 
-def singular_in(batch):
+def singular_in(batch: Any) -> np.ndarray | None:
     """Return the first singular matrix of a batch of square ones, or None."""
     if batch is None or not np.isfinite(batch).all():
         return None

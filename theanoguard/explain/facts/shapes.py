@@ -48,7 +48,7 @@ class Misfit:
     broadcasts: bool = False
 
 
-def first_misfit(nodes: list[Apply], known: Mapping[Variable, Shape]) -> Misfit | None:
+def first_misfit(nodes: Sequence[Any], known: Mapping[Variable, Shape]) -> Misfit | None:
     """Return the first node whose operands do not fit, or None.
 
     Parameters

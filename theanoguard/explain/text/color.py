@@ -3,6 +3,8 @@
 import os
 import threading
 import traceback
+from types import FrameType
+from typing import IO
 
 from theanoguard._pytensor import excepthook_file
 from theanoguard.explain.text import tracebacks
@@ -24,7 +26,7 @@ _WISHES = [
 ]
 
 
-def wants_color(stream):
+def wants_color(stream: IO[str] | None) -> bool:
     """Whether to colour the text for a stream.
 
     Parameters
@@ -56,7 +58,7 @@ def wants_color(stream):
 _PRINTING = {traceback.__file__, threading.__file__, excepthook_file, tracebacks.__file__}
 
 
-def is_uncaught(frame):
+def is_uncaught(frame: FrameType | None) -> bool:
     """Whether the interpreter asks for the text of an error, to print it as an uncaught one.
 
     `frame` is the caller of the error's ``__str__``, or None.  In this case only these are on the

@@ -6,11 +6,13 @@ import io
 import linecache
 import pickle
 import sys
+from collections.abc import Iterable
+from typing import IO, Any
 
 import pytensor
 
 
-def pickle_with_source(value):
+def pickle_with_source(value: Any) -> tuple[bytes, str]:
     """Pickle a value, with the source of the user's classes and functions that it needs.
 
     Parameters
@@ -44,17 +46,17 @@ def pickle_with_source(value):
 class _Pickler(pickle.Pickler):
     """A pickler that collects the classes and functions defined in the user's modules."""
 
-    def __init__(self, file):
+    def __init__(self, file: IO[bytes]) -> None:
         super().__init__(file)
-        self.foreign = []
+        self.foreign: list[Any] = []
 
-    def reducer_override(self, obj):
+    def reducer_override(self, obj: Any) -> Any:
         if (inspect.isclass(obj) or inspect.isfunction(obj)) and _is_users(obj.__module__):
             self.foreign.append(obj)
         return NotImplemented
 
 
-def _is_users(name):
+def _is_users(name: str) -> bool:
     """Whether a module is the user's own file, which another machine may not have."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
@@ -64,7 +66,7 @@ def _is_users(name):
     return "site-packages" not in file and "dist-packages" not in file
 
 
-def excerpt(objects):
+def excerpt(objects: Iterable[Any]) -> str:
     """Return the definitions of some objects and of everything that they use in their modules.
 
     Parameters
@@ -76,17 +78,17 @@ def excerpt(objects):
     str
         Empty if there are none.  Objects without source are left out.
     """
-    wanted = {}
+    wanted: dict[str, list[str]] = {}
     for obj in objects:
         wanted.setdefault(obj.__module__, []).append(obj.__qualname__.partition(".")[0])
     return "\n\n".join(filter(None, (_of_module(name, names) for name, names in wanted.items())))
 
 
-def _of_module(name, names):
+def _of_module(name: str, names: Iterable[str]) -> str:
     file = getattr(sys.modules[name], "__file__", None)
     text = "".join(linecache.getlines(file)) if file else ""
     statements = ast.parse(text).body
-    defined = {}
+    defined: dict[str, list[ast.stmt]] = {}
     for statement in statements:
         for bound in _bound_names(statement):
             defined.setdefault(bound, []).append(statement)
@@ -99,12 +101,12 @@ def _of_module(name, names):
     return "\n".join(_separate(ast.unparse(s)) for s in statements if s in needed).strip()
 
 
-def _separate(text):
+def _separate(text: str) -> str:
     """Put blank lines around definitions that are longer than one line."""
     return f"\n\n{text}\n" if "\n" in text else text
 
 
-def _bound_names(statement):
+def _bound_names(statement: ast.stmt) -> list[str]:
     """Return the names that a statement at the top of a module binds."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return [(alias.asname or alias.name).partition(".")[0] for alias in statement.names]

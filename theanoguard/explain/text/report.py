@@ -6,13 +6,16 @@ the inputs follows.  The graph is never printed.
 
 import re
 import textwrap
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle, pairwise
+from typing import Any
 
 import numpy as np
 
-from theanoguard._event import WORDS
+from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._faults import code_of
+from theanoguard._provenance import Provenance, SourceLine
 from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import (
     USUAL_WIDTH,
@@ -37,7 +40,17 @@ from theanoguard.explain.facts.naming import (
 )
 from theanoguard.explain.facts.shapes import shape_text
 from theanoguard.explain.facts.way import FAR
-from theanoguard.explain.records import ROLES, Explanation, called_function, user_line
+from theanoguard.explain.records import (
+    ROLES,
+    Cause,
+    Explanation,
+    Fate,
+    Hint,
+    Operand,
+    Waypoint,
+    called_function,
+    user_line,
+)
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
 
 MAX_LINES = 22
@@ -45,10 +58,33 @@ MAX_PATH_LINES = 9
 MIN_PATH_LINES = 3
 MAX_OPERANDS = 4
 
+
+def _plain(place: str, file: str) -> str:
+    return place
+
+
+@dataclass(frozen=True)
+class Painter:
+    """Writes the parts of a report, in colours and with links if the terminal has them."""
+
+    color: bool
+    link: Callable[[str, str], str] = _plain
+
+    def __call__(self, code: str, text: str) -> str:
+        text = printable(text)
+        return f"{code}{text}{RESET}" if self.color else text
+
+
 BAD = {"nan": "NaN", "inf": "infinite", "big": "too big"}
 
 
-def render_text(event, explanation, color=False, links=False, in_call=True):
+def render_text(
+    event: GuardEvent,
+    explanation: Explanation | None,
+    color: bool = False,
+    links: bool = False,
+    in_call: bool = True,
+) -> str:
     """Return the report of a bad value as plain text.
 
     It has at most :data:`MAX_LINES` lines, or some more on a narrow terminal.
@@ -71,7 +107,7 @@ def render_text(event, explanation, color=False, links=False, in_call=True):
     str
     """
     with failures(() if explanation is None else explanation.failed) as failed:
-        paint = _painter(color, links)
+        paint = Painter(color, link_to if links else _plain)
         blocks = [[paint(BOLD_RED, event.title)]]
         if explanation is not None:
             blocks = _blocks(event, explanation, paint, in_call)
@@ -81,27 +117,30 @@ def render_text(event, explanation, color=False, links=False, in_call=True):
     return "\n\n".join([text, *failed_lines(failed)])
 
 
-def _blocks(event, explanation, paint, in_call):
+def _blocks(
+    event: GuardEvent, explanation: Explanation, paint: Painter, in_call: bool
+) -> list[list[str]]:
     cause = explanation.cause
     head = [paint(BOLD_RED, attempt("the first line", event.title, title, cause))]
 
-    def place(callers=True):
+    def place(callers: bool = True) -> list[str]:
         known = cause if callers else _without_callers(cause)
         return [
             *head,
             *attempt("the text of the place", _bare_place(cause), _lines_of, known, paint),
         ]
 
-    def deeper(brief=False):
+    def deeper(brief: bool = False) -> list[str]:
         return attempt("the text of the deeper cause", [], _deeper, explanation, paint, brief)
 
-    def facts(most=MAX_OPERANDS):
+    def facts(most: int = MAX_OPERANDS) -> list[str]:
         return attempt("the text of the operands", [], _facts, explanation, most)
 
-    def advice(with_change=True):
+    def advice(with_change: bool = True) -> list[str]:
         return attempt("the text of the advice", [], _advice, explanation, paint, with_change)
 
-    last = attempt("the last line", [], _footer, event, explanation, in_call, paint)
+    nothing: list[str] = []
+    last = attempt("the last line", nothing, _footer, event, explanation, in_call, paint)
     blocks = [place(), facts(), deeper(), advice(), [], last]
     least = MIN_PATH_LINES + 2 if len(explanation.waypoints) > 1 else 0
     # (what a report without room leaves out first; the sentence says the change as well)
@@ -114,33 +153,33 @@ def _blocks(event, explanation, paint, in_call):
         if blocks[i] and _lines_in(blocks) + for_path * least > MAX_LINES + 1:
             blocks[i] = shorter()
     room = MAX_LINES - _lines_in(blocks)
-    blocks[4] = attempt("the text of the path", [], _way, explanation, paint, room)
+    blocks[4] = attempt("the text of the path", nothing, _way, explanation, paint, room)
     if text_width() < USUAL_WIDTH:
         blocks[1] = [part for line in blocks[1] for part in fitted(line)]
     return blocks
 
 
-def _lines_in(blocks):
+def _lines_in(blocks: list[list[str]]) -> int:
     """Return the number of lines of blocks, with an empty line after each."""
     return sum(len(block) + 1 for block in blocks if block)
 
 
-def _without_callers(cause):
+def _without_callers(cause: Cause) -> Cause:
     """Return a cause whose line is shown without the lines that called it."""
     provenance = cause.provenance
     backward = provenance.backward
     if backward is not None and backward.forward_source is not None:
         line = replace(backward.forward_source, callers=())
         backward = replace(backward, forward_source=line)
-    line = provenance.source and replace(provenance.source, callers=())
-    return replace(cause, provenance=replace(provenance, source=line, backward=backward))
+    own = provenance.source and replace(provenance.source, callers=())
+    return replace(cause, provenance=replace(provenance, source=own, backward=backward))
 
 
-def _bare_place(cause):
+def _bare_place(cause: Cause) -> list[str]:
     return [] if cause.source is None else [f"  {cause.source.file}:{cause.source.line}"]
 
 
-def failed_lines(failed):
+def failed_lines(failed: Sequence[str]) -> list[str]:
     """Return a paragraph on what could not be computed, and how to report it."""
     if not failed:
         return []
@@ -151,7 +190,7 @@ def failed_lines(failed):
     ]
 
 
-def render_failure(failure, color=False):
+def render_failure(failure: Any, color: bool = False) -> str:
     """Return the report of an exception that a node raised, as plain text.
 
     Parameters
@@ -163,7 +202,7 @@ def render_failure(failure, color=False):
     -------
     str
     """
-    paint = _painter(color)
+    paint = Painter(color)
     head = f"{failure.error} in {shown_op(failure.op)}: {failure.misfit or failure.message}"
     blocks = [
         [
@@ -179,20 +218,20 @@ def render_failure(failure, color=False):
     return _joined(blocks)
 
 
-def _code_line(hint):
+def _code_line(hint: Hint | None) -> list[str]:
     """Return the line that refers to the page about a fault; none for a user's own hint."""
     code = code_of(hint.key) if hint is not None else None
     return [f"More: theanoguard explain {code}"] if code else []
 
 
-def _held_lines(word, held):
+def _held_lines(word: str, held: Sequence[Any]) -> list[str]:
     rows = [(_shorten(h.name, 40), _held_text(h)) for h in held[:MAX_PATH_LINES]]
     width = max((len(name) for name, _ in rows), default=0)
     more = [f"  ... and {len(held) - len(rows)} more"] if len(held) > len(rows) else []
     return [f"{word} {name:<{width}}  {text}" for name, text in rows] + more
 
 
-def _held_text(held):
+def _held_text(held: Any) -> str:
     if held.shape is None:
         return f"{held.dtype}, value no longer at hand"
     if held.text:
@@ -200,7 +239,7 @@ def _held_text(held):
     return f"shape {shape_text(held.shape)}, {held.dtype}"
 
 
-def _memory_lines(failure):
+def _memory_lines(failure: Any) -> list[str]:
     if failure.error != "MemoryError":
         return []
     lines = []
@@ -213,7 +252,7 @@ def _memory_lines(failure):
     return lines
 
 
-def bytes_text(n):
+def bytes_text(n: int) -> str:
     """Return a number of bytes for a person.
 
     Examples
@@ -226,33 +265,20 @@ def bytes_text(n):
     return f"{n} {unit}" if power == 0 else f"{n / 1024**power:.1f} {unit}"
 
 
-def _wrapped(hint):
+def _wrapped(hint: Hint) -> list[str]:
     return textwrap.wrap(f"What to do: {hint.text}", text_width())
-
-
-def _painter(color, links=False):
-    def paint(code, text):
-        text = printable(text)
-        return f"{code}{text}{RESET}" if color else text
-
-    paint.color, paint.link = color, link_to if links else _plain
-    return paint
-
-
-def _plain(place, file):
-    return place
 
 
 _NO_TEXT = re.compile(rf"{'|'.join(map(re.escape, CODES))}|\x1b\]8;;[!-\[\]-~]*\x1b\\|[^\n -~]")
 
 
-def _joined(blocks):
+def _joined(blocks: list[list[str]]) -> str:
     """Join blocks of lines.  Control characters other than our colours are replaced."""
     text = "\n\n".join("\n".join(block) for block in blocks if block)
     return _NO_TEXT.sub(lambda m: m[0] if len(m[0]) > 1 else printable(m[0]), text)
 
 
-def title(cause):
+def title(cause: Cause) -> str:
     """Return the first line: what happened, with which values, at which element."""
     word = WORDS[cause.kind]
     at = f" at element {_element(cause.index, cause.shape)}" if cause.index else ""
@@ -270,37 +296,37 @@ def title(cause):
     return f"{word} {where}: {_expression(cause)}{value}{at}"
 
 
-def _called(cause):
+def _called(cause: Cause) -> tuple[str | None, bool]:
     """Return the function that the user's code calls, and whether that is the cause itself."""
     certain = cause.provenance.own_source and not cause.backward
     called = called_function(cause.source) if certain else None
-    names = (cause.op, shown_op(cause.op))
+    names = (cause.op or "", shown_op(cause.op or ""))
     return called, called is not None and any(is_written(called, name) for name in names)
 
 
-def _word(cause):
+def _word(cause: Cause) -> str:
     """Return the name of the operation of a cause: the user's, as in ``where`` for ``switch``."""
-    (called, is_cause), shown = _called(cause), shown_op(cause.op)
-    return called if is_cause and cause.expression.startswith(f"{shown}(") else shown
+    (called, is_cause), shown = _called(cause), shown_op(cause.op or "")
+    return called if called and is_cause and cause.expression.startswith(f"{shown}(") else shown
 
 
-def _expression(cause):
-    shown, text = f"{shown_op(cause.op)}(", cause.expression
+def _expression(cause: Cause) -> str:
+    shown, text = f"{shown_op(cause.op or '')}(", cause.expression
     return f"{_word(cause)}({text.removeprefix(shown)}" if text.startswith(shown) else text
 
 
-def _element(index, shape):
+def _element(index: Sequence[Any], shape: Sequence[Any]) -> str:
     return "[" + ", ".join(str(i) for i in index) + "]" if shape else "(scalar)"
 
 
-def _place_lines(source, paint, before=""):
+def _place_lines(source: SourceLine, paint: Painter, before: str = "") -> list[str]:
     """Return the lines of a place, indented: file and line, then its text and its callers."""
     first, *others = source_lines(source, text_width() - 2, paint.link)
     shown = [f"{BLUE}{before}{first}{RESET}" if paint.color else before + first]
     return ["  " + line for line in (*shown, *(paint(BLUE, line) for line in others))]
 
 
-def _lines_of(cause, paint):
+def _lines_of(cause: Cause, paint: Painter) -> list[str]:
     if cause.role == "node":
         return _source_lines(cause.provenance, cause.path, paint, cause.around)
     return [] if cause.source is None else _place_lines(cause.source, paint)
@@ -312,7 +338,7 @@ _LOOP = re.compile(
 """The text of a Scan: PyTensor's, and Theano's, as ``for{cpu,scan_fn}``."""
 
 
-def inside_text(path):
+def inside_text(path: Sequence[PathStep]) -> str:
     """Return a text for the inner graphs entered, such as ``step 3 of scan``, or an empty text."""
     inner = []
     for part in reversed(path):
@@ -328,7 +354,12 @@ def inside_text(path):
     return ", inside ".join(inner)
 
 
-def _source_lines(provenance, path, paint, around=None):
+def _source_lines(
+    provenance: Provenance,
+    path: Sequence[PathStep],
+    paint: Painter,
+    around: SourceLine | None = None,
+) -> list[str]:
     lines = [f"  inside {_shorten(inside_text(path), 80)}"] if path else []
     source = user_line(provenance)
     before = "" if provenance.own_source else "near "
@@ -359,14 +390,14 @@ def _source_lines(provenance, path, paint, around=None):
     return lines
 
 
-def _cost_text(cost):
+def _cost_text(cost: str) -> str:
     """Return the name of a cost, or its operation if it has no name."""
     if cost.startswith(LOG_DENSITY):
         return "the log-density"
     return shown_op(user_op_name(cost)) if "{" in cost or cost[:1].isupper() else cost
 
 
-def _facts(explanation, most=MAX_OPERANDS):
+def _facts(explanation: Explanation, most: int = MAX_OPERANDS) -> list[str]:
     cause = explanation.cause
     meaning = explanation.meaning.text if explanation.meaning is not None else ""
     told = (meaning, *explanation.notes)
@@ -394,11 +425,11 @@ MAX_IN_GRADIENT = 40
 """Length of the longest formula of a gradient that is shown.  The user has not written it."""
 
 
-def _is_long_formula(operand):
+def _is_long_formula(operand: Operand) -> bool:
     return operand.computed and len(operand.name) > MAX_IN_GRADIENT
 
 
-def _is_named(operand):
+def _is_named(operand: Operand) -> bool:
     """Whether the name of an operand has a word of the user, not numbers alone.
 
     Examples
@@ -412,11 +443,11 @@ def _is_named(operand):
     )
 
 
-def _are(cause):
+def _are(cause: Cause) -> str:
     return "is" if cause.n_bad == 1 else "are"
 
 
-def _operand_line(operand):
+def _operand_line(operand: Operand) -> str:
     name = element_text(_shorten(operand.name, MAX_FORMULA), operand.index)
     if operand.computed:
         value = number_text(operand.value)
@@ -438,19 +469,19 @@ def _operand_line(operand):
     return f"{line}, {index_text(index)} = {number_text(value)}"
 
 
-def _between(thing):
+def _between(thing: Cause | Operand) -> str:
     low, high = number_text(thing.minimum), number_text(thing.maximum)
     return f"at {low}" if low == high else f"between {low} and {high}"
 
 
-def _fate_line(fate):
+def _fate_line(fate: Fate) -> str:
     if fate.survives:
         return f"It reaches {len(fate.outputs)} of the function's outputs."
     by = f" by {', '.join(fate.masked_by[:3])}" if fate.masked_by else ""
     return f"It is masked later{by}: no output of the function is bad."
 
 
-def _deeper(explanation, paint, brief=False):
+def _deeper(explanation: Explanation, paint: Painter, brief: bool = False) -> list[str]:
     deeper = explanation.deeper
     if deeper is None:
         return []
@@ -471,7 +502,7 @@ def _deeper(explanation, paint, brief=False):
     return lines
 
 
-def _advice(explanation, paint, with_change=True):
+def _advice(explanation: Explanation, paint: Painter, with_change: bool = True) -> list[str]:
     hint = explanation.advice
     if hint is None:
         return []
@@ -481,7 +512,7 @@ def _advice(explanation, paint, with_change=True):
     return [paint(GREEN, line) for line in [*_wrapped(hint), *change]]
 
 
-def _way(explanation, paint, room):
+def _way(explanation: Explanation, paint: Painter, room: int) -> list[str]:
     points = explanation.waypoints
     if len(points) < 2:  # a path of one step only repeats the operands
         return []
@@ -508,7 +539,7 @@ JUMP = 1e6
 """By how much a number grows or shrinks in a step of a path that is always shown."""
 
 
-def _by_importance(points):
+def _by_importance(points: Sequence[Waypoint]) -> list[int]:
     """Return the positions of the stops on a path, those that a short path shows first.
 
     These are the loops, and where a value turns critical: where a number became the 0 or the
@@ -530,7 +561,7 @@ def _by_importance(points):
     return list(dict.fromkeys([*loops, *critical, 0, *before, *backwards[:1], *named, *backwards]))
 
 
-def _point_row(point):
+def _point_row(point: Waypoint) -> tuple[str, str]:
     value = number_text(point.value)
     name = element_text(printable(point.name), point.index)
     left = value if point.name == value else f"{name} = {value}"
@@ -549,7 +580,7 @@ STEPS_SHOWN = 4
 """How many steps of a loop the path shows."""
 
 
-def steps_text(steps):
+def steps_text(steps: Sequence[tuple[int, Any]]) -> str:
     """Return the state before some steps of a loop, and its constant growth factor if any.
 
     Where it became 0, changed its sign or jumped is always shown.
@@ -581,19 +612,21 @@ def steps_text(steps):
     return f"{text} (x{factor:.3g} per step)" if is_constant else text
 
 
-def _turns(one, other):
+def _turns(one: Any, other: Any) -> bool:
     """Whether a number changes its sign, or jumps."""
     if one == 0 or other == 0 or (one < 0) != (other < 0):
         return one != other
     return not 1 / JUMP < other / one < JUMP
 
 
-def _shorten(text, width):
+def _shorten(text: str, width: int) -> str:
     text = printable(text)
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
-def _footer(event, explanation, in_call, paint):
+def _footer(
+    event: GuardEvent, explanation: Explanation, in_call: bool, paint: Painter
+) -> list[str]:
     cause, parts = explanation.cause, []
     if in_call:
         name = f" of {_shorten(event.function, 40)}" if event.function else ""
@@ -608,7 +641,7 @@ def _footer(event, explanation, in_call, paint):
     return [paint(DIM, line) for line in lines]
 
 
-def _listed(things, most=3):
+def _listed(things: Sequence[str], most: int = 3) -> str:
     """Return names as a list in a sentence.  Only the first are named; the rest are counted.
 
     Examples

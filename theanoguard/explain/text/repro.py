@@ -5,22 +5,28 @@ is possible; otherwise it is pickled into the data file.  On request, the script
 function as the user built it.  It then shows whether a rewrite causes the fault.
 """
 
+import os
 import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blas import Dot22
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot, Max, Min, Prod, Sum
 
-from theanoguard._evaluate.culprit import dense, fused_operands
+from theanoguard._evaluate.culprit import Made, Origin, Place, dense, fused_operands
 from theanoguard._evaluate.replay import copy_value
 from theanoguard._evaluate.scalars import ScalarStep
+from theanoguard._event import Trip
 from theanoguard._files import replacing, write_atomically
 from theanoguard._provenance import tracker_of
 from theanoguard.explain.facts.naming import INFIX, apply_text, number_text, op_name, shown_op
@@ -70,7 +76,7 @@ class FailingCall:
     trip : Trip
     """
 
-    def __init__(self, trip):
+    def __init__(self, trip: Trip) -> None:
         self._graph = trip.fgraph
         self._variable = trip.variable
         # Copy the values, because a later call may overwrite them.
@@ -78,10 +84,12 @@ class FailingCall:
         fits = size <= MAX_BYTES
         self._values = {v: copy_value(x) for v, x in trip.inputs.items()} if fits else None
 
-    def __reduce__(self):  # (a pickle leaves out the function and the values of its inputs)
+    def __reduce__(
+        self,
+    ) -> tuple[Any, ...]:  # (a pickle leaves out the function and the values of its inputs)
         return _nothing, ()
 
-    def pickled(self):
+    def pickled(self) -> tuple[bytes, str]:
         """Return the graph with its values as bytes, and the source of the user's own code.
 
         The graph is pickled as a list, because pickle follows linked variables recursively.
@@ -91,8 +99,8 @@ class FailingCall:
         ValueError
             If the graph as built is not known, or an operation or a value cannot be pickled.
         """
-        tracker = tracker_of(self._graph)
-        if self._values is None:
+        tracker, values = tracker_of(self._graph), self._values
+        if values is None:
             raise ValueError(
                 f"the inputs of the call are too large to be kept: more than {MAX_BYTES} bytes.\n"
                 "Save the failing operation alone: save_repro(path)."
@@ -105,12 +113,13 @@ class FailingCall:
         outputs, copies = tracker.before()
         equal = [v for v in tracker.equals(self._variable) if v.owner is not None]
         shown = [copies[v.owner].outputs[v.index] for v in equal] + outputs
-        leaves, steps, position = [], [], {}
+        leaves, steps = [], []
+        position: dict[Variable, tuple[Any, int]] = {}
 
-        def position_of(variable):
+        def position_of(variable: Variable) -> tuple[Any, int]:
             if variable not in position:
                 is_constant = isinstance(variable, Constant)
-                value = variable.data if is_constant else self._values.get(variable)
+                value = variable.data if is_constant else values.get(variable)
                 if value is None and not is_constant:
                     value = variable.get_value()
                 leaves.append((variable.type, variable.name, value, is_constant))
@@ -128,11 +137,11 @@ class FailingCall:
             raise ValueError(f"the function cannot be pickled: {error}") from error
 
 
-def _nothing():
+def _nothing() -> None:
     return None
 
 
-def repro_of(origin, display_name):
+def repro_of(origin: Origin, display_name: Callable[[Place], str]) -> Repro:
     """Return the :class:`Repro` of an :class:`~theanoguard._evaluate.culprit.Origin`.
 
     Parameters
@@ -158,7 +167,7 @@ def repro_of(origin, display_name):
     return _whole_node(place, display_name)
 
 
-def _last_step(place, made, display_name):
+def _last_step(place: Place, made: Made, display_name: Callable[[Place], str]) -> Repro | None:
     """Return the Repro of one operation of a fused node, with its operands as arrays.
 
     None if the node is not fused, or if the operations before it cannot be run on arrays.
@@ -167,7 +176,7 @@ def _last_step(place, made, display_name):
     if arrays is None:
         return None
 
-    def name(origin, depth=2):
+    def name(origin: ScalarStep | int, depth: int = 2) -> str:
         if not isinstance(origin, ScalarStep):
             return display_name(made.sources[origin])
         parts = zip(origin.origins, origin.operands, strict=True)
@@ -187,7 +196,7 @@ def _last_step(place, made, display_name):
     return None if expression is None or not given else Repro(given, names, expression)
 
 
-def _whole_node(place, display_name):
+def _whole_node(place: Place, display_name: Callable[[Place], str]) -> Repro:
     node = place.variable.owner
     replay = place.scope.replay
     arrays, names, kept = {}, {}, []
@@ -213,24 +222,24 @@ def _whole_node(place, display_name):
 
 
 @singledispatch
-def node_text(op, operands):
+def node_text(op: Op, operands: Sequence[str]) -> str | None:
     """Return the Python expression of a node, or None if it has none."""
     return None
 
 
 @node_text.register
-def _(op: Dot, operands):
+def _dot_text(op: Dot, operands: Sequence[str]) -> str:
     return f"pt.dot({', '.join(operands)})"
 
 
 @node_text.register
-def _(op: Dot22, operands):
+def _dot22_text(op: Dot22, operands: Sequence[str]) -> str:
     return f"pt.dot({', '.join(operands)})"
 
 
 @node_text.register(Sum)
 @node_text.register(Prod)
-def _(op, operands):
+def _sum_text(op: Op, operands: Sequence[str]) -> str:
     name = op_name(op)
     kinds = f"dtype={op.dtype!r}, acc_dtype={op.acc_dtype!r}"
     return f"pt.{name}({operands[0]}, axis={op.axis!r}, {kinds})"
@@ -238,16 +247,16 @@ def _(op, operands):
 
 @node_text.register(Max)
 @node_text.register(Min)
-def _(op, operands):
+def _extreme_text(op: Op, operands: Sequence[str]) -> str:
     return f"pt.{op_name(op)}({operands[0]}, axis={op.axis!r})"
 
 
 @node_text.register
-def _(op: Elemwise, operands):
+def _elementwise_text(op: Elemwise, operands: Sequence[str]) -> str | None:
     return scalar_text(op.scalar_op, operands)
 
 
-def scalar_text(op, operands):
+def scalar_text(op: ScalarOp, operands: Sequence[str]) -> str | None:
     """Return the expression of a scalar operation applied elementwise, or None.
 
     Examples
@@ -266,7 +275,7 @@ def scalar_text(op, operands):
     return f"pt.{name}({', '.join(operands)})" if tensor_op == op else None
 
 
-def _step_text(step):
+def _step_text(step: ScalarStep) -> str | None:
     operands = []
     for value, origin in zip(step.operands, step.origins, strict=True):
         if isinstance(origin, ScalarStep):
@@ -281,13 +290,13 @@ def _step_text(step):
     return scalar_text(step.op, operands)
 
 
-def _constant_text(value):
+def _constant_text(value: Any) -> str:
     item = np.asarray(value).item()
     literal = repr(item) if np.isfinite(item) else f"float({str(item)!r})"
     return f"pt.constant({literal}, dtype={np.asarray(value).dtype.name!r})"
 
 
-def _positions(step):
+def _positions(step: ScalarStep) -> Iterator[int]:
     for origin in step.origins:
         if isinstance(origin, ScalarStep):
             yield from _positions(origin)
@@ -414,7 +423,7 @@ sys.exit(status)
 '''
 
 
-def save_repro(explanation, path, as_built=False):
+def save_repro(explanation: Any, path: str | os.PathLike[str], as_built: bool = False) -> Path:
     """Write a standalone script that shows a fault, and its data file.
 
     Parameters
@@ -447,11 +456,11 @@ def save_repro(explanation, path, as_built=False):
     return _write(path, text, repro.arrays, repro.pickled)
 
 
-def _data_of(path):
+def _data_of(path: Path) -> Path:
     return path.with_suffix(".npz")
 
 
-def _write(path, text, arrays, pickled):
+def _write(path: Path, text: str, arrays: Mapping[str, np.ndarray], pickled: bytes | None) -> Path:
     """Write a script and its data file; return the path of the script."""
     if pickled is not None:
         arrays = {**arrays, "pickled": np.frombuffer(pickled, dtype=np.uint8)}
@@ -461,7 +470,7 @@ def _write(path, text, arrays, pickled):
     return path
 
 
-def _save_function(explanation, path):
+def _save_function(explanation: Any, path: Path) -> Path:
     """Write the script of the whole function, and its data file."""
     call = explanation.repro.call if explanation.repro is not None else None
     if call is None:
@@ -484,23 +493,25 @@ def _save_function(explanation, path):
     return _write(path, text, {}, pickled)
 
 
-def _heading(cause):
+def _heading(cause: Any) -> tuple[str, str]:
     """Return the first line of a script, and the line that names the place of the fault."""
     where = f"From {cause.source}\n" if cause.source is not None else ""
     what = shown_op(cause.op) if cause.op else cause.role
     return _harmless(f"{cause.kind} in {what}: {cause.expression}"), _harmless(where)
 
 
-def _test_of(cause):
+def _test_of(cause: Any) -> str:
     return TESTS[cause.kind].format(limit=abs(np.asarray(cause.value).item()))
 
 
-def script_text(explanation, data):
+def script_text(explanation: Any, data: str) -> str:
     """Return the text of the script whose data file is called `data`."""
     cause, repro = explanation.cause, explanation.repro
     if repro.expression is not None:
         build = EXPRESSION.format(
-            declarations="\n".join(_declaration(*item, repro) for item in repro.arrays.items()),
+            declarations="\n".join(
+                _declaration(n, array, repro) for n, array in repro.arrays.items()
+            ),
             expression=repro.expression,
             names=", ".join(repro.arrays),
             keys="".join(f"{name!r}, " for name in repro.arrays),
@@ -520,7 +531,7 @@ def script_text(explanation, data):
     )
 
 
-def _declaration(name, array, repro):
+def _declaration(name: str, array: np.ndarray, repro: Repro) -> str:
     shape = tuple(1 if n == 1 else None for n in array.shape)
     return (
         f"{name} = pt.TensorType({array.dtype.name!r}, shape={shape!r})"
@@ -528,7 +539,7 @@ def _declaration(name, array, repro):
     )
 
 
-def _harmless(text):
+def _harmless(text: str) -> str:
     """Return text on one line that is safe inside a docstring: it cannot end the docstring."""
     kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
     return kept.replace("\\", "/").replace('"""', "'''")

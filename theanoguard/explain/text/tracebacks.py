@@ -8,7 +8,9 @@ They are left out when Python, a thread, IPython or pytest shows a traceback.  S
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from theanoguard._errors import TheanoguardError
 from theanoguard._pytensor.files import is_user_file
@@ -46,7 +48,7 @@ def users_part(traceback: TracebackType | None) -> TracebackType | None:
     return shown
 
 
-def _trimmed(error, traceback):
+def _trimmed(error: BaseException | None, traceback: TracebackType | None) -> TracebackType | None:
     if not isinstance(error, TheanoguardError):
         return traceback
     shown = users_part(traceback)
@@ -54,15 +56,17 @@ def _trimmed(error, traceback):
     return shown
 
 
-def _hook(before):
-    def excepthook(kind, error, traceback):
+def _hook(before: Callable[..., Any]) -> Callable[..., None]:
+    def excepthook(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
         before(kind, error, _trimmed(error, traceback))
 
     return excepthook
 
 
-def _thread_hook(before):
-    def excepthook(args):
+def _thread_hook(before: Callable[..., Any]) -> Callable[..., None]:
+    def excepthook(args: threading.ExceptHookArgs) -> None:
         shown = _trimmed(args.exc_value, args.exc_traceback)
         before(threading.ExceptHookArgs((args.exc_type, args.exc_value, shown, args.thread)))
 
