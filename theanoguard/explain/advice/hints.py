@@ -5,7 +5,7 @@ user-defined ones.  The rules of an operation are tried in the order of registra
 user's rules come before the rules of the package.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +72,7 @@ _FOR_LABELLED = (
 """What to write for labelled arrays in place of a function of tensors."""
 
 
-def with_module(text, module):
+def with_module(text: str, module: str) -> str:
     """Return advice with the functions of a module for labelled arrays; it is as it was for ``pt``.
 
     Examples
@@ -109,7 +109,7 @@ class Rule:
 _rules: dict[str, list[Rule]] = {}
 
 
-def register_hint(op, key, when, text):
+def register_hint(op: str | type, key: str, when: Callable[[Situation], bool], text: str) -> None:
     """Add a rule for an operation.
 
     Parameters
@@ -147,7 +147,7 @@ _OF_OWN_GRADIENT = (
 )
 
 
-def hint_for(situation):
+def hint_for(situation: Situation) -> Hint | None:
     """Return the :class:`Hint` of the first rule that applies, or None."""
     if situation.own_gradient:
         return Hint("gradient-at-zero", _OF_OWN_GRADIENT.format(situation.own_gradient))
@@ -188,7 +188,7 @@ _WIDER = {
 """How the advice for a result that has overflowed ends, by dtype."""
 
 
-def advice(key, op=None):
+def advice(key: str, op: str | None = None) -> str:
     """Return the advice of a hint: its text without the first sentence.
 
     Parameters
@@ -213,12 +213,12 @@ def advice(key, op=None):
     'Find out why the divisor is 0. If it may be, decide what the result is there: ...'
     """
     texts = {hint.key: hint.text for hint in CAME_IN.values()}
-    for rules in (*_rules.values(), _rules.get(op, ())):
+    for rules in (*_rules.values(), _rules.get(op or "", ())):
         texts.update((rule.key, rule.text) for rule in rules)
     return texts[key].partition(". ")[2] or texts[key]
 
 
-def _applies(rule, situation):
+def _applies(rule: Rule, situation: Situation) -> bool:
     with np.errstate(all="ignore"):
         try:
             return bool(rule.when(situation))
@@ -226,55 +226,55 @@ def _applies(rule, situation):
             return False
 
 
-def _nan(s):
+def _nan(s: Situation) -> bool:
     return np.isnan(s.result)
 
 
-def _overflow(s):
+def _overflow(s: Situation) -> bool:
     """Whether the operands are finite, and the result is infinite or very large."""
     finite = all(np.isfinite(v).all() for v in s.operands if np.asarray(v).dtype.kind in "fciub")
     return finite and not np.isnan(s.result)
 
 
-def _first(s):
+def _first(s: Situation) -> Any:
     return s.operands[0]
 
 
-def _second(s):
+def _second(s: Situation) -> Any:
     return s.operands[1]
 
 
-def _tiny(value):
+def _tiny(value: Any) -> bool:
     return 0 < abs(value) < 1e-8
 
 
-def _of_softmax(s, position):
+def _of_softmax(s: Situation, position: int) -> bool:
     made_by = s.producers[position].op if position < len(s.producers) else ""
     return made_by == "softmax" or "softmax" in s.source
 
 
-def _zero_of_softmax(s):
+def _zero_of_softmax(s: Situation) -> bool:
     """Whether a softmax has made the 0, or an operation of a softmax that is written by hand."""
     by_hand = ("exp", "true_div") if "softmax" in s.source else ()
     return s.underflowed(0, "softmax", *by_hand)
 
 
-def _has_underflowed(s):
+def _has_underflowed(s: Situation) -> bool:
     """Whether the argument of a logarithm, or the divisor in its gradient, has underflowed to 0."""
     last = len(s.operands) - 1
     of_log = s.forward in ("log", "log2", "log10") if s.backward else last == 0
     return of_log and s.operands[last] == 0 and s.underflowed(last, *_SHRINKING)
 
 
-def _has_underflowed_in_loop(s):
+def _has_underflowed_in_loop(s: Situation) -> bool:
     return _has_underflowed(s) and s.zero_steps[-1] is not None
 
 
-def _of_exp(s):
+def _of_exp(s: Situation) -> bool:
     return s.made_by(0, "exp") or s.made_by(1, "exp")
 
 
-def _of_recurrence(s):
+def _of_recurrence(s: Situation) -> bool:
     """Whether a loop multiplies its state by a matrix without adding the old state.
 
     A product that also adds (Gemv) has more than two operands.  It may be a step of a differential
@@ -283,22 +283,22 @@ def _of_recurrence(s):
     return _after_steps(s) and "dot" in s.body and (s.op != "dot" or len(s.operands) == 2)
 
 
-def _after_steps(s):
+def _after_steps(s: Situation) -> bool:
     """Whether the operation is in a loop whose state can have grown in the steps before."""
     return s.in_scan and s.step > 0
 
 
-def _of_arc(s):
+def _of_arc(s: Situation) -> bool:
     """Whether a derivative divides by ``sqrt(1 - x**2)``, as those of arcsin and arccos do."""
     return s.forward in ("arcsin", "arccos")
 
 
-def _has_switch(s):
+def _has_switch(s: Situation) -> bool:
     """Whether a switch masks an operand of the division, or is in the user's line."""
     return s.made_by(0, "switch") or "switch(" in s.source or "where(" in s.source
 
 
-def _cancelled(s):
+def _cancelled(s: Situation) -> bool:
     """Whether the operand is a difference of nearly equal numbers, negative only by rounding."""
     producer = s.producers[0]
     if producer.op not in ("sub", "add") or not producer.operands:
@@ -730,7 +730,7 @@ def with_hint(cause: Cause, unless: Collection[str] = ()) -> Cause:
     return replace(cause, hint=hint or cause.hint, situation=None)
 
 
-def came_in(role, array, bad):
+def came_in(role: str, array: np.ndarray, bad: np.ndarray) -> Hint:
     """Return the hint for a bad value that came in from outside.
 
     Parameters
@@ -774,14 +774,14 @@ def came_in(role, array, bad):
     return Hint(CAME_IN[role].key, f"{text} {_BEFORE[role]}.")
 
 
-def _listed(numbers):
+def _listed(numbers: Sequence[int]) -> str:
     """Return the first numbers as a text, and how many follow."""
     shown = [str(number) for number in numbers[:5]]
     last = f"{len(numbers) - 5} more" if len(numbers) > 5 else shown.pop()
     return " and ".join([", ".join(shown), last] if shown else [last])
 
 
-def _columns(whole, n, role):
+def _columns(whole: Sequence[int], n: int, role: str) -> str:
     """Return the advice on columns that are NaN in every row."""
     subject, these, verb = (
         ("Column", "this column", "is") if len(whole) == 1 else ("Columns", "these columns", "are")

@@ -5,15 +5,17 @@ must not run a second time is not run; the value that it returned in the call is
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.scalar.basic import Cast
@@ -33,9 +35,14 @@ from theanoguard._provenance import (
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import thawed_graph
+from theanoguard._values import Mask
 from theanoguard.explain.facts.derivatives import has_no_derivative
 from theanoguard.explain.facts.naming import number_text, op_name
+from theanoguard.explain.records import Cause
 from theanoguard.stable.patterns import rebuild
+
+Builders: TypeAlias = dict[Variable, Callable]
+"""What takes the place of variables, as :func:`theanoguard.stable.patterns.rebuild` takes it."""
 
 logger = logging.getLogger("theanoguard")
 
@@ -67,7 +74,7 @@ MAX_STEPS = 20_000
 """Largest number of steps in a loop.  The loop as built stores all of its steps."""
 
 
-def has_body(op):
+def has_body(op: Op) -> bool:
     """Return whether an operation has an inner graph that the user wrote.
 
     Some of PyTensor's own operations, such as a softmax, have an inner graph as well.
@@ -79,7 +86,7 @@ def has_body(op):
 class PureKernels(Kernels):
     """Kernels that refuse to run an operation with side effects."""
 
-    def run(self, node, inputs):
+    def run(self, node: Apply, inputs: list[Any]) -> list:
         if has_effects(node.op):
             raise NotRun
         try:
@@ -109,11 +116,11 @@ class Body:
     outer: "Body | None" = None
 
     @property
-    def outermost(self):
+    def outermost(self) -> Any:
         """The node of the function's own graph that contains this body."""
         return self.node if self.outer is None else self.outer.outermost
 
-    def changed(self, builders):
+    def changed(self, builders: Builders) -> Builders:
         """Return replacements for the outputs of :attr:`outermost` after a change in the body.
 
         Parameters
@@ -122,9 +129,9 @@ class Body:
             The changed variables, as :func:`theanoguard.stable.patterns.rebuild` takes them.
         """
         outputs = rebuild(self.graph.outputs, builders)
-        made = []
+        made: list[Variable] = []
 
-        def outer_outputs(new):
+        def outer_outputs(new: Callable[[Variable], Variable]) -> list:
             if not made:
                 made.extend(_with_graph(self.node, self.graph, outputs, new))
             return made
@@ -135,7 +142,12 @@ class Body:
         return changed if self.outer is None else self.outer.changed(changed)
 
 
-def _with_graph(node, graph, outputs, new):
+def _with_graph(
+    node: Apply,
+    graph: FunctionGraph,
+    outputs: Sequence[Variable],
+    new: Callable[[Variable], Variable],
+) -> list[Variable]:
     """Return the outputs of an op whose inner graph has got new outputs."""
     inputs = [new(v) for v in node.inputs]
     if isinstance(node.op, OpFromGraph):
@@ -179,29 +191,29 @@ class Spot:
     everywhere: tuple = field(repr=False)
 
     @property
-    def replay(self):
+    def replay(self) -> Any:
         """The replay of its graph."""
         return self.scope.replay
 
-    def name_in(self, variable, whole):
+    def name_in(self, variable: Variable, whole: Variable) -> Any:
         """Return how the line that built `whole` writes a variable; else the variable's name."""
         line = _line(whole.owner)
         elsewhere = None
         for reader in self.clients.get(variable, ()):
             own = _line(reader)
             text = None if own is None else self.name_of(variable, reader)
-            if text is not None and line is not None and own[:2] == line[:2]:
+            if text is not None and line is not None and own and own[:2] == line[:2]:
                 return text
             elsewhere = elsewhere or text
         name = self.name_of(variable)
         return name if name is None or name.isidentifier() else elsewhere or name
 
-    def at(self, node):
+    def at(self, node: Apply) -> "Spot":
         """Return the spot of another operation of the same graph, in the same execution."""
         return replace(self, node=node, nodes=_alike(node, self.all_nodes, self.everywhere))
 
     @property
-    def values(self):
+    def values(self) -> list:
         """The values of the operands."""
         return [culprit.dense(self.replay.value(v)) for v in self.node.inputs]
 
@@ -229,7 +241,7 @@ class Trial:
     read: frozenset = frozenset()
 
     @property
-    def text(self):
+    def text(self) -> str:
         """What the call gives, as a part of a sentence."""
         numbers = [self.values[v] for v in self.returned if np.size(self.values[v]) == 1]
         if len(self.returned) > 1 + self.with_gradient or not numbers:
@@ -247,10 +259,11 @@ class AsBuilt:
     trip : Trip
     mask : callable
         Returns the mask of the elements of an array that are bad in the same way as the event's.
+    tracker : ProvenanceTracker
     """
 
-    def __init__(self, trip, mask):
-        self.tracker = tracker_of(trip.fgraph)
+    def __init__(self, trip: Any, mask: Mask, tracker: Any) -> None:
+        self.tracker = tracker
         self.outputs, self.copies = self.tracker.before()
         self._originals = {copy: node for node, copy in self.copies.items()}
         self._inputs = trip.inputs
@@ -265,21 +278,21 @@ class AsBuilt:
         updated = getattr(trip.fgraph, "update_mapping", None) or {}
         self._updated = [i in updated for i in range(len(self.outputs))]
 
-    def _known_values(self, live):
+    def _known_values(self, live: Mapping[Any, Any]) -> dict[Variable, Any]:
         """Return the values, from the call, of operations that must not be run again."""
-        known = {}
+        known: dict[Variable, Any] = {}
         for (node, steps), values in live.items():
             same = [old for old in self.tracker.replaced_by(node) if type(old.op) is type(node.op)]
             for old in same if not steps else ():
                 known.update(zip(self.copies[old].outputs, values, strict=True))
         return known
 
-    def _run(self, outputs, known=()):
+    def _run(self, outputs: Sequence[Variable], known: Any = ()) -> Replay:
         leaves = [v for v in ancestors(outputs) if v.owner is None and not isinstance(v, Constant)]
         values = {v: self._inputs[v] if v in self._inputs else v.get_value() for v in leaves}
         return Replay(None, {**values, **dict(known)}, self._kernels, graphs=self._graphs)
 
-    def has_long_loops(self):
+    def has_long_loops(self) -> bool:
         """Return whether a loop has too many steps to run again, or an unknown number."""
         loops = [node for node in self.copies.values() if isinstance(node.op, Scan)]
         try:
@@ -287,13 +300,13 @@ class AsBuilt:
         except NotRun:
             return True
 
-    def is_bad(self, value):
+    def is_bad(self, value: Any) -> bool:
         """Return whether the guard would report a value, or it is not finite."""
         return _holds(value, self._mask) or _holds(value, culprit.not_finite)
 
     # -- which operation
 
-    def spots_of(self, cause):
+    def spots_of(self, cause: Cause) -> Iterator[Spot]:
         """Yield the user's operations that may be the cause; for a gradient, the forward ones.
 
         Parameters
@@ -316,7 +329,7 @@ class AsBuilt:
                 seen.add(spot.node)
                 yield spot
 
-    def failed_forward(self):
+    def failed_forward(self) -> Spot | None:
         """Return the user's operation that made a cost bad, or None if all costs are sound.
 
         A rewrite may move an operation of the forward pass into one of the gradient.
@@ -331,7 +344,7 @@ class AsBuilt:
                 return self._spot(copy, None, self._scope) if is_users and not came_in else None
         return None
 
-    def _made_by(self, cause, is_bad):
+    def _made_by(self, cause: Cause, is_bad: Callable[[Any], Any]) -> Spot | None:
         """Return the operation with the line or name of a cause that made a bad value."""
         bodies = sorted([None, *self.bodies], key=lambda body: (body is None) == bool(cause.path))
         for body in bodies:
@@ -356,10 +369,10 @@ class AsBuilt:
                     return self._spot(*(agreeing or first))
         return None
 
-    def _fitting(self, cause, body):
+    def _fitting(self, cause: Cause, body: Body | None) -> list[Apply]:
         """Return the operations of a graph that have the same name or line as a cause."""
 
-        def fits(node):
+        def fits(node: Apply) -> tuple[int, bool]:
             same = op_name(node.op) == cause.op or str(node.op) == cause.provenance.op
             here = is_built_at(node.outputs[0], cause.source)
             return same + here, same  # both, then the operation alone, then the line alone
@@ -371,7 +384,7 @@ class AsBuilt:
         found = [n for n in ranked if any(ranked[n]) and not has_body(n.op)]
         return sorted(found, key=ranked.__getitem__, reverse=True)
 
-    def finite_as_written(self, cause):
+    def finite_as_written(self, cause: Cause) -> tuple[Spot, int] | None:
         """Return the operation of a cause, and its operand, if it is finite in the graph as built.
 
         Returns
@@ -387,11 +400,11 @@ class AsBuilt:
         position = 1 if cause.op in ("true_div", "mod") else 0
         return self._spot(found[0], None, self._scope), position
 
-    def value(self, variable):
+    def value(self, variable: Variable) -> Any:
         """Return the value of a variable of the function's own graph."""
         return culprit.dense(self._replay.value(variable))
 
-    def live_value(self, variable):
+    def live_value(self, variable: Variable) -> Any:
         """Return the value of a variable, or None if an operation must not be run for it."""
         try:
             return self.value(variable)
@@ -399,12 +412,12 @@ class AsBuilt:
             return None
 
     @staticmethod
-    def least(value):
+    def least(value: Any) -> Any:
         """Return the element of a value that is nearest to 0."""
         flat = np.ravel(value)
         return flat[np.argmin(np.abs(flat))]
 
-    def folded_away(self, variable):
+    def folded_away(self, variable: Variable) -> str | None:
         """Return the small constant of a sum that a rewrite rounded away, or None."""
         constants, todo = [], [(variable, 1)]
         while todo:
@@ -426,7 +439,7 @@ class AsBuilt:
                     return f"{'+' if small > 0 else '-'} {abs(small):g}"
         return None
 
-    def _runs(self, body):
+    def _runs(self, body: Body | None) -> Iterator[culprit.Scope]:
         """Yield the scope of each execution of a graph."""
         if body is None:
             yield self._scope
@@ -441,19 +454,19 @@ class AsBuilt:
                 yield outside.inner(body.node, step)
                 step, left = step + 1, left - 1
 
-    def _differentiated(self, cause):
+    def _differentiated(self, cause: Cause) -> list[Spot]:
         """Return the operations whose derivative may be the bad value of a gradient.
 
         Several are returned only if none of them fits the cause better than the others.
         """
-        found = {}
+        found: dict[Apply, tuple[bool, bool, bool]] = {}
         for copy in toposort(self.outputs):
             node = self._originals[copy]
             if not made_by_grad(node) or not any(map(self._has_bad, copy.outputs)):
                 continue
             forward = self.tracker.differentiated_by(node)
-            known = forward is not None and forward.owner in self.copies
-            differentiated = self.copies[forward.owner] if known else None
+            differentiated = None if forward is None else self.copies.get(forward.owner)
+            known = differentiated is not None
             if not found and has_body(node.op):
                 spot = self._singular_in(differentiated)
                 return [] if spot is None else [spot]
@@ -469,13 +482,13 @@ class AsBuilt:
         best = max(found.values(), default=None)
         return [self._spot(n, None, self._scope) for n, fit in found.items() if fit == best]
 
-    def _has_bad(self, variable):
+    def _has_bad(self, variable: Variable) -> bool:
         return self.is_bad(self._replay.value(variable))
 
-    def _is_of_gradient(self, variable):
+    def _is_of_gradient(self, variable: Variable) -> bool:
         return made_by_grad(self._originals[variable.owner])
 
-    def _fit(self, variable, forward, cause):
+    def _fit(self, variable: Variable, forward: Variable, cause: Cause) -> tuple[bool, bool, bool]:
         """Return how well a bad variable of the gradient of an operation fits a cause."""
         array = np.asarray(self.value(variable))
         backward = cause.provenance.backward
@@ -488,7 +501,7 @@ class AsBuilt:
         is_same = bool(np.isclose(abs(element), abs(cause.value), rtol=1e-3, equal_nan=True))
         return is_same, self.is_bad(element), is_placed
 
-    def _singular_in(self, node):
+    def _singular_in(self, node: Apply | None) -> Spot | None:
         """Return an operation in a loop that has no finite derivative at a value of this call."""
         for body in self.bodies:
             if node is not None and body.outermost is not node:
@@ -499,17 +512,18 @@ class AsBuilt:
                         return self._spot(inner, body, scope)
         return None
 
-    def outermost(self, spot):
+    def outermost(self, spot: Spot) -> Any:
         """Return the spot of the loop in the function's own graph that a spot is in."""
-        return self._spot(spot.body.outermost, None, self._scope)
+        outer: Any = spot.body
+        return self._spot(outer.outermost, None, self._scope)
 
-    def name_in(self, scope):
+    def name_in(self, scope: culprit.Scope) -> Any:
         """Return what names the variables of a scope, as :attr:`Spot.name_of` does."""
         return self._namer(next((b for b in self.bodies if b.node is scope.node), None))
 
-    def _spot(self, node, body, scope):
+    def _spot(self, node: Apply, body: Body | None, scope: culprit.Scope) -> Spot:
         nodes = list(self._originals) if body is None else list(body.graph.toposort())
-        clients = {}
+        clients: dict[Variable, list[Apply]] = {}
         for other in nodes:
             for v in other.inputs:
                 clients.setdefault(v, []).append(other)
@@ -517,18 +531,18 @@ class AsBuilt:
         alike, name = _alike(node, nodes, everywhere), self._namer(body)
         return Spot(node, alike, body, scope, clients, name, tuple(nodes), everywhere)
 
-    def _namer(self, body):
+    def _namer(self, body: Body | None) -> Callable[..., str | None]:
         if body is not None:
             known = Designations({n: tuple(n.inputs) for n in body.graph.apply_nodes})
         else:
             known = Designations(self.tracker.original)
 
-        def original(variable):
+        def original(variable: Variable) -> Any:
             if body is None and variable.owner is not None:
                 return self._originals[variable.owner].outputs[variable.index]
             return variable
 
-        def name(variable, reader=None):
+        def name(variable: Variable, reader: Apply | None = None) -> str | None:
             if reader is not None:
                 return known.operand_text(original(reader.outputs[0]).owner, original(variable))
             variable = known.behind(original(variable))
@@ -540,11 +554,11 @@ class AsBuilt:
 
         return name
 
-    def original(self, spot):
+    def original(self, spot: Spot) -> Any:
         """Return the node of the user's graph that corresponds to the operation of a spot."""
         return self._originals.get(spot.node, spot.node)
 
-    def costs(self):
+    def costs(self) -> list[Variable]:
         """Return the variables that were differentiated."""
         return [
             v if v.owner is None else self.copies[v.owner].outputs[v.index]
@@ -553,7 +567,7 @@ class AsBuilt:
 
     # -- a trial
 
-    def attempt(self, changed):
+    def attempt(self, changed: Builders) -> Trial | None:
         """Return the :class:`Trial` of changed variables; None if the call cannot be run with them.
 
         Parameters
@@ -561,7 +575,8 @@ class AsBuilt:
         changed : dict of Variable to callable
             As :func:`theanoguard.stable.patterns.rebuild` takes them.
         """
-        by_body, builders = {}, {}
+        by_body: dict[Body | None, Builders] = {}
+        builders: Builders = {}
         for variable, build in changed.items():
             by_body.setdefault(self._body_of.get(variable.owner), {})[variable] = build
         for body, changed in by_body.items():
@@ -573,7 +588,7 @@ class AsBuilt:
         except NotRun:  # an operation with side effects reads the changed value
             return None
 
-    def _whole(self, builders):
+    def _whole(self, builders: Builders) -> Trial | None:
         changed = [v for v in self.outputs if depends_on(v, builders)]
         costs = [v for v in self.costs() if depends_on(v, builders)]
         heads = self._heads(changed) if costs else []
@@ -592,10 +607,10 @@ class AsBuilt:
                 replaced[head] = lambda new, slope=slope: slope
         changed = changed or costs
         outputs = rebuild(changed, replaced)
-        values = dict(zip(changed, self._evaluated(outputs), strict=True))
-        return Trial(values, self._returned(changed), bool(heads), frozenset(ancestors(outputs)))
+        results = dict(zip(changed, self._evaluated(outputs), strict=True))
+        return Trial(results, self._returned(changed), bool(heads), frozenset(ancestors(outputs)))
 
-    def _heads(self, outputs):
+    def _heads(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return the gradients that the user's operations, or some outputs, read."""
         read = [(v, None) for v in outputs]
         read += [(v, node) for node in self._originals for v in node.inputs]
@@ -610,7 +625,9 @@ class AsBuilt:
             )
         )
 
-    def _slope_of(self, head, slopes, values):
+    def _slope_of(
+        self, head: Variable, slopes: Sequence[Variable], values: Sequence[Any]
+    ) -> Variable | None:
         """Return the gradient built again that a gradient of the graph as built is, or None."""
         # (a number that is finite may be wrong: the exact value judges the result)
         old = np.asarray(self.value(head))
@@ -624,12 +641,12 @@ class AsBuilt:
         fitting = [slope for count, slope in agreeing if count == most]
         return fitting[0] if len(fitting) == 1 or (fitting and most) else None
 
-    def _returned(self, outputs):
+    def _returned(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return those of some outputs that the function returns; all of them if none is."""
         pairs = zip(self.outputs, self._updated, strict=True)
-        return [v for v, updated in pairs if not updated and v in outputs] or outputs
+        return [v for v, updated in pairs if not updated and v in outputs] or list(outputs)
 
-    def in_float64(self):
+    def in_float64(self) -> Trial | None:
         """Return the :class:`Trial` of the call in float64; None if it cannot be run so."""
         if len(self.copies) > MAX_WIDENED:
             return None
@@ -640,7 +657,7 @@ class AsBuilt:
         values = self._evaluated(outputs)
         return Trial(dict(zip(self.outputs, values, strict=True)), self._returned(self.outputs))
 
-    def large_leaves(self, spot):
+    def large_leaves(self, spot: Spot) -> list[tuple[Variable, float]]:
         """Return inputs and shared variables with large numbers, and a power of 10 above these.
 
         Parameters
@@ -656,10 +673,10 @@ class AsBuilt:
         leaves = [v for v in ancestors(node.outputs) if is_differentiable(v)]
         sizes = {v: float(np.max(np.abs(self.value(v)), initial=0)) for v in leaves}
         large = [v for v in leaves if LARGE < sizes[v] < np.inf]
-        large.sort(key=sizes.get, reverse=True)
+        large.sort(key=sizes.__getitem__, reverse=True)
         return [(v, 10.0 ** min(np.ceil(np.log10(sizes[v])), 308)) for v in large[:3]]
 
-    def leaves_of_loops(self):
+    def leaves_of_loops(self) -> list[Variable]:
         """Return inputs and shared variables that loops read; those read in every step first.
 
         They are ordered by their number of elements.  The list is empty if loops have too many
@@ -677,7 +694,7 @@ class AsBuilt:
             found += sorted(leaves, key=lambda v: np.size(self.value(v)))
         return found[:MAX_LEAVES]
 
-    def is_sound_with(self, leaf, change):
+    def is_sound_with(self, leaf: Variable, change: Callable[[Any], Any]) -> bool:
         """Return whether the call is sound if an input or shared variable has another value.
 
         Parameters
@@ -690,7 +707,7 @@ class AsBuilt:
         changed = {**self._live, leaf: np.asarray(change(value), value.dtype)}
         return not any(map(self.is_bad, self._evaluated(self.outputs, changed)))
 
-    def _evaluated(self, outputs, known=None):
+    def _evaluated(self, outputs: Sequence[Variable], known: Any = None) -> list:
         """Return the values of a changed graph."""
         known = self._replay.known_values() if known is None else known
         return [culprit.dense(v) for v in self._run(outputs, known).values(outputs)]
@@ -700,7 +717,9 @@ NARROW = ("float16", "float32")
 """The dtypes for which the call is tried in float64."""
 
 
-def widened(outputs, graphs, known=()):
+def widened(
+    outputs: Sequence[Variable], graphs: Mapping[Apply, FunctionGraph], known: Any = ()
+) -> list[Variable]:
     """Return variables that are computed in float64 instead of a narrower dtype.
 
     Parameters
@@ -717,7 +736,7 @@ def widened(outputs, graphs, known=()):
     """
     made = dict(known)
 
-    def wide(v):
+    def wide(v: Variable) -> Variable:
         if v not in made and _is_narrow(v):
             made[v] = pt.cast(v, "float64")
         return made.get(v, v)
@@ -730,11 +749,13 @@ def widened(outputs, graphs, known=()):
     return [wide(v) for v in outputs]
 
 
-def _is_narrow(variable):
+def _is_narrow(variable: Variable) -> bool:
     return getattr(variable.type, "dtype", None) in NARROW
 
 
-def _in_float64(node, inputs, graphs):
+def _in_float64(
+    node: Apply, inputs: Sequence[Variable], graphs: Mapping[Apply, FunctionGraph]
+) -> Sequence[Variable]:
     """Return the outputs of a node for inputs in float64."""
     op = node.op
     if isinstance(op, OpFromGraph):
@@ -752,7 +773,7 @@ def _in_float64(node, inputs, graphs):
     return op.make_node(*inputs).outputs
 
 
-def _holds(value, mask):
+def _holds(value: Any, mask: Mask) -> bool:
     """Return whether a value is numeric and the mask selects any of its elements."""
     if isinstance(value, list):
         return False
@@ -760,11 +781,11 @@ def _holds(value, mask):
     return culprit.is_numeric(value) and bool(np.any(mask(value)))
 
 
-def _is_nan(value):
+def _is_nan(value: Any) -> bool:
     return _holds(value, lambda array: np.isnan(array) if array.dtype.kind in "fc" else False)
 
 
-def _agrees(cause, node, replay):
+def _agrees(cause: Cause, node: Apply, replay: Replay) -> bool:
     """Return whether the operands of a cause are elements of the operands of a node."""
     if len(node.inputs) != len(cause.operands):
         return False
@@ -776,13 +797,13 @@ def _agrees(cause, node, replay):
     )
 
 
-def _has_shape(cause, node, replay):
+def _has_shape(cause: Cause, node: Apply, replay: Replay) -> bool:
     """Return whether a node gives a value of the shape of a cause, apart from lengths of 1."""
     shape = np.shape(culprit.dense(replay.value(node.outputs[0])))
     return [n for n in shape if n != 1] == [n for n in cause.shape if n != 1]
 
 
-def _maker(node, replay, is_bad):
+def _maker(node: Apply, replay: Replay, is_bad: Callable[[Any], Any]) -> Apply:
     """Return the first operation upstream that makes a bad value from sound ones."""
     while True:
         inputs = (v for v in node.inputs if v.owner is not None)
@@ -792,7 +813,7 @@ def _maker(node, replay, is_bad):
         node = bad.owner
 
 
-def _bodies(nodes, outer=None):
+def _bodies(nodes: Iterable[Apply], outer: Body | None = None) -> Iterator[Body]:
     for node in nodes:
         if has_body(node.op):
             body = Body(node, thawed_graph(node.op), outer)
@@ -800,14 +821,15 @@ def _bodies(nodes, outer=None):
             yield from _bodies(body.graph.apply_nodes, body)
 
 
-def _equal(node, nodes):
+def _equal(node: Apply, nodes: Sequence[Apply]) -> tuple[Apply, ...]:
     """Return a node together with all nodes that compute the same value."""
     nodes = [n for n in nodes if n.op == node.op]
     if len(nodes) == 1:
         return (node,)
-    classes, found = {}, {}
+    classes: dict[Variable, Variable] = {}
+    found: dict[tuple, Apply] = {}
 
-    def class_of(v):
+    def class_of(v: Variable) -> Any:
         return v.signature() if isinstance(v, Constant) else classes.get(v, v)
 
     for other in toposort([v for n in nodes for v in n.outputs]):
@@ -818,7 +840,7 @@ def _equal(node, nodes):
     return (node, *(n for n in same if n is not node))
 
 
-def _alike(node, nodes, everywhere):
+def _alike(node: Apply, nodes: Sequence[Apply], everywhere: Iterable[Apply]) -> tuple[Apply, ...]:
     """Return a node with the nodes that a change of its line changes as well."""
     return tuple(dict.fromkeys([*_equal(node, nodes), *_of_same_line(node, everywhere)]))
 
@@ -827,7 +849,7 @@ MAX_ALIKE = 200
 """Largest number of nodes with one operation whose lines are compared."""
 
 
-def _of_same_line(node, nodes):
+def _of_same_line(node: Apply, nodes: Iterable[Apply]) -> list[Apply]:
     """Return the nodes with the operation of `node` that the same expression has built."""
     line = _line(node)
     same = [n for n in nodes if n.op == node.op]
@@ -836,34 +858,34 @@ def _of_same_line(node, nodes):
     return [n for n in same if _line(n) == line and not made_by_grad(n)]
 
 
-def _line(node):
+def _line(node: Apply) -> tuple | None:
     """Return the file, the line and the columns of the expression that built a node, or None."""
     place = source_place(node.outputs[0])
     return None if place is None else (place.file, place.line, place.marked)
 
 
-def made_by_grad(node):
+def made_by_grad(node: Apply) -> bool:
     """Return whether ``grad`` made a node."""
     return gradient_frame(stack_traces(node.outputs[0])) is not None
 
 
-def is_differentiable(variable):
+def is_differentiable(variable: Variable) -> bool:
     """Return whether a variable is a leaf with real numbers, so that it can have a gradient."""
     leaf = variable.owner is None and not isinstance(variable, Constant)
     return leaf and getattr(variable.type, "dtype", "").startswith("float")
 
 
-def depends_on(variable, others):
+def depends_on(variable: Variable, others: Collection[Variable]) -> bool:
     """Return whether a variable is one of `others`, or is computed from one of them."""
     return any(v in others for v in ancestors([variable]))
 
 
-def as_built(trip, mask):
+def as_built(trip: Any, mask: Mask) -> AsBuilt | None:
     """Return the graph of a failing call as built, or None if it is unknown or too large."""
     tracker = tracker_of(trip.fgraph)
     if tracker is None or len(tracker.original) > MAX_NODES:
         return None
     if sum(np.size(v) for v in trip.inputs.values()) > MAX_ELEMENTS:
         return None
-    graph = AsBuilt(trip, mask)
+    graph = AsBuilt(trip, mask, tracker)
     return None if graph.has_long_loops() else graph
