@@ -7,6 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from guarding import backend, computes_both_branches
+from pytensor.tensor.basic import Alloc
 
 from theanoguard import GuardMode
 from theanoguard._pytensor import ifelse
@@ -128,6 +129,15 @@ def test_no_rewrite_loses_the_end_of_a_slice(name):
     assert np.isfinite(fn(np.arange(9.0), 2, 0))
     with pytest.raises(IndexError):
         fn(X, k, j)
+
+
+def test_a_length_of_arrays_that_are_broadcast_is_a_length():
+    """The gradient of ``n * log(s)`` makes no array, with the guard as without it."""
+    x, y, s = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s")
+    gradient = pt.grad((-0.5 * ((x - y) / s) ** 2 - pt.log(s)).sum(), s)
+    fn = pytensor.function([x, y, s], gradient, mode=GuardMode(backend=backend()))
+    assert not any(isinstance(node.op, Alloc) for node in fn.maker.fgraph.apply_nodes)
+    np.testing.assert_allclose(fn(X, X - 1.0, 2.0), -3 / 2 + 3 / 8)
 
 
 @pytest.mark.not_on(jax="JAX takes no such length", pytorch="PyTorch takes long to compile these")

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import Feature
 from pytensor.graph.traversal import graph_inputs
 from pytensor.graph.utils import InconsistencyError
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, ARange, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
@@ -321,6 +322,8 @@ def _drops_a_length(node: Apply, new: Variable) -> bool:
 def _is_length(variable: Variable) -> bool:
     """Whether a number cannot be negative."""
     variable = _behind_views(variable)
+    while variable.owner is not None and isinstance(variable.owner.op, CheckAndRaise):
+        variable = _behind_views(variable.owner.inputs[0])  # (of arrays that are broadcast)
     known = limits(variable)
     is_measured = variable.owner is not None and isinstance(variable.owner.op, Shape_i)
     return is_measured or (known is not None and known[0] >= 0)
