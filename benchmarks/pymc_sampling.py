@@ -261,7 +261,7 @@ def cost(names, sampler, backend, rounds):
 
 def drawn(make, seed, guarded, arguments):
     """Return the draws of a run, or the error that ended it."""
-    settings = {**QUIET, "random_seed": seed, "draws": arguments.draws, "tune": arguments.draws}
+    settings = {**QUIET, "random_seed": seed, "draws": arguments.draws, "tune": arguments.tune}
     try:
         with make(), theanoguard.pymc.guarding() if guarded else nullcontext():
             return pm.sample(
@@ -296,8 +296,9 @@ def same(names, arguments):
     path = Path(arguments.same)
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     runs = {tuple(row["key"]): row for row in map(json.loads, lines)}
+    settings = "sampler", "backend", "chains", "tune", "draws"
     keys = [
-        (name, seed, arguments.sampler, arguments.backend, arguments.chains, arguments.draws)
+        (name, seed, *(getattr(arguments, key) for key in settings))
         for seed in range(arguments.seeds)
         for name in names
     ]
@@ -335,6 +336,7 @@ def main():
     parser.add_argument("--same", metavar="FILE")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--chains", type=int, default=2)
+    parser.add_argument("--tune", type=int, default=100)
     parser.add_argument("--draws", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()

@@ -1043,6 +1043,31 @@ def test_a_column_against_a_vector_is_named_with_both_lines():
 
 
 @needs_pymc
+def test_a_column_of_data_whose_length_may_change_is_named():
+    with pm.Model() as model:
+        x, y = pm.Data("x", np.linspace(-1, 1, 6)), pm.Data("y", np.arange(6.0))
+        mu = pm.Normal("b") * x[:, None]
+        pm.Potential("likelihood", pm.logp(pm.Normal.dist(mu, 1.0), y).sum())
+    [note] = theanoguard.pymc.explain(model).notes
+    assert note.startswith("likelihood has 6 x 6 log-densities for 6 data")
+    assert "mu has the shape (6, 1)" in note
+    with model, pytest.raises(ValueError, match="Size length is incompatible") as caught:
+        pm.Normal("z", mu, 1.0, observed=np.arange(6.0))
+    assert caught.value.__notes__ == ["z: mu has the shape (6, 1), and the data (6,)."]
+
+
+@needs_pymc
+def test_a_parameter_out_of_its_domain_is_not_called_a_fault_of_pymc():
+    with pm.Model() as model:
+        mu, share = pm.Gamma("mu", 2, 1, initval=760.0), pm.Normal("share", initval=-1.0)
+        psi = pt.stack([0.5, share, 0.5])
+        pm.HurdlePoisson("y", psi=psi, mu=mu, observed=[0, 800, 3])
+    told = str(theanoguard.pymc.explain(model))
+    assert "0 <= psi <= 1 (it is -1.0 at element [1], 1 of 3 fail)" in told
+    assert "inside pymc" not in told
+
+
+@needs_pymc
 def test_the_condition_that_gives_minus_infinity_is_told():
     with pm.Model() as model:
         a = pm.Normal("a")

@@ -165,6 +165,50 @@ def test_a_lasting_fault_is_an_error_without_its_explanation(place, name, monkey
     assert "(KeyError: 'planted'" in str(error)
 
 
+@pytest.mark.parametrize("place", [Watch, watch])
+def test_with_an_action_of_the_users_a_fault_of_ours_costs_no_run(place, monkeypatch):
+    name = "terms" if place is Watch else "of_points"
+    monkeypatch.setattr(place, name, fault)
+    events = []
+    mode = theanoguard.pymc.mode(action=events.append)
+    judged = Watch("PyMC", logarithm(), mode, n_draws=10, n_tune=10)
+    assert [judged.judge(ending(n)) for n in range(4)] == [None] * 4
+    assert [event.kind for event in events] == ["nan"] * 4
+    assert "(KeyError: 'planted'" in judged.failed[0]
+
+
+def test_an_action_of_the_users_ends_a_run_by_its_own_error():
+    class Enough(Exception):
+        pass
+
+    def action(event):
+        raise Enough(event.kind)
+
+    with pytest.raises(Enough, match="nan"):
+        sample(logarithm(), 3, theanoguard.pymc.mode(action=action))
+
+
+def test_points_of_the_tuning_leave_room_for_the_ones_of_the_draws(monkeypatch):
+    monkeypatch.setattr(watch, "MOST", 3)
+    judged = Watch("PyMC", logarithm(), theanoguard.pymc.mode(), n_draws=100, n_tune=100)
+    for number in (1, 2, 3, 4):
+        judged.judge(ending(number, tuning=True))
+        judged.judge(ending(number))
+    assert [len(kept) for kept in judged.kept.values()] == [3, 3]
+
+
+@pytest.mark.skipif(not has_nutpie, reason="nutpie is not installed")
+def test_a_gradient_that_pymc_makes_nan_on_numba_alone_is_named():
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1, initval=735.0)
+        pm.HurdlePoisson("y", psi=0.9, mu=mu, observed=[0, 800])
+    judged = Watch("nutpie", model, theanoguard.pymc.mode(), "numba", n_draws=10, n_tune=10)
+    point, where = {"mu_log__": np.log(735.0)}, Where("nutpie", 0, at_start=True)
+    error = judged.judge(Ending(point, -900.0, {"mu_log__": np.array(np.nan)}, where))
+    assert "finite at this point, on C.\ninside pymc.HurdlePoisson: of finite" in str(error)
+    assert "[logp, *slopes], mode='NUMBA')" in error.note
+
+
 def note_of(point):
     """PyMC's warning about a trajectory that ended at a point without a log-density."""
     joined = DictToArrayBijection.map(point)
@@ -179,7 +223,7 @@ def test_a_point_that_is_judged_is_not_kept_in_the_statistics():
     with setting(running._watch, judged):
         assert running._told([{"warning": warning}], 0, 12, 10) is None
     assert warning.exec_info is None
-    [kept] = judged.kept["bad"]
+    [kept] = judged.kept["bad", False]
     assert kept.point == {"a": -1.0}
     assert kept.where.draw == 2
 

@@ -179,6 +179,18 @@ def explain(
     return found
 
 
+def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
+    """Say which of PyMC's distributions makes a bad value on a backend of sound parameters.
+
+    `mode` is PyTensor's name of a mode.  "" if none does.
+    """
+    explaining = _Explaining(_pymc(), model, point)
+    told = (
+        inside_library(model, variable, explaining._evaluate, mode) for variable in model.basic_RVs
+    )
+    return next(filter(None, told), "")
+
+
 def of_prior(model: Any, n: int = 20) -> str:
     """Say at how many of `n` draws from the prior a term is bad; "" if the prior has no draws.
 

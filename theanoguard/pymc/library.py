@@ -16,7 +16,7 @@ MODERATE = 1e-8, 1e8
 """Parameters and data of a size between these, or 0, are sound."""
 
 
-def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
+def inside_library(model: Any, variable: Any, evaluate: Callable, mode: str = "") -> str:
     """Say that a distribution makes a bad value of sound parameters, with a reproduction.
 
     Its log-density is computed again, at the first element where it or its gradient is bad, of
@@ -29,6 +29,8 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
         A random variable, or a potential.
     evaluate : callable
         From a list of variables to their values at the point, by variable.
+    mode : str
+        PyTensor's name of a mode, if another one than the default computes the bad value.
 
     Returns
     -------
@@ -54,7 +56,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
     numbers = [np.broadcast_to(found[v], shape) for v in (values, *parameters)]
     sound = np.all([_is_sound(array) for array in numbers], axis=0)
     value, *at = (array[sound] for array in numbers)
-    logp, slopes = _alone(pymc, distribution, dict(zip(given, at, strict=True)), value)
+    logp, slopes = _alone(pymc, distribution, dict(zip(given, at, strict=True)), value, mode)
     outcomes = {"the log-density": np.isnan(logp)}
     outcomes |= {
         f"the gradient by {n}": np.isfinite(logp) & ~np.isfinite(slope)
@@ -75,6 +77,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
         )
     arguments = ", ".join(f"{n}={float(v[first])!r}" for n, v in zip(given, at, strict=True))
     names = ", ".join(given)
+    by_mode = f", mode={mode!r}" if mode else ""
     return "\n".join(
         [
             f"{head}  Your model is not at fault.",
@@ -85,7 +88,7 @@ def inside_library(model: Any, variable: Any, evaluate: Callable) -> str:
             f"    y = pm.{name}.dist({', '.join(f'{n}={n}' for n in given)})",
             f"    logp = pm.logp(y, {value[first].item()!r})",
             f"    slopes = pytensor.grad(logp, [{names}])",
-            f"    f = pytensor.function([{names}], [logp, *slopes])",
+            f"    f = pytensor.function([{names}], [logp, *slopes]{by_mode})",
             f"    print(f({arguments}))",
         ]
     )
@@ -116,20 +119,21 @@ _compiled: dict[tuple[Any, ...], Any] = {}
 
 
 def _alone(
-    pymc: Any, distribution: Any, arguments: dict[str, Any], value: Any
+    pymc: Any, distribution: Any, arguments: dict[str, Any], value: Any, mode: str
 ) -> tuple[Any, dict[str, Any]]:
     """Return the log-density of each value, and its gradients by the parameters."""
-    key = distribution, tuple(arguments), value.dtype
+    key = distribution, tuple(arguments), value.dtype, mode
     if key not in _compiled:
         with unguarded():
             y = pt.vector("y", dtype=value.dtype)
             inputs = {name: pt.vector(name, dtype="float64") for name in arguments}
             logp = pymc.logp(distribution.dist(**inputs), y)
             slopes = pytensor.grad(logp.sum(), list(inputs.values()), disconnected_inputs="ignore")
-            _compiled[key] = pytensor.function(
+            # (PyMC makes a failing condition -inf, PyTensor an error.)
+            _compiled[key] = pymc.compile(
                 [y, *inputs.values()],
                 [logp, *slopes],
-                mode=Mode("py", "fast_run").excluding("fusion", "inplace"),
+                mode=mode or Mode("py", "fast_run").excluding("fusion", "inplace"),
                 on_unused_input="ignore",
             )
     logp, *slopes = _compiled[key](value, *(a.astype("float64") for a in arguments.values()))

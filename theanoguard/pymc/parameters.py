@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor import constant
 
 from theanoguard._steps import attempt, failures
-from theanoguard.pymc.broadcasts import crossing, described
+from theanoguard.pymc.broadcasts import Lengths, crossing
 
 OF_OTHERS = (
     "NormalMixture",
@@ -70,9 +70,9 @@ def _note_shapes(error: ValueError, name: str, given: Mapping[str, Any]) -> None
     for key, parameter in given.items():
         is_larger = isinstance(parameter, Variable) and observed is not None
         if is_larger and parameter.type.ndim > len(observed):
-            text = f"{name}: {key} has the shape {parameter.type.shape}, and the data {observed}"
-            node = crossing(parameter, ())
-            error.add_note(f"{text}." if node is None else f"{text}: {described(node)}")
+            text = f"{name}: {key} has the shape {Lengths()[parameter]}, and the data {observed}"
+            found = crossing(parameter, ())
+            error.add_note(f"{text}." if found is None else f"{text}: {found}")
             return
 
 

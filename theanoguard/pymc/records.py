@@ -290,7 +290,8 @@ class SamplingError(GuardError):
         lines = [head, f"  {place}", *([end[1:] + rest] if rest else [])]
         if self.terms is not None:
             if self.terms.ok:
-                lines += ["", "PyTensor's log-density and its gradient are finite at this point."]
+                told = "PyTensor's log-density and its gradient are finite at this point, on C."
+                lines += ["", told]
             lines += [self.note] if self.note else []
             lines += ["", *textwrap.wrap(f"The point: {point_text(self.terms.point)}", 96)]
         elif self.note:

@@ -65,8 +65,8 @@ def summary(watch: Watch) -> str:
         for kind, share in phase.share.items():
             n_ended = watch.n_ended(kind, phase.tuning)
             if n_ended and n_ended > share * n_all:
-                of_phase = [e for e in watch.kept[kind] if e.where.tuning == phase.tuning]
-                blocks += _groups(watch, phase, n_ended, n_all, of_phase or watch.kept[kind])
+                kept = watch.kept.get((kind, phase.tuning), [])
+                blocks += _groups(watch, phase, n_ended, n_all, kept)
         if blocks:
             return "\n".join(blocks[:MOST_SHOWN])
     return ""

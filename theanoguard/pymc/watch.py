@@ -24,7 +24,7 @@ from theanoguard._releases import MISSING, has
 from theanoguard._steps import attempt, failures
 from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
-from theanoguard.pymc.explaining import explain, of_prior
+from theanoguard.pymc.explaining import explain, of_distributions, of_prior
 from theanoguard.pymc.modes import model_lines, spoils_sampling
 from theanoguard.pymc.points import of_points
 from theanoguard.pymc.records import ModelExplanation, SamplingError, Where
@@ -49,7 +49,7 @@ STUCK = 100
 """A chain cannot move if so many of its first trajectories have all ended at a bad point."""
 
 MOST = 1000
-"""So many points are kept of a run, of each kind."""
+"""So many points are kept of a run, of each kind and phase."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,31 @@ class Ending:
     floor: float | None = None
 
 
+class Action:
+    """The user's function for events, which may raise to end the run.
+
+    Parameters
+    ----------
+    function : callable
+
+    Attributes
+    ----------
+    raised : Exception or None
+        What the function has raised.
+    """
+
+    def __init__(self, function: Callable[[GuardEvent], Any]) -> None:
+        self.function = function
+        self.raised: Exception | None = None
+
+    def __call__(self, event: GuardEvent) -> None:
+        try:
+            self.function(event)
+        except Exception as error:
+            self.raised = error
+            raise
+
+
 def guard_of_linker(linker: Any, optimizer: Any, like: Any = None) -> GuardMode:
     """Return a guard that compiles with a linker; `like` has its settings and records."""
     like = like or linker
@@ -95,9 +120,9 @@ def existing(patches: Iterable[Patch]) -> list[Patch]:
     return found
 
 
-def on_backend(guard: GuardMode, backend: str) -> GuardMode:
-    """Return a guard with the same settings and records, for another backend."""
-    linker = predefined_linkers[backends()[backend].linkers[0]]
+def on_backend(guard: GuardMode, backend: str | None) -> GuardMode:
+    """Return a guard with the same settings and records, for another backend if one is given."""
+    linker = guard.linker if backend is None else predefined_linkers[backends()[backend].linkers[0]]
     return guard_of_linker(linker, guard.provided_optimizer, guard)
 
 
@@ -155,8 +180,9 @@ class Watch:
         The last of these points that is not finite itself.
     failed : list of str
         The steps of judging and explaining that have failed.
-    kept : dict of str to list of Ending
-        The points that count: "bad" ones, and those with a log-density of -inf.
+    kept : dict of (str, bool) to list of Ending
+        The points that count: "bad" ones, and those with a log-density of -inf; the ones of the
+        tuning and the others by themselves.
     starts : list of list of ndarray
         For each chain the values of the variables where it starts, as far as that is known.
     running_from : sequence of ndarray
@@ -175,7 +201,7 @@ class Watch:
     n_rejected: int = 0
     not_finite: Point | None = None
     failed: list[str] = field(default_factory=list)
-    kept: dict[Kind, list[Ending]] = field(default_factory=lambda: {"bad": [], "-inf": []})
+    kept: dict[tuple[Kind, bool], list[Ending]] = field(default_factory=dict)
     starts: list[list[Any]] = field(default_factory=list)
     running_from: Sequence[Any] = ()
     _ended: dict[Kind, set[Where]] = field(default_factory=dict, repr=False)
@@ -185,6 +211,12 @@ class Watch:
     _floor: float | None = field(default=None, repr=False)
     # (Chains that run in threads come here at the same time.)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def __post_init__(self) -> None:
+        action = self.guard.policy.action
+        if callable(action) and not isinstance(action, Action):
+            self.guard = on_backend(self.guard, None)
+            self.guard.policy = replace(self.guard.policy, action=Action(action))
 
     def for_run(self, n_draws: int, n_tune: int, n_chains: int) -> "Watch":
         """Return the guard of another run, with the functions that have been compiled."""
@@ -215,11 +247,12 @@ class Watch:
             None where sampling can go on.
         """
         with self._lock:
-            if self.guard.policy.calls_back:  # (the user's code may raise to end the run)
-                return self._judge(ending)
             error = self.attempt("which points were rejected", None, self._judge, ending)
+            action = self.guard.policy.action
+            if error is None and isinstance(action, Action) and action.raised is not None:
+                raise action.raised
             if error is not None and self.failed:
-                error.note = left_out(self.failed)
+                error.note = "\n".join(filter(None, [error.note, left_out(self.failed)]))
             return error
 
     def _judge(self, ending: Ending) -> SamplingError | None:
@@ -246,8 +279,9 @@ class Watch:
             return None
         if where.draw is not None:
             seen.add(where)
-        if ending.point is not None and len(self.kept[kind]) < MOST:
-            self.kept[kind].append(replace(ending, gradient=None))
+        kept = self.kept.setdefault((kind, where.tuning), [])
+        if ending.point is not None and len(kept) < MOST:
+            kept.append(replace(ending, gradient=None))
         if kind != "bad":
             return None
         recorded = self.guard.policy.action != "raise"
@@ -332,7 +366,7 @@ class Watch:
             with model_lines(), self.model:
                 self._function = self.model.compile_fn(
                     [self.model.logp(), self.model.dlogp()],
-                    mode=on_backend(self.guard, self.backend) if self.backend else self.guard,
+                    mode=on_backend(self.guard, self.backend),
                     point_fn=True,
                     on_unused_input="ignore",
                 )
@@ -344,6 +378,9 @@ class Watch:
         """Return the error that ends the run."""
         terms = attempt("the terms at the point", None, explain, self.model, ending.point)
         self.error = SamplingError(event, explanation, ending.where, terms)
+        if terms is not None and terms.ok and self.backend == "numba":
+            of = self.model, ending.point, self.backend.upper()
+            self.error.note = attempt("the distributions", "", of_distributions, *of)
         return self.error
 
     def only_there(self, ending: Ending) -> SamplingError | None:
