@@ -353,9 +353,12 @@ class _Grouping:
                 shape = attempt("the check of the non-centred form", shape, self._checked, shape)
             if shape is not None:
                 return shape
-        few = "Only " if len(members) < 10 else ""
-        title = f"{few}{len(members)} trajectories broke, at no place that the other draws avoid."
-        title = title if few else title[0].upper() + title[1:]
+        n = len(members)
+        title = f"{n} trajectories broke, at no place that the other draws avoid."
+        if n < FEWEST:
+            title = (
+                f"{n} broken {'trajectory is' if n == 1 else 'trajectories are'} too few to tell."
+            )
         return Shape("unknown", title, "Raise target_accept, and see whether they vanish.")
 
     def _tried(self, comparison: Comparison) -> Shape | None:

@@ -258,6 +258,8 @@ class Comparison:
             centers = np.array([np.median(part) for part in parts])
             if np.ptp(centers) <= APART * within:
                 continue
+            if (bent := self.banana()) is not None and bent.cause == "banana":
+                return bent  # (chains move slowly along it)
             rv = self._random(name)
             labels = " (its elements may be exchanged: label switching)" if rv.ndim else ""
             title = (
