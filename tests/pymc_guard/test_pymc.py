@@ -1057,6 +1057,23 @@ def test_a_column_of_data_whose_length_may_change_is_named():
 
 
 @needs_pymc
+def test_zeros_of_positive_data_call_for_a_likelihood_that_allows_them():
+    with pm.Model() as model:
+        pm.LogNormal("wait", pm.Normal("mu"), 1.0, observed=[0.0, 1.2, 3.4])
+    [bad] = theanoguard.pymc.explain(model).bad
+    assert "use a likelihood that allows zeros: pm.HurdleLogNormal." in bad.data
+
+
+@needs_pymc
+def test_a_difference_of_variances_is_not_to_be_corrected_by_the_user():
+    with pm.Model() as model:
+        total, within = pm.HalfNormal("total", initval=0.5), pm.HalfNormal("within", initval=0.9)
+        pm.Normal("y", 0, pt.sqrt(total**2 - within**2), observed=[0.1, 0.4])
+    told = " ".join(str(theanoguard.pymc.explain(model)).split())
+    assert "Use a prior or a link that has positive numbers there, such as pm.math.exp." in told
+
+
+@needs_pymc
 def test_a_parameter_out_of_its_domain_is_not_called_a_fault_of_pymc():
     with pm.Model() as model:
         mu, share = pm.Gamma("mu", 2, 1, initval=760.0), pm.Normal("share", initval=-1.0)

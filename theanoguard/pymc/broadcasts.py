@@ -166,4 +166,4 @@ def _roots(variable: Any) -> list[Any]:
         return () if v.owner is None else v.owner.inputs
 
     reached = walk([variable], before)
-    return [v for v in reached if v.owner is None and getattr(v.type, "ndim", 0)]
+    return [v for v in reached if v.owner is None and getattr(v.type, "ndim", 0) > 0]

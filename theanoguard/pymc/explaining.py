@@ -26,7 +26,7 @@ from theanoguard.pymc.broadcasts import crossed, written
 from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.parameters import given_parameters
+from theanoguard.pymc.parameters import distribution_of, given_parameters
 from theanoguard.pymc.points import compiled
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
@@ -256,6 +256,21 @@ def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
 def _told(text: str) -> Told:
     """Return the arguments of a bad term that a text explains; none if there is no text."""
     return {"data": text} if text else {}
+
+
+ALLOWING_ZEROS = {"Gamma": "pm.HurdleGamma", "LogNormal": "pm.HurdleLogNormal"}
+"""By the name of a distribution of positive numbers, the one that has a share of zeros."""
+
+
+def _of_zeros(variable: Any, data: Any, inside: Any) -> str:
+    """Return which likelihood allows the zeros that a distribution of positive numbers does not."""
+    hurdle = ALLOWING_ZEROS.get(distribution_of(variable))
+    if hurdle is None or np.any(data[~inside] != 0):
+        return ""
+    return (
+        f"\nIf a 0 is a true value, use a likelihood that allows zeros: {hurdle}.  If it is a "
+        "rounded number, give it half of the resolution."
+    )
 
 
 class _Explaining:
@@ -615,6 +630,7 @@ class _Explaining:
             f"observed {self._shown(name, data, index)} lies outside of the support: "
             f"{support.text.format(y=name)}{shown}.\n"
             f"{n_bad} of {np.size(inside)} observed values {'does' if n_bad == 1 else 'do'}."
+            + _of_zeros(variable, data, inside)
         )
 
     def _observed(self, name: str, value: Any, index: Index) -> str | None:

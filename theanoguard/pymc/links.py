@@ -241,9 +241,11 @@ def _factors(nodes: Iterable[Any], free: Set[Any]) -> Iterator[Any]:
             )
 
 
-FOR_A_CALL = re.compile(r"\b(?:maximum|minimum|clip)\(|exempt this value")
+FOR_A_CALL = re.compile(
+    r"\b(?:maximum|minimum|clip)\(|exempt this value|, and must be (?:below|above)"
+)
 """What bounds a number, which in a log-density changes the posterior and hides the mistake, and
-what concerns a function that the user calls."""
+what concerns a function that the user calls, who can choose its inputs."""
 
 INPUT = re.compile(r"(\S+?)(?:\[[^]]*\])? is .* \(input\)\. (?:Check|Correct|If)")
 """The advice on an input of a function; the inputs of a log-density are the sampler's."""
