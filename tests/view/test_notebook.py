@@ -766,7 +766,8 @@ def test_each_operand_has_one_line_with_type_range_and_count(timeline, run):
     rows = re.findall(r"<tr>(.*?)</tr>", view.shown.value)
     read = next(row for row in rows if "<i>x</i>" in row)
     cells = [re.sub(r"<[^>]+>", "", cell) for cell in re.findall(r"<td>(.*?)</td>", read)]
-    assert cells[:5] == ["read", "x", "float64 (4,)", "0.25 to 1", "1 NaN, 1 Inf"]
+    assert cells[:4] == ["read", "x", "1 NaN, 1 Inf", "0.25 to 1"]
+    assert cells[5] == "float64 (4,)"
     assert len(rows) == 1 + len(view.stepper.node.inputs) + len(view.stepper.node.outputs)
 
 

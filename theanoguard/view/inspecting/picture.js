@@ -7,7 +7,7 @@
   };
   const numberOf = new Map(things.map((thing, i) => [thing.key, i]));
   // A picture opens whole, if need be with small text; with a bad node, that is readable.
-  const smallest = startAt >= 0 ? 1 : 0.45;
+  const smallest = startAt >= 0 ? 1 : 0.35;
   let at = first, chosen = null, zoom = 1, fitted = null;
 
   const way = make("nav", { "aria-label": `Where this is in ${title}` });

@@ -4,14 +4,18 @@ import base64
 import re
 import unicodedata
 from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from theanoguard._files import write_atomically
 from theanoguard._provenance import tracker_of
 from theanoguard._provenance.places import cut
+from theanoguard._pytensor import Function
 from theanoguard.view.inspecting import page
 from theanoguard.view.inspecting.facts import (
     events,
@@ -23,15 +27,15 @@ from theanoguard.view.inspecting.facts import (
     user_name,
 )
 from theanoguard.view.inspecting.groups import MOST, Group, grouped
-from theanoguard.view.inspecting.layout import MARGIN
+from theanoguard.view.inspecting.layout import MARGIN, Edge, Key, Point, Tree
 from theanoguard.view.inspecting.layout import place as laid_out
 from theanoguard.view.inspecting.outline import Outline
-from theanoguard.view.model import graph_model
+from theanoguard.view.model import GraphModel, NodeModel, VariableModel, graph_model
 
 _HERE = Path(__file__).parent
 
 
-def _alone(style):
+def _alone(style: str) -> str:
     """Return the style of an image, which has no page whose colours it could take.
 
     What turns SVG into other formats may know neither variables nor ``light-dark``.
@@ -49,6 +53,12 @@ STYLE = (_HERE / "picture.css").read_text(encoding="utf-8")
 SVG_STYLE = (_HERE / "svg.css").read_text(encoding="utf-8")
 AROUND = 2
 """How many steps around a bad node its own view shows."""
+
+Edges = dict[Edge, tuple[dict[tuple[str, str], None], bool, bool]]
+"""Edges, each with names and types of its values, whether overwritten, and whether on the path."""
+
+Frame = tuple[str, float, float, float, float]
+Bends = Mapping[Edge, Sequence[Point]]
 
 _LETTERS = 28
 _LETTER, _LINE, _MARGIN = 8.2, 17, MARGIN
@@ -105,13 +115,13 @@ class Box:
     y: float = 0.0
 
     @cached_property
-    def size(self):
+    def size(self) -> tuple[float, float]:
         """Width and height."""
         longest = max(_columns(line) for line in self.lines)
         return max(longest * _LETTER, 40) + 2 * _MARGIN, len(self.lines) * _LINE + 10
 
 
-def _columns(text):
+def _columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
@@ -120,7 +130,13 @@ def _columns(text):
 class _Graph:
     """One graph of a picture, the function's or an inner one."""
 
-    def __init__(self, drawing, model, wanted=(), above=None):
+    def __init__(
+        self,
+        drawing: "Drawing",
+        model: GraphModel,
+        wanted: tuple[str, ...] = (),
+        above: View | None = None,
+    ) -> None:
         self.drawing = drawing
         self.model = model
         self.clients = model.clients()
@@ -128,20 +144,21 @@ class _Graph:
         self.bad = {self.box_key(key) for key in outline.bad}
         self.path = {self.box_key(key) for key in outline.path}
         self.above = above
-        self.things = {}
-        self.views = {}
+        self.things: dict[str, int] = {}
+        self.views: dict[Group, View] = {}
+        self.home: dict[str, View] = {}
 
-    def box_key(self, variable):
+    def box_key(self, variable: str) -> str:
         """Return the key of what is drawn for a variable: its node, or itself."""
         return self.model.variables[variable].owner or variable
 
-    def is_drawn(self, variable):
+    def is_drawn(self, variable: VariableModel) -> bool:
         """Whether an input is drawn: a constant only if it is marked."""
         return variable.owner is None and (variable.kind != "constant" or variable.key in self.path)
 
     # -- things: what can be chosen and found
 
-    def number(self, key):
+    def number(self, key: str) -> int:
         """Return the number of a node or of an input, and remember it as a thing."""
         if key not in self.things:
             self.things[key] = len(self.drawing.things)
@@ -149,7 +166,7 @@ class _Graph:
             self.drawing.things[self.things[key]] = self._thing(key)
         return self.things[key]
 
-    def _thing(self, key):
+    def _thing(self, key: str) -> dict[str, Any]:
         model = self.model
         node = model.nodes.get(key)
         variable = model.variables[node.outputs[0] if node is not None else key]
@@ -169,7 +186,7 @@ class _Graph:
             "facts": list(facts(model, variable)),
         }
 
-    def box(self, key, css=()):
+    def box(self, key: str) -> Box:
         """Return the box of a node or of an input."""
         number = self.number(key)
         thing = self.drawing.things[number]
@@ -185,15 +202,15 @@ class _Graph:
         said = [named, thing["label"], ", ".join(shapes), thing["line"]]
         hint = "; ".join(dict.fromkeys(text for text in (*said, *thing["events"]) if text))
         kind = "tg-node" if node is not None else "tg-root"
-        return Box(lines, (kind, *self.marks([key]), *css), hint, number)
+        return Box(lines, (kind, *self.marks([key])), hint, number)
 
-    def marks(self, keys):
+    def marks(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Return the classes of a box that stands for some nodes."""
         if not self.bad.isdisjoint(keys):
             return ("tg-bad",)
         return () if self.path.isdisjoint(keys) else ("tg-path",)
 
-    def folded(self, group):
+    def folded(self, group: Group) -> Box:
         """Return the box of a folded group."""
         keys = group.nodes
         bad = " with a bad one" if not self.bad.isdisjoint(keys) else ""
@@ -203,17 +220,16 @@ class _Graph:
 
     # -- views
 
-    def view_of(self, group):
+    def view_of(self, group: Group) -> View:
         """Return the view of a group, which may be drawn later."""
         if group not in self.views:
             above = self.above if group.above is None else self.view_of(group.above)
             self.views[group] = self.drawing.view(group.title, above)
         return self.views[group]
 
-    def draw(self, title):
+    def draw(self, title: str) -> None:
         """Draw the views of this graph, the one with everything first."""
         whole = grouped(self.model, title)
-        self.home = {}
         todo = deque([whole])
         while todo:
             group = todo.popleft()
@@ -238,11 +254,11 @@ class _Graph:
             if home is not None:
                 self.drawing.things[number]["view"] = home.number
 
-    def _home_of_root(self, key):
+    def _home_of_root(self, key: str) -> View:
         readers = [self.home[node.key] for node, _ in self.clients.get(key, ())]
         return readers[0] if readers else self.first
 
-    def _draw_around(self, key):
+    def _draw_around(self, key: str) -> View:
         """Draw a bad node with what is at most `AROUND` steps away, the nearest first."""
         found, todo = {key: 0}, deque([key])
         while todo and len(found) < MOST:
@@ -263,20 +279,23 @@ class _Graph:
         self._draw(view, [(node, None) for node in nodes], nodes)
         return view
 
-    def _draw_group(self, view, group, nodes, folds):
+    def _draw_group(self, view: View, group: Group, nodes: Sequence[str], folds: bool) -> None:
         items = [(i, None) for i in group.items] if folds else _nested(group)
         self._draw(view, items, nodes, group)
 
-    def _draw(self, view, items, nodes, group=None):
+    def _draw(
+        self, view: View, items: Tree, nodes: Sequence[str], group: Group | None = None
+    ) -> None:
         """Draw a view.
 
         `items` are pairs of a key or a folded group and the frame that it stands in, or, for a
         frame, of a group and the list of what is in it.
         """
-        boxes, drawn_as = {}, {}
+        boxes: dict[Key, Box] = {}
+        drawn_as: dict[str, Key] = {}
 
-        def collect(parts):
-            tree = []
+        def collect(parts: Tree) -> Tree:
+            tree: list[tuple[Key, Any]] = []
             for item, inside in parts:
                 if isinstance(inside, list):
                     tree.append((item, collect(inside)))
@@ -289,10 +308,12 @@ class _Graph:
             return tree
 
         tree = collect(items)
-        edges, before, after = {}, {}, {}
+        edges: Edges = {}
+        before: dict[Key, Box] = {}
+        after: dict[Key, Box] = {}
         own = set(nodes)
 
-        def edge(a, b, variable, in_place=False, on_path=False):
+        def edge(a: Key, b: Key, variable: VariableModel, in_place: bool, on_path: bool) -> None:
             types, was_in_place, was_on_path = edges.get((a, b), ({}, False, False))
             types[variable.name or "", short_type(variable)] = None
             edges[a, b] = types, was_in_place or in_place, was_on_path or on_path
@@ -305,7 +326,7 @@ class _Graph:
                 if variable.owner is None:
                     if not self.is_drawn(variable):
                         continue
-                    source = below
+                    source: Key | None = below
                     if below not in boxes and below not in before:
                         before[below] = self.box(below)
                 elif variable.owner in own:
@@ -330,7 +351,7 @@ class _Graph:
                     )
         self._put_together(before, edges)
         if group is not None and group.above is None:
-            for variable in map(self.model.variables.get, self.model.inputs):
+            for variable in (self.model.variables[k] for k in self.model.inputs):
                 unread = self.is_drawn(variable) and not self.clients[variable.key]
                 if unread and (variable.key in self.path or not nodes):
                     before[variable.key] = self.box(variable.key)
@@ -341,11 +362,14 @@ class _Graph:
         view.size = size
         view.svg = _svg(boxes, frames, edges, bends)
 
-    def _elsewhere(self, key, group, boxes, word):
+    def _elsewhere(
+        self, key: str, group: Group | None, boxes: dict[Key, Box], word: str
+    ) -> Key | None:
         """Return the box that stands for a node outside of a view, None for none."""
         if group is None:
             return None
-        inside, above = group, group.above
+        inside: Group = group
+        above = group.above
         while above is not None:
             for item in above.items:
                 if item is inside:
@@ -363,16 +387,16 @@ class _Graph:
             inside, above = above, above.above
         raise KeyError(key)
 
-    def _put_together(self, before, edges):
+    def _put_together(self, before: dict[Key, Box], edges: Edges) -> None:
         """Draw several inputs that the same boxes read as one, and their edges."""
-        readers = {}
+        readers: dict[str, list[Key]] = {}
         for a, b in edges:
             if isinstance(a, str) and a in before:
                 readers.setdefault(a, []).append(b)
-        alike = {}
-        for key, read_by in readers.items():
+        alike: dict[frozenset[Key], list[str]] = {}
+        for key, several in readers.items():
             if not self.marks([key]):
-                alike.setdefault(frozenset(read_by), []).append(key)
+                alike.setdefault(frozenset(several), []).append(key)
         for read_by, keys in alike.items():
             if len(keys) < 4:
                 continue
@@ -388,7 +412,7 @@ class _Graph:
                     edges[one, b] = old[0] | types, old[1] or in_place, old[2] or on_path
 
 
-def _put_inside(tree, key, edges):
+def _put_inside(tree: Tree, key: Key, edges: Iterable[Edge]) -> bool:
     """Put an input into the innermost frame that holds all that reads it, if there is one."""
     readers = {b for a, b in edges if a == key}
     for _, within in tree:
@@ -399,22 +423,24 @@ def _put_inside(tree, key, edges):
     return False
 
 
-def _inside(parts):
+def _inside(parts: Tree) -> list[Key]:
     """Return what is drawn in some parts, frames left out."""
-    found = []
+    found: list[Key] = []
     for item, within in parts:
         found += [item] if within is None else _inside(within)
     return found
 
 
-def _nested(group):
+def _nested(group: Group) -> list[tuple[Key, Any]]:
     """Return what is in a group, groups as frames."""
     return [
         (item, _nested(item)) if isinstance(item, Group) else (item, None) for item in group.items
     ]
 
 
-def _arrange(tree, boxes, edges):
+def _arrange(
+    tree: Tree, boxes: Mapping[Key, Box], edges: Collection[Edge]
+) -> tuple[tuple[float, float], list[Frame], Bends]:
     """Give every box its place; return the size of all, the frames, and the bends of edges."""
     sizes = {key: box.size for key, box in boxes.items()}
     found = laid_out(sizes, edges, tree, {group: _title_width(group) for group in _frames(tree)})
@@ -432,7 +458,7 @@ def _arrange(tree, boxes, edges):
     return (width + 2 * _MARGIN, height + 2 * _MARGIN), frames, bends
 
 
-def _frames(tree):
+def _frames(tree: Tree) -> Iterator[Group]:
     """Yield the groups that have frames."""
     for item, within in tree:
         if within is not None:
@@ -440,14 +466,14 @@ def _frames(tree):
             yield from _frames(within)
 
 
-def _title_width(group):
+def _title_width(group: Group) -> float:
     return _columns(cut(group.title, 60)) * _LETTER
 
 
-def _svg(boxes, frames, edges, bends):
+def _svg(boxes: Mapping[Key, Box], frames: Iterable[Frame], edges: Edges, bends: Bends) -> str:
     """Return the inside of a drawing."""
     parts = []
-    ends = {}
+    ends: dict[Key, list[Key]] = {}
     for a, b in edges:
         ends.setdefault(b, []).append(a)
     for sources in ends.values():
@@ -479,7 +505,7 @@ def _svg(boxes, frames, edges, bends):
     return "".join(parts)
 
 
-def _curve(points):
+def _curve(points: Sequence[Point]) -> str:
     d = [f"M{points[0][0]:.0f} {points[0][1]:.0f}"]
     for (x0, y0), (x1, y1) in pairwise(points):
         if x0 == x1:
@@ -490,7 +516,7 @@ def _curve(points):
     return "".join(d)
 
 
-def _box_svg(box):
+def _box_svg(box: Box) -> str:
     width, height = box.size
     about = "" if box.thing is None else f' data-n="{box.thing}"'
     if box.opens is not None:
@@ -536,34 +562,40 @@ class Drawing:
         The thing that is chosen at first.
     """
 
-    def __init__(self, model, wanted=(), title="graph"):
+    def __init__(
+        self, model: GraphModel, wanted: tuple[str, ...] = (), title: str = "graph"
+    ) -> None:
         self.title = title
         self.n_nodes = len(model.nodes)
-        self.things, self.views = [], []
-        self.first, self.chosen = None, None
-        todo = deque([(model, wanted, title, None, None)])
+        self.things: list[Any] = []
+        self.views: list[View] = []
+        self.chosen: int | None = None
+        todo: deque[tuple[GraphModel, str, tuple[_Graph, NodeModel] | None]]
+        todo = deque([(model, title, None)])
         while todo:
-            model, wanted, title, outer, node = todo.popleft()
-            above = None if outer is None else outer.home[node.key]
+            model, title, holder = todo.popleft()
+            above = None if holder is None else holder[0].home[holder[1].key]
             graph = _Graph(self, model, wanted, above)
             graph.draw(title)
-            if outer is not None:
-                inside = outer.drawing.things[outer.things[node.key]].setdefault("inside", [])
+            wanted = ()  # (the inputs of inner graphs have no names)
+            if holder is not None:
+                outer, node = holder
+                inside = self.things[outer.things[node.key]].setdefault("inside", [])
                 inside.append([title, graph.first.number])
-            if self.first is None or (self.chosen is None and graph.chosen is not None):
+            if holder is None or (self.chosen is None and graph.chosen is not None):
                 self.first = graph.first
-                self.chosen = graph.things.get(graph.chosen)
+                self.chosen = graph.things.get(graph.chosen or "")
             for node in model.in_order():
                 for name, inner in node.inner.items():
                     called = f"{page.inner_name(name)} of {cut(node.op, _LETTERS)}"
-                    todo.append((inner, (), called, graph, node))
+                    todo.append((inner, called, (graph, node)))
 
-    def view(self, title, above):
+    def view(self, title: str, above: View | None) -> View:
         """Make a view that is yet to be drawn."""
         self.views.append(View(title, above, len(self.views)))
         return self.views[-1]
 
-    def svg(self, view=None):
+    def svg(self, view: View | None = None) -> str:
         """Return a view, by default the first, as an SVG document of its own."""
         view = self.first if view is None else view
         width, height = max(view.size[0], _LEGEND_WIDTH), view.size[1] + 30
@@ -576,7 +608,7 @@ class Drawing:
             f"<style>{_alone(SVG_STYLE)}</style>{back}{view.svg}{legend}</svg>"
         )
 
-    def data(self, linked=None):
+    def data(self, linked: Mapping[str, Sequence[str]] | None = None) -> dict[str, Any]:
         """Return what the script needs as plain data."""
         return {
             "title": self.title,
@@ -606,7 +638,7 @@ _KEYS = (
 )
 
 
-def _key(css, x=2):
+def _key(css: str, x: int = 2) -> str:
     """Return the sample of one line of the legend."""
     if "tg-edge" in css:
         return f'<g class="{css}"><path d="M{x} 14h26"/></g>'
@@ -614,7 +646,7 @@ def _key(css, x=2):
     return f'<g class="{css}"><rect x="{x}" y="6" width="24" height="16" rx="{radius}"/></g>'
 
 
-def _legend():
+def _legend() -> tuple[str, int]:
     """Return the inside of the legend of an image, and its width."""
     x, parts = _MARGIN, []
     for css, word in _KEYS:
@@ -652,11 +684,15 @@ class Picture:
     '<svg'
     """
 
-    def __init__(self, drawings, links=None):
+    def __init__(
+        self,
+        drawings: Mapping[str, Drawing],
+        links: Mapping[str, Mapping[str, list[str]]] | None = None,
+    ) -> None:
         self._drawings = drawings
         self._links = links or {}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         parts = []
         for heading, drawing in self._drawings.items():
             count = f"{drawing.n_nodes} node{'s' if drawing.n_nodes != 1 else ''}"
@@ -664,7 +700,7 @@ class Picture:
         title = next(iter(self._drawings.values())).title
         return f"<Picture of {title}: {', '.join(parts)}>"
 
-    def _repr_mimebundle_(self, include=None, exclude=None):
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         # (a front end shows the HTML if it can; without it, the image of the first view)
         shown = {"text/plain": repr(self), "text/html": self.html(), "image/svg+xml": self.svg()}
         if len(shown["text/html"]) > page.MOST_PACKED:
@@ -672,7 +708,7 @@ class Picture:
             shown["text/plain"] += "\nOnly its first view is shown: save(path) writes all of it."
         return shown
 
-    def html(self):
+    def html(self) -> str:
         """Return the picture as HTML.
 
         Returns
@@ -699,7 +735,7 @@ class Picture:
         style = f"<style>{page.STYLE}{STYLE}{SVG_STYLE}</style>"
         return f'<div class="tg-pictures">{style}{"".join(parts)}</div>'
 
-    def svg(self):
+    def svg(self) -> str:
         """Return the first view as an image.
 
         Returns
@@ -709,7 +745,7 @@ class Picture:
         """
         return list(self._drawings.values())[-1].svg()
 
-    def save(self, path):
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the picture into a file: the first view as ``.svg``, else an HTML page.
 
         Parameters
@@ -723,7 +759,7 @@ class Picture:
         write_atomically(path, text.encode())
 
 
-def picture(model, wanted, title):
+def picture(model: GraphModel, wanted: tuple[str, ...], title: str) -> Picture:
     """Return the picture of one graph.
 
     Parameters
@@ -740,7 +776,9 @@ def picture(model, wanted, title):
     return Picture({"": Drawing(model, wanted, title)})
 
 
-def pictures(function, model, wanted, title):
+def pictures(
+    function: Function | None, model: GraphModel, wanted: tuple[str, ...], title: str
+) -> Picture:
     """Return the pictures of a function's graph before and after rewriting, side by side.
 
     Parameters
@@ -759,12 +797,14 @@ def pictures(function, model, wanted, title):
         If no rewriting was recorded.
     """
     before, links = before_rewriting(function, model)
-    drawings = {"before rewriting": before, "after rewriting": model}
-    drawings = {word: Drawing(graph, wanted, title) for word, graph in drawings.items()}
+    models = {"before rewriting": before, "after rewriting": model}
+    drawings = {word: Drawing(graph, wanted, title) for word, graph in models.items()}
     return Picture(drawings, dict(zip(drawings, (links["before"], links["after"]), strict=True)))
 
 
-def before_rewriting(function, model):
+def before_rewriting(
+    function: Function | None, model: GraphModel
+) -> tuple[GraphModel, dict[str, dict[str, list[str]]]]:
     """Return the graph before rewriting, and which of its nodes became which.
 
     Parameters
@@ -794,7 +834,7 @@ def before_rewriting(function, model):
     outputs, copies = tracker.before()
     before = graph_model(outputs)
     keys = {thing: key for key, thing in before.objects.items()}
-    links = {"before": {}, "after": {}}
+    links: dict[str, dict[str, list[str]]] = {"before": {}, "after": {}}
     for key in model.nodes:
         for node in tracker.replaced_by(model.objects[key]):
             if (old := keys.get(copies[node])) is not None:

@@ -1,12 +1,14 @@
 """IPython and Jupyter: ``%load_ext theanoguard``."""
 
+from typing import Any
+
 from theanoguard.view.notebook.display import Display
 from theanoguard.view.notebook.magics import Magics
 
-_loaded: dict = {}
+_loaded: dict[Any, tuple[Display, Magics]] = {}
 
 
-def load_ipython_extension(shell):
+def load_ipython_extension(shell: Any) -> None:
     """Add rich display and magics to a session.  ``%load_ext theanoguard`` calls this.
 
     The session then shows variables and functions as :func:`theanoguard.inspect_graph` does, and a
@@ -23,7 +25,7 @@ def load_ipython_extension(shell):
             part.start()
 
 
-def unload_ipython_extension(shell):
+def unload_ipython_extension(shell: Any) -> None:
     """Remove what :func:`load_ipython_extension` added.  ``%unload_ext theanoguard`` calls this.
 
     Parameters

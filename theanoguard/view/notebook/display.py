@@ -1,6 +1,9 @@
 """How variables, functions and errors are shown."""
 
 import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
 
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -13,12 +16,12 @@ from theanoguard.view.inspecting import inspect_graph
 from theanoguard.view.notebook.plotting import plot_html
 
 
-def html_of(thing):
+def html_of(thing: Any) -> str:
     """Return the HTML that a notebook shows for a graph, an error or an event."""
     return inspect_graph(thing)._repr_html_()
 
 
-SHOWN = {
+SHOWN: dict[type, Callable[[Any], str]] = {
     **dict.fromkeys((Variable, Function, FunctionGraph, GuardError, GuardEvent), html_of),
     Watch: plot_html,
 }
@@ -32,17 +35,17 @@ class Display:
     shell : InteractiveShell
     """
 
-    def __init__(self, shell):
+    def __init__(self, shell: Any) -> None:
         self.shell = shell
 
-    def start(self):
+    def start(self) -> None:
         """Begin."""
         formatter = self.shell.display_formatter.formatters["text/html"]
         self._before = {kind: formatter.for_type(kind, show) for kind, show in SHOWN.items()}
         self._handled, self._handler = self.shell.custom_exceptions, self.shell.CustomTB
         self.shell.set_custom_exc((*self._handled, GuardError), self._show)
 
-    def stop(self):
+    def stop(self) -> None:
         """Show everything as before."""
         formatter = self.shell.display_formatter.formatters["text/html"]
         for kind, before in self._before.items():
@@ -51,7 +54,14 @@ class Display:
                 formatter.for_type(kind, before)
         self.shell.custom_exceptions, self.shell.CustomTB = self._handled, self._handler
 
-    def _show(self, shell, kind, error, traceback, tb_offset=None):
+    def _show(
+        self,
+        shell: Any,
+        kind: type[BaseException],
+        error: BaseException,
+        traceback: TracebackType,
+        tb_offset: int | None = None,
+    ) -> Any:
         """Show the error of a cell: a guard error as its report, any other as before."""
         if not isinstance(error, GuardError):
             return self._handler(kind, error, traceback, tb_offset=tb_offset)

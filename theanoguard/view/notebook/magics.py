@@ -1,6 +1,7 @@
 """``%guard``, ``%%guard``, ``%step`` and ``%watch``."""
 
 import ast
+from typing import Any
 
 from theanoguard.guard.every_function import ALL_KINDS, guarding, kinds
 from theanoguard.monitor import step_through
@@ -17,19 +18,19 @@ class Magics:
     shell : InteractiveShell
     """
 
-    def __init__(self, shell):
+    def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self._kinds = None
-        self._run_on = None
-        self._plots = []
+        self._kinds: str | None = None
+        self._run_on: Any = None
+        self._plots: list[WatchPlot] = []
 
-    def start(self):
+    def start(self) -> None:
         """Register them."""
         self.shell.register_magic_function(self.guard, "line_cell", "guard")
         self.shell.register_magic_function(self.step, "line", "step")
         self.shell.register_magic_function(self.watch, "line", "watch")
 
-    def stop(self):
+    def stop(self) -> None:
         """Remove them, and switch the guard off."""
         self._off()
         for plot in self._plots:
@@ -39,7 +40,7 @@ class Magics:
         for name in ("guard", "step", "watch"):
             magics["line"].pop(name, None)
 
-    def guard(self, line, cell=None):
+    def guard(self, line: str, cell: str | None = None) -> None:
         """Guard every function that is compiled from now on, or in one cell.
 
         ``%guard on`` checks for NaN, Inf and big values.  ``%guard on nan,inf`` checks only for
@@ -63,22 +64,22 @@ class Magics:
         on = f"on: functions compiled from now on are checked for {self._kinds}"
         print(f"The guard is {on if self._run_on else 'off'}.")
 
-    def _guarding(self, text):
+    def _guarding(self, text: str) -> Any:
         try:
             return guarding(**kinds(text))
         except ValueError as error:
             raise _usage_error(f"%guard: {error}.") from None
 
-    def _off(self):
+    def _off(self) -> None:
         if self._run_on is not None:
             self._run_on.stop()
             self._kinds = self._run_on = None
 
-    def _guard_cell(self, text, cell):
+    def _guard_cell(self, text: str, cell: str) -> None:
         with self._guarding(text):
             self._run("# %%guard\n" + cell)
 
-    def _run(self, cell):
+    def _run(self, cell: str) -> None:
         """Run a cell as IPython does, but let its error through, so that it is shown once."""
         shell = self.shell
         source = shell.transform_cell(cell)
@@ -89,13 +90,13 @@ class Magics:
         if shown is not None:
             exec(shell.compile(ast.Interactive([shown]), file, "single"), shell.user_ns)
 
-    def step(self, line):
+    def step(self, line: str) -> StepView:
         """Open a call in the stepper: ``%step f(x)``.
 
         Nothing runs yet.  The buttons and the bar run node by node.
         """
         try:
-            tree = ast.parse(line.strip(), "%step", "eval")
+            tree: ast.Expression | None = ast.parse(line.strip(), "%step", "eval")
         except SyntaxError:
             tree = None
         if tree is None or not isinstance(tree.body, ast.Call):
@@ -106,7 +107,7 @@ class Magics:
         stepper = eval(compile(tree, "%step", "eval"), self.shell.user_ns, {"%step": step_through})
         return StepView(stepper)
 
-    def watch(self, line):
+    def watch(self, line: str) -> None:
         """Plot the norms of a watch while the training runs: ``%watch watch``."""
         watch = eval(line.strip() or "None", self.shell.user_ns)
         if not isinstance(watch, Watch):
@@ -119,7 +120,8 @@ class Magics:
         self.shell.display_pub.publish(plot._repr_mimebundle_())
 
 
-def _usage_error(message):
+def _usage_error(message: str) -> Exception:
     from IPython.core.error import UsageError
 
-    return UsageError(message)
+    error: Exception = UsageError(message)
+    return error

@@ -4,10 +4,13 @@ import html
 import threading
 import weakref
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from theanoguard._provenance.places import printable
+from theanoguard.training import Watch
 
 PANELS = {"weight": "Norms of weights", "gradient": "Norms of gradients"}
 MOST_POINTS = 300
@@ -17,7 +20,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 420, 200, 60, 20
 _COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
 
-def plot_html(watch):
+def plot_html(watch: Watch) -> str:
     """Return the norms of weights and gradients by step, with marks where events happened.
 
     Parameters
@@ -39,11 +42,11 @@ def plot_html(watch):
     return f'<div class="tg-watch" style="display:flex;flex-wrap:wrap">{"".join(parts)}</div>{last}'
 
 
-def _text(value):
+def _text(value: object) -> str:
     return html.escape(printable(str(value)))
 
 
-def _marks(watch):
+def _marks(watch: Watch) -> list[tuple[int, str]]:
     """Steps at which events happened, and what they were, oldest first."""
     records = {(r.epoch, r.batch): r.step for r in watch.records}
     times = sorted(records)
@@ -57,7 +60,7 @@ def _marks(watch):
     return marks
 
 
-def _panel(watch, kind, title, marks):
+def _panel(watch: Watch, kind: str, title: str, marks: Sequence[tuple[int, str]]) -> str:
     series = {name: watch.series(name, kind) for name in watch.names}
     series = {name: (steps, norms) for name, (steps, norms) in series.items() if steps}
     shown = sorted(series, key=lambda name: -np.nan_to_num(series[name][1][-1]))[:MOST_LINES]
@@ -69,10 +72,10 @@ def _panel(watch, kind, title, marks):
     low, high = np.floor(np.log10(norms.min())), np.ceil(np.log10(norms.max()))
     first, last = min(steps), max(steps)
 
-    def x(step):
+    def x(step: float) -> float:
         return _LEFT + (_WIDTH - _LEFT) * (step - first) / max(last - first, 1)
 
-    def y(norm):
+    def y(norm: float) -> float:
         share = (np.log10(norm) - low) / max(high - low, 1)
         return (_HEIGHT - _BOTTOM) * (1 - share) + 4
 
@@ -110,9 +113,9 @@ def _panel(watch, kind, title, marks):
     )
 
 
-def _runs(pairs):
+def _runs(pairs: Iterable[tuple[int, float]]) -> Iterator[list[tuple[int, float]]]:
     """Yield the stretches of pairs whose norm is finite and positive."""
-    run = []
+    run: list[tuple[int, float]] = []
     for step, norm in pairs:
         if np.isfinite(norm) and norm > 0:
             run.append((step, norm))
@@ -142,7 +145,7 @@ class WatchPlot:
         If ipywidgets are not installed.
     """
 
-    def __init__(self, watch, seconds=1.0):
+    def __init__(self, watch: Watch, seconds: float = 1.0) -> None:
         try:
             import ipywidgets
         except ImportError as error:
@@ -157,17 +160,19 @@ class WatchPlot:
         self._thread = threading.Thread(target=_follow, args=arguments, daemon=True)
         self._thread.start()
 
-    def _repr_mimebundle_(self, **kwargs):
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
         return self.shown._repr_mimebundle_(**kwargs)
 
-    def stop(self):
+    def stop(self) -> None:
         """Stop redrawing it."""
         self._ended.set()
         self._thread.join()
 
 
-def _follow(watch_of, shown, ended, seconds):
-    drawn = None
+def _follow(
+    watch_of: weakref.ref[Watch], shown: Any, ended: threading.Event, seconds: float
+) -> None:
+    drawn: tuple[int, int] | None = None
     while not ended.wait(seconds) and (watch := watch_of()) is not None:
         state = (watch.steps, len(watch.events))
         if state != drawn:

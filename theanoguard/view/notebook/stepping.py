@@ -1,14 +1,17 @@
 """The stepper as a widget (extra ``notebook``)."""
 
 import html
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from theanoguard._provenance import lookup
 from theanoguard._provenance.places import cut, printable, source_text
-from theanoguard.monitor.operands import counted, operands, short, source_around
+from theanoguard.monitor import Stepper
+from theanoguard.monitor.operands import Operand, called, counted, operands, short, source_around
 from theanoguard.view.inspecting import page
 
 BINS = 30
@@ -39,7 +42,7 @@ class StepView:
         If ipywidgets or anywidget are not installed.
     """
 
-    def __init__(self, stepper):
+    def __init__(self, stepper: Stepper) -> None:
         try:
             import ipywidgets
 
@@ -51,10 +54,10 @@ class StepView:
                 "or use theanoguard.step_through."
             ) from error
         self.stepper = stepper
-        self.error = None
+        self.error: Exception | None = None
         self._last = 0
-        self._note = None
-        self._kept = None
+        self._note: str | None = None
+        self._kept: Any = None
         self._name = page.unique("tg-kept")
         self.timeline = timeline(max=max(len(stepper.fgraph.apply_nodes), 1))
         self.timeline.add_class(f"{self._name}-live")
@@ -73,10 +76,10 @@ class StepView:
         self.box = ipywidgets.VBox([self.timeline, ipywidgets.HBox(buttons), self.shown])
         self._show()
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.stepper.where()}>"
 
-    def _ipython_display_(self):
+    def _ipython_display_(self) -> None:
         """Show the widget, and as HTML what it shows, for readers without a kernel."""
         from IPython.display import display
 
@@ -84,7 +87,7 @@ class StepView:
         display(widget, raw=True)
         self._kept = display(self._static(), raw=True, display_id=True)
 
-    def _static(self):
+    def _static(self) -> dict[str, str]:
         """Return what the widget shows, seen only where the widget has no kernel."""
         name, lost = self._name, ".jupyter-widgets-disconnected"
         output = f".jp-OutputArea-child:has(+ .jp-OutputArea-child #{name})"
@@ -94,10 +97,10 @@ class StepView:
             f"{output} > .jupyter-widgets:not(:has(*))",  # (a message that there is no model)
         )
         style = f"{page.STYLE}{STYLE}{', '.join(hidden)} {{ display: none; }}"
-        html = f'<div id="{name}"><style>{style}</style>{self.shown.value}</div>'
-        return {"text/html": html, "text/plain": ""}
+        kept = f'<div id="{name}"><style>{style}</style>{self.shown.value}</div>'
+        return {"text/html": kept, "text/plain": ""}
 
-    def move_to(self, number):
+    def move_to(self, number: int) -> None:
         """Go to a step, and run the nodes up to it that have not run.
 
         Parameters
@@ -109,7 +112,7 @@ class StepView:
         if number != self.stepper.number:
             self._do(lambda: self.stepper.goto(max(number, 1)))
 
-    def _do(self, act):
+    def _do(self, act: Callable[[], object]) -> None:
         self._note = None
         try:
             act()
@@ -117,11 +120,11 @@ class StepView:
             self.error = error
         self._show()
 
-    def _next_bad(self):
+    def _next_bad(self) -> None:
         if self.stepper.until(bad=True) is None:
             self._note = "No later step has a bad value. To the end completes the call."
 
-    def _show(self):
+    def _show(self) -> None:
         self._last = max(self._last, self.stepper.number)
         timeline = self.timeline
         timeline.run, timeline.bad = self._last, list(self.stepper.bad_steps)
@@ -134,21 +137,24 @@ class StepView:
         if self._kept is not None:
             self._kept.update(self._static(), raw=True)
 
-    def _html(self):
+    def _html(self) -> Iterator[str]:
         stepper = self.stepper
         if stepper.step is None:
             yield f"<p>{_text(stepper.where())}: click a step, or press Next.</p>"
             return
-        node = stepper.node
+        node = stepper.step.node
         found = lookup(stepper.fgraph, node)
+        name = called(stepper.fgraph, node.outputs[0])
+        titles = [f"<b>{_text(cut(name))}</b>"] if name else []
+        titles.append(_text(cut(node.op, 60)) if name else f"<b>{_text(cut(node.op))}</b>")
         line = (
             f": <code>{_text(source_text(found.source))}</code>" if found.source is not None else ""
         )
-        yield f"<p>Step {self.stepper.number}, <b>{_text(cut(node.op))}</b>{line}</p>"
+        yield f"<p>Step {stepper.number}, {', '.join(titles)}{line}</p>"
         if lines := list(self._source()):
             yield f"<pre>{'&#10;'.join(lines)}</pre>"
         yield "<table><tr><td></td>"
-        for title in ("Name", "Type", "Range", "NaN and Inf", "Values", "Histogram"):
+        for title in ("Name", "NaN and Inf", "Range", "Values", "Type", "Histogram"):
             yield f"<th>{title}</th>"
         yield "</tr>"
         for operand in operands(stepper.fgraph, stepper.step):
@@ -162,22 +168,28 @@ class StepView:
         elif stepper.done:
             yield f"<p>The call is complete: {_text(short(stepper.result))}</p>"
 
-    def _source(self):
+    def _source(self) -> Iterator[str]:
         for number, text, is_here in source_around(self.stepper.fgraph, self.stepper.node, CONTEXT):
             shown = f"{'->' if is_here else '  '} {number:4}  {_text(text)}"
             yield f"<b>{shown}</b>" if is_here else shown
 
 
-def _row(operand):
+def _row(operand: Operand) -> str:
     wrong = ' class="tg-wrong"' if operand.is_bad else ""
-    cells = (operand.verb, f"<i>{_text(cut(operand.name, 24))}</i>", _text(operand.type))
-    cells += (_text(operand.range), f"<span{wrong}>{_text(operand.bad)}</span>")
-    cells += (f"<code>{_text(cut(short(operand.value), 40))}</code>", histogram(operand.value))
+    cells = (
+        operand.verb,
+        f"<i>{_text(cut(operand.name, 24))}</i>",
+        f"<span{wrong}>{_text(operand.bad)}</span>",
+        _text(operand.range),
+        f"<code>{_text(cut(short(operand.value), 40))}</code>",
+        _text(operand.type),
+        histogram(operand.value),
+    )
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
 @cache
-def _timeline_class():
+def _timeline_class() -> Any:
     import anywidget
     import traitlets
 
@@ -194,11 +206,11 @@ def _timeline_class():
     return Timeline
 
 
-def _text(value):
+def _text(value: object) -> str:
     return html.escape("" if value is None else "\n".join(map(printable, str(value).split("\n"))))
 
 
-def histogram(value):
+def histogram(value: Any) -> str:
     """Return the histogram of a value's finite elements as a small SVG picture.
 
     Beside it stands how many elements are NaN or infinite, and thus in no bar.
