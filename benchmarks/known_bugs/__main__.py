@@ -2,7 +2,10 @@
 
 ::
 
-    python -m benchmarks.known_bugs [--seconds 1] [--modes written,FAST_COMPILE,CVM,NUMBA] [BUG ...]
+    python -m benchmarks.known_bugs [--seconds 1] [--modes written,FAST_COMPILE,CVM,NUMBA,JAX] [BUG ...]
+
+The first table counts GRIST's 79 bugs: a formula counts once for each of them that is this formula.
+The second one counts the formulas of other kinds.
 
 A bug *fails* in a mode if lint finds an input (a witness) at which the function that the mode
 compiles is NaN or infinite, or its gradient is.  Its *line* is right if the finding lies in the
@@ -12,6 +15,7 @@ in the same mode.  A finding on a twin is false.
 """
 
 import argparse
+import importlib.util
 import statistics
 import sys
 import time
@@ -32,13 +36,16 @@ MODES = {
     "FAST_COMPILE": "FAST_COMPILE",
     "CVM": "CVM",
     "NUMBA": "NUMBA",
+    "JAX": "JAX",
 }
+if importlib.util.find_spec("jax") is None:
+    del MODES["JAX"]
 
 
 def results(graph: Graph, mode: Any) -> Any:
     """Return the function of a loss and its gradients for the inputs that have one."""
     inputs, loss = graph
-    real = [v for v in inputs if v.type.dtype == "float64"]
+    real = [v for v in inputs if v.type.dtype.startswith("float")]
     slopes = pytensor.grad(loss, real, disconnected_inputs="ignore")
     return pytensor.function(inputs, [loss, *slopes], mode=mode, on_unused_input="ignore")
 
@@ -89,17 +96,34 @@ def main() -> None:
     if unknown := set(arguments.bugs) - {bug.name for bug in BUGS}:
         sys.exit(f"no bug {min(unknown)}; there are {', '.join(bug.name for bug in BUGS)}")
     bugs = [bug for bug in BUGS if not arguments.bugs or bug.name in arguments.bugs]
-    rows = []
-    for mode in arguments.modes.split(","):
-        judged = [judge(bug, mode, arguments.seconds) for bug in bugs]
-        total = sum((counts for counts, _ in judged), Counter())
-        times = [passed for _, some in judged for passed in some]
-        row = [str(total[key]) for key in ("fails", "line", "guard", "repair", "false")]
-        rows.append((mode, *row, f"{statistics.median(times):.2f}" if times else "-"))
+    modes = arguments.modes.split(",")
+    judged = {mode: [judge(bug, mode, arguments.seconds) for bug in bugs] for mode in modes}
+    for title, is_case in (("GRIST's bugs", True), ("formulas of other kinds", False)):
+        show(
+            title,
+            {
+                m: [j for j, b in zip(judged[m], bugs, strict=True) if bool(b.cases) is is_case]
+                for m in modes
+            },
+            [len(b.cases) or 1 for b in bugs if bool(b.cases) is is_case],
+        )
+
+
+def show(
+    title: str, judged: dict[str, list[tuple[Counter, list[float]]]], times: list[int]
+) -> None:
+    """Print a table, in which each formula counts as often as it is in the benchmark."""
     head = ("mode", "fail", "line", "guard", "repair", "twins", "seconds")
-    print(f"\n{len(bugs)} bugs")
-    for row in (head, *rows):
-        print(f"{row[0]:<14}" + "".join(f"{cell:>9}" for cell in row[1:]))
+    print(f"\n{sum(times)} {title}, {len(times)} formulas")
+    print(f"{head[0]:<14}" + "".join(f"{cell:>9}" for cell in head[1:]))
+    for mode, found in judged.items():
+        total: Counter = Counter()
+        for n, (counts, _) in zip(times, found, strict=True):
+            total.update({key: n * bool(hit) for key, hit in counts.items()})
+        spent = [passed for _, some in found for passed in some]
+        row = [str(total[key]) for key in ("fails", "line", "guard", "repair", "false")]
+        row.append(f"{statistics.median(spent):.2f}" if spent else "-")
+        print(f"{mode:<14}" + "".join(f"{cell:>9}" for cell in row))
 
 
 if __name__ == "__main__":
