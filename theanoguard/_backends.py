@@ -56,6 +56,8 @@ class Backend:
     keeps_arguments : bool
         Whether functions must not overwrite their arguments, because a check that stops compiled
         code could not restore them.
+    flushes_subnormals : bool
+        Whether operations take subnormal numbers for 0.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Backend:
     full_precision: str | None = None
     returns_early: bool = False
     keeps_arguments: bool = False
+    flushes_subnormals: bool = False
 
     @cached_property
     def linker(self) -> Any:

@@ -148,6 +148,25 @@ def test_line_under_labelled_arrays():
     assert {f.source.text.strip() for f in found} == {"y = (x - x.max()).sum() / x.std()"}
 
 
+def root_of_a_subnormal():
+    s = pt.fvector("s")
+    return pt.sqrt(pt.exp(pt.clip(s, np.float32(-100), np.float32(30)))).sum()
+
+
+def test_a_fault_of_flushed_subnormals_names_its_backends():
+    assert lint(root_of_a_subnormal(), mode=AS_IT_IS) == []
+    found = lint(root_of_a_subnormal(), mode=AS_IT_IS, all=True)
+    [finding] = [f for f in found if f.remark.startswith("holds on JAX, where subnormal")]
+    assert finding.source.function == "root_of_a_subnormal"
+    assert finding.witness is None
+
+
+def test_jax_confirms_it():
+    pytest.importorskip("jax")
+    [finding] = lint(root_of_a_subnormal(), mode="JAX")
+    assert (finding.witness.mode, finding.witness.kind) == ("JAX", "arithmetic")
+
+
 SCRIPT = """
 import pytensor, pytensor.tensor as pt
 x = pt.dvector("x")

@@ -200,6 +200,10 @@ QUOTIENTS = {
         lambda x: pt.exp(x).sum(axis=1, keepdims=True) / pt.exp(x),
         lambda x: _size_against_sum(x, x),
     ),
+    "by a sum of two": (
+        lambda x: x[:, :2] * pt.exp(x[:, :2]) / (1 + pt.exp(x[:, :2])),
+        lambda x: _size_of_difference(x[:, :2], np.maximum(x[:, :2], 0)),
+    ),
     "of two sums": (
         lambda x: pt.exp(x[:, :2]).sum(axis=1) / pt.exp(x).sum(axis=1),
         lambda x: _size_of_difference(np.max(x[:, :2], axis=1), np.max(x, axis=1)),
@@ -234,6 +238,9 @@ STABILIZED = {
     "log of 1 - sigmoid": (lambda x: pt.log(pt.sigmoid(-x)), np.abs),
     "log of 1 + exp": (lambda x: pt.log(1 + pt.exp(x)), np.abs),
     "log1p of exp": (lambda x: pt.log1p(pt.exp(x)), np.abs),
+    "log of a sum of exps": (lambda x: pt.log(pt.exp(x) + pt.exp(x[:, ::-1])), _at_least_1),
+    "log cosh": (lambda x: pt.log((pt.exp(x) + pt.exp(-x)) / 2), _at_least_1),
+    "root of exp": (lambda x: pt.sqrt(pt.exp(x)), np.abs),
 }
 
 

@@ -456,6 +456,12 @@ PATTERNS = {
         pt.log(pt.exp(H)[:, 0] / pt.exp(H).sum(axis=1)),
         ["exp of a difference", "difference of logs"],
     ),
+    "log of a sum of exps": (pt.log(pt.exp(H) + pt.exp(Y)), ["log of a sum of exps"]),
+    "log cosh": (pt.log((E + pt.exp(-H)) / 2), ["difference of logs"]),
+    "silu": (H * E / (1 + E), ["exp of a difference"]),
+    "log of a product": (pt.log(pt.exp(-H).prod(axis=1)), ["sum of logs"]),
+    "log of a signed product": (pt.log(H.prod(axis=1)), ["log"]),
+    "root of exp": (pt.sqrt(E), ["exp of a half"]),
     "integers": (pt.lvector() // 2, []),
 }
 
@@ -475,7 +481,8 @@ def test_patterns(name):
         one, other = function(h, h + 1)
         np.testing.assert_allclose(other, one, rtol=1e-13)
         # (those exponentials are not parts of a softmax)
-        expected = {"exp-overflow"} if name in ("another axis", "clipped") else set()
+        overflow = name in ("another axis", "clipped", "log of a product")
+        expected = {"exp-overflow"} if overflow else set()
         assert {finding.rule for finding in theanoguard.lint(new)} == expected
     else:
         assert new is old

@@ -156,6 +156,7 @@ def lint(
         mode=own_mode if mode is None else mode,
         seconds=seconds,
         seed=seed,
+        everything=all,
     )
     findings = witnessed(outputs, updates, found, asked, ignore)
     return Findings(f for f in findings if all or f.witness is not None)

@@ -10,6 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
 
+from theanoguard._backends import backends
 from theanoguard._evaluate.replay import Replay
 from theanoguard._graph import scalar_class, viewed
 from theanoguard._lint.bounds import Bounds
@@ -48,6 +49,8 @@ class Asked:
         Whether an infinity that the formula has is a fault.
     names : sequence of str
         Of the results.
+    everything : bool
+        Whether to look for what fails on other backends as well.
     """
 
     bounds: Mapping[Variable, Bounds] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class Asked:
     watched: Watched | None = None
     infinite_is_bad: bool = True
     names: Sequence[str] = ()
+    everything: bool = False
 
 
 def unless_rejected(results: list[Any]) -> Collection[int]:
@@ -113,6 +117,9 @@ def witnessed(
             source = known.source or fault.line
             finding = replace(known, source=source, witness=fault.witness, remark=remark)
         found.setdefault(finding)
+    for fault in search.flushed.values():
+        finding = replace(_unforeseen(fault), remark=_on_flushing_backends(fault))
+        found.setdefault(finding)
     for position, one in enumerate(static):
         if position not in used and one.finding not in found:
             found[replace(one.finding, remark=_without_witness(one, search))] = None
@@ -143,7 +150,14 @@ def search_of(
         asked.watched,
     )
     evidence = find_evidence(roots, results, asked.bounds, asked.examples)
-    return Search(program, evidence, asked.seconds, asked.seed, asked.infinite_is_bad)
+    return Search(
+        program,
+        evidence,
+        asked.seconds,
+        asked.seed,
+        asked.infinite_is_bad,
+        searches_flushed=asked.everything,
+    )
 
 
 def _unwrapped(variable: Variable) -> Variable:
@@ -265,6 +279,12 @@ def _remark_of(fault: Fault) -> str:
     reasons = [s.reason for s in fault.provenance.history]
     which = f" ({reasons[0]})" if reasons else ""
     return f"made by rewriting{which}: the graph as you wrote it is finite there"
+
+
+def _on_flushing_backends(fault: Fault) -> str:
+    """Return on which backends a fault holds that takes subnormal numbers for 0."""
+    titles = " and ".join(b.title for b in backends().values() if b.flushes_subnormals)
+    return f"holds on {titles}, where subnormal numbers count as 0: {fault.witness}"
 
 
 def _without_witness(one: Static, search: Search) -> str:

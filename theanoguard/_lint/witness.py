@@ -17,13 +17,15 @@ import numpy as np
 import pytensor
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from theanoguard._backends import backend_of
+from theanoguard._compare.reasons import is_subnormal
 from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
-from theanoguard._evaluate.replay import Kernels, Replay
+from theanoguard._evaluate.replay import Kernel, Kernels, Replay
 from theanoguard._exact import evaluate
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
@@ -215,9 +217,31 @@ class Program:
         """The function as the user compiles it."""
         return self.compiled(self.mode)
 
-    def replay(self, values: Mapping[Variable, Any]) -> Replay:
+    @cached_property
+    def kernels(self) -> Kernels:
+        """What computes nodes as the backend of the user's mode does."""
+        backend = backend_of(get_mode(self.mode).linker)
+        return _FLUSHING if backend is not None and backend.flushes_subnormals else _KERNELS
+
+    def replay(self, values: Mapping[Variable, Any], kernels: Kernels | None = None) -> Replay:
         """Return the evaluation of the graph as it was written."""
-        return Replay(self.written, self.shared | {v: values[v] for v in self.inputs}, _KERNELS)
+        known = self.shared | {v: values[v] for v in self.inputs}
+        return Replay(self.written, known, kernels or self.kernels)
+
+    def replay_rewritten(self, values: Mapping[Variable, Any], kernels: Kernels) -> Replay:
+        """Return the evaluation of the graph that the user's mode makes."""
+        graph = self.rewritten.maker.fgraph
+        given = self.arguments(values)
+        own = [cell.storage[0] for cell in self.rewritten.input_storage[len(given) :]]
+        return Replay(graph, dict(zip(graph.inputs, [*given, *own], strict=True)), kernels)
+
+    def results(self, values: Mapping[Variable, Any], kernels: Kernels) -> list[Any]:
+        """Return what the function of the user's mode gives with some kernels."""
+        if kernels is _KERNELS:
+            return self.call(self.rewritten, values)
+        replay = self.replay_rewritten(values, kernels)
+        with np.errstate(all="ignore"):
+            return [replay.value(v) for v in self.rewritten.maker.fgraph.outputs]
 
     def arguments(self, values: Mapping[Variable, Any]) -> list[Any]:
         """Return the values of the inputs, in order."""
@@ -248,7 +272,27 @@ class Program:
         )
 
 
+class _FlushingKernels(Kernels):
+    """What computes nodes with 0 in place of subnormal numbers."""
+
+    def _make(self, node: Apply) -> Kernel:
+        kernel = super()._make(node)
+
+        def flushing(values: list[Any]) -> list[Any]:
+            return list(map(_flushed, kernel(list(map(_flushed, values)))))
+
+        return flushing
+
+
+def _flushed(value: Any) -> Any:
+    """Return an array with 0 in place of subnormal numbers, and any other value unchanged."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        return value
+    return np.where(is_subnormal(value), value.dtype.type(0), value)
+
+
 _KERNELS = Kernels("py")
+_FLUSHING = _FlushingKernels("py")
 
 
 @dataclass
@@ -264,6 +308,8 @@ class Search:
     seed : int
     infinite_is_bad : bool
         Whether an infinity that the formula has is a fault, and -inf for a number below all others.
+    searches_flushed : bool
+        Whether to note as `flushed` what fails only on backends that flush subnormal numbers.
     """
 
     program: Program
@@ -271,7 +317,9 @@ class Search:
     seconds: float
     seed: int = 0
     infinite_is_bad: bool = True
+    searches_flushed: bool = False
     faults: dict[Any, Fault] = field(default_factory=dict)
+    flushed: dict[Any, Fault] = field(default_factory=dict)
     repaired: dict[Any, SourceLine | None] = field(default_factory=dict)
     tried: int = 0
     error: Exception | None = None
@@ -304,26 +352,33 @@ class Search:
         """Try one input."""
         program = self.program
         self.tried += 1
+        if self._fails(values, program.kernels) or self.error is not None:
+            return
+        if self.searches_flushed and program.kernels is not _FLUSHING:
+            self._fails(values, _FLUSHING)
+        if self.has_targets:
+            self._note_repaired(values)
+
+    def _fails(self, values: Mapping[Variable, np.ndarray], kernels: Kernels) -> bool:
+        """Whether a result is bad with some kernels; then it is judged."""
+        program = self.program
         try:
-            results = program.call(program.rewritten, values)
+            results = program.results(values, kernels)
         except Exception as error:  # shapes that do not fit, checks of the user's
             self.error = error
-            return
+            return False
         self.error = None
         masks = program.bad(results)
-        if not masks:
-            if self.has_targets:
-                self._note_repaired(values)
-            return
-        replay = program.replay(values)
+        replay = program.replay(values, kernels)
         for output, mask in masks.items():
             for index in map(tuple, np.argwhere(mask)[:ELEMENTS]):
                 if self.is_over:
-                    return
+                    return True
                 try:
                     self._judge(values, replay, output, index, results)
                 except Exception as error:  # a check of the user's that rewriting has removed
                     self.error = error
+        return bool(masks)
 
     # -- judging
 
@@ -339,7 +394,7 @@ class Search:
             place = self._origin(replay, variable, index) if is_bad else None
         by_rewriting = place is None
         if place is None:
-            place = self._origin_of_rewritten(values, output, index)
+            place = self._origin_of_rewritten(values, output, index, replay.kernels)
         if place is None or (place.is_leaf and not _holds_nan(place.variable)):
             return
         found = lookup(place.scope.fgraph, place.variable)
@@ -347,10 +402,12 @@ class Search:
             _line_of(found),
             place.variable if place.is_leaf else op_name(place.variable.owner.op),
         )
-        if key in self.faults:
+        own_mode = replay.kernels is program.kernels
+        faults = self.faults if own_mode else self.flushed
+        if key in faults or key in self.faults:
             return
         kind, text = self._kind(replay, values, variable, output, index, results[output])
-        if kind is None or not self._is_confirmed(values, output):
+        if kind is None or (own_mode and not self._is_confirmed(values, output)):
             return
         witness = Witness(
             {v.name or f"input {i}": values[v] for i, v in enumerate(program.inputs)},
@@ -360,7 +417,7 @@ class Search:
             kind,
             _mode_name(program.mode),
         )
-        self.faults[key] = Fault(witness, place.variable, found, by_rewriting, dict(values))
+        faults[key] = Fault(witness, place.variable, found, by_rewriting, dict(values))
 
     def _origin(self, replay: Replay, variable: Variable, index: tuple) -> Place | None:
         start = Place(Scope(replay), variable, index)
@@ -369,19 +426,17 @@ class Search:
             return find_origin(start, _is_nan).place  # (an infinity that was written, as in a mask)
         return found
 
-    def _origin_of_rewritten(self, values: Mapping, output: int, index: tuple) -> Place | None:
+    def _origin_of_rewritten(
+        self, values: Mapping, output: int, index: tuple, kernels: Kernels
+    ) -> Place | None:
         """Where the rewritten graph makes the bad value, which the graph as written does not."""
-        graph = self.program.rewritten.maker.fgraph
-        cells = self.program.rewritten.input_storage
-        own = [c.storage[0] for c in cells]
-        given = self.program.arguments(values)
-        known = dict(zip(graph.inputs, [*given, *own[len(given) :]], strict=True))
-        replay = Replay(graph, known, _KERNELS)
+        variable = self.program.rewritten.maker.fgraph.outputs[output]
+        replay = self.program.replay_rewritten(values, kernels)
         with np.errstate(all="ignore"):
-            value = np.asarray(replay.value(graph.outputs[output]))
+            value = np.asarray(replay.value(variable))
             if not not_finite(value[index]):
                 return None
-            return self._origin(replay, graph.outputs[output], index)
+            return self._origin(replay, variable, index)
 
     def _kind(
         self,

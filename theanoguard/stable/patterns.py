@@ -4,7 +4,9 @@ Each pattern takes a variable and the ``GraphBounds`` of the graph.  It returns 
 a form and a function that builds it.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -62,7 +64,7 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
 
 
 def _logarithm(variable: Variable, bounds: Any) -> Match | None:
-    """log(softmax), log(sum(exp)), log(sigmoid), log(1 - sigmoid), log(1 + exp); any other log."""
+    """log of softmax, sums of exp, sigmoid, 1 - sigmoid, quotients, products; any other log."""
     (operand,) = variable.owner.inputs
     core, chain = behind_views(operand)
     node = core.owner
@@ -87,6 +89,12 @@ def _logarithm(variable: Variable, bounds: Any) -> Match | None:
                 return _softplus(other.owner.inputs[0], kind, chain)
     if scalar_class(core) is ps.TrueDiv and (difference := _log_of_quotient(core, bounds)):
         return "difference of logs", lambda new: through_views(chain, difference(new), new)
+    if scalar_class(core) is ps.Add and (sum_of_exps := _log_of(core)):
+        return "log of a sum of exps", lambda new: through_views(chain, sum_of_exps(new), new)
+    if _is_reduction(core, ps.Mul) and bounds[node.inputs[0]].lo >= 0:
+        (factors,), axes = node.inputs, node.op.axis
+        log = pt.log if bounds[factors].positive else forms.log
+        return "sum of logs", lambda new: through_views(chain, log(new(factors)).sum(axes), new)
     if bounds[operand].positive:
         return None
     return "log", lambda new: forms.log(new(operand))
@@ -110,11 +118,14 @@ def _softplus(z: Variable, kind: type | None, chain: list[Apply]) -> Match:
 
 
 def _root(variable: Variable, bounds: Any) -> Match | None:
-    """sqrt(sum(x ** 2)); any other root."""
+    """sqrt(sum(x ** 2)), sqrt(exp(x)); any other root."""
     (operand,) = variable.owner.inputs
     if bounds[operand].positive:
         return None
     core, chain = behind_views(operand)
+    if scalar_class(core) is ps.Exp:
+        (x,) = core.owner.inputs
+        return "exp of a half", lambda new: through_views(chain, pt.exp(new(x) / 2), new)
     if core.owner is not None and _is_sum_of(core, ps.Sqr, ps.Pow, ps.Mul):
         axes = core.owner.op.axis
         x = squared_base(core.owner.inputs[0])
@@ -124,23 +135,40 @@ def _root(variable: Variable, bounds: Any) -> Match | None:
 
 
 def _quotient(variable: Variable, bounds: Any) -> Match | None:
-    """exp(x) / sum(exp(x)), other quotients of exponentials, and any other quotient."""
+    """exp(x) / sum(exp(x)), other quotients of exponentials with factors; any other quotient."""
     x, y = variable.owner.inputs
     matched = _as_softmax(variable)
     if matched is not None and not (bounds[y].positive and np.isfinite(bounds[x].hi)):
         h, axes = matched
         return "softmax", lambda new: forms.softmax(new(h), axes)
-    top, bottom = _log_of(x), _log_of(y)
+    factors, exponential = _factors(x)
+    top, bottom = _log_of(exponential), _log_of(y)
     is_safe = bounds[y].positive and np.isfinite([bounds[x].hi, bounds[y].hi]).all()
     if top is not None and bottom is not None and not is_safe:
-        return "exp of a difference", lambda new: pt.exp(top(new) - bottom(new))
+        return "exp of a difference", lambda new: math.prod(
+            [pt.exp(top(new) - bottom(new)), *map(new, factors)]
+        )
     if not bounds[y].zero:
         return None
     return "divide", lambda new: forms.divide(new(x), new(y))
 
 
+def _factors(variable: Variable) -> tuple[list[Variable], Variable]:
+    """Return the other factors of a product, and its exponential; without one, the variable."""
+    if scalar_class(variable) is ps.Mul:
+        factors = list(variable.owner.inputs)
+        exponentials = [v for v in factors if scalar_class(behind_views(v)[0]) is ps.Exp]
+        if exponentials:
+            factors.remove(exponentials[0])
+            return factors, exponentials[0]
+    return [], variable
+
+
 def _log_of(variable: Variable) -> Build | None:
-    """Return what builds the logarithm of exp(x) or sum(exp(x)), behind views and indexing."""
+    """Return what builds the logarithm of exp(x), of a sum of such terms, or of sum(exp(x)).
+
+    They may be behind views and indexing.
+    """
     core, chain = behind_views(variable)
     if scalar_class(core) is ps.Exp:
         (x,) = core.owner.inputs
@@ -148,7 +176,31 @@ def _log_of(variable: Variable) -> Build | None:
     if _is_sum_of(core, ps.Exp):
         (x,), axes = core.owner.inputs[0].owner.inputs, core.owner.op.axis
         return lambda new: through_views(chain, forms.logsumexp(new(x), axes), new)
+    if scalar_class(core) is ps.Add:
+        logs = [_log_of_term(term, core.type.dtype) for term in core.owner.inputs]
+        known = [log for log in logs if log is not None]
+        if len(known) == len(logs):
+            return lambda new: through_views(
+                chain, reduce(_logaddexp, [f(new) for f in known]), new
+            )
     return None
+
+
+def _log_of_term(term: Variable, dtype: str) -> Build | None:
+    """Return what builds the logarithm of a term: exp(x), or a positive number."""
+    number = constant_number(viewed(term))
+    if number is not None and number > 0:
+        return lambda new: pt.log(pt.cast(new(term), dtype))
+    core, chain = behind_views(term)
+    if scalar_class(core) is not ps.Exp:
+        return None
+    (x,) = core.owner.inputs
+    return lambda new: through_views(chain, new(x), new)
+
+
+def _logaddexp(x: Variable, y: Variable) -> Variable:
+    """Return log(exp(x) + exp(y)), from the larger one."""
+    return pt.switch(pt.gt(x, y), x + pt.softplus(y - x), y + pt.softplus(x - y))
 
 
 def _log_of_quotient(variable: Variable, bounds: Any) -> Build | None:
@@ -157,7 +209,8 @@ def _log_of_quotient(variable: Variable, bounds: Any) -> Build | None:
     top, bottom = _log_of(x), _log_of(y)
     if top is None or (bottom is None and not bounds[y].positive):
         return None
-    return lambda new: top(new) - (pt.log(new(y)) if bottom is None else bottom(new))
+    bottom = bottom or (lambda new: pt.log(pt.cast(new(y), variable.type.dtype)))
+    return lambda new: top(new) - bottom(new)
 
 
 PATTERNS = {
@@ -186,15 +239,15 @@ def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
     return variable
 
 
+def _is_reduction(variable: Variable, kind: type) -> bool:
+    """Whether a variable reduces axes by a scalar operation."""
+    node = variable.owner
+    return node is not None and isinstance(node.op, CAReduce) and type(node.op.scalar_op) is kind
+
+
 def _is_sum_of(variable: Variable, *kinds: type | None) -> bool:
     """Whether a variable is a sum of what one of some scalar operations gives."""
-    node = variable.owner
-    return (
-        node is not None
-        and isinstance(node.op, CAReduce)
-        and type(node.op.scalar_op) is ps.Add
-        and scalar_class(node.inputs[0]) in kinds
-    )
+    return _is_reduction(variable, ps.Add) and scalar_class(variable.owner.inputs[0]) in kinds
 
 
 def squared_base(variable: Variable) -> Variable | None:

@@ -12,4 +12,5 @@ BACKEND = Backend(
     devices="theanoguard.guard.jax.devices",
     full_precision='jax.config.update("jax_default_matmul_precision", "float32")',
     returns_early=True,
+    flushes_subnormals=True,
 )
