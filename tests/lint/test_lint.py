@@ -188,6 +188,10 @@ def fed_back(step, **settings):
 
 
 POSITIVE = X > 0
+# As PyMC packs a Cholesky factor.
+DIAGONAL = [0, 2, 5]
+PACKED = pt.set_subtensor(X[DIAGONAL], pt.exp(pt.clip(X[DIAGONAL], -20, 20)))
+TRIANGLE = pt.set_subtensor(pt.zeros((3, 3))[np.tril_indices(3)], PACKED)
 CASES = {
     "log-of-softmax": [
         pt.log(pt.special.softmax(M, axis=1)),
@@ -199,6 +203,9 @@ CASES = {
         pt.log10(pt.abs(X)),
         pt.log(pt.sigmoid(X)),
         pt.log(1 - pt.sigmoid(X)),
+        pt.log(PACKED[[0, 1]]),
+        pt.log(TRIANGLE[1, [0, 1]]),
+        pt.log(M.sum() / M.shape[0]),
         pt.log(pt.exp(pt.minimum(X, 0))),
         pt.log1p(-pt.sigmoid(X)),
         pt.log(pt.sqr(X + 2)),
@@ -303,6 +310,8 @@ FINE = {
         lambda s: pt.log(s), sequences=[pt.sqr(X) + 1], return_updates=False
     ),
     "inside of an op": OpFromGraph([X], [pt.log(X)])(pt.exp(pt.clip(X, -1, 1))),
+    "mean of positives": pt.log((pt.sqr(X) + 1).mean()) + 1 / pt.exp(pt.clip(M, -1, 1)).mean(),
+    "diagonal of a packed triangle": pt.log(pt.diag(TRIANGLE)) + pt.log(PACKED[DIAGONAL]),
     "joined": pt.log(pt.concatenate([pt.sqr(X) + 1, pt.ones(3)])) + pt.log(pt.stack([2.0, 3.0]))[0],
     "written": pt.log(pt.set_subtensor(pt.ones(3)[0], 2.0)),
     "product with itself": pt.sqrt(X @ X + 1) + pt.sqrt(pt.dot(X, X) + 1e-9),
@@ -423,6 +432,25 @@ def test_what_is_no_graph():
             by_rules(wrong)
     with pytest.raises(ValueError, match="there is no rule 'log'"):
         by_rules(X, ignore=["log"])
+
+
+@pytest.mark.parametrize(
+    "pair", [(2, 1), (np.nan, 1), (1,), 3, ("a", "b"), (None, 1)], ids=lambda pair: str(pair)
+)
+def test_bounds_that_contradict_each_other(pair):
+    said = r"the bounds of x must be a pair \(smallest, largest\)"
+    with pytest.raises(ValueError, match=said):
+        lint(pt.log(X), bounds={X: pair})
+
+
+def test_bounds_that_an_assertion_contradicts():
+    with pytest.raises(ValueError, match="cannot run the graph: AssertionError: x must be >= 0"):
+        lint(pt.log(assert_in_range(X, 0, 1)), bounds={X: (2, 3)}, mode="FAST_COMPILE")
+
+
+def test_a_graph_that_cannot_run():
+    with pytest.raises(ValueError, match="(?s)cannot run the graph: ValueError.*examples="):
+        lint(pt.log(X[:5].reshape((2, 3))), mode="FAST_COMPILE")
 
 
 def test_comments_switch_rules_off():

@@ -197,7 +197,8 @@ def lint_values(
         problem = f"there is no rule {unknown[0]!r}{near}\nThe rules are {', '.join(RULES)}."
         raise refuse("lint", "ignore", unknown[0], problem)
     for v, pair in (bounds or {}).items():
-        if not (np.shape(pair) == (2,) and pair[0] <= pair[1]):
+        is_pair = np.shape(pair) == (2,) and np.asarray(pair).dtype.kind in "fiub"
+        if not (is_pair and pair[0] <= pair[1]):
             expected = f"the bounds of {v} must be a pair (smallest, largest)"
             raise refuse("lint", "bounds", {v: pair}, expected)
     computed = unlabelled([*outputs, *updates.values()])

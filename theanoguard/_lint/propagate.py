@@ -4,7 +4,7 @@ One table of rules, by Op.  The arithmetic is that of Moore, *Interval Analysis*
 taken for granted that arrays are not empty, and that no input is infinite.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce, singledispatch
 from typing import Any
 
@@ -32,7 +32,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.sort import ArgSortOp
 from pytensor.tensor.special import LogSoftmax
-from pytensor.tensor.subtensor import IncSubtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from scipy import special
 
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
@@ -41,6 +41,7 @@ from theanoguard._pytensor import (
     IfElse,
     OpFromGraph,
     Scan,
+    advanced_subtensor_ops,
     increment_ops,
     is_numeric,
 )
@@ -202,7 +203,58 @@ def _of_diagonal(op: ExtractDiag, node: Apply, bounds: BoundsOf) -> list[Bounds]
     last = (x.type.ndim - 2, x.type.ndim - 1)
     if isinstance(core, Cholesky) and op.offset == 0 and (op.axis1, op.axis2) == last:
         return [Bounds(0.0, zero=False)]
+    rows, columns = x.type.shape[-2:]
+    if x.type.ndim == 2 and op.offset == 0 and rows is not None and columns is not None:
+        at = np.arange(min(rows, columns))
+        return [_of_elements(x, (at, at), bounds)]
     return [bounds[x]]
+
+
+def _read(op: Op, node: Apply, bounds: BoundsOf) -> list[Bounds]:
+    """The bounds of ``x[indices]``, of what was written there if the indices are constants."""
+    x = node.inputs[0]
+    at = _constant_indices(node.inputs[1:], x.type.ndim)
+    return [bounds[x] if at is None else _of_elements(x, at, bounds)]
+
+
+for _class in advanced_subtensor_ops:
+    bounds_of.register(_class, _read)
+
+
+def _constant_indices(indices: Sequence[Variable], ndim: int) -> tuple[np.ndarray, ...] | None:
+    """Return the numbers of elements along each axis, if constants state them, else None."""
+    arrays = [np.asarray(v.data) for v in indices if isinstance(v, Constant) and is_numeric(v.type)]
+    if len(arrays) != ndim or len(arrays) != len(indices):
+        return None
+    if any(a.dtype.kind not in "iu" or (a < 0).any() for a in arrays):
+        return None
+    return tuple(np.broadcast_arrays(*arrays))
+
+
+def _of_elements(x: Variable, at: tuple[np.ndarray, ...], bounds: BoundsOf) -> Bounds:
+    """The bounds of some elements of an array: of the diagonal of a packed triangle, for one."""
+    if isinstance(x, Constant):
+        return of_array(x.data[at])
+    node = x.owner
+    writes = node is not None and isinstance(node.op, increment_ops)
+    if not (writes and getattr(node.op, "set_instead_of_inc", False)):
+        return bounds[x]
+    old, new, *indices = node.inputs
+    written = _constant_indices(indices, x.type.ndim)
+    if written is None or new.type.ndim != written[0].ndim:
+        return bounds[x]
+    place = {
+        key: n for n, key in enumerate(zip(*(w.ravel().tolist() for w in written), strict=True))
+    }
+    keys = list(zip(*(a.ravel().tolist() for a in at), strict=True))
+    hit = [place[key] for key in keys if key in place]
+    missed = [key for key in keys if key not in place]
+    found = []
+    if hit:
+        found.append(_of_elements(new, np.unravel_index(hit, written[0].shape), bounds))
+    if missed:
+        found.append(_of_elements(old, tuple(np.array(missed).T), bounds))
+    return unite(found)
 
 
 @bounds_of.register(ARange)
@@ -344,7 +396,6 @@ ARITHMETIC: dict[type[ScalarOp], Callable[..., Bounds]] = {
     ps.Add: Bounds.__add__,
     ps.Sub: Bounds.__sub__,
     ps.Mul: Bounds.__mul__,
-    ps.TrueDiv: Bounds.__truediv__,
     ps.Neg: Bounds.__neg__,
     ps.Abs: Bounds.__abs__,
     ps.Sqr: Bounds.square,
@@ -421,6 +472,53 @@ def _subtracted(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds
     return result
 
 
+def _divided(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
+    x = _averaged(node)
+    if x is None:
+        return operands[0] / operands[1]
+    lo, hi = bounds[x].lo, bounds[x].hi  # (a sum of many numbers rounds a lot)
+    return Bounds(min(lo / 2, lo * 2), max(hi / 2, hi * 2))
+
+
+def _averaged(node: Apply) -> Variable | None:
+    """Return the array whose mean a quotient is: a sum divided by the lengths of its axes."""
+    total, lengths = node.outputs[0], []
+    while scalar_class(total) is ps.TrueDiv:
+        total, length = total.owner.inputs
+        total = viewed(total)
+        lengths += _factors_of(length)
+    if total.owner is None or not isinstance(total.owner.op, CAReduce):
+        return None
+    (x,), op = total.owner.inputs, total.owner.op
+    axes = range(x.type.ndim) if op.axis is None else op.axis
+    is_mean = type(op.scalar_op) is ps.Add and sorted(_axes_of(lengths, x)) == sorted(axes)
+    return x if is_mean and len(lengths) == len(axes) else None
+
+
+def _factors_of(length: Variable) -> list[Variable]:
+    """Return the factors of a number of elements, without casts and views."""
+    length = viewed(length)
+    if scalar_class(length) is ps.Cast:
+        return _factors_of(length.owner.inputs[0])
+    if scalar_class(length) is ps.Mul:
+        return [factor for v in length.owner.inputs for factor in _factors_of(v)]
+    return [length]
+
+
+def _axes_of(lengths: Sequence[Variable], x: Variable) -> list[int]:
+    """Return the axes of an array of which lengths are the lengths."""
+    found = []
+    for length in lengths:
+        if length.owner is None or not isinstance(length.owner.op, Subtensor):
+            continue
+        shape, *_ = _factors_of(length.owner.inputs[0])
+        axis = constant_number(length.owner.inputs[-1])
+        is_own = shape.owner is not None and isinstance(shape.owner.op, Shape)
+        if axis is not None and is_own and shape.owner.inputs[0] is x:
+            found.append(int(axis))
+    return found
+
+
 def _to_power(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bounds:
     base, _ = operands
     exponent = constant_number(node.inputs[1])
@@ -457,6 +555,7 @@ def _whole_quotient(node: Apply, operands: list[Bounds], bounds: BoundsOf) -> Bo
 
 SPECIAL: dict[type[ScalarOp], Callable[[Apply, list[Bounds], BoundsOf], Bounds]] = {
     ps.Mul: _multiplied,
+    ps.TrueDiv: _divided,
     ps.Sub: _subtracted,
     ps.Pow: _to_power,
     ps.Switch: _chosen,
