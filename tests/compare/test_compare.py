@@ -384,6 +384,15 @@ def test_inputs_that_are_an_array():
         compare(pytensor.function([x], x + 1, mode="FAST_COMPILE"), X)
 
 
+@pytest.mark.parametrize("inputs", [[], [X, X], [X[None]], [["a"]]], ids=range(4))
+def test_inputs_that_do_not_fit_a_function(inputs):
+    x = pt.dvector("x")
+    function = pytensor.function([x], x + 1, mode="FAST_COMPILE")
+    with pytest.raises((TypeError, ValueError), match="the inputs do not fit the function: ") as e:
+        compare(function, inputs)
+    assert str(e.value).splitlines()[1] == f"It takes x ({x.type})."
+
+
 def test_the_compiled_graph_of_a_function_in_place(needs_cxx):
     x = pt.dmatrix("x")
     w = pytensor.shared(np.eye(3), name="w")

@@ -284,7 +284,18 @@ def _of_graph(outputs: list[Variable], inputs: Mapping | Sequence | None) -> Pro
 
 def _of_function(fn: Function, inputs: Mapping | Sequence | None) -> Problem:
     fgraph = fn.maker.fgraph
-    values = [copy_of(v) for v in captured_inputs(fn, arguments_of(fn, inputs), {})]
+    try:
+        values = [copy_of(v) for v in captured_inputs(fn, arguments_of(fn, inputs), {})]
+    except (TypeError, ValueError) as error:
+        cells = zip(fn.maker.inputs, fn.input_storage, strict=True)
+        takes = ", ".join(
+            f"{spec.variable.name or 'an input without a name'} ({spec.variable.type})"
+            for spec, cell in cells
+            if not cell.implicit
+        )
+        first = str(error).strip().splitlines()[0]
+        problem = f"the inputs do not fit the function: {first}\nIt takes {takes}."
+        raise type(error)(problem) from None
     roots = list(fgraph.inputs)
     tracker = tracker_of(fgraph)
     notes = []
