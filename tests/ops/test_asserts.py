@@ -354,3 +354,10 @@ def test_pdb_breakpoint(monkeypatch, capsys):
     assert "Conditional breakpoint 'too high' activated" in capsys.readouterr().out
     shapes = pytensor.function([x, y], [x_out.shape, product_out.shape], mode=CVM)
     assert [list(s) for s in shapes(value, 1)] == [[3, 3], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    "message, shown", [("m" * 30, "m" * 30), ("m" * 31, "m" * 27 + "...")], ids=["30", "31"]
+)
+def test_a_graph_shows_the_beginning_of_a_long_message(message, shown):
+    assert str(Assert(message)) == f"Assert{{msg={shown!r}}}"
