@@ -47,7 +47,7 @@ NEAR = {
     "guard/c/blocks.c": "guard/test_blocks.py guard/test_values.py",
     "guard/c/flags.c": "guard/test_kernel.py guard/test_flags.py",
     "guard/c/kernel.c": "guard/test_kernel.py guard/test_rollback.py guard/test_values.py "
-    "guard/test_second_buffers.py guard/test_every.py guard/test_control.py",
+    "guard/test_second_buffers.py guard/test_every.py guard/test_control.py guard/test_blocks.py",
     "guard/c/nodes.c": "guard/test_kernel.py guard/test_rollback.py guard/test_values.py "
     "guard/test_second_buffers.py guard/test_blocks.py guard/test_flags.py",
     "guard/c/numpy_kernel.py": "guard/test_both_kernels.py guard/test_values.py "
