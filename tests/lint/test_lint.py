@@ -451,6 +451,8 @@ def test_bounds_that_an_assertion_contradicts():
 def test_a_graph_that_cannot_run():
     with pytest.raises(ValueError, match="(?s)cannot run the graph: ValueError.*examples="):
         lint(pt.log(X[:5].reshape((2, 3))), mode="FAST_COMPILE")
+    with pytest.raises(ValueError, match="cannot run the graph: IndexError"):
+        lint(pt.log(pt.as_tensor(np.ones(3))[[0, 5]] * X[0]), mode="FAST_COMPILE")
 
 
 def test_comments_switch_rules_off():

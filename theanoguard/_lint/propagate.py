@@ -234,14 +234,15 @@ def _constant_indices(indices: Sequence[Variable], ndim: int) -> tuple[np.ndarra
 def _of_elements(x: Variable, at: tuple[np.ndarray, ...], bounds: BoundsOf) -> Bounds:
     """The bounds of some elements of an array: of the diagonal of a packed triangle, for one."""
     if isinstance(x, Constant):
-        return of_array(x.data[at])
+        is_inside = all(((i < n).all() and i.size) for i, n in zip(at, x.data.shape, strict=True))
+        return of_array(x.data[at]) if is_inside else bounds[x]
     node = x.owner
     writes = node is not None and isinstance(node.op, increment_ops)
     if not (writes and getattr(node.op, "set_instead_of_inc", False)):
         return bounds[x]
     old, new, *indices = node.inputs
     written = _constant_indices(indices, x.type.ndim)
-    if written is None or new.type.ndim != written[0].ndim:
+    if written is None or new.type.ndim != written[0].ndim or 1 in new.type.shape or not at[0].size:
         return bounds[x]
     place = {
         key: n for n, key in enumerate(zip(*(w.ravel().tolist() for w in written), strict=True))
