@@ -1,12 +1,13 @@
 """Faulty Theano programs: the printed line runs in the user's module, whose PyTensor is ``T``."""
 
-import functools
-import importlib
+import ast
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import theano_lines
 from models import load
 from test_gallery_kinds import with_change
 
@@ -34,15 +35,30 @@ PYTENSORS = re.compile(
 )
 
 
+def explained(name):
+    """The explanation of a program's failing call, its inputs and its output."""
+    module = load(PATH)
+    inputs, [output] = getattr(module, name)()
+    function = module.theano.function(inputs, [output], mode=GuardMode(True, True, False))
+    with pytest.raises(GuardError) as caught:
+        function(*module.CASES[name][2])
+    return caught.value.explanation, inputs, output
+
+
+def printed(name):
+    """The source of a program with the lines that its report prints; None if it prints none."""
+    change = explained(name)[0].advice.change
+    if not change:
+        return None
+    source = with_change(PATH, name, change)
+    found = (n for n in ast.parse(source).body if getattr(n, "name", None) == name)
+    return ast.get_source_segment(source, next(found))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_theano_program_gets_lines_that_run_in_it(shim, name, c_backend):
-    module = load(PATH)
-    kind, grade, arguments = module.CASES[name]
-    inputs, [output] = getattr(module, name)()
-    function = shim.function(inputs, [output], mode=GuardMode(True, True, False))
-    with pytest.raises(GuardError) as caught:
-        function(*arguments)
-    found = caught.value.explanation
+    kind, grade, arguments = load(PATH).CASES[name]
+    found, inputs, output = explained(name)
     assert (found.meaning.kind, found.advice.grade) == (kind, grade)
     assert not PYTENSORS.search(found.advice.text)
     if found.advice.change:
@@ -51,6 +67,8 @@ def test_a_theano_program_gets_lines_that_run_in_it(shim, name, c_backend):
         new_inputs, outputs = printed[name]()
         [value] = shim.function(new_inputs, outputs)(*arguments)
         assert np.isfinite(value).all()
+        recorded = theano_lines.RECORDED.read_text(encoding="utf-8")
+        np.testing.assert_allclose(value, json.loads(recorded)["results"][name], rtol=1e-9)
         if grade == "same":
             given = dict(zip(inputs, arguments, strict=True))
             np.testing.assert_allclose(value, theanoguard.exact(output, given).mid, rtol=1e-9)
@@ -65,12 +83,6 @@ def test_all_programs_are_run():
 def _dotted(text):
     """The names of a text that begin with a module of Theano or of this package."""
     return re.findall(r"(?<![\w.])(?:T|theano|theanoguard)(?:\.[A-Za-z_]\w*)+", text)
-
-
-def _value(name):
-    first, *rest = name.split(".")
-    module = importlib.import_module({"T": "theano.tensor"}.get(first, first))
-    return functools.reduce(getattr, rest, module)
 
 
 ADVICE = [
@@ -88,7 +100,28 @@ def test_advice_in_a_theano_program_names_only_what_theano_has(text, shim):
     assert not PYTENSORS.search(said)
     assert len(said) >= len(text) - 60
     for name in _dotted(said):
-        assert _value(name) is not None
+        assert theano_lines.value_of(name) is not None
+
+
+def names_in_advice():
+    """The names of Theano in advice, and those in templates of lines which the shim has."""
+    load(PATH)
+    said = " ".join(
+        in_users_words(text, str(PATH), "return [k], [T.log(T.i0(k))]") for _, text in ADVICE
+    )
+    templates = "".join(
+        path.read_text("utf-8") for path in Path(hints.__file__).parent.glob("*.py")
+    )
+    lines = {f"T.{name}" for name in re.findall(r"\{pt\}\.([a-z_]\w*(?:\.[a-z_]\w*)*)", templates)}
+    found = {*_dotted(said), *filter(theano_lines.value_of, lines)}
+    return sorted(name for name in found if not name.startswith("theanoguard."))
+
+
+def test_theano_itself_has_the_names_and_ran_the_lines(shim, c_backend):
+    recorded = json.loads(theano_lines.RECORDED.read_text(encoding="utf-8"))
+    assert recorded["names"] == names_in_advice() and not recorded["missing"]
+    assert {n: s for n in NAMES if (s := printed(n))} == recorded["programs"]
+    assert recorded["results"].keys() == recorded["programs"].keys()
 
 
 def test_advice_of_a_program_of_pytensor_stays():

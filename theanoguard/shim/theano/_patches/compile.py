@@ -7,7 +7,11 @@ from pytensor.graph import op as graph_op
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting import db
-from pytensor.graph.rewriting.basic import GraphRewriter, NodeRewriter
+from pytensor.graph.rewriting.basic import (
+    FromFunctionNodeRewriter,
+    GraphRewriter,
+    NodeRewriter,
+)
 from pytensor.link.basic import Linker
 from pytensor.link.c.interface import CLinkerObject
 from pytensor.tensor.type import TensorType
@@ -110,6 +114,7 @@ PATCHES = [
     adapting(graph_op.Op),
     adapting(CLinkerObject),
     adapting(NodeRewriter, {"transform": _oldstyle.skip_fgraph}, ()),
+    Patch(FromFunctionNodeRewriter, "transform", _oldstyle.transform_of_function),
     Patch(graph_op.Op, "grad", grad),
     Patch(graph_op.Op, "_get_test_value", staticmethod(_get_test_value)),
     Patch(GraphRewriter, "optimize", GraphRewriter.rewrite),

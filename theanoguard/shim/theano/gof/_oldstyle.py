@@ -5,9 +5,12 @@ from functools import update_wrapper
 
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter
 
 # NumPy 2 hides the fields of a descriptor from C code that does not ask for its interface.
 NUMPY_FLAG = "-DNPY_TARGET_VERSION=NPY_2_0_API_VERSION"
+
+_transform = FromFunctionNodeRewriter.transform
 
 
 def wraps(method):
@@ -92,6 +95,13 @@ def skip_fgraph(method):
         return method(self, *args)
 
     return adapted
+
+
+def transform_of_function(rewrite, fgraph, node=None, **options):
+    """``transform`` of a rewrite that is made from a function, also as ``transform(node)``."""
+    if node is None:
+        fgraph, node = getattr(fgraph, "fgraph", None), fgraph
+    return _transform(rewrite, fgraph, node, **options)
 
 
 def see_descriptors(method):
