@@ -71,7 +71,13 @@ def checked(function: F) -> F:
     return call  # type: ignore[return-value]
 
 
-def refuse(function: str, argument: str, value: Any, expected: str) -> ValueError:
+def refuse(
+    function: str,
+    argument: str,
+    value: Any,
+    expected: str,
+    error: type[Exception] = ValueError,
+) -> Exception:
     """Return the error for a value that an annotation cannot rule out.
 
     Examples
@@ -79,7 +85,7 @@ def refuse(function: str, argument: str, value: Any, expected: str) -> ValueErro
     >>> str(refuse("assert_in_range", "low", 3, "low must be at most high, which is 1"))
     'assert_in_range(low=3): low must be at most high, which is 1'
     """
-    return ValueError(f"{function}({argument}={_shown(value)}): {expected}")
+    return error(f"{function}({argument}={_shown(value)}): {expected}")
 
 
 def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any) -> Any:

@@ -107,6 +107,8 @@ class EventLog:
         self.path = os.path.abspath(path)
         self.max_bytes = max_bytes
         self.backups = backups
+        if not isinstance(mode, Mapping | None):
+            raise TypeError(f"mode must be a dictionary or None, not {mode!r}")
         self.mode = dict(mode or {})
         self._forget()
         self._check()

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
+from theanoguard._arguments import checked
 from theanoguard._context import setting
 
 MAX_NAME = 200
@@ -13,6 +14,7 @@ MAX_NAME = 200
 _task: ContextVar[str | None] = ContextVar("theanoguard_task", default=None)
 
 
+@checked
 def task(name: str) -> AbstractContextManager[None]:
     """Name the current task in the log: events inside the block get this name.
 

@@ -311,12 +311,13 @@ class MonitorMode(Mode):
 
     _optimizer: Any
 
+    @checked
     def __init__(
         self,
         pre_func: Callable | None = None,
         post_func: Callable | None = None,
         optimizer: Any = "default",
-        linker: None = None,
+        linker: Any = None,
         db: Any = None,
         inner: bool = False,
     ) -> None:

@@ -27,6 +27,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.tensor.type import DenseTensorType
 
+from theanoguard._arguments import checked
 from theanoguard._pytensor import IfElse, Output, input_shapes
 from theanoguard._pytensor.on_demand import LoadModule
 
@@ -88,6 +89,7 @@ class Print(pytensor.printing.Print):
 
     __props__ = ("message", "attrs", "global_fn", "transparent")
 
+    @checked
     def __init__(
         self,
         message: str = "",

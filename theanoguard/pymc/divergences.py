@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import fisher_exact
 
+from theanoguard._arguments import checked
 from theanoguard._shown import displayed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import number_text
@@ -14,7 +15,14 @@ from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
 from theanoguard.pymc.geometry import FEWEST, SURE, Cause, Comparison, Point, Shape
 from theanoguard.pymc.modes import spoils_sampling
-from theanoguard.pymc.points import Broken, broken_points, is_known, of_points, unconstraining
+from theanoguard.pymc.points import (
+    Broken,
+    broken_points,
+    is_known,
+    of_points,
+    pymc_of,
+    unconstraining,
+)
 from theanoguard.pymc.records import ModelExplanation, point_text
 from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
 
@@ -113,6 +121,7 @@ class Divergences:
         return "\n\n".join([head, *map(str, self.groups), *prior, *failed_lines(self.failed)])
 
 
+@checked
 def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Divergences:
     """Find what makes trajectories diverge, and a remedy.
 
@@ -150,6 +159,7 @@ def explain_divergences(idata: Any, model: Any, *, check: bool = True) -> Diverg
             trace = pymc.sample()
         print(theanoguard.pymc.explain_divergences(trace, model))
     """
+    pymc_of("explain_divergences", model)
     to_point = unconstraining(model)
     broken: list[Broken] = []
     others: list[tuple[int, Any]] = []

@@ -12,6 +12,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort, walk
 from pytensor.scalar.basic import Abs, LogicalComparison, Sub, Switch
 from pytensor.tensor.random.type import RandomType
 
+from theanoguard._arguments import checked
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import source_line
 from theanoguard._provenance.places import source_text
@@ -27,7 +28,7 @@ from theanoguard.pymc.library import inside_library
 from theanoguard.pymc.links import Fault, fault_of, scaling, without_clamp
 from theanoguard.pymc.modes import model_lines
 from theanoguard.pymc.parameters import distribution_of, given_parameters
-from theanoguard.pymc.points import compiled
+from theanoguard.pymc.points import compiled, pymc_of
 from theanoguard.pymc.records import BadTerm, ModelExplanation, array_text
 from theanoguard.pymc.support import aligned, support_of
 
@@ -133,6 +134,7 @@ def _made_before(parameter: Any, line: Any, free: Set[Any]) -> Any:
     return None
 
 
+@checked
 def explain(
     model: Any, point: Mapping[str, Any] | None = None, *, prior_draws: int = 0
 ) -> ModelExplanation:
@@ -166,9 +168,7 @@ def explain(
     --------
     See ``examples/pymc_explain.py``.
     """
-    pymc = _pymc()
-    if not isinstance(model, pymc.Model):
-        raise TypeError(f"model is {model!r}.\nGive a pymc.Model.")
+    pymc = pymc_of("explain", model)
     explaining = _Explaining(pymc, model, point)
     found = explaining.result()
     if not found.ok or not prior_draws:
@@ -207,7 +207,7 @@ def of_prior(model: Any, n: int = 20) -> str:
 
 
 def _n_bad_of_prior(model: Any, n: int) -> int:
-    pymc = _pymc()
+    pymc = pymc_of("explain", model)
     explaining = _Explaining(pymc, model, None)
     return sum(map(explaining.is_bad_at, _prior_points(pymc, model, n)))
 
@@ -226,22 +226,9 @@ def _prior_points(pymc: Any, model: Any, n: int) -> Iterator[Point]:
         yield {name: drawn[number] for name, drawn in zip(values, draws, strict=True)}
 
 
-def _pymc() -> Any:
-    try:
-        import pymc
-    except ImportError as error:
-        raise ImportError(
-            "theanoguard.pymc needs PyMC, which is not installed.\n"
-            'Install it with: pip install "pymc>=6"'
-        ) from error
-    return pymc
-
-
 def _point(model: Any, point: Mapping[str, Any] | None) -> Point:
     """Return a whole point, checked."""
     point = {} if point is None else point
-    if not isinstance(point, Mapping):
-        raise TypeError(f"point is {point!r}.\nGive a mapping from names of value variables.")
     variables = {v.name: v for v in model.value_vars}
     unknown = [str(name) for name in point if name not in variables]
     if unknown:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from pytensor.compile.mode import Mode
 
+from theanoguard._arguments import checked
 from theanoguard._lint import (
     SECONDS,
     Asked,
@@ -18,12 +19,13 @@ from theanoguard._lint import (
 )
 from theanoguard._lint.bounds import of_arrays
 from theanoguard.pymc.modes import model_lines
-from theanoguard.pymc.points import unconstraining
+from theanoguard.pymc.points import pymc_of, unconstraining
 
 DRAWS = 60
 """Draws from the prior."""
 
 
+@checked
 def lint(
     model: Any,
     *,
@@ -76,8 +78,7 @@ def lint(
         for finding in theanoguard.pymc.lint(model):
             print(finding)
     """
-    import pymc
-
+    pymc = pymc_of("lint", model)
     with model_lines(), model:
         logp, slopes = model.logp(), _slopes(model)
         inputs = list(model.value_vars)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.replace import clone_replace
 
+from theanoguard._arguments import refuse
 from theanoguard._pytensor import Mode, config
 from theanoguard.guard.pausing import unguarded
 
@@ -40,6 +41,26 @@ def of_draws(model: Any, outputs: Sequence[Any]) -> Callable:
         return function(*(np.asarray(draw[rv.name]).astype(rv.dtype) for rv in given))
 
     return compute
+
+
+def pymc_of(function: str, model: Any) -> Any:
+    """Return PyMC, for a function that takes a model of it.
+
+    Raises
+    ------
+    ImportError, TypeError
+        If it is not installed, or if `model` is not a model.
+    """
+    try:
+        import pymc
+    except ImportError as error:
+        raise ImportError(
+            "theanoguard.pymc needs PyMC, which is not installed.\n"
+            'Install it with: pip install "pymc>=6"'
+        ) from error
+    if not isinstance(model, pymc.Model):
+        raise refuse(function, "model", model, "model must be a pymc.Model", TypeError)
+    return pymc
 
 
 def unconstraining(model: Any) -> Callable:

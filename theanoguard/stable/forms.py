@@ -5,7 +5,7 @@ not upcast.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytensor
@@ -13,13 +13,17 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 
+from theanoguard._arguments import checked, refuse
+
 Axis = int | Sequence[int] | None
+WithEps = Literal["log", "divide", "sqrt"]
 
 # Powers of the smallest normal number.
 _EXPONENTS = {"log": 0.5, "divide": 0.25, "sqrt": 1.0}
 
 
-def default_eps(function: str, dtype: str) -> float:
+@checked
+def default_eps(function: WithEps, dtype: str) -> float:
     """Return the default `eps` of a function.
 
     Parameters
@@ -43,9 +47,12 @@ def default_eps(function: str, dtype: str) -> float:
     >>> [f"{default_eps(name, 'float64'):.1e}" for name in ("log", "divide", "sqrt")]
     ['1.5e-154', '1.2e-77', '2.2e-308']
     """
+    if dtype not in pt.type.float_dtypes:
+        raise refuse("default_eps", "dtype", dtype, "dtype must be a floating dtype")
     return float(np.finfo(dtype).tiny) ** _EXPONENTS[function]
 
 
+@checked
 def log(x: Any, eps: float | None = None) -> Variable:
     """Return the logarithm, with `eps` in place of every smaller argument.
 
@@ -75,6 +82,7 @@ def log(x: Any, eps: float | None = None) -> Variable:
     return pt.log(pt.maximum(x, _eps("log", eps, x)))
 
 
+@checked
 def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
     """Return a quotient whose divisor is at least `eps` away from 0.
 
@@ -105,6 +113,7 @@ def divide(x: Any, y: Any, eps: float | None = None) -> Variable:
     return x / pt.switch(_is(pt.lt, y), pt.minimum(y, -eps), pt.maximum(y, eps))
 
 
+@checked
 def sqrt(x: Any, eps: float | None = None) -> Variable:
     """Return the square root, with `eps` in place of every smaller argument.
 
@@ -133,6 +142,7 @@ def sqrt(x: Any, eps: float | None = None) -> Variable:
     return pt.sqrt(pt.maximum(x, _eps("sqrt", eps, x)))
 
 
+@checked
 def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Return the Euclidean norm.  Its squares neither overflow nor underflow.
 
@@ -178,6 +188,7 @@ def norm(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     return result if keepdims else _without(result, axis)
 
 
+@checked
 def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     """Return the logarithm of the sum of exponentials.
 
@@ -216,6 +227,7 @@ def logsumexp(x: Any, axis: Axis = None, keepdims: bool = False) -> Variable:
     return result if keepdims else _without(result, axis)
 
 
+@checked
 def softmax(x: Any, axis: Axis = None) -> Variable:
     """Return the exponentials divided by their sum.
 
@@ -245,6 +257,7 @@ def softmax(x: Any, axis: Axis = None) -> Variable:
     return terms / _at_least_one(total)
 
 
+@checked
 def log_softmax(x: Any, axis: Axis = None) -> Variable:
     """Return the logarithm of the softmax.
 
@@ -274,6 +287,7 @@ def log_softmax(x: Any, axis: Axis = None) -> Variable:
     return x - top - pt.log(_at_least_one(total))
 
 
+@checked
 def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) -> Variable:
     """Return the cross-entropy of Bernoulli distributions, element by element.
 
@@ -311,6 +325,7 @@ def binary_crossentropy(output: Any, target: Any, *, from_logits: bool = False) 
     return -target * log(output) - (1 - target) * pt.log1p(-pt.minimum(output, below_one))
 
 
+@checked
 def categorical_crossentropy(
     output: Any, target: Any, *, axis: int = -1, from_logits: bool = False
 ) -> Variable:
@@ -391,7 +406,7 @@ def _constants(x: Variable, *values: float) -> list[Variable]:
     return [pt.constant(np.asarray(value, dtype=x.type.dtype)) for value in values]
 
 
-def _eps(function: str, eps: float | None, x: Variable) -> Variable:
+def _eps(function: WithEps, eps: float | None, x: Variable) -> Variable:
     value = default_eps(function, x.type.dtype) if eps is None else eps
     rounded = np.asarray(value, dtype=x.type.dtype)
     if not rounded > 0:
