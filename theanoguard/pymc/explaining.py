@@ -184,7 +184,7 @@ def of_distributions(model: Any, point: Mapping[str, Any], mode: str) -> str:
 
     `mode` is PyTensor's name of a mode.  "" if none does.
     """
-    explaining = _Explaining(_pymc(), model, point)
+    explaining = _Explaining(pymc_of("of_distributions", model), model, point)
     told = (
         inside_library(model, variable, explaining._evaluate, mode) for variable in model.basic_RVs
     )
