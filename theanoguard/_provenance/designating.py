@@ -188,6 +188,7 @@ class Designations:
             for position, v in enumerate(inputs):
                 self._clients.setdefault(v, []).append((node, position))
         self._found: dict[Variable, Designation] = {}
+        self._places: dict[Variable, SourceLine | None] = {}
 
     def clients(self, variable: Variable) -> Sequence[tuple[Apply, int]]:
         """Return the nodes that read a variable, each with the position of that input."""
@@ -349,6 +350,11 @@ class Designations:
 
     def place(self, variable: Variable) -> SourceLine | None:
         """Return the line that built a variable, with the iteration of the loop around it."""
+        if variable not in self._places:
+            self._places[variable] = self._place(variable)
+        return self._places[variable]
+
+    def _place(self, variable: Variable) -> SourceLine | None:
         line = source_place(variable)
         if line is None or variable.owner is None or gradient_frame(stack_traces(variable)):
             return line
