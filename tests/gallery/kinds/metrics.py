@@ -324,7 +324,7 @@ TRUTH = {
         "element": (0, 0),
         "operands": (None,),
         "start": None,
-        "hint": "cholesky-not-positive-definite",
+        "hint": "singular-matrix",
         "fault": "none",
         "grade": "changes",
         "arguments": (

@@ -115,7 +115,8 @@ def restated(cause: Cause, spot: Spot, is_big: Mask) -> Cause:
     if not isinstance(spot.node.op, Elemwise | CAReduce) and op not in named:
         return cause
     operands = tuple(s.operand for s in stated)
-    if (op != cause.op or other_terms) and cause.op not in DECOMPOSITIONS:
+    is_known = op in DECOMPOSITIONS or cause.op not in DECOMPOSITIONS
+    if is_known and (op != cause.op or other_terms):
         cause = replace(cause, situation=_situation(cause, place, op))
     expression = _expression(spot.node.op, operands)
     return replace(cause, op=op, operands=operands, expression=expression)
