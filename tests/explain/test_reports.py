@@ -459,3 +459,13 @@ def test_what_has_no_reproduction_says_why(tmp_path):
     with pytest.raises(ValueError, match="Local.* cannot be pickled"):
         caught.value.save_repro(tmp_path / "bug.py")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", [None, "w"])
+def test_a_constant_is_named_once(name):
+    x = pt.dvector("x")
+    fn = pytensor.function([x], x + pt.constant([1.0, np.nan], name), mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(np.ones(2))
+    held = "constant w" if name else "a constant of shape (2,)"
+    assert caught.value.explanation.brief.startswith(f"NaN in {held}, ")

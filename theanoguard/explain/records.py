@@ -511,7 +511,7 @@ class Explanation:
 
     def _brief(self) -> str:
         cause = self.cause
-        what = shown_op(cause.op) if cause.op else f"{ROLES[cause.role]} {cause.name}"
+        what = shown_op(cause.op) if cause.op else leaf_text(cause.role, cause.name)
         where = f", {place_text(cause.source)}" if cause.source is not None else ""
         return f"{WORDS[cause.kind]} in {what}{where}"
 
@@ -525,6 +525,18 @@ class Explanation:
     def made_here(self) -> bool:
         """True if an operation of the function made the bad value, False if it came in."""
         return self.cause.role == "node"
+
+
+def leaf_text(role: str, name: str, article: str = "") -> str:
+    """Return an input, a shared variable or a constant as text.
+
+    Examples
+    --------
+    >>> [leaf_text("constant", name, "the ") for name in ["w", "a constant of shape (2,)"]]
+    ['the constant w', 'a constant of shape (2,)']
+    """
+    kind = ROLES[role]
+    return name if name.startswith(f"a {kind} ") else f"{article}{kind} {name}"
 
 
 def user_line(provenance: Provenance) -> SourceLine | None:

@@ -49,6 +49,7 @@ from theanoguard.explain.records import (
     Operand,
     Waypoint,
     called_function,
+    leaf_text,
     user_line,
 )
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
@@ -283,10 +284,8 @@ def title(cause: Cause) -> str:
     word = WORDS[cause.kind]
     at = f" at element {_element(cause.index, cause.shape)}" if cause.index else ""
     if cause.role != "node":
-        held = ROLES[cause.role]
         value = f" ({number_text(cause.value)})" if cause.kind == "big" else ""
-        unnamed = cause.name.startswith(f"a {held} ")
-        holder = cause.name if unnamed else f"the {held} {cause.name}"
+        holder = leaf_text(cause.role, cause.name, "the ")
         return f"{word}{value} came in with {holder}{at}"
     value = "" if cause.kind == "nan" else f" = {number_text(cause.value)}"
     backward = " of the gradient" if cause.backward else ""
@@ -490,8 +489,8 @@ def _deeper(explanation: Explanation, paint: Painter, brief: bool = False) -> li
         where = f" at element {_element(deeper.index, deeper.shape)}" if deeper.index else ""
         lines = [f"The {value} came from {_shorten(_expression(deeper), 60)}{where}:"]
     else:
-        name = "" if deeper.name == value else f" {_shorten(deeper.name, 40)}"
-        lines = [f"The {value} came in with the {ROLES[deeper.role]}{name}:"]
+        name = "" if deeper.name == value else _shorten(deeper.name, 40)
+        lines = [f"The {value} came in with {leaf_text(deeper.role, name, 'the ').rstrip()}:"]
     if deeper.source is None:
         lines[-1] = lines[-1].rstrip(":") + "."
     elif brief:
