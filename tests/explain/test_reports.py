@@ -461,6 +461,43 @@ def test_what_has_no_reproduction_says_why(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+LOGARITHMS = (
+    "import pytensor.tensor as pt\nz = pt.dscalar('z')\n"
+    "p = pt.exp(-(z**2)) * pt.sigmoid(z)\nfirst = pt.log(p)",
+    "import pytensor.tensor as pt\nfrom one_file import p, z\nsecond = pt.log(1 - p)",
+)
+STEPS = (
+    "import pytensor.tensor as pt\nz = pt.dscalar('z')\nfirst = 1 / (1 - 0.9**z)",
+    "from one_file import z\nsecond = 1 / (1 - 0.999**z)",
+)
+
+
+@pytest.mark.parametrize(
+    ("sources", "value", "places"),
+    [
+        (LOGARITHMS, -1000.0, ["one_file.py:4", "other_file.py:3"]),
+        (STEPS, 0.0, ["one_file.py:3", "other_file.py:2"]),
+    ],
+    ids=["logarithms", "steps"],
+)
+def test_a_remedy_in_two_files_names_the_files(sources, value, places, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, source in zip(["one_file", "other_file"], sources, strict=True):
+        (tmp_path / f"{name}.py").write_text(source)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    one, other = map(importlib.import_module, ["one_file", "other_file"])
+    result = one.first / other.second if value == 0 else one.first + other.second
+    fn = pytensor.function([one.z], result, mode=GuardMode())
+    with pytest.raises(GuardError) as caught:
+        fn(value)
+    for name in ["one_file", "other_file"]:
+        monkeypatch.delitem(sys.modules, name)
+    hint = caught.value.explanation.advice
+    assert re.findall(r"\w+_file\.py:\d+", hint.text) == places
+    assert [line.split()[0] for line in hint.change] == ["first"] * 2 + ["second"] * 2
+    assert " on line" not in hint.text
+
+
 @pytest.mark.parametrize("name", [None, "w"])
 def test_a_constant_is_named_once(name):
     x = pt.dvector("x")

@@ -27,8 +27,8 @@ from pytensor.tensor.special import Softmax
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.replay import NotRun
 from theanoguard._graph import constant_number, scalar_class, viewed
-from theanoguard._provenance import lookup, module_of, source_place
-from theanoguard._provenance.places import short_file
+from theanoguard._provenance import SourceLine, lookup, module_of, source_place
+from theanoguard._provenance.places import place_text
 from theanoguard._pytensor import without_traces
 from theanoguard.explain.advice.exact import exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
@@ -604,7 +604,7 @@ def _where(place, line):
     if place is None:
         return ""
     same = line is None or line.file == place.file
-    return f" on line {place.line}" if same else f" at {short_file(place.file)}:{place.line}"
+    return f" on line {place.line}" if same else f" at {_at(place)}"
 
 
 def _guards_of(spot):
@@ -999,7 +999,7 @@ def _told(remedy, judge, cause):
     trial = _tried(remedy, remedy.builders, judge)
     if trial is None:
         return None
-    if (told := _told_edits(remedy, judge)) is not None:
+    if (told := _told_edits(remedy, judge, cause.source)) is not None:
         return told
     if remedy.in_words and not is_known(remedy.text, cause.source):
         return None
@@ -1009,11 +1009,12 @@ def _told(remedy, judge, cause):
         if found is None:
             return None
         what, edit, trial = found
-        lines.setdefault(what, []).append(source.line)
+        lines.setdefault(what, []).append(source)
         change += edit
     if len(set(change[::2])) < len(change[::2]):  # (two changes of one line)
         change = ()
-    text = " and ".join(what + _on_lines(numbers) for what, numbers in lines.items())
+    near = _in_one_file([place for places in lines.values() for place in places], cause.source)
+    text = " and ".join(what + _on_lines(places, near) for what, places in lines.items())
     text = text or _in_words(remedy, remedy.text)
     if not remedy.changes:
         return _Told(f"With {text} {trial.text}.", change)
@@ -1023,7 +1024,7 @@ def _told(remedy, judge, cause):
     return _Told(f"This changes the function: with {text} {trial.text}; {changes}.", change)
 
 
-def _told_edits(remedy: Remedy, judge: Judge) -> "_Told | None":
+def _told_edits(remedy: Remedy, judge: Judge, source: SourceLine | None) -> "_Told | None":
     """Return what a report says about the expressions of a remedy; None if they cannot be written.
 
     They are run in the user's module.
@@ -1047,7 +1048,7 @@ def _told_edits(remedy: Remedy, judge: Judge) -> "_Told | None":
         said.setdefault(here, []).insert(0, bare(what))
     trial = _tried(remedy, builders, judge) if builders else None
     change: tuple[str, ...] = ()
-    for place, new in lines.values():
+    for _, (place, new) in sorted(lines.items()):
         old = place.text.partition("  #")[0]
         line = with_import(new, place.file, place.line, old)
         if line is None:
@@ -1055,7 +1056,10 @@ def _told_edits(remedy: Remedy, judge: Judge) -> "_Told | None":
         change += old, line
     if trial is None:
         return None
-    texts = [listed(what) + _on_lines([line]) for (_, line), what in sorted(said.items())]
+    near = _in_one_file([place for place, _ in lines.values()], source)
+    texts = [
+        listed(what) + _on_lines([lines[here][0]], near) for here, what in sorted(said.items())
+    ]
     return _Told(f"With {listed(texts)} {trial.text}.", change)
 
 
@@ -1083,16 +1087,28 @@ def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | 
     return None
 
 
-def _on_lines(numbers):
-    """Return where a change is.
+def _in_one_file(places: list[SourceLine], source: SourceLine | None) -> bool:
+    """Return whether the lines of a remedy are in the file of the line that a report shows."""
+    return len({place.file for place in (*places, source) if place is not None}) <= 1
+
+
+def _on_lines(places: list[SourceLine], in_one_file: bool) -> str:
+    """Return where a change is, with the files if there are several.
 
     Examples
     --------
-    >>> _on_lines([3]), _on_lines([13, 14]), _on_lines([None])
-    (' on line 3', ' on lines 13 and 14', '')
+    >>> places = [SourceLine(file, 13 + i, "loss", "") for i, file in enumerate(["a.py", "b.py"])]
+    >>> _on_lines(places[:1], True), _on_lines(places, True), _on_lines(places, False)
+    (' on line 13', ' on lines 13 and 14', ' at a.py:13 and b.py:14')
     """
-    known = [str(n) for n in dict.fromkeys(numbers) if n is not None]
+    if not in_one_file:
+        return f" at {listed([_at(place) for place in dict.fromkeys(places)])}"
+    known = [str(n) for n in dict.fromkeys(place.line for place in places)]
     return f" on line{'s' * (len(known) > 1)} {listed(known)}" if known else ""
+
+
+def _at(place: SourceLine) -> str:
+    return place_text(replace(place, function="<module>"), column=False)
 
 
 def _places(remedy, cause):
@@ -1107,7 +1123,7 @@ def _places(remedy, cause):
         places = [recorded.source if recorded.own_source else cause.source]
         places = [place for place in places if place is not None]
     by_line = {}
-    for place in sorted(places, key=lambda place: place.line):
+    for place in sorted(places, key=lambda place: (place.file, place.line)):
         by_line.setdefault((place.file, place.line), []).append(place)
     return [(here[0], [p.marked for p in here]) for here in by_line.values()]
 
