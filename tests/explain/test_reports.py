@@ -9,6 +9,7 @@ import subprocess
 import sys
 import traceback
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pexpect
@@ -17,6 +18,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.utils import MissingInputError
 
 from theanoguard import GuardError, GuardMode, events_of
 from theanoguard.explain import Explanation, Waypoint, render_text
@@ -506,3 +508,21 @@ def test_a_constant_is_named_once(name):
         fn(np.ones(2))
     held = "constant w" if name else "a constant of shape (2,)"
     assert caught.value.explanation.brief.startswith(f"NaN in {held}, ")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_missing_input_of_a_loop_is_named_with_its_line(inside):
+    x, rate = pt.dvector("x"), pt.dscalar("rate")  # outside
+
+    def step(a, s):
+        return s + a * (pt.dscalar("gain") if inside else rate)  # inside
+
+    sums = pytensor.scan(
+        step, sequences=[x], outputs_info=[pt.zeros((), "float64")], return_updates=False
+    )
+    with pytest.raises(MissingInputError) as caught:
+        pytensor.function([x], sums, mode=GuardMode())
+    name, line = ("gain", "# inside") if inside else ("rate", "# outside")
+    assert f"({name}) of the graph" in str(caught.value)
+    (number,) = re.findall(r'test_reports\.py", line (\d+)', str(caught.value))[-1:]
+    assert Path(__file__).read_text().splitlines()[int(number) - 1].endswith(line)
