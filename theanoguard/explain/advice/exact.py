@@ -73,7 +73,7 @@ def exact_forms(variable):
 class _NoBounds:
     """Value bounds for the patterns of :mod:`theanoguard.stable`, with no bound on any variable."""
 
-    positive, zero, hi = False, True, np.inf
+    positive, zero, lo, hi = False, True, -np.inf, np.inf
 
     def __getitem__(self, variable):
         return self
