@@ -32,7 +32,7 @@ from theanoguard.explain.advice.source_edit import bare, filled
 from theanoguard.explain.advice.written import STABLE
 from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op, subscript_text
 from theanoguard.stable import forms
-from theanoguard.stable.patterns import rebuild
+from theanoguard.stable.patterns import behind_views, rebuild
 
 MAX_VARIABLES = 60
 """Largest number of variables of an expression whose logarithms are computed from their parts."""
@@ -282,7 +282,7 @@ MAX_TERMS = 3
 
 def _difference(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     """``log(a - b)`` from the logarithms of a and b, which are positive."""
-    one, x = _operands(variable)
+    one, x = map(_unbounded, _operands(variable))
     ends = [_log_odds(v, logs) for v in (one, x)]
     if None not in ends:
         high, low = ends
@@ -354,6 +354,21 @@ def _scaled(variable: Variable) -> tuple[Variable, float]:
         if factor is not None:
             return rest, factor
     return variable, 1.0
+
+
+def _unbounded(variable: Variable) -> Variable:
+    """Return what ``clip(x, 0, 1)`` bounds, if that is a sigmoid or a view of one."""
+    if scalar_class(variable) is ps.Clip:
+        inner, *bounds = variable.owner.inputs
+        if [constant_number(v) for v in bounds] == [0, 1]:
+            is_sigmoid = scalar_class(behind_views(inner)[0]) is psm.Sigmoid
+            return inner if is_sigmoid else variable
+    return variable
+
+
+def _bounded(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
+    inner = _unbounded(variable)
+    return None if inner is variable else ("", logs.log(inner))
 
 
 def _or_sigmoid(rule: Rule = lambda variable, logs: None) -> Rule:
@@ -440,7 +455,7 @@ def _moved_from(node: Any, inner: str, logs: InLogs) -> tuple[str, str]:
     if isinstance(node.op, INDEXING) and all(hasattr(v.type, "dtype") for v in node.inputs):
         return "", subscript_text(node, [inner, *map(logs.plain, node.inputs[1:])])
     if isinstance(node.op, DimShuffle):
-        return "", inner + _axes_text(node.op.new_order, node.inputs[0].type.ndim)
+        return "", inner + axes_text(node.op.new_order, node.inputs[0].type.ndim)
     if isinstance(node.op, ExtractDiag):
         which = node.op.offset, node.op.axis1, node.op.axis2
         others = "" if which == (0, 0, 1) else "".join(f", {i}" for i in which)
@@ -454,12 +469,12 @@ def _again(node: Any, new: Any, *inputs: Any) -> Variable:
     return node.clone_with_new_inputs(list(map(pt.as_tensor, inputs)), strict=False).outputs[0]
 
 
-def _axes_text(order: Sequence[int | str], ndim: int) -> str:
+def axes_text(order: Sequence[int | str], ndim: int) -> str:
     """Return what moves the axes of an expression.
 
     Examples
     --------
-    >>> _axes_text(("x", 0), 1), _axes_text((1, 0), 2), _axes_text((0,), 2)
+    >>> axes_text(("x", 0), 1), axes_text((1, 0), 2), axes_text((0,), 2)
     ('[None, :]', '.T', '[:, 0]')
     """
     kept = [i for i in order if i != "x"]
@@ -538,7 +553,7 @@ _OF_SCALARS: dict[Any, Rule] = {
     ps.Mul: _or_sigmoid(_product),
     ps.TrueDiv: _or_sigmoid(_quotient),
     ps.Add: _or_sigmoid(_sum),
-    ps.Clip: _or_sigmoid(),
+    ps.Clip: _or_sigmoid(_bounded),
     ps.Sub: _difference,
     ps.Switch: _chosen,
     ps.Pow: _power,

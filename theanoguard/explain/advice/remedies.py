@@ -19,7 +19,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.scalar import math as psm
-from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
@@ -33,7 +33,7 @@ from theanoguard._pytensor import without_traces
 from theanoguard.explain.advice.exact import exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
 from theanoguard.explain.advice.judge import Judge
-from theanoguard.explain.advice.logarithms import InLogs
+from theanoguard.explain.advice.logarithms import InLogs, axes_text
 from theanoguard.explain.advice.source_edit import (
     bare,
     edited,
@@ -1015,7 +1015,7 @@ def _told(remedy, judge, cause):
         change = ()
     near = _in_one_file([place for places in lines.values() for place in places], cause.source)
     text = " and ".join(what + _on_lines(places, near) for what, places in lines.items())
-    text = text or _in_words(remedy, remedy.text)
+    text = text or _in_place_of(remedy) or _in_words(remedy, remedy.text)
     if not remedy.changes:
         return _Told(f"With {text} {trial.text}.", change)
     name = remedy.spot.name_of(remedy.x)
@@ -1076,8 +1076,7 @@ def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | 
     """Return the code of an expression with the user's names, and what it makes of operands."""
     if module_of(edit.variable) != "pt":
         return None
-    spot = remedy.spot
-    names = {name: spot.name_in(v, edit.variable) for name, v in edit.operands.items()}
+    names = _names_for(remedy.spot, edit)
     if None in names.values() or not all(map(is_expression, names.values())):
         return None
     for template in spellings(as_template(edit.code, place.file), place.file, place.text):
@@ -1085,6 +1084,36 @@ def _written_edit(remedy: Remedy, edit: Edit, place: Any) -> tuple[str, Made] | 
         if made is not None:
             return filled(template, names), made
     return None
+
+
+def _names_for(spot: Spot, edit: Edit) -> dict[str, Any]:
+    """Return how the user writes the operands of an edit, with the axes that broadcast them."""
+    names = {}
+    for operand, variable in edit.operands.items():
+        names[operand] = name = spot.name_in(variable, edit.variable)
+        node = variable.owner
+        if name and node is not None and isinstance(node.op, DimShuffle):
+            (inner,) = node.inputs
+            if name == spot.name_in(inner, edit.variable):  # (a view has the name of its base)
+                names[operand] = name + axes_text(node.op.new_order, inner.type.ndim)
+    return names
+
+
+MAX_WRITTEN = 150
+"""Largest number of characters of code that a sentence holds."""
+
+
+def _in_place_of(remedy: Remedy) -> str | None:
+    """Return the code of the edits of a remedy, for whom no line has all names; None if long."""
+    texts = []
+    for edit in remedy.edits:
+        old, place = remedy.spot.name_of(edit.variable), source_place(edit.variable)
+        names = _names_for(remedy.spot, edit)
+        if place is None or None in (old, *names.values()):
+            return None
+        for template in spellings(as_template(edit.code, place.file), place.file, place.text)[:1]:
+            texts.append(f"{bare(filled(template, names))} in place of {old}")
+    return listed(texts) if texts and len(listed(texts)) <= MAX_WRITTEN else None
 
 
 def _in_one_file(places: list[SourceLine], source: SourceLine | None) -> bool:
