@@ -1,5 +1,7 @@
 """The Stepper: a call of a function run node by node, forwards and back."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -11,6 +13,7 @@ from pytensor.ifelse import ifelse
 import theanoguard
 from theanoguard._pytensor import IfElse
 from theanoguard.monitor import MonitorMode, Stepper, step_through
+from theanoguard.monitor.operands import operands
 
 pytestmark = pytest.mark.on_30
 
@@ -94,6 +97,25 @@ def test_until(chain):
         s.until()
     with step_through(chain, [1.0, 2.0]) as s:
         assert str(s.until(name="x").op).startswith("Exp")
+
+
+@pytest.mark.parametrize(
+    "tracked, made", [(True, "log(p).sum()"), (False, "sum(log(2.0 * x - 0.5))")]
+)
+def test_a_fused_reduction_has_the_users_expression(tracked, made):
+    x = pt.dvector("x")
+    p = x * 2.0 - 0.5
+    with theanoguard.track_provenance() if tracked else nullcontext():
+        f = pytensor.function([x], -pt.log(p).sum(), mode="NUMBA")
+    seen = []
+    with step_through(f, [1.0, 0.4]) as s:
+        while s.next() is not None:
+            names = [operand.name for operand in operands(s.fgraph, s.step)]
+            assert s.where().startswith(f"step {s.step.number}, {names[-1]}, ")
+            assert str(s.node.op)[:12] in s.where()
+            seen += names
+    assert {"x", made, f"-{made}"} <= {name.replace("pt.", "") for name in seen}
+    assert not any("Composite{" in name or name.endswith(".0") for name in seen)
 
 
 def test_until_an_operation_line_or_name_that_rewriting_has_fused():
@@ -244,7 +266,7 @@ def test_watch_value_and_where():
         np.testing.assert_array_equal(s.watched["x"], [1, 2])
         s.next()
         np.testing.assert_allclose(s.watched["the_y"], np.exp([1, 2]))
-        assert "step 1, Exp" in s.where() and "of fun" in s.where()
+        assert "step 1, the_y, Exp" in s.where() and "of fun" in s.where()
         assert "test_stepper.py" in s.where() and "y = pt.exp(x)" in s.where()
         while s.next() is not None:
             pass

@@ -11,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from theanoguard._provenance import lookup
 from theanoguard._shown import brief
+from theanoguard.explain.facts.naming import name_of as formula
 from theanoguard.view.model import Statistics, statistics
 
 #: Lines of source before and after the one that the node comes from.
@@ -60,7 +61,7 @@ class Operand:
     ----------
     verb : {"read", "wrote"}
     name : str
-        The user's name for it, or PyTensor's text.
+        The user's name for it, its expression, or a formula.
     value : object
     """
 
@@ -131,8 +132,8 @@ def short(value: Any, most: int = 300) -> str:
     return shown if len(shown) <= most else f"{shown[:most]}..."
 
 
-def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
-    """Return the user's name of a variable, or its role in the function, as text.
+def called(fgraph: FunctionGraph, variable: Variable) -> str:
+    """Return the user's name of a variable, its role in the function, its expression or a formula.
 
     Parameters
     ----------
@@ -141,15 +142,25 @@ def called(fgraph: FunctionGraph, variable: Variable) -> str | None:
 
     Returns
     -------
-    str or None
-        None if it is not known.
+    str
     """
     if name := name_of(fgraph, variable):
         return name
     for output, old in fgraph.update_mapping.items():
         if fgraph.outputs[output] is variable:
             return f"update of {fgraph.inputs[old].name or fgraph.inputs[old]}"
-    return lookup(fgraph, variable).expression
+    return formula(variable, own=lambda v: name_of(fgraph, v) or _expression(fgraph, v))
+
+
+def _expression(fgraph: FunctionGraph, variable: Variable) -> str | None:
+    """Return the user's expression of a variable; of a fused reduction, the one inside it."""
+    found, node = lookup(fgraph, variable), variable.owner
+    inside = getattr(node and node.op, "fgraph", None)
+    if found.expression is None and found.inner and inside is not None:
+        made = inside.outputs[node.outputs.index(variable)].owner
+        parts = dict(zip(inside.toposort(), found.inner, strict=True))
+        return parts[made].expression if made in parts else None
+    return found.expression
 
 
 def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
@@ -168,7 +179,7 @@ def operands(fgraph: FunctionGraph, step: Step | None) -> list[Operand]:
     if step is None:
         return []
     return [
-        Operand(verb, called(fgraph, variable) or str(variable), value)
+        Operand(verb, called(fgraph, variable), value)
         for verb, variables, values in (
             ("read", step.node.inputs, step.inputs),
             ("wrote", step.node.outputs, step.outputs or ()),

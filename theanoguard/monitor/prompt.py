@@ -468,10 +468,10 @@ def step_in_terminal(fn: Function, *, full_screen: bool = False) -> Callable:
         >>> theanoguard.step_in_terminal(f)([1.0, 0.0])    # doctest: +SKIP
         Stepping through the function: 3 nodes. Type help for the commands.
         (step) u bad
-        step 2, Log, of 3 nodes of the function
+        step 2, y, Log, of 3 nodes of the function
           model.py:12: y = pt.log(x)
           read x = float64 (2,) [1. 0.]
-        ! wrote Log.0 = float64 (2,) [  0. -inf]  <<< 1 Inf
+        ! wrote y = float64 (2,) [  0. -inf]  <<< 1 Inf
         (step) c
     """
     screen = _screen_class() if full_screen else None

@@ -125,9 +125,7 @@ class StepScreen(App):
         for node in self.order:
             name, source = called(self.stepper.fgraph, node.outputs[0]), self.source_of(node)
             line = "" if source is None else brief_place(source)
-            graph.add_row(
-                "", *map(Text, (cut(name or node.op, 32), cut(line, 20), cut(node.op, 40)))
-            )
+            graph.add_row("", *map(Text, (cut(name, 32), cut(line, 20), cut(node.op, 40))))
         values.add_columns("", "Name", "NaN and Inf", "Range", "Type", "Values")
         graph.focus()
         self.show()
@@ -251,8 +249,7 @@ class StepScreen(App):
         if node is None:
             return f"before the first of {len(self.order)} nodes"
         name = called(self.stepper.fgraph, node.outputs[0])
-        parts = [f"step {self.stepper.number}", *([cut(name, 50)] if name else []), cut(node.op)]
-        return ", ".join(parts)
+        return f"step {self.stepper.number}, {cut(name, 50)}, {cut(node.op)}"
 
     def source(self) -> Text:
         """Return the source around the current step, with its expression underlined."""

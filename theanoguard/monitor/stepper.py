@@ -29,7 +29,7 @@ from theanoguard._pytensor import (
 )
 from theanoguard._shown import bounded, html_table
 from theanoguard.guard.pausing import unguarded
-from theanoguard.monitor.operands import Step, is_bad, name_of, operands, short
+from theanoguard.monitor.operands import Step, called, is_bad, name_of, operands, short
 
 #: Bytes of values that are kept for stepping back, by default.
 MEMORY_BOUND = 1 << 28
@@ -505,13 +505,14 @@ class Stepper:
         return html_table(self.where(), heads, rows, "inputs and outputs have all of them.")
 
     def where(self) -> str:
-        """Return the number and operation of the current step, and its line, as text."""
+        """Return the number of the current step, its expression, operation and line, as text."""
         step = self.step
         nodes = f"{self._n_nodes} node{'' if self._n_nodes == 1 else 's'}"
         if step is None:
             return f"before the first of {nodes}"
         name = self.fn.name or "the function"
-        text = f"step {step.number}, {cut(step.node.op, 60)}, of {nodes} of {name}"
+        made = cut(called(self.fgraph, step.node.outputs[0]), 50)
+        text = f"step {step.number}, {made}, {cut(step.node.op, 40)}, of {nodes} of {name}"
         source = lookup(self.fgraph, step.node).source
         return "\n  ".join([text, *(source_lines(source, text_width() - 2) if source else ())])
 

@@ -145,12 +145,11 @@ class StepView:
         node = stepper.step.node
         found = lookup(stepper.fgraph, node)
         name = called(stepper.fgraph, node.outputs[0])
-        titles = [f"<b>{_text(cut(name))}</b>"] if name else []
-        titles.append(_text(cut(node.op, 60)) if name else f"<b>{_text(cut(node.op))}</b>")
+        title = f"<b>{_text(cut(name))}</b>, {_text(cut(node.op, 60))}"
         line = (
             f": <code>{_text(source_text(found.source))}</code>" if found.source is not None else ""
         )
-        yield f"<p>Step {stepper.number}, {', '.join(titles)}{line}</p>"
+        yield f"<p>Step {stepper.number}, {title}{line}</p>"
         if lines := list(self._source()):
             yield f"<pre>{'&#10;'.join(lines)}</pre>"
         yield "<table><tr><td></td>"
