@@ -26,7 +26,7 @@ def test_events_and_summaries_can_be_read():
     f = pytensor.function([x], pt.log(x), mode=GuardMode(action="record"), name="f")
     f(np.array([1.0, -1.0]))
     [event] = events_of(f)
-    assert repr([event]) == "[<GuardEvent nan in Log at [1], 1 of 2 bad, call 1 of f>]"
+    assert repr([event]) == "[<GuardEvent nan in log(x) at [1], 1 of 2 bad, call 1 of f>]"
     assert len(repr(replace(event, op="Composite{" + "x" * 5000))) < 200
     summary = GuardMode.summary(f)
     assert repr(summary) == str(summary)
