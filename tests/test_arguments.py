@@ -197,3 +197,9 @@ def test_a_single_value_is_a_list_of_one(tmp_path):
 def test_the_nearest_name_is_suggested():
     with pytest.raises(AttributeError, match="did you mean 'GuardMode'"):
         theanoguard.GuardMod  # noqa: B018
+
+
+@pytest.mark.parametrize("mode", [theanoguard.GuardMode, MonitorMode, theanoguard.NanGuardMode])
+def test_an_optimizer_that_pytensor_does_not_have_is_refused(mode):
+    with pytest.raises(ValueError, match=r"Mode\(optimizer='fast_rum'\): .*mean 'fast_run'"):
+        mode(optimizer="fast_rum")

@@ -103,6 +103,22 @@ def filtered(function: str, argument: str, variable: Any, value: Any, **how: Any
         raise TypeError(f"{function}({argument}=...): {problem}") from None
 
 
+def check_optimizer(function: str, optimizer: Any, known: Iterable[str | None]) -> None:
+    """Refuse the name of an optimizer that is not known.
+
+    Examples
+    --------
+    >>> check_optimizer("GuardMode", "fast_rum", ["fast_compile", "fast_run"])
+    Traceback (most recent call last):
+      ...
+    ValueError: GuardMode(optimizer='fast_rum'): no such optimizer; did you mean 'fast_run'?
+    """
+    names = ["default", *filter(None, known)]
+    if isinstance(optimizer, str) and optimizer not in names:
+        near = did_you_mean(optimizer, names) or f"; name one of {', '.join(names)}"
+        raise refuse(function, "optimizer", optimizer, f"no such optimizer{near}")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error about a name: the nearest known one, or nothing.
 

@@ -96,6 +96,7 @@ with required():
         fast_run_linkers_to_mode,
         predefined_linkers,
         predefined_modes,
+        predefined_optimizers,
     )
     from pytensor.graph.basic import NominalVariable
     from pytensor.graph.fg import Output
@@ -174,6 +175,7 @@ __all__ = [
     "map_storage",
     "on_copies",
     "predefined_linkers",
+    "predefined_optimizers",
     "predefined_modes",
     "python_thunk",
     "raise_with_op",

@@ -6,9 +6,16 @@ from typing import Any, Literal
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from theanoguard._arguments import check_optimizer
 from theanoguard._backends import Backend, BackendName, NoLinker, backend_of, backends
 from theanoguard._event import GuardEvent
-from theanoguard._pytensor import JITLinker, config, get_mode, predefined_linkers
+from theanoguard._pytensor import (
+    JITLinker,
+    config,
+    get_mode,
+    predefined_linkers,
+    predefined_optimizers,
+)
 from theanoguard._releases import MISSING
 from theanoguard.guard.c.linker import GuardLinker
 from theanoguard.guard.graph.runtime import GuardedLinker
@@ -246,6 +253,7 @@ class GuardMode(WatchedMode):
                 f"when='later' needs the backend {early!r}; others have computed when a call "
                 f"returns.\nLeave `when` out, or use backend={early!r}."
             )
+        check_optimizer(type(self).__name__, optimizer, predefined_optimizers)
         recorder = Recorder(max_events, open_log(log))
         self._set_up(policy, recorder, linker, optimizer, db)
 

@@ -20,7 +20,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.printing import debugprint
 
-from theanoguard._arguments import checked
+from theanoguard._arguments import check_optimizer, checked
 from theanoguard._event import Frame, PathStep
 from theanoguard._provenance import TRACK_PROVENANCE, SourceLine, lookup, lookup_inner
 from theanoguard._provenance.places import encodable, source_lines
@@ -32,6 +32,7 @@ from theanoguard._pytensor import (
     config,
     has_inner_function,
     link_inner,
+    predefined_optimizers,
     runner_of,
     take_class,
 )
@@ -326,6 +327,7 @@ class MonitorMode(Mode):
                 f"MonitorMode has its own linker; {linker!r} cannot be used.\n"
                 "Leave the argument `linker` out."
             )
+        check_optimizer("MonitorMode", optimizer, predefined_optimizers)
         self._set_up(pre_func, post_func, optimizer, db, inner)
 
     def _set_up(
