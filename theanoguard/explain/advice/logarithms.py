@@ -282,7 +282,7 @@ MAX_TERMS = 3
 
 def _difference(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
     """``log(a - b)`` from the logarithms of a and b, which are positive."""
-    one, x = map(_unbounded, _operands(variable))
+    one, x = (_unbounded(v, logs) for v in _operands(variable))
     ends = [_log_odds(v, logs) for v in (one, x)]
     if None not in ends:
         high, low = ends
@@ -305,8 +305,6 @@ def _log_odds(variable: Variable, logs: InLogs) -> str | None:
     kind, node = scalar_class(variable), variable.owner
     if kind is psm.Sigmoid:
         return logs.plain(node.inputs[0])
-    if kind is ps.Clip and [constant_number(v) for v in node.inputs[1:]] == [0, 1]:
-        return _log_odds(node.inputs[0], logs)
     u = _of_half_tanh(variable)
     if u is not None:
         return f"2 * {logs.plain(u)}"
@@ -356,22 +354,22 @@ def _scaled(variable: Variable) -> tuple[Variable, float]:
     return variable, 1.0
 
 
-def _unbounded(variable: Variable) -> Variable:
+def _unbounded(variable: Variable, logs: InLogs) -> Variable:
     """Return what ``clip(x, 0, 1)`` bounds, if that is a sigmoid or a view of one."""
     if scalar_class(variable) is ps.Clip:
         inner, *bounds = variable.owner.inputs
         if [constant_number(v) for v in bounds] == [0, 1]:
-            is_sigmoid = scalar_class(behind_views(inner)[0]) is psm.Sigmoid
-            return inner if is_sigmoid else variable
+            odds = _log_odds(behind_views(inner)[0], logs)
+            return variable if odds is None else inner
     return variable
 
 
 def _bounded(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
-    inner = _unbounded(variable)
+    inner = _unbounded(variable, logs)
     return None if inner is variable else ("", logs.log(inner))
 
 
-def _or_sigmoid(rule: Rule = lambda variable, logs: None) -> Rule:
+def _or_sigmoid(rule: Rule) -> Rule:
     """Return a rule that first looks whether an expression is a sigmoid."""
 
     def with_sigmoid(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
@@ -553,7 +551,7 @@ _OF_SCALARS: dict[Any, Rule] = {
     ps.Mul: _or_sigmoid(_product),
     ps.TrueDiv: _or_sigmoid(_quotient),
     ps.Add: _or_sigmoid(_sum),
-    ps.Clip: _or_sigmoid(_bounded),
+    ps.Clip: _bounded,
     ps.Sub: _difference,
     ps.Switch: _chosen,
     ps.Pow: _power,

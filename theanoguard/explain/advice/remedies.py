@@ -541,7 +541,7 @@ def _in_logs(spot: Spot, variable: Variable) -> InLogs | None:
 
 
 def _of_one_operand(spot: Spot, near: dict[Variable, InLogs]) -> dict[Variable, InLogs]:
-    """Return the logarithm that an operation is, and those of the same operand.
+    """Return the logarithm that an operation computes, and the others of its operand.
 
     So ``log(p)`` and ``log(1 - p)`` are changed together, where p is ``sigmoid(z)``.
     """
