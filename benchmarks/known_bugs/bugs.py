@@ -106,11 +106,16 @@ def labels_for(h: Variable) -> tuple[Variable, Variable]:
     return t, t.astype("float32")
 
 
+def log_probabilities(h: Variable, repaired: bool) -> Variable:
+    """Return the logarithms of softmax(h) by rows."""
+    return pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+
+
 @bug("log(0)", "linear classifier, summed loss", "3 10 21 30 40 41 42 60")
 def summed_entropy(repaired: bool) -> Graph:
     x, h = linear()
     t, y = labels_for(h)
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     return [x, t], -(y * logp).sum()
 
 
@@ -118,7 +123,7 @@ def summed_entropy(repaired: bool) -> Graph:
 def summed_entropy_of_net(repaired: bool) -> Graph:
     x, h = perceptron()
     t, y = labels_for(h)
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     return [x, t], -(y * logp).sum()
 
 
@@ -126,7 +131,7 @@ def summed_entropy_of_net(repaired: bool) -> Graph:
 def mean_entropy(repaired: bool) -> Graph:
     x, h = linear()
     t, y = labels_for(h)
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     return [x, t], pt.mean(-(y * logp).sum(axis=1))
 
 
@@ -134,7 +139,7 @@ def mean_entropy(repaired: bool) -> Graph:
 def mean_entropy_of_net(repaired: bool) -> Graph:
     x, h = perceptron()
     t, y = labels_for(h)
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     return [x, t], pt.mean(-(y * logp).sum(axis=1))
 
 
@@ -151,7 +156,7 @@ def probability_of_label(repaired: bool) -> Graph:
     x, h = perceptron()
     labels = pt.lvector("labels")
     rows = pt.arange(labels.shape[0])
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     return [x, labels], -pt.mean(logp[rows, labels])
 
 
@@ -170,7 +175,7 @@ def rank_cross_entropy(repaired: bool) -> Graph:
 def label_part_of_softmax(repaired: bool) -> Graph:
     x, h = linear()
     t, y = labels_for(h)
-    logp = pt.special.log_softmax(h, axis=1) if repaired else pt.log(pt.special.softmax(h, axis=1))
+    logp = log_probabilities(h, repaired)
     others = pt.log(pt.clip(1 - pt.special.softmax(h, axis=1), np.float32(1e-6), np.float32(1)))
     return [x, t], -pt.mean(y * logp + (1 - y) * others)
 
