@@ -730,7 +730,8 @@ def test_a_trip_in_jupyterlab(lab, look):
     look.prefer("")
     assert look.errors() == []
 
-    # Without its kernel, what the stepper showed last: after a restart, opened anew and exported.
+    # Without its kernel, the notebook shows the stepper's last step: after a restart, when it is
+    # opened again, and as HTML.
     cell.find_element("css selector", ".jp-InputPrompt").click()
     look.keys("0", "0")
     look.one(".jp-Dialog .jp-mod-accept").click()

@@ -32,7 +32,10 @@ LISTS = (
     "of Theano, the list still works."
 )
 NOSE = "Run the tests with pytest -p theanoguard.shim.pytest_plugin, which calls this as nose did."
-YIELD = "Write @pytest.mark.parametrize: pytest runs no tests that a function yields."
+YIELD = (
+    "Run the tests with pytest -p theanoguard.shim.pytest_plugin, which runs what this yields, or "
+    "write @pytest.mark.parametrize: pytest alone does not run it."
+)
 RELATIVE = "Write from . import NAME, or run the program from this folder: this is Python 2."
 BINARY = 'Open the file in binary mode: open(name, "rb") or open(name, "wb").'
 TEXT_PICKLE = 'Python 2 wrote this pickle: read it with pickle.load(file, encoding="latin1").'

@@ -208,7 +208,7 @@ def _as_written(
 
 
 def _written_lines(model: GraphModel, depth: int = -1) -> Iterator[tuple[str, str]]:
-    """Yield a line for each expression of a graph as written, and what stands beside it."""
+    """Yield each expression of a graph as written as a line, with the text of its right column."""
     render = _Columns(model, clients=False, source=True, rewrites=False, times=True, text=False)
     numbers: dict[str, int] = {}
     todo = [(key, "", "", "") for key in reversed(model.outputs)]
@@ -269,7 +269,7 @@ def _beside(
 
 
 def _in_columns(lines: Sequence[tuple[str, str]]) -> str:
-    """Return lines with what stands beside them."""
+    """Return lines with their right columns."""
     # A single long line must not move the columns of all other lines to the right.
     wide = max((len(line) for line, added in lines if added and len(line) <= MOST_LEFT), default=0)
     return "\n".join(f"{x.ljust(wide)}  | {added}" if added else x for x, added in lines) + "\n"

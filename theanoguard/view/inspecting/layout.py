@@ -1,7 +1,7 @@
 """Where the boxes of a picture are: in layers from the inputs down to the outputs.
 
-The layers are those of the whole picture, so that an edge leads down whatever frames it enters and
-leaves.  Frames with layers in common, such as a forward pass and its gradient, are beside each
+All frames share the layers of the whole picture, so that edges lead down, also into frames and out
+of them.  Frames with layers in common, such as a forward pass and its gradient, are beside each
 other.  An edge that passes layers runs straight down between their boxes.
 """
 
