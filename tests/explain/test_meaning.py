@@ -1,12 +1,14 @@
 """What a fault means: the arithmetic lost a value, there is none, or it is only large."""
 
-import inspect
 import re
+from pathlib import Path
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
+from test_gallery_kinds import with_change
 
 import theanoguard
 from theanoguard import GuardError, GuardMode
@@ -24,6 +26,13 @@ def tanh_by_hand():
     x = pt.dvector("x")
     t = (pt.exp(x) - pt.exp(-x)) / (pt.exp(x) + pt.exp(-x))
     return [x], t, [np.array([21.0, 800.0])]
+
+
+def poisson_rate():
+    h, y, size = pt.dvectors("h", "y", "size")
+    rate = size * pt.exp(h)
+    ll = (y * pt.log(rate) - rate).sum()
+    return [h, y, size], ll, [np.array([1.0, -800.0]), np.array([2.0, 1.0]), np.full(2, 3.0)]
 
 
 def variance_by_moments():
@@ -52,6 +61,7 @@ LOST = {
     ),
     softmax_with_a_rest: ("p[2] is 1;", "pt.exp(h - pt.softplus(theanoguard.stable.logsumexp(h)))"),
     tanh_by_hand: ("t[1] is 1;", "pt.tanh(x)"),
+    poisson_rate: ("ll is -802.859;", "(y * (pt.log(size) + h) - rate).sum()"),
     variance_by_moments: ("spread is 0;", "pt.sqrt(v.var())"),
     log_of_a_saturated_tanh: (
         "cost is -39.4813;",
@@ -75,6 +85,12 @@ def reaction_time():
     rt, ndt = pt.dvector("rt"), pt.dscalar("ndt")
     logp = (-pt.log(rt - ndt)).sum()
     return [rt, ndt], [logp, pytensor.grad(logp, ndt)], [np.array([0.5, 0.3]), 0.4]
+
+
+def front_page():
+    x, w = pt.dvector("x"), pytensor.shared(np.array([0.51, 2.03, 0.12]), name="w")
+    loss = -pt.log(x - w).sum()
+    return [x], loss, [np.array([1.0, 1.5, 2.0])], {w: w + 0.01 * x}
 
 
 def reaction_time_of_constants():
@@ -108,6 +124,10 @@ WITHOUT_VALUE = {
         "ndt = 0.4 is above rt[1] = 0.3, and must be below. A log-density rejects such a proposal:"
         " switch(ndt < rt, log(switch(ndt < rt, rt - ndt, 1)), -inf).",
     ),
+    front_page: (
+        "log(-0.53) does not exist: (x - w)[1] must be positive.",
+        "w[1] = 2.03 is above x[1] = 1.5, and must be below.",
+    ),
     reaction_time_of_constants: (
         "log(-0.1) does not exist:",
         "ndt = 0.4 is above 0.3, and must be below.",
@@ -129,6 +149,17 @@ def explained(build):
     return caught.value.explanation
 
 
+def results_with_change(build, change):
+    """What a function of this file returns with the lines that a report prints."""
+    names = {"__name__": "printed"}
+    exec(compile(with_change(Path(__file__), build.__name__, change), __file__, "exec"), names)
+    inputs, outputs, arguments, *updates = names[build.__name__]()
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    updates = updates[0] if updates else None
+    fn = pytensor.function(inputs, outputs, updates=updates, mode=Mode("py", "fast_run"))
+    return fn(*arguments)
+
+
 @pytest.mark.parametrize("build", LOST, ids=lambda build: build.__name__)
 def test_a_lost_value_is_told_with_the_formula_that_keeps_it(build):
     found = explained(build)
@@ -148,7 +179,10 @@ def test_a_number_outside_of_a_domain_is_followed_to_its_origin(build):
     assert origin in found.advice.text
 
 
-@pytest.mark.parametrize("build", [negative_scale, step_after_five, reaction_time, mean_of_nothing])
+WITHOUT_BOUND = [negative_scale, step_after_five, reaction_time, front_page, mean_of_nothing]
+
+
+@pytest.mark.parametrize("build", WITHOUT_BOUND, ids=lambda build: build.__name__)
 def test_a_parameter_a_difference_and_an_empty_selection_get_no_bound(build):
     found = explained(build)
     assert (found.advice.grade, found.advice.change) == ("", ())
@@ -244,12 +278,7 @@ def logarithm_of_a_sum():
 
 def test_the_number_quoted_for_a_gradient_is_what_the_printed_line_returns():
     found = explained(logarithm_of_a_sum)
-    _, _, arguments = logarithm_of_a_sum()
-    names = {**globals(), "theanoguard": theanoguard, "stable": theanoguard.stable}
-    source = inspect.getsource(logarithm_of_a_sum).replace(*found.advice.change) + "\n"
-    exec(source, names)
-    new_inputs, output, _ = names[logarithm_of_a_sum.__name__]()
-    returned = pytensor.function(new_inputs, output)(*arguments)
+    [returned] = results_with_change(logarithm_of_a_sum, found.advice.change)
     assert found.advice.text.endswith(f"this call gives {float(returned)}.")
 
 
@@ -292,3 +321,23 @@ def test_a_mean_or_spread_without_value_is_laid_to_the_data(build):
     assert "inside" not in found.advice.text  # (nobody can write the argument of a library's op)
     assert new in "\n".join(found.advice.change)
     assert bool(found.advice.change) == bool(new)
+
+
+PRINTED = [*LOST, padding, constant_row, *(build for build, (_, new) in OF_DATA.items() if new)]
+
+
+@pytest.mark.parametrize("build", PRINTED, ids=lambda build: build.__name__)
+def test_the_printed_line_runs_and_keeps_what_was_right(build):
+    found = explained(build)
+    inputs, outputs, arguments, *_ = build()
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    before = pytensor.function(inputs, outputs, mode=Mode("py", None))(*arguments)
+    after = results_with_change(build, found.advice.change)
+    for old, new, output in zip(before, after, outputs, strict=True):
+        assert np.isfinite(new).all()
+        right = np.isfinite(old)
+        np.testing.assert_allclose(new[right], old[right], rtol=1e-9)
+        exact = theanoguard.exact(output, dict(zip(inputs, arguments, strict=True)))
+        known = exact.known == "number"
+        np.testing.assert_allclose(new[known], exact.mid[known], rtol=1e-9, atol=1e-14)
+        assert known.all() or found.advice.grade == "changes" or build is gradient_of_std
