@@ -1,14 +1,15 @@
 """Equivalent forms of the user's expressions that do not overflow or underflow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.scalar.math as psm
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.linalg.summary import SLogDet
@@ -18,7 +19,10 @@ from pytensor.tensor.special import Softmax
 from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
 from theanoguard.explain.facts.naming import INDEXING, op_name
 from theanoguard.stable.forms import logsumexp
-from theanoguard.stable.patterns import PATTERNS, behind_views, squared_base
+from theanoguard.stable.patterns import PATTERNS, Build, New, behind_views, squared_base
+
+Axes: TypeAlias = tuple[int, ...] | None
+"""The axes of a reduction; None for all."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,14 @@ class Form:
     """
 
     template: str
-    x: object
-    build: Callable
+    x: Variable
+    build: Build
     of_derivative: bool = False
     one_sign: bool = False
-    views: tuple = ()
+    views: tuple[Apply, ...] = ()
 
 
-def exact_forms(variable):
+def exact_forms(variable: Variable) -> Iterator[Form]:
     """Yield the forms that are equivalent to a variable of the graph as built.
 
     Parameters
@@ -75,7 +79,7 @@ class _NoBounds:
 
     positive, zero, lo, hi = False, True, -np.inf, np.inf
 
-    def __getitem__(self, variable):
+    def __getitem__(self, variable: Variable) -> "_NoBounds":
         return self
 
 
@@ -91,14 +95,19 @@ _STABLE = {
 """Code for the forms of :mod:`theanoguard.stable`, except those that change values."""
 
 
-def _of_stable(variable):
+def _of_stable(variable: Variable) -> Form | None:
     match = PATTERNS.get(scalar_class(variable))
     found = match and match(variable, _NoBounds())
     if not found or found[0] not in _STABLE:
         return None
     name, build = found
     asked = []
-    build(lambda v: asked.append(v) or v)
+
+    def note(v: Variable) -> Variable:
+        asked.append(v)
+        return v
+
+    build(note)
     x = asked[0]
     sign = "" if scalar_class(variable) is ps.Log1p or _is_difference(variable) else "-"
     reduced = variable.type.ndim == x.type.ndim and x.type.ndim > 0
@@ -110,11 +119,11 @@ def _of_stable(variable):
     return Form(template.replace("{sign}", sign), x, build, name == "sqrt", views=views)
 
 
-def _is_difference(variable):
+def _is_difference(variable: Variable) -> bool:
     return scalar_class(viewed(variable.owner.inputs[0])) is ps.Sub
 
 
-def _axis(variable, x):
+def _axis(variable: Variable, x: Variable) -> int | tuple[int, ...] | None:
     """Return the axis of the first reduction upstream whose operand has the shape of `x`."""
     level = [variable]
     for _ in range(8):
@@ -184,7 +193,7 @@ def _from_table(variable: Variable, inner: Variable) -> Form | None:
     return Form(template, x, lambda new: known.build(new(x)) + shift)
 
 
-def _logarithm(variable):
+def _logarithm(variable: Variable) -> Form | None:
     """Forms of logarithms: of prod(x), c + exp(x), exp(x) - 1, det(x) and softmax(x) + eps."""
     inner = viewed(variable.owner.inputs[0])
     node = inner.owner
@@ -235,13 +244,13 @@ def _logarithm(variable):
     return None
 
 
-def _of_theano(node):
+def _of_theano(node: Apply) -> tuple[Variable, int] | None:
     """Return ``x`` and the axis if a node is Theano's softmax, which takes rows."""
     is_it = type(node.op).__module__.startswith("theano.") and op_name(node.op) == "softmax"
     return (node.inputs[0], 1) if is_it else None
 
 
-def _of_one_minus_squared_tanh(inner):
+def _of_one_minus_squared_tanh(inner: Variable) -> Variable | None:
     """Return ``x`` if a variable is ``1 - tanh(x) ** 2``."""
     if scalar_class(inner) is not ps.Sub or constant_number(inner.owner.inputs[0]) != 1:
         return None
@@ -250,20 +259,20 @@ def _of_one_minus_squared_tanh(inner):
     return viewed(base).owner.inputs[0] if is_tanh else None
 
 
-def _of_determinant(inner):
+def _of_determinant(inner: Variable) -> Variable | None:
     """Return the matrix if a variable is its determinant."""
     is_det = inner.owner is not None and op_name(inner.owner.op) == "det"
     return inner.owner.inputs[0] if is_det else None
 
 
-def _log_determinant(x):
+def _log_determinant(x: Variable) -> Variable:
     """Return the second result of ``pt.linalg.slogdet``, as rewrites and ``grad`` make it."""
     slope = disconnected_grad(pt.matrix_transpose(pt.linalg.inv(x)))
     term = (x * slope).sum(axis=(-2, -1))
     return disconnected_grad(Blockwise(SLogDet())(x)[1] - term) + term
 
 
-def _inverse_softplus(inner):
+def _inverse_softplus(inner: Variable) -> Variable | None:
     """Return ``x`` if a variable is ``exp(x) - 1``."""
     if scalar_class(inner) is ps.Expm1:
         return inner.owner.inputs[0]
@@ -273,13 +282,15 @@ def _inverse_softplus(inner):
     return grown.owner.inputs[0] if scalar_class(grown) is ps.Exp else None
 
 
-def _reduced(variable, template, x, build, one_sign=False):
+def _reduced(
+    variable: Variable, template: str, x: Variable, build: Build, one_sign: bool = False
+) -> Form | None:
     """Return a form of a reduction, or None if the result was reshaped afterwards."""
     fits = build(lambda v: v).type.ndim == variable.type.ndim
     return Form(template, x, build, one_sign=one_sign) if fits else None
 
 
-def _quotient(variable):
+def _quotient(variable: Variable) -> Form | None:
     """Forms of tanh, and of c exp(x) / sum(c exp(x)), with a constant in the sum or without."""
     x = _of_tanh(*map(viewed, variable.owner.inputs))
     if x is not None and x.type.ndim == variable.type.ndim:
@@ -310,7 +321,7 @@ def _quotient(variable):
     return Form(f"{{pt}}.sigmoid({{x}}{shift})", x, lambda new: pt.sigmoid(new(x) - log))
 
 
-def _with_rest(variable, x, c, total):
+def _with_rest(variable: Variable, x: Variable, c: float, total: Apply) -> Form | None:
     """Return the form of exp(x) / (c + sum(exp(x))), a softmax with an entry more."""
     axes = total.op.axis
     kept = axes is not None and len(axes) < x.type.ndim
@@ -323,14 +334,14 @@ def _with_rest(variable, x, c, total):
         number = f"np.log({c:g})"
         template = f"{{pt}}.exp({{x}} - {{pt}}.softplus({inside} - {number}) - {number})"
 
-    def build(new):
+    def build(new: New) -> Variable:
         v = new(x)
         return pt.exp(v - pt.softplus(logsumexp(v, axes, kept) - log) - log)
 
     return Form(template, x, build) if x.type.ndim == variable.type.ndim else None
 
 
-def _of_tanh_in_one(difference, total):
+def _of_tanh_in_one(difference: Variable, total: Variable) -> Variable | None:
     """Return ``x`` if two variables are exp(2 * x) - 1 and exp(2 * x) + 1."""
     grown = _inverse_softplus(difference)
     terms = total.owner.inputs if scalar_class(total) is ps.Add else ()
@@ -344,7 +355,7 @@ def _of_tanh_in_one(difference, total):
     return x if constant_number(two) == 2 else None
 
 
-def _of_tanh(difference, total):
+def _of_tanh(difference: Variable, total: Variable) -> Variable | None:
     """Return ``x`` if two variables are exp(x) - exp(-x) and exp(x) + exp(-x)."""
     if scalar_class(difference) in (ps.Sub, ps.Expm1):
         x = _of_tanh_in_one(difference, total)
@@ -361,7 +372,7 @@ def _of_tanh(difference, total):
     return x if scalar_class(minus) is ps.Neg and same(minus.owner.inputs[0], x) else None
 
 
-def as_softmax(variable):
+def as_softmax(variable: Variable) -> tuple[Variable, int] | None:
     """Return ``x`` and the axis if a variable is softmax(x), or softmax(x) plus a small eps."""
     if scalar_class(variable) is not ps.TrueDiv:
         return None
@@ -385,7 +396,7 @@ def as_softmax(variable):
     return x, axes[0]
 
 
-def _exponent(variable):
+def _exponent(variable: Variable) -> Variable | None:
     """Return ``x`` if a variable is ``exp(x)``, or a positive number times ``exp(x)``."""
     if scalar_class(variable) is ps.Mul and len(variable.owner.inputs) == 2:
         constant, rest = sorted(variable.owner.inputs, key=lambda v: constant_number(v) is None)
@@ -394,14 +405,15 @@ def _exponent(variable):
     if scalar_class(variable) is not ps.Exp:
         return None
     x = variable.owner.inputs[0]
-    shifted = x.owner.inputs if scalar_class(x) is ps.Sub else ()
-    is_max = shifted and getattr(viewed(shifted[1]).owner, "op", None)
-    if is_max and op_name(is_max) == "max" and viewed(shifted[1]).owner.inputs[0] is shifted[0]:
-        return shifted[0]
-    return x
+    if scalar_class(x) is not ps.Sub:
+        return x
+    whole, most = x.owner.inputs
+    node = viewed(most).owner
+    is_max = node is not None and op_name(node.op) == "max" and node.inputs[0] is whole
+    return whole if is_max else x
 
 
-def same(one, other):
+def same(one: Variable, other: Variable) -> bool:
     """Return whether two variables are the same expression of the same variables."""
     if one is other:
         return True
@@ -411,13 +423,13 @@ def same(one, other):
     return one.index == other.index and all(same(a, b) for a, b in pairs)
 
 
-def _axis_argument(axes):
+def _axis_argument(axes: Axes) -> str:
     if axes is None:
         return ""
     return f"axis={axes[0] if len(axes) == 1 else axes}"
 
 
-def _difference(variable):
+def _difference(variable: Variable) -> Form | None:
     """Forms of mean(x ** 2) - mean(x) ** 2 and 1 - sigmoid(x)."""
     one, part = variable.owner.inputs
     part = viewed(part)
@@ -427,18 +439,20 @@ def _difference(variable):
         return Form("{pt}.sigmoid(-{x})", x, lambda new: pt.sigmoid(-new(x))) if fits else None
     of_squares, squared = map(viewed, variable.owner.inputs)
     mean = squared_base(squared)
-    means = [_mean_of(viewed(v)) if v is not None else None for v in (of_squares, mean)]
-    if None in means:
+    mean_of_squares = _mean_of(of_squares)
+    own_mean = None if mean is None else _mean_of(viewed(mean))
+    if mean_of_squares is None or own_mean is None:
         return None
-    (squares, axes), (x, other_axes) = means
-    if squared_base(squares) is not x or axes != other_axes:
+    (squares, axes), (x, other_axes) = mean_of_squares, own_mean
+    base = squared_base(squares)
+    if base is None or base is not x or axes != other_axes:
         return None
     kept = variable.type.ndim == x.type.ndim > 0
     arguments = ", ".join(filter(None, [_axis_argument(axes), "keepdims=True" if kept else ""]))
     return Form(f"{{x}}.var({arguments})", x, lambda new: pt.var(new(x), axis=axes, keepdims=kept))
 
 
-def _power(variable):
+def _power(variable: Variable) -> Form | None:
     """Form of prod(x) ** (1 / n), where n is the number of elements: the geometric mean."""
     product, exponent = map(viewed, variable.owner.inputs)
     node = product.owner
@@ -451,7 +465,7 @@ def _power(variable):
     return _reduced(variable, template, x, lambda new: pt.exp(pt.log(new(x)).mean()), True)
 
 
-def _is_one_by_length(exponent, x):
+def _is_one_by_length(exponent: Variable, x: Variable) -> bool:
     """Return whether a variable is ``1 / n``, where n is the length or the size of `x`."""
     if scalar_class(exponent) is ps.Reciprocal:
         number = exponent.owner.inputs[0]
@@ -470,7 +484,7 @@ def _is_one_by_length(exponent, x):
     return number.owner is not None and number.owner.inputs[0] is x
 
 
-def _mean_of(variable):
+def _mean_of(variable: Variable) -> tuple[Variable, Axes] | None:
     """Return the operand of a mean, and its axes."""
     total = viewed(variable.owner.inputs[0]) if scalar_class(variable) is ps.TrueDiv else variable
     node = total.owner
@@ -479,24 +493,25 @@ def _mean_of(variable):
     return node.inputs[0], node.op.axis
 
 
-def _sum(variable):
+def _sum(variable: Variable) -> Form | None:
     """Forms of max(x) + log(sum(exp(x - max(x))))."""
     if len(variable.owner.inputs) != 2:
         return None
     for top, log in (variable.owner.inputs, variable.owner.inputs[::-1]):
         maximum, log = viewed(top).owner, viewed(log)
         total = viewed(log.owner.inputs[0]).owner if scalar_class(log) is ps.Log else None
-        reductions = [getattr(node, "op", None) for node in (maximum, total)]
-        if not all(isinstance(op, CAReduce) for op in reductions):
+        if maximum is None or total is None:
+            continue
+        if not all(isinstance(node.op, CAReduce) for node in (maximum, total)):
             continue
         x, axes = maximum.inputs[0], total.op.axis
-        names = [op_name(op) for op in reductions]
+        names = [op_name(node.op) for node in (maximum, total)]
         if names == ["max", "sum"] and maximum.op.axis == axes and _exponent(total.inputs[0]) is x:
             return _logsumexp(variable, x, axes)
     return None
 
 
-def _logsumexp(variable, x, axes):
+def _logsumexp(variable: Variable, x: Variable, axes: Axes) -> Form:
     kept = variable.type.ndim == x.type.ndim > 0 and axes is not None
     arguments = ["{x}", _axis_argument(axes), "keepdims=True" if kept else ""]
     template = f"theanoguard.stable.logsumexp({', '.join(filter(None, arguments))})"

@@ -10,14 +10,14 @@ import itertools
 import logging
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.extra_ops import CumOp
@@ -26,15 +26,18 @@ from pytensor.tensor.special import Softmax
 
 from theanoguard._evaluate import culprit
 from theanoguard._evaluate.replay import NotRun
+from theanoguard._event import Trip
 from theanoguard._graph import constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text
 from theanoguard._pytensor import without_traces
-from theanoguard.explain.advice.exact import exact_forms
+from theanoguard._values import Mask
+from theanoguard.explain.advice.exact import Form, exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs, axes_text
 from theanoguard.explain.advice.source_edit import (
+    Span,
     bare,
     edited,
     filled,
@@ -44,7 +47,15 @@ from theanoguard.explain.advice.source_edit import (
     rewritten,
     with_keyword,
 )
-from theanoguard.explain.advice.trials import NARROW, AsBuilt, Spot, as_built, made_by_grad
+from theanoguard.explain.advice.trials import (
+    NARROW,
+    AsBuilt,
+    Builders,
+    Spot,
+    Trial,
+    as_built,
+    made_by_grad,
+)
 from theanoguard.explain.advice.written import (
     OPERAND,
     Made,
@@ -59,9 +70,9 @@ from theanoguard.explain.facts.derivatives import derivative_text
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
 from theanoguard.explain.facts.restated import in_forward_pass, place_like, unmoved
-from theanoguard.explain.records import ROLES, called_function
+from theanoguard.explain.records import ROLES, Cause, called_function
 from theanoguard.operations.facts import SCALARS
-from theanoguard.stable.patterns import rebuild, squared_base, through_views
+from theanoguard.stable.patterns import Build, New, rebuild, squared_base, through_views
 
 logger = logging.getLogger("theanoguard")
 
@@ -181,7 +192,7 @@ class Outcome:
     grade: str = ""
 
     @property
-    def helps(self):
+    def helps(self) -> bool:
         """Whether a remedy makes the call sound."""
         return bool(self.text)
 
@@ -225,19 +236,19 @@ class _Guarded:
     steady: bool = False
 
 
-def _at_least(x, size):
+def _at_least(x: Variable, size: float) -> Variable:
     return pt.maximum(x, np.asarray(size, x.type.dtype))
 
 
-def _inside_one(x, size):
+def _inside_one(x: Variable, size: float) -> Variable:
     return pt.clip(x, np.asarray(-1 + size, x.type.dtype), np.asarray(1 - size, x.type.dtype))
 
 
-def _jitter(x, size):
+def _jitter(x: Variable, size: float) -> Variable:
     return x + np.asarray(size, x.type.dtype) * pt.eye(x.shape[-1], dtype=x.type.dtype)
 
 
-def _is_even(values):
+def _is_even(values: Sequence[Any]) -> bool:
     """Whether a power has a negative base, but is equal for the base's absolute value."""
     base, exponent = map(np.asarray, values)
     return bool(np.any(base < 0) and np.all(exponent % 2 == 0))
@@ -319,7 +330,7 @@ GUARDED: dict[str, tuple[_Guarded, ...]] = {
 """Changes that change the function, by the user's operation."""
 
 
-def stays_within(variable, low, high, depth=8):
+def stays_within(variable: Variable, low: float, high: float, depth: int = 8) -> bool:
     """Return whether all values of a variable lie within ends, by the way they are computed.
 
     Examples
@@ -338,10 +349,10 @@ def stays_within(variable, low, high, depth=8):
         return v.type.dtype.startswith(("uint", "bool")) and (low, high) == (0, np.inf)
     inputs = node.inputs
 
-    def all_within(variables):
+    def all_within(variables: Iterable[Variable]) -> bool:
         return all(stays_within(v, low, high, depth - 1) for v in variables)
 
-    if (known := SCALARS.get(kind)) and known.range:
+    if kind is not None and (known := SCALARS.get(kind)) and known.range:
         return low <= known.range[0] and known.range[1] <= high
     if kind in (ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip):
         ends = [constant_number(i) for i in inputs]
@@ -372,7 +383,7 @@ def stays_within(variable, low, high, depth=8):
 _NEVER_NEGATIVE = (ps.Abs, ps.Exp, ps.Exp2, ps.Sqrt, ps.Cosh, psm.Softplus, psm.Erfc)
 
 
-def same_functions(judge, backward):
+def same_functions(judge: Judge, backward: bool) -> Iterator[Remedy]:
     """Yield other formulas for an operation of the graph as built, or for one around it.
 
     Parameters
@@ -393,8 +404,8 @@ def same_functions(judge, backward):
         for form in exact_forms(variable):
             if backward or not form.of_derivative:
                 builders = _forms_like(form, variable, spot)
-                how = {"one_sign": form.one_sign, "views": form.views}
-                yield Remedy(spot, form.template, builders, form.x, **how)
+                found = Remedy(spot, form.template, builders, form.x)
+                yield replace(found, one_sign=form.one_sign, views=form.views)
     op = op_name(spot.node.op)
     if judge.kind == "lost" and op in UNROUNDED and UNROUNDED[op].when(spot.values):
         yield _guarded(spot, UNROUNDED[op], 0.0)
@@ -403,7 +414,7 @@ def same_functions(judge, backward):
     yield from (_with_logs(spot, {variable: found}) for variable, found in logs.items())
 
 
-def _from_maximum(spot):
+def _from_maximum(spot: Spot) -> Iterator[Remedy]:
     """Yield ``exp(x - max(x))`` for exponentials that are divided by their sum along an axis.
 
     They may be multiplied by numbers before, such as a mask.
@@ -422,7 +433,7 @@ def _from_maximum(spot):
         (axis,) = node.op.axis
         template = f"{{x}} - {{x}}.max(axis={axis}, keepdims=True)"
 
-        def build(new, exponential=exponential, axis=axis):
+        def build(new: New, exponential: Variable = exponential, axis: int = axis) -> Variable:
             x = new(exponential.owner.inputs[0])
             return pt.exp(x - pt.max(x, axis=axis, keepdims=True))
 
@@ -433,7 +444,7 @@ def _from_maximum(spot):
         )
 
 
-def _exponential_of(terms):
+def _exponential_of(terms: Variable) -> Variable | None:
     """Return the exponential that a variable is, or the only one among its factors."""
     factors = terms.owner.inputs if scalar_class(terms) is ps.Mul else [terms]
     found = [v for v in factors if scalar_class(v) is ps.Exp]
@@ -441,7 +452,7 @@ def _exponential_of(terms):
     return found[0] if whole else None
 
 
-def other_functions(spot):
+def other_functions(spot: Spot) -> Iterator[Remedy]:
     """Yield changes of the function that give a value where the formula has none.
 
     Parameters
@@ -467,7 +478,7 @@ _LOWEST = -1e9
 """What takes the place of -inf in a mask."""
 
 
-def _only_times_zero(spot):
+def _only_times_zero(spot: Spot) -> bool:
     """Return whether all logarithms of 0 are multiplied by 0, as in ``p * log(p)``."""
     (log,) = spot.node.outputs
     zeros = np.asarray(spot.values[0]) == 0
@@ -483,7 +494,7 @@ def _only_times_zero(spot):
     return bool(products)
 
 
-def _finite_masks(spot):
+def _finite_masks(spot: Spot) -> Iterator[Remedy]:
     """Yield a finite number in place of each -inf that ``where`` puts in, for ``-inf - (-inf)``."""
     if op_name(spot.node.op) != "sub" or not all(np.any(np.isneginf(v)) for v in spot.values):
         return
@@ -499,12 +510,12 @@ def _finite_masks(spot):
                 yield Remedy(found, _number(_LOWEST), builders, masked, operand=i, changes=changes)
 
 
-def _least(dtype):
+def _least(dtype: str) -> float:
     return np.finfo(dtype).min if np.dtype(dtype).kind == "f" else np.inf
 
 
-def _with_lowest(node, position):
-    def build(new):
+def _with_lowest(node: Apply, position: int) -> Build:
+    def build(new: New) -> Variable:
         inputs = [new(v) for v in node.inputs]
         inputs[position] = pt.full_like(inputs[position], _LOWEST)
         return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
@@ -587,9 +598,9 @@ MAX_PARTS = 6
 """Largest number of parts of a logarithm that a report lists."""
 
 
-def _parts_text(parts, line):
+def _parts_text(parts: Sequence[tuple[str, Variable]], line: SourceLine | None) -> str:
     """Return what is computed in place of what, and on which line."""
-    places = {}
+    places: dict[str, dict[str, None]] = {}
     for what, variable in parts:
         places.setdefault(_where(source_place(variable), line), {})[what] = None
     if len(places) > 1:
@@ -599,7 +610,7 @@ def _parts_text(parts, line):
     return f"logarithms throughout ({'; '.join([*texts[:MAX_PARTS], *more])})"
 
 
-def _where(place, line):
+def _where(place: SourceLine | None, line: SourceLine | None) -> str:
     """Return where an operation is, with the file if it is not the file of `line`."""
     if place is None:
         return ""
@@ -607,7 +618,7 @@ def _where(place, line):
     return f" on line {place.line}" if same else f" at {_at(place)}"
 
 
-def _guards_of(spot):
+def _guards_of(spot: Spot) -> Iterator[Remedy]:
     """Yield changes to one operand of an operation, the smallest change first."""
     node, values = spot.node, spot.values
     for guarded in GUARDED.get(op_name(node.op), ()):
@@ -620,7 +631,7 @@ def _guards_of(spot):
                 yield _tightened(spot, guarded, size) or _guarded(spot, guarded, size)
 
 
-def _tightened(spot, guarded, size):
+def _tightened(spot: Spot, guarded: _Guarded, size: float) -> Remedy | None:
     """Return the change of a bound that the user has written already, or None.
 
     So ``arccos(clip(x, -1, 1))`` does not get a second clip.
@@ -633,7 +644,7 @@ def _tightened(spot, guarded, size):
     if len(inside) != 1 or not spot.name_in(inside[0], bounded):
         return None
 
-    def builder(node, position):
+    def builder(node: Apply, position: int) -> Build:
         return lambda new: guarded.make(new(node.inputs[position]), size)
 
     found, position = spot.at(node), node.inputs.index(inside[0])
@@ -643,7 +654,7 @@ def _tightened(spot, guarded, size):
     return Remedy(found, text, builders, inside[0], changes=changes)
 
 
-def _forms_like(form, variable, spot):
+def _forms_like(form: Form, variable: Variable, spot: Spot) -> Builders:
     """Return builders of the same form for all variables that the same line has built."""
     builders = {variable: form.build}
     for node in spot.at(variable.owner).nodes if variable.owner is not None else ():
@@ -652,7 +663,7 @@ def _forms_like(form, variable, spot):
     return builders
 
 
-def _from_one(spot):
+def _from_one(spot: Spot) -> Iterator[Remedy]:
     """Yield the correction of ``m / (1 - beta ** t)`` where the count t begins at 0."""
     if op_name(spot.node.op) != "true_div":
         return
@@ -670,7 +681,7 @@ def _from_one(spot):
         if scalar_class(node.outputs[0]) is ps.Pow and viewed(node.inputs[1]) is count
     ]
 
-    def builder(node):
+    def builder(node: Apply) -> Build:
         return lambda new: new(node.inputs[0]) ** (new(node.inputs[1]) + 1)
 
     found, builders = spot.at(power.owner), {c.outputs[0]: builder(c) for c in powers}
@@ -678,14 +689,14 @@ def _from_one(spot):
     yield Remedy(found, "({x} + 1)", builders, count, 1, changes=changes, moves=True)
 
 
-def _inside(name, template):
+def _inside(name: str, template: str) -> str:
     """Return a name for insertion into a template, in parentheses if that is needed."""
     plain = all(c.isalnum() or c in "_.[](), :" for c in name)
     return name if plain or "{x}." not in template and "{x} " not in template else f"({name})"
 
 
-def _guarded(spot, guarded, size):
-    def builders_with(size):
+def _guarded(spot: Spot, guarded: _Guarded, size: float) -> Remedy:
+    def builders_with(size: float) -> Builders:
         change = lambda x: guarded.make(x, size)  # noqa: E731
         return {n.outputs[0]: _with_operand(n, guarded.operand, change) for n in spot.nodes}
 
@@ -699,14 +710,14 @@ def _guarded(spot, guarded, size):
         text = f"{_number(size)} added to the diagonal of {name or 'its operand'}"
         return Remedy(spot, text, builders, operand, in_words=True, changes=changes)
     keyword = f"{guarded.keyword}={_number(size)}" if guarded.keyword else ""
-    how = {"keyword": keyword, "changes": changes, "larger": larger}
-    return Remedy(spot, template, builders, operand, guarded.operand, **how)
+    found = Remedy(spot, template, builders, operand, guarded.operand)
+    return replace(found, keyword=keyword, changes=changes, larger=larger)
 
 
-def _with_operand(node, position, change):
+def _with_operand(node: Apply, position: int, change: Callable[[Variable], Variable]) -> Build:
     """Return what builds a node with another operand."""
 
-    def build(new):
+    def build(new: New) -> Variable:
         inputs = [new(v) for v in node.inputs]
         inputs[position] = change(inputs[position])
         return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
@@ -714,7 +725,7 @@ def _with_operand(node, position, change):
     return build
 
 
-def _number(size):
+def _number(size: float) -> str:
     """Return a number as code.
 
     Examples
@@ -725,7 +736,7 @@ def _number(size):
     return f"{size:g}".replace("e-0", "e-").replace("e+0", "e")
 
 
-def _around(spot, depth=5):
+def _around(spot: Spot, depth: int = 5) -> list[Variable]:
     """Return the outputs of a spot, and the variables a few steps down- and upstream of them."""
     down = up = list(spot.node.outputs)
     found = down[:]
@@ -736,7 +747,9 @@ def _around(spot, depth=5):
     return list(dict.fromkeys(found))
 
 
-def try_remedies(trip, cause, mask, other=None, trial=True):
+def try_remedies(
+    trip: Trip, cause: Cause, mask: Mask, other: Cause | None = None, trial: bool = True
+) -> Outcome | None:
     """Try possible remedies on the call that failed.
 
     Parameters
@@ -756,7 +769,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
         The remedy that helps.  Its text is empty if nothing helps.  None if nothing could be
         tried.
     """
-    tried, spots = None, ()
+    tried: Outcome | None = None
     try:
         with without_traces(), np.errstate(all="ignore"):
             built = as_built(trip, mask)
@@ -769,9 +782,9 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
                 tried = _tried_on(built, failed, cause)
                 for spot in () if tried.text else _makers_of_infinity(built, failed):
                     here = in_forward_pass(cause, spot, built.original(spot), culprit.not_finite)
-                    other = _tried_on(built, spot, here)
-                    if other.grade == "same":
-                        tried = replace(tried, text=other.text, change=other.change, grade="same")
+                    found = _tried_on(built, spot, here)
+                    if found.grade == "same":
+                        tried = replace(tried, text=found.text, change=found.change, grade="same")
                 return replace(tried, spots=(failed,), cause=cause)
             own = tuple(built.spots_of(cause))
             spots = own if other is None else (*own, *built.spots_of(other))
@@ -780,14 +793,15 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
             if own and not trial:
                 judge = Judge(built, own[0], place_like(cause, own[0]))
                 trial = judge.kind == "lost"
-                tried = replace(tried, text="" if cause.kind == "big" else None, judge=judge)
+                text = "" if cause.kind == "big" else None
+                tried = Outcome(text, spots=spots, lines=lines, judge=judge)
             for spot in own if trial else ():
                 found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
                 if found.text:
                     return found
-                tried = found if tried.node is None else tried
+                tried = found if tried is None or tried.node is None else tried
             is_lost = tried is not None and tried.judge is not None and tried.judge.kind == "lost"
-            if _has_grown(cause) and not is_lost:
+            if not is_lost:
                 tried = _with_less_growth(built, cause, tried)
             if tried is None and trial:
                 return _finite_as_written(built, cause)
@@ -798,7 +812,7 @@ def try_remedies(trip, cause, mask, other=None, trial=True):
     return tried
 
 
-def _lines_of(spots):
+def _lines_of(spots: Iterable[Spot]) -> tuple[SourceLine, ...]:
     places = (source_place(spot.node.outputs[0]) for spot in spots)
     return tuple(dict.fromkeys(place for place in places if place is not None))
 
@@ -807,17 +821,19 @@ _SMALLER = (2, 10, 100)
 """By how much a number is divided that may let the values of a loop grow."""
 
 
-def _has_grown(cause):
-    """Return whether a loop may have made a value large."""
-    of_loop = bool(cause.path) and cause.hint is not None
-    return of_loop and (cause.hint.key in GROWS or cause.kind == "big")
+def _divided_by(size: float) -> Callable[[Any], Any]:
+    return lambda value: value / size
 
 
-def _with_less_growth(built, cause, tried):
+def _with_less_growth(built: AsBuilt, cause: Cause, tried: Outcome | None) -> Outcome | None:
     """Return the outcome with a number that, if it is smaller, keeps a loop from growing."""
+    if not cause.path or cause.hint is None:
+        return tried
+    if cause.hint.key not in GROWS and cause.kind != "big":
+        return tried
     bad = "no such value" if cause.kind == "big" else "finite values"
     for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
-        if leaf.name and built.is_sound_with(leaf, lambda value, size=size: value / size):
+        if leaf.name and built.is_sound_with(leaf, _divided_by(size)):
             what = f"{leaf.name} / {size} in place of the {ROLES[role_of(leaf)]} {leaf.name}"
             fact, otherwise, _ = cause.hint.text.partition("; else ")
             outcome = tried or Outcome(None)
@@ -831,7 +847,7 @@ FOLDS_SUMS = "local_add_canonizer"
 """PyTensor's rewrite that adds up the constants of a sum."""
 
 
-def _finite_as_written(built, cause):
+def _finite_as_written(built: AsBuilt, cause: Cause) -> Outcome | None:
     """Return the rewrite that made a bad value, if the graph as written is finite; else None."""
     found = built.finite_as_written(cause)
     if found is None:
@@ -856,7 +872,7 @@ def _finite_as_written(built, cause):
     return Outcome(text, node=built.original(spot))
 
 
-def _tried_on(built, spot, cause):
+def _tried_on(built: AsBuilt, spot: Spot, cause: Cause) -> Outcome:
     """Return the :class:`Outcome` of the remedies for one operation."""
     op = op_name(spot.node.op)
     fact = derivative_text(op, spot.values, position(cause)) if cause.backward else ""
@@ -889,7 +905,7 @@ def _makers_of_infinity(built: AsBuilt, spot: Spot) -> Iterator[Spot]:
             yield spot.at(maker)
 
 
-def _reads_infinity(spot):
+def _reads_infinity(spot: Spot) -> bool:
     values = map(np.asarray, spot.values)
     return any(v.dtype.kind == "f" and bool(np.isinf(v).any()) for v in values)
 
@@ -917,7 +933,7 @@ def _is_same_around(remedy: Remedy, judge: Judge) -> bool:
     return judge.holds_around(variable, build, [remedy.x], keeps_sign)
 
 
-def _tried(remedy, builders, judge):
+def _tried(remedy: Remedy, builders: Builders, judge: Judge) -> Trial | None:
     """Return the trial of a remedy if it may be shown; else None."""
     try:
         trial = judge.built.attempt(builders)
@@ -933,7 +949,7 @@ def _tried(remedy, builders, judge):
     return trial if is_right(trial) else None
 
 
-def _is_steady(trial, other):
+def _is_steady(trial: Trial, other: Trial | None) -> bool:
     """Return whether two trials give the same results."""
     if other is None:
         return False
@@ -948,16 +964,16 @@ OVERFLOWED = ("product-overflow", "sum-overflow", "dot-overflow")
 """Hints for results that exceed the largest number of their dtype."""
 
 
-def _on_whole_call(judge, cause):
+def _on_whole_call(judge: Judge, cause: Cause) -> Iterator[str]:
     """Yield sentences on changes that help, but that are not a change to one operation."""
     built = judge.built
     if cause.dtype in NARROW:
         trial = built.in_float64()
         if trial is not None and judge.is_mended(trial) and judge.is_right(trial):
             yield f"With float64 in place of {cause.dtype} {trial.text}."
-    if cause.hint.key in OVERFLOWED:
+    if cause.hint is not None and cause.hint.key in OVERFLOWED:
         for leaf, size in built.large_leaves(judge.spot):
-            if leaf.name and built.is_sound_with(leaf, lambda value, size=size: value / size):
+            if leaf.name and built.is_sound_with(leaf, _divided_by(size)):
                 name, role = leaf.name, ROLES[role_of(leaf)]
                 yield (
                     f"With {name} / {_number(size)} in place of the {role} {name} this call gives"
@@ -968,13 +984,13 @@ def _on_whole_call(judge, cause):
 _CALLED = re.compile(r"\w+(?=\()").findall
 
 
-def _takes_labels(text):
+def _takes_labels(text: str) -> bool:
     """Return whether labelled arrays have all functions of a remedy.  They have no axes."""
     math = sys.modules["pytensor.xtensor.math"]
     return "axis" not in text and all(hasattr(math, name) for name in _CALLED(text))
 
 
-def position(cause):
+def position(cause: Cause) -> int:
     """Return the position of the bad element among all elements."""
     return int(np.ravel_multi_index(cause.index, cause.shape)) if cause.shape else 0
 
@@ -991,7 +1007,7 @@ class _Told:
     change: tuple[str, ...] = ()
 
 
-def _told(remedy, judge, cause):
+def _told(remedy: Remedy, judge: Judge, cause: Cause) -> _Told | None:
     """Return what a report says about a remedy; None if it does not help.
 
     The number that is quoted is the result of the code that is printed, in the user's module.
@@ -1003,7 +1019,8 @@ def _told(remedy, judge, cause):
         return told
     if remedy.in_words and not is_known(remedy.text, cause.source):
         return None
-    lines, change = {}, ()
+    lines: dict[str, list[SourceLine]] = {}
+    change: tuple[str, ...] = ()
     for source, marked in () if remedy.in_words else _places(remedy, cause):
         found = _printed(remedy, judge, source, marked)
         if found is None:
@@ -1140,28 +1157,30 @@ def _at(place: SourceLine) -> str:
     return place_text(replace(place, function="<module>"), column=False)
 
 
-def _places(remedy, cause):
+def _places(remedy: Remedy, cause: Cause) -> list[tuple[SourceLine, list[Span | None]]]:
     """Return the user's lines that a remedy changes, each with the marked expressions."""
     spot = remedy.spot
     own = [v for v in remedy.builders if not made_by_grad(v.owner)] or remedy.builders
-    places = [place for v in own if (place := source_place(v)) is not None]
-    if not places and remedy.operand is not None:
-        places = [place for place in [source_place(spot.node.outputs[0])] if place is not None]
-    if not places and op_name(spot.node.op) == cause.op:  # (PyMC's copies have no traces)
+    found = [source_place(v) for v in own]
+    if not any(found) and remedy.operand is not None:
+        found = [source_place(spot.node.outputs[0])]
+    if not any(found) and op_name(spot.node.op) == cause.op:  # (PyMC's copies have no traces)
         recorded = lookup(None, spot.node.outputs[0])
-        places = [recorded.source if recorded.own_source else cause.source]
-        places = [place for place in places if place is not None]
-    by_line = {}
+        found = [recorded.source if recorded.own_source else cause.source]
+    places = [place for place in found if place is not None]
+    by_line: dict[tuple[str, int], list[SourceLine]] = {}
     for place in sorted(places, key=lambda place: (place.file, place.line)):
         by_line.setdefault((place.file, place.line), []).append(place)
     return [(here[0], [p.marked for p in here]) for here in by_line.values()]
 
 
-def _default_module(remedy):
+def _default_module(remedy: Remedy) -> str:
     return module_of(remedy.spot.node.outputs[0])
 
 
-def _printed(remedy, judge, source, marked):
+def _printed(
+    remedy: Remedy, judge: Judge, source: SourceLine, marked: list[Span | None]
+) -> tuple[str, tuple[str, ...], Trial] | None:
     """Return what a remedy writes, the user's line before and after it, and the trial of that.
 
     The result is None if no way to write it runs in the user's module.
@@ -1170,7 +1189,7 @@ def _printed(remedy, judge, source, marked):
     if labelled != "pt":  # (the graph holds tensors, to which its functions do not apply)
         trial = _tried(remedy, remedy.builders, judge)
         found = _takes_labels(remedy.text) and _edit(remedy, remedy.text, source, marked, labelled)
-        return (*found, trial) if found else None
+        return (*found, trial) if found and trial is not None else None
     for template in spellings(remedy.text, source.file, source.text):
         code = template.replace("{x}", OPERAND)
         made = evaluated(code, {OPERAND: remedy.x}, source.file)
@@ -1185,19 +1204,21 @@ def _printed(remedy, judge, source, marked):
     return None
 
 
-def _with_printed(remedy, made):
+def _with_printed(remedy: Remedy, made: Made) -> Builders:
     """Return the builders of a remedy, of which the first runs the printed code."""
     first, *others = remedy.builders
 
-    def build(new):
+    def build(new: New) -> Variable:
         if remedy.operand is None:
-            return through_views(remedy.views, made.of(new(remedy.x)), new)
+            return through_views(list(remedy.views), made.of(new(remedy.x)), new)
         return _with_operand(first.owner, remedy.operand, made.of)(new)
 
     return {first: build, **{v: remedy.builders[v] for v in others}}
 
 
-def _edit(remedy, template, source, marked, module):
+def _edit(
+    remedy: Remedy, template: str, source: SourceLine, marked: list[Span | None], module: str
+) -> tuple[str, tuple[str, ...]] | None:
     """Return what a remedy writes, with the line before and after it; None if it cannot be."""
     spot = remedy.spot
     if remedy.operand is None:
@@ -1223,16 +1244,16 @@ def _edit(remedy, template, source, marked, module):
     return None if new is None else (bare(what), (old, new))
 
 
-def _variance_of(source, marked):
+def _variance_of(source: SourceLine, marked: Span | None) -> str | None:
     """Return the variance of which a line takes the root with ``std``, or None."""
     called = called_function(replace(source, marked=marked))
-    if called != "std":
+    if called != "std" or marked is None:
         return None
     begin, end = marked
     return re.sub(r"\bstd\(", "var(", source.text[begin:end], count=1)
 
 
-def _in_words(remedy, template):
+def _in_words(remedy: Remedy, template: str) -> str:
     """Return what a remedy writes if the user's line cannot be edited."""
     name = None if remedy.x is None else remedy.spot.name_of(remedy.x)
     name = _inside(name or "x", template)

@@ -1,11 +1,14 @@
 """Edit one operand of one operation in the user's line of code."""
 
 import ast
-from collections.abc import Mapping
-from typing import TypeGuard
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeGuard
 
 from theanoguard._provenance.designating import is_written
 from theanoguard.explain.facts.naming import INFIX, shown_op
+
+Span: TypeAlias = tuple[int, int]
+"""Where an expression begins and ends in a line."""
 
 _SIGNS = {sign: name for name, sign in INFIX.items()}
 _BINARY = {
@@ -18,7 +21,14 @@ _BINARY = {
 }
 
 
-def edited(text, op, operand, template, marked=(), module="pt"):
+def edited(
+    text: str,
+    op: str,
+    operand: int,
+    template: str,
+    marked: Sequence[Span | None] = (),
+    module: str = "pt",
+) -> tuple[str, str] | None:
     """Return the operand and the line after a change, or None if the line cannot be changed.
 
     Parameters
@@ -54,7 +64,8 @@ def edited(text, op, operand, template, marked=(), module="pt"):
     tree = _parsed(code)
     if tree is None:
         return None
-    found = [(node, operands) for node in ast.walk(tree) if (operands := _operands(node, op))]
+    written = (node for node in ast.walk(tree) if isinstance(node, ast.expr))
+    found = [(node, operands) for node in written if (operands := _operands(node, op))]
     spans = {_in_bytes(code, span) for span in marked if span}
     if spans:
         found = [(node, operands) for node, operands in found if _span(node) in spans]
@@ -63,7 +74,7 @@ def edited(text, op, operand, template, marked=(), module="pt"):
     if any(operand >= len(operands) for _, operands in found):
         return None
     arguments = sorted((operands[operand] for _, operands in found), key=_span, reverse=True)
-    line, new = code.encode(), None
+    line, new = code.encode(), ""
     for node in arguments:
         if node.lineno != 1 or node.end_lineno != 1:
             return None
@@ -71,7 +82,7 @@ def edited(text, op, operand, template, marked=(), module="pt"):
     return new, line.decode().rstrip()
 
 
-def _with_change(line, node, template, module):
+def _with_change(line: bytes, node: ast.expr, template: str, module: str) -> tuple[str, bytes]:
     """Return the new operand, and the line with it.  Columns are counted in bytes."""
     start, end = _span(node)
     old = line[start:end].decode()
@@ -84,7 +95,9 @@ def _with_change(line, node, template, module):
     return new, before + new.encode() + after
 
 
-def replaced(text, marked, template, module="pt"):
+def replaced(
+    text: str, marked: Span | None, template: str, module: str = "pt"
+) -> tuple[str, str] | None:
     """Return a new expression, and the line in which it replaces the marked one.
 
     Parameters
@@ -126,7 +139,9 @@ def replaced(text, marked, template, module="pt"):
     return new, _spliced(code, span, new)
 
 
-def rewritten(text, expression, template, module="pt"):
+def rewritten(
+    text: str, expression: str, template: str, module: str = "pt"
+) -> tuple[str, str] | None:
     """Return a changed expression, and the line with it, or None if the line does not have it once.
 
     Parameters
@@ -156,11 +171,11 @@ def rewritten(text, expression, template, module="pt"):
     return new, line.decode().rstrip()
 
 
-def _is_same(node, statement):
+def _is_same(node: ast.expr, statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and ast.dump(node) == ast.dump(statement.value)
 
 
-def with_keyword(text, marked, keyword):
+def with_keyword(text: str, marked: Span | None, keyword: str) -> tuple[str, str] | None:
     """Return an argument and the line in which the marked call has it, or None.
 
     The call must have the argument already, with another value.
@@ -190,7 +205,7 @@ def with_keyword(text, marked, keyword):
     return (keyword, _spliced(code, _span(given[0].value), value)) if given else None
 
 
-def assigned(text, name, template, module="pt"):
+def assigned(text: str, name: str, template: str, module: str = "pt") -> str | None:
     """Return a line that assigns a changed value to a name, or None if the line assigns no name.
 
     Parameters
@@ -210,7 +225,9 @@ def assigned(text, name, template, module="pt"):
     """
     code = text.partition("  #")[0]
     tree = _parsed(code)
-    for node in ast.walk(tree) if tree is not None else ():
+    if tree is None:
+        return None
+    for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and [ast.unparse(t) for t in node.targets] == [name]:
             start, end = _span(node.value)
             new = template.format(pt=_module(tree, module), x=code.encode()[start:end].decode())
@@ -218,7 +235,7 @@ def assigned(text, name, template, module="pt"):
     return None
 
 
-def index_of_argument(text, marked):
+def index_of_argument(text: str, marked: Span | None) -> str:
     """Return the index that a marked call applies to its argument; empty if there is none.
 
     Examples
@@ -226,27 +243,29 @@ def index_of_argument(text, marked):
     >>> index_of_argument("loss = -pt.log(q[rows, y]).mean()", (8, 26))
     '[rows, y]'
     """
-    tree = _parsed(text[slice(*marked)]) if marked else None
+    marked_text = text[slice(*marked)] if marked else ""
+    tree = _parsed(marked_text)
     call = getattr(tree.body[0], "value", None) if tree is not None and tree.body else None
     argument = call.args[0] if isinstance(call, ast.Call) and call.args else None
     if not isinstance(argument, ast.Subscript):
         return ""
-    code = text[slice(*marked)].encode()
+    code = marked_text.encode()
     return code[argument.value.end_col_offset : argument.end_col_offset].decode()
 
 
-def _in_bytes(code, span):
+def _in_bytes(code: str, span: Span) -> Span:
     """Return a span of characters as a span of bytes, in which ``ast`` counts."""
-    return tuple(len(code[:i].encode()) for i in span)
+    start, end = (len(code[:i].encode()) for i in span)
+    return start, end
 
 
-def _spliced(code, span, new):
+def _spliced(code: str, span: Span, new: str) -> str:
     """Return a line in which a span of bytes is replaced."""
     (start, end), line = span, code.encode()
     return (line[:start] + new.encode() + line[end:]).decode().rstrip()
 
 
-def bare(text):
+def bare(text: str) -> str:
     """Return an expression without parentheses around all of it.
 
     Examples
@@ -329,7 +348,7 @@ _UNDONE = {("(None, :)", "0"), ("(:, None)", "(:, 0)"), ("None", "0")}
 _ZERO = ("np.log(1)", "np.log(1.0)")
 
 
-def listed(texts: list[str]) -> str:
+def listed(texts: Iterable[str]) -> str:
     """Return texts as a list in a sentence.
 
     Examples
@@ -341,17 +360,18 @@ def listed(texts: list[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _stands_alone(node, tree):
+def _stands_alone(node: ast.expr, tree: ast.Module) -> bool:
     """Return whether an expression is all of an argument or of what is assigned or returned."""
     parent = next(p for p in ast.walk(tree) if node in ast.iter_child_nodes(p))
     return isinstance(parent, ast.stmt) or node in getattr(parent, "args", ())
 
 
-def _span(node):
-    return getattr(node, "col_offset", None), getattr(node, "end_col_offset", None)
+def _span(node: ast.expr) -> Span:
+    assert node.end_col_offset is not None  # (only nodes that are made by hand have none)
+    return node.col_offset, node.end_col_offset
 
 
-def _parsed(code):
+def _parsed(code: str) -> ast.Module | None:
     for attempt in (code, f"{code}: pass"):
         try:
             return ast.parse(attempt)
@@ -360,14 +380,14 @@ def _parsed(code):
     return None
 
 
-def _compound(node):
+def _compound(node: ast.AST) -> bool:
     return isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.IfExp))
 
 
-def _operands(node, op):
+def _operands(node: ast.AST, op: str) -> list[ast.expr] | None:
     """Return the operands of a call or an operator if it is the operation `op`, else None."""
     if isinstance(node, ast.BinOp):
-        return [node.left, node.right] if _SIGNS.get(_BINARY.get(type(node.op))) == op else None
+        return [node.left, node.right] if _SIGNS.get(_BINARY.get(type(node.op), "")) == op else None
     if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
         own = [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
@@ -376,7 +396,7 @@ def _operands(node, op):
     return None
 
 
-def _module(tree, default="pt"):
+def _module(tree: ast.Module, default: str = "pt") -> str:
     """Return the module name that the line uses for PyTensor's functions, such as ``pt``."""
     names = [
         ast.unparse(node.func.value)
