@@ -234,7 +234,7 @@ def _note(missing: Missing) -> None:
 
 
 def probed(name: str, feature: str) -> Any:
-    """Return what PyTensor has under a name; if it has nothing there, note that and return None.
+    """Return what PyTensor or PyMC has under a name; if it has none, note that and return None.
 
     Parameters
     ----------
@@ -258,5 +258,5 @@ def probed(name: str, feature: str) -> Any:
             return found
         except (ImportError, AttributeError):
             continue
-    _note(Missing(name, feature))
+    _note(Missing(name, feature, parts[0]))
     return None

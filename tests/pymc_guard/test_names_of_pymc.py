@@ -43,26 +43,76 @@ def test_each_name_of_pymc_that_is_replaced(monkeypatch):
     assert len(_releases.MISSING) > 15
 
 
-@pytest.mark.deep
-def test_a_name_of_nutpie(monkeypatch):
-    pytest.importorskip("nutpie")
-    from nutpie.sample import _BackgroundSampler
-
-    def as_others_see(self, asked):
-        if asked == "_extract" and sys._getframe(1).f_globals["__name__"].startswith("theanoguard"):
-            raise AttributeError(asked)
-        return object.__getattribute__(self, asked)
-
-    monkeypatch.setattr(_BackgroundSampler, "__getattribute__", as_others_see, raising=False)
+def sampled(sampler):
+    """Return the trace of a small run, which is guarded as far as the release can be."""
     with pm.Model(), theanoguard.pymc.guarding():
         pm.Normal("a", 0, 1)
-        with pytest.warns(RuntimeWarning, match=r"off, because nutpie .* has no \w+\._extract\."):
-            trace = pm.sample(
-                nuts_sampler="nutpie",
-                draws=10,
-                tune=10,
-                chains=1,
-                progressbar=False,
-                compute_convergence_checks=False,
-            )
+        trace = pm.sample(
+            nuts_sampler=sampler,
+            draws=10,
+            tune=10,
+            chains=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
     assert trace["posterior"]["a"].shape == (1, 10)
+
+
+@pytest.mark.deep
+def test_each_name_of_a_run_of_nutpie(monkeypatch):
+    with_nutpie = pytest.importorskip("theanoguard.pymc.with_nutpie")
+    from nutpie.sample import _BackgroundSampler
+
+    seen = _BackgroundSampler.__getattribute__
+    for name in with_nutpie.OF_A_RUN:
+
+        def as_others_see(self, asked, hidden=name):
+            if asked == hidden and sys._getframe(1).f_globals["__name__"].startswith("theanoguard"):
+                raise AttributeError(asked)
+            return seen(self, asked)
+
+        _releases.MISSING.clear()
+        with monkeypatch.context() as patched:
+            patched.setattr(_BackgroundSampler, "__getattribute__", as_others_see, raising=False)
+            with pytest.warns(
+                RuntimeWarning, match=rf"off, because nutpie .* has no \w+\.{name}\."
+            ):
+                sampled("nutpie")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("sampler", ["numpyro", "blackjax"])
+def test_each_name_of_a_sampler_in_jax(sampler, monkeypatch):
+    pytest.importorskip(sampler)
+    from theanoguard.pymc import watch, with_jax
+
+    asked = []
+    monkeypatch.setattr(
+        with_jax, "existing", lambda patches: asked.extend(patches) or existing(patches)
+    )
+    sampled(sampler)
+    assert [p.name for p in asked] and not _releases.MISSING
+    probed, has = watch.probed, watch.has
+    for patch in tuple(asked):
+        of = patch.owner if isinstance(patch.owner, str) else patch.owner.__name__
+        assert of.startswith((sampler, "pymc"))
+        _releases.MISSING.clear()
+        with monkeypatch.context() as patched:
+            if isinstance(patch.owner, str):  # the module has moved
+                patched.setattr(
+                    watch,
+                    "probed",
+                    lambda name, feature, of=of: probed(name + ("_moved" * (name == of)), feature),
+                )
+                missing = f"{of}_moved"
+            else:  # or the function has another name
+                patched.setattr(
+                    watch,
+                    "has",
+                    lambda owner, name, feature, of=patch: has(
+                        owner, name + ("_moved" * (name == of.name)), feature
+                    ),
+                )
+                missing = f"{of}.{patch.name}_moved"
+            with pytest.warns(RuntimeWarning, match=rf"off, because \w+ .* has no {missing}\."):
+                sampled(sampler)

@@ -20,7 +20,7 @@ from theanoguard._backends import backends
 from theanoguard._event import GuardEvent
 from theanoguard._patching import Patch
 from theanoguard._pytensor import predefined_linkers
-from theanoguard._releases import MISSING, has
+from theanoguard._releases import MISSING, has, probed
 from theanoguard._steps import attempt, failures
 from theanoguard.explain import Explanation
 from theanoguard.guard import GuardError, GuardMode
@@ -107,14 +107,22 @@ def guard_of_linker(linker: Any, optimizer: Any, like: Any = None) -> GuardMode:
     return made
 
 
+_PART = "a part of the guard in samplers"
+
+
 def existing(patches: Iterable[Patch]) -> list[Patch]:
     """Return the patches of what the installed packages have; of the others, warn once.
 
     PyMC and the other samplers offer no hooks.  Where a release lacks a name that is replaced, that
-    part of a run is not guarded.
+    part of a run is not guarded.  An owner that only some runs import may be a dotted name.
     """
     known = len(MISSING)
-    found = [p for p in patches if has(p.owner, p.name, "a part of the guard in samplers")]
+    found = []
+    for patch in patches:
+        if isinstance(patch.owner, str):
+            patch = replace(patch, owner=probed(patch.owner, _PART))
+        if patch.owner is not None and has(patch.owner, patch.name, _PART):
+            found.append(patch)
     for missing in MISSING[known:]:
         warnings.warn(f"theanoguard: {missing}.", RuntimeWarning, stacklevel=3)
     return found

@@ -5,7 +5,6 @@ where one of the two is bad it calls Python, which judges the point and stops th
 error.
 """
 
-import importlib
 import inspect
 import logging
 import warnings
@@ -76,8 +75,8 @@ def _numpyro_places(watches: list[Watch]) -> list[Patch]:
         return hmc
 
     return [
-        Patch(importlib.import_module("numpyro.infer").MCMC, "_single_chain_mcmc", single_chain),
-        Patch(importlib.import_module("numpyro.infer.hmc"), "hmc", counting),
+        Patch("numpyro.infer.MCMC", "_single_chain_mcmc", single_chain),
+        Patch("numpyro.infer.hmc", "hmc", counting),
     ]
 
 
@@ -113,12 +112,10 @@ def _blackjax_places(pymc_jax: Any, tune: int) -> list[Patch]:
 
         return counting
 
-    adaptation = importlib.import_module("blackjax.adaptation.window_adaptation")
-    progress_bar = importlib.import_module("blackjax.progress_bar")
     return [
         Patch(pymc_jax, "_blackjax_inference_loop", single_chain),
-        Patch(adaptation, "gen_scan_fn", counting_from(0)),
-        Patch(progress_bar, "gen_scan_fn", counting_from(tune)),
+        Patch("blackjax.adaptation.window_adaptation", "gen_scan_fn", counting_from(0)),
+        Patch("blackjax.progress_bar", "gen_scan_fn", counting_from(tune)),
     ]
 
 
