@@ -320,6 +320,8 @@ class Trip:
         code.
     lost : str or None
         Why nothing can be computed again from `inputs`; None if it can.
+    earlier : mapping of Variable to value
+        Values that inputs had in an earlier call, where they were kept.
     """
 
     event: GuardEvent
@@ -333,3 +335,4 @@ class Trip:
     guarded: Callable[[np.ndarray], np.ndarray] | None = None
     kernels: Callable[[], Any] | None = None
     lost: str | None = None
+    earlier: Mapping[Any, Any] = field(default_factory=dict)

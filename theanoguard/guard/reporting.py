@@ -157,6 +157,10 @@ class Recorder:
             self.log.explain(explanation)
 
 
+MAX_KEPT = 64 * 1024
+"""Largest number of bytes that are kept of the inputs of one call."""
+
+
 class Reporter:
     """Turns the observations of one function into events, explanations and errors.
 
@@ -184,6 +188,8 @@ class Reporter:
         if not is_inner:
             recorder.start()
         self.calls = 0
+        self.next_kept = 1  # the call of which the inputs are kept next
+        self.kept_calls: deque[tuple[int, dict[Variable, Any]]] = deque(maxlen=2)
         self.repeats = Repeats()
         self.last_way: tuple[GuardEvent | None, tuple] = (
             None,
@@ -197,6 +203,31 @@ class Reporter:
     def role(variable: Variable) -> Literal["shared", "input"]:
         """Return whether an input of the graph is the caller's or a shared variable."""
         return "shared" if isinstance(variable, SharedVariable) else "input"
+
+    def keep_inputs(self, cells: Mapping[Variable, list]) -> None:
+        """Keep copies of what the inputs hold as a call begins, so far as they are small.
+
+        Calls 1, 2, 4, 8, ... are kept, so a function that is called often does not get slower.
+        Nothing is kept if an argument is large or no array.  Shared variables may be left out.
+        """
+        self.next_kept = 2 * self.calls
+        kept: dict[Variable, Any] = {}
+        left = MAX_KEPT
+        for variable in sorted(cells, key=self.role):  # (arguments come first)
+            value = cells[variable][0]
+            left -= value.nbytes if isinstance(value, np.ndarray | np.generic) else left + 1
+            if left >= 0:
+                kept[variable] = value.copy()
+            elif self.role(variable) == "input":
+                return
+            else:
+                break
+        self.kept_calls.append((self.calls, kept))
+
+    def earlier_inputs(self) -> dict[Variable, Any]:
+        """Return the inputs that were kept of the last call before this one, or nothing."""
+        found = (kept for call, kept in reversed(self.kept_calls) if call < self.calls)
+        return next(found, {})
 
     def in_flight(self) -> tuple[int | None, int | None]:
         """Return how many calls have not been looked at yet, and the bytes kept for them."""
@@ -287,6 +318,7 @@ class Reporter:
             live=live or {},
             guarded=self.policy.mask,
             kernels=lambda: self.kernels,
+            earlier=self.earlier_inputs(),
         )
 
     def act_on(self, trip: Trip) -> GuardError | None:

@@ -235,6 +235,19 @@ class Judge:
         """Return whether a trial keeps all values that were right before."""
         return all(self._kept(variable, new) for variable, new in trial.values.items())
 
+    def keeps_earlier_call(self, trial: Trial) -> bool:
+        """Return whether a change leaves the finite results of an earlier call as they were."""
+        before = self.built.in_earlier_call(list(trial.rebuilt))
+        after = self.built.in_earlier_call(list(trial.rebuilt.values()))
+        for variable, old, new in zip(trial.rebuilt, before or (), after or (), strict=False):
+            if not _is_real(variable):
+                continue
+            right, tolerance = np.isfinite(old), TOLERANCE.get(variable.type.dtype, 1e-9)
+            same = np.shape(old) == np.shape(new)
+            if not same or not np.allclose(np.asarray(new)[right], old[right], tolerance, 0):
+                return False
+        return True
+
     def _kept(self, variable: Variable, new: Any) -> bool:
         if not _is_real(variable):
             return True

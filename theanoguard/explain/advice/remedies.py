@@ -941,6 +941,8 @@ def _tried(remedy: Remedy, builders: Builders, judge: Judge) -> Trial | None:
         return None
     if trial is None or not judge.is_mended(trial):
         return None
+    if (remedy.changes or remedy.moves) and not judge.keeps_earlier_call(trial):
+        return None
     if remedy.moves:
         return trial
     if remedy.larger and not _is_steady(trial, judge.built.attempt(remedy.larger)):

@@ -233,12 +233,15 @@ class Trial:
         Whether a gradient is among the values, or goes into them.
     read : frozenset of Variable
         The variables of the graph as built that the changed graph still computes.
+    rebuilt : dict of Variable to Variable
+        What computes the new values.
     """
 
     values: dict
     returned: list
     with_gradient: bool = False
     read: frozenset = frozenset()
+    rebuilt: dict = field(default_factory=dict, repr=False)
 
     @property
     def text(self) -> str:
@@ -267,6 +270,7 @@ class AsBuilt:
         self.outputs, self.copies = self.tracker.before()
         self._originals = {copy: node for node, copy in self.copies.items()}
         self._inputs = trip.inputs
+        self._earlier = {**trip.inputs, **trip.earlier} if trip.earlier else {}
         self._kernels = PureKernels("py")
         self.bodies = list(_bodies(self.copies.values()))
         self._graphs = {body.node: body.graph for body in self.bodies}
@@ -287,9 +291,10 @@ class AsBuilt:
                 known.update(zip(self.copies[old].outputs, values, strict=True))
         return known
 
-    def _run(self, outputs: Sequence[Variable], known: Any = ()) -> Replay:
+    def _run(self, outputs: Sequence[Variable], known: Any = (), inputs: Any = None) -> Replay:
         leaves = [v for v in ancestors(outputs) if v.owner is None and not isinstance(v, Constant)]
-        values = {v: self._inputs[v] if v in self._inputs else v.get_value() for v in leaves}
+        inputs = self._inputs if inputs is None else inputs
+        values = {v: inputs[v] if v in inputs else v.get_value() for v in leaves}
         return Replay(None, {**values, **dict(known)}, self._kernels, graphs=self._graphs)
 
     def has_long_loops(self) -> bool:
@@ -608,7 +613,8 @@ class AsBuilt:
         changed = changed or costs
         outputs = rebuild(changed, replaced)
         results = dict(zip(changed, self._evaluated(outputs), strict=True))
-        return Trial(results, self._returned(changed), bool(heads), frozenset(ancestors(outputs)))
+        rebuilt, read = dict(zip(changed, outputs, strict=True)), frozenset(ancestors(outputs))
+        return Trial(results, self._returned(changed), bool(heads), read, rebuilt)
 
     def _heads(self, outputs: Sequence[Variable]) -> list[Variable]:
         """Return the gradients that the user's operations, or some outputs, read."""
@@ -706,6 +712,19 @@ class AsBuilt:
         value = self._replay.value(leaf)
         changed = {**self._live, leaf: np.asarray(change(value), value.dtype)}
         return not any(map(self.is_bad, self._evaluated(self.outputs, changed)))
+
+    def in_earlier_call(self, outputs: Sequence[Variable]) -> list | None:
+        """Return the values of variables in an earlier call; None if there was no such call.
+
+        A shared variable that was not kept has the value with which the failing call began.
+        """
+        if not self._earlier:
+            return None
+        try:
+            replay = self._run(outputs, inputs=self._earlier)
+            return [culprit.dense(v) for v in replay.values(outputs)]
+        except NotRun:
+            return None
 
     def _evaluated(self, outputs: Sequence[Variable], known: Any = None) -> list:
         """Return the values of a changed graph."""

@@ -49,6 +49,8 @@ class OuterVM(GuardedVM):
         guard.calls += 1
         error: Exception | None = None
         try:
+            if guard.calls >= guard.next_kept:
+                guard.keep_inputs({v: guard.storage_map[v] for v in guard.fgraph.inputs})
             if guard.prepares:
                 guard.prepare()
             if guard.reported:

@@ -117,6 +117,8 @@ class JittedRuntime(Reporter):
     def open(self) -> None:
         """A call begins."""
         self.calls += 1
+        if self.calls >= self.next_kept:
+            self.keep_inputs(self.cells)
         self.snapshots = {}
         self.stored[0] = False
 
