@@ -1,6 +1,7 @@
 """An index outside of its array raises, on Numba as well: the index, the length and the line."""
 
 import re
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytensor
@@ -9,7 +10,7 @@ import pytest
 from guarding import backend, computes_both_branches
 from pytensor.tensor.basic import Alloc
 
-from theanoguard import GuardMode
+from theanoguard import GuardError, GuardMode, events_of
 from theanoguard._pytensor import ifelse
 
 X, M = np.array([1.0, 2.0, 3.0]), np.arange(12.0).reshape(3, 4)
@@ -253,3 +254,82 @@ def test_a_branch_that_is_not_taken_may_index_outside():
     out = ifelse(pt.lt(i.max(), x.shape[0]), x[i].sum(), pt.constant(np.float64(-1)))
     fn = pytensor.function([x, i], out, mode=GuardMode())
     assert fn(X, [0, 1]) == 3 and fn(X, [0, 3]) == -1
+
+
+# Each uses integers that were computed from a NaN: which of them are outside differs by processor.
+USES = {
+    "number": lambda k, x, m: x[k[0]],
+    "read": lambda k, x, m: x[k],
+    "rows": lambda k, x, m: m[k],
+    "pairs": lambda k, x, m: m[k, k],
+    "set": lambda k, x, m: pt.set_subtensor(x[k], 1.0),
+    "increment": lambda k, x, m: pt.inc_subtensor(m[k[0]], 1.0),
+    "end": lambda k, x, m: x[: k[0]],
+    "begin": lambda k, x, m: x[k[0] :].sum(),
+    "length": lambda k, x, m: pt.zeros(k[0]),
+    "filled": lambda k, x, m: pt.full((k[0], 2), x[0]).sum(),
+    "range": lambda k, x, m: pt.arange(k[0]),
+    "reshape": lambda k, x, m: m.reshape((k[0], -1)),
+    "repeat": lambda k, x, m: pt.repeat(x, k),
+    "clipped": lambda k, x, m: x[pt.clip(k, 0, 2)],
+    "modulo": lambda k, x, m: x[k % 3],
+    "roll": lambda k, x, m: pt.roll(x, k[0]),
+    "identity": lambda k, x, m: pt.eye(k[0]),
+    "steps": lambda k, x, m: recurrent(x, m, k[0]),
+    "condition": lambda k, x, m: ifelse(pt.gt(k[0], 0), x.sum(), m.sum()),
+    "in a loop": lambda k, x, m: scan(lambda i, x: x[i], k, x),
+    "thrown away": lambda k, x, m: pt.switch(x > 0, x[k], x),
+}
+NAN = {
+    "fused": pt.log,
+    "computed before": lambda x: pt.cumsum(pt.sqrt(x)),
+    "without a flag": lambda x: pt.ones(3) * pt.mean(x[:0]),
+}
+SLOW = [
+    (use, nan)
+    for use in USES
+    for nan in NAN
+    if nan != "fused" or use not in ("number", "read", "set", "thrown away")
+]
+
+
+@pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
+@pytest.mark.parametrize(
+    ("use", "nan"),
+    [
+        pytest.param(use, nan, marks=[pytest.mark.deep] if (use, nan) in SLOW else [])
+        for use in USES
+        for nan in NAN
+    ],
+)
+def test_a_nan_that_becomes_an_index_is_reported_and_not_the_index(use, nan):
+    (x, y), m = pt.dvectors("x", "y"), pt.dmatrix("m")
+    out = USES[use](pt.cast(NAN[nan](y), "int64"), x, m)
+    for action in ("raise", "record"):
+        mode = GuardMode(action=action)
+        fn = pytensor.function([y, x, m], out, mode=mode, on_unused_input="ignore")
+        for _ in range(2):
+            with pytest.raises(GuardError, match="NaN in") if action == "raise" else some_error():
+                fn(np.array([-1.0, 1.0, 2.0]), X, M)
+        assert {event.kind for event in events_of(fn)} == {"nan"}
+
+
+@contextmanager
+def some_error():
+    """A call that goes on with such an index may end in an error of its own, or in none."""
+    with suppress(IndexError, ValueError, MemoryError):
+        yield
+
+
+@pytest.mark.not_on(jax="JAX clips indices", pytorch="PyTorch takes long to compile these")
+def test_an_index_that_was_computed_from_a_nan_reads_nothing_outside():
+    """Also where the guard lets the call go on, because it reports only what spoils the result."""
+    x, y = pt.dvectors("x", "y")
+    out = x[pt.cast(pt.log(y), "int64")]
+    fn = pytensor.function([y, x], out, mode=GuardMode(judge="result"))
+    discarded = pytensor.function([y, x], pt.switch(out > 0, pt.log(y), 0), mode=GuardMode())
+    assert fn(np.ones(3), X).tolist() == [1, 1, 1] and np.isfinite(discarded(np.ones(3), X)).all()
+    for each in (fn, discarded):
+        for _ in range(2):
+            with pytest.raises((IndexError, GuardError)):
+                each(np.array([1.0, -1.0, 1.0]), X)

@@ -86,7 +86,8 @@ def discarded(
     except NotRun:  # an operation with side effects decides, which the call has not come to
         return mask
     except Exception:  # of an operation that the call has not come to either
-        if _failed(ahead) not in later:
+        failed = _failed(ahead)  # (None: an index among the operands of one of `later` is outside)
+        if failed is not None and failed not in later:
             raise
         return none  # the operation may have failed for these elements
     finally:

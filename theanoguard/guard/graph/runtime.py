@@ -191,6 +191,8 @@ class JittedRuntime(Reporter):
         elif not observations:
             observations = list(self.rounded_otherwise(second, results or ()))
         error = self.report(observations, values, note)
+        if found.error is not None and not ended and error is None:
+            raise found.error  # as the call would have done
         if not observations:
             self.learn(found)
         return error

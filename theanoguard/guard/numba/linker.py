@@ -258,8 +258,6 @@ class NumbaRuntime(JittedRuntime):
         """Look at a suspicious call again; return its results, and the error to be raised."""
         self.only_flags = not self.seen[FOUND]
         cut = self.forget()
-        if results is None and self.policy.by_result:  # stopped early, so there is no result yet
-            results, cut = self.run_plain(), False
         error = self.look(self.values_before(), results)
         if cut and error is None:  # it was stopped for a sign that meant nothing
             results = self.run_plain()

@@ -338,10 +338,8 @@ class Writer:
     def _write(self, node: Apply) -> None:
         is_loss = not (self._overwrote or self.plan.given_up.isdisjoint(overwritten(node)))
         self._overwrote |= is_loss
-        harms = (self._raises and not self._harmless[node]) or (
-            is_loss and not self._policy.by_result
-        )
-        if harms:
+        harms = is_loss or (self._raises and not self._harmless[node])
+        if harms and not self._policy.by_result:
             self.signals = True
             self._append(Stop().make_node(self._signals))
         self._mind_indices(node)
