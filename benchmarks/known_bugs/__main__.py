@@ -10,9 +10,10 @@ The second one counts the formulas of other kinds.
 A bug *fails* in a mode if lint finds an input (a witness) at which the function that the mode
 compiles is NaN or infinite, or its gradient is.  It fails *elsewhere* if lint finds an input at
 which it fails only on backends that take subnormal numbers for 0.  Its *line* is right if the
-finding lies in the function that writes the formula.  The *guard* must raise at the witness.  The
-*repair* is `stabilize` on the faulty formula: the function and its gradient have to be finite at
-the witness, in the same mode.  A finding on a twin is false.
+finding lies in the function that writes the formula.  The *guard* of the mode's backend must raise
+at the witness.  The *repair* is `stabilize` on the faulty formula: the function and its gradient
+have to be finite at the witness, in the same mode.  A finding on a twin is false.  *Median* and
+*largest* are the processor's seconds of a call of lint that found a witness, with its compiling.
 """
 
 import argparse
@@ -74,7 +75,8 @@ def judge(bug: Bug, name: str, seconds: float) -> Judged:
         times.append(passed)
         counts["line"] = any(f.source and f.source.function == bug.name for f in found)
         plain = get_mode(mode)
-        guard = GuardMode(optimizer=plain.provided_optimizer, big_is_error=False)
+        backend = {"NUMBA": "numba", "JAX": "jax"}.get(name, "c")
+        guard = GuardMode(optimizer=plain.provided_optimizer, big_is_error=False, backend=backend)
         try:
             call(results(graph, guard), graph, found[0])
         except GuardError:
@@ -114,15 +116,15 @@ def show(title: str, bugs: list[Bug], judged: dict[str, dict[str, Judged]]) -> N
     """Print a table, in which a formula counts once for each bug of the benchmark that it is."""
     keys = ("fails", "elsewhere", "line", "guard", "repair", "twins")
     print(f"\n{sum(len(bug.cases) or 1 for bug in bugs)} {title}, {len(bugs)} formulas")
-    print(f"{'mode':<14}" + "".join(f"{key:>10}" for key in (*keys, "seconds")))
+    print(f"{'mode':<14}" + "".join(f"{key:>10}" for key in (*keys, "median", "largest")))
     for mode, found in judged.items():
         total: Counter = Counter()
         for bug in bugs:
             times = len(bug.cases) or 1
             total.update({key: times * bool(hit) for key, hit in found[bug.name][0].items()})
-        spent = [passed for bug in bugs for passed in found[bug.name][1]]
+        spent = [t for bug in bugs for t in found[bug.name][1] * (len(bug.cases) or 1)]
         row = [str(total[key]) for key in keys]
-        row.append(f"{statistics.median(spent):.2f}" if spent else "-")
+        row += [f"{of(spent):.2f} s" if spent else "-" for of in (statistics.median, max)]
         print(f"{mode:<14}" + "".join(f"{cell:>10}" for cell in row))
 
 

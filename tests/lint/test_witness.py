@@ -106,6 +106,15 @@ def test_overflow_of_a_product():
     assert finding.witness.kind == "overflow"
 
 
+@pytest.mark.parametrize("join", [pt.concatenate, pt.stack])
+def test_operation_of_more_operands_than_a_ufunc_takes(join):
+    """PyTensor's Python mode does not run it: rewriting makes it of a product of many arrays."""
+    p = pt.sigmoid(pt.clip(X, -30, 0))
+    [found] = lint(pt.log(join([p] * 40).prod()), mode=C, gradient=False, bounds={X: (-30, 0)})
+    assert failing(pt.log(join([p] * 40).prod()), [X], found, C)
+    assert lint(pt.log(join([p] * 40)).sum(), mode=C, bounds={X: (-30, 0)}) == []
+
+
 def test_shapes_are_found():
     w, b = pytensor.shared(np.ones((4, 2)), name="w"), pt.dvector("b")
     labels = pt.lvector("labels")

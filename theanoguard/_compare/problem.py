@@ -10,7 +10,7 @@ import pytensor
 from pytensor.compile.io import In
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable, clone_get_equiv
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs
@@ -400,7 +400,7 @@ def _problem(
         variable = root.type(name=root.name)
         variable.tag = copy.copy(root.tag)
         plain.append(variable)
-    known = dict(zip(roots, plain, strict=True))
-    copies = clone_replace(outputs, known)
-    graph = FunctionGraph(plain, copies, clone=True)
+    new: dict[Any, Any] = dict(zip(roots, plain, strict=True))
+    clone_get_equiv([], outputs, copy_inputs=False, copy_orphans=False, memo=new)
+    graph = FunctionGraph(plain, [new[v] for v in outputs], clone=False)
     return Problem(graph, values, names, classes, mutable, updates, notes)

@@ -10,7 +10,7 @@ the values inside them are available as well.
 import copy
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import singledispatch
+from functools import partial, singledispatch
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from pytensor.graph.utils import MethodNotDefined
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scan.op import Scan
 from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
 
@@ -138,6 +139,8 @@ class Kernels:
         return False
 
     def _make(self, node: Apply) -> Kernel:
+        if self.impl == "py" and is_wide(node):
+            return partial(_by_elements, node)
         own = alone(node)
         cells = {v: [None] for v in (*own.inputs, *own.outputs)}
         computed = {v: [True] for v in own.inputs} | {v: [False] for v in own.outputs}
@@ -161,6 +164,23 @@ class Kernels:
                     cell[0] = None
 
         return kernel
+
+
+def is_wide(node: Apply) -> bool:
+    """Whether an elementwise operation has more operands than NumPy's ufuncs take."""
+    return isinstance(node.op, Elemwise) and len(node.inputs) + len(node.outputs) > 32
+
+
+def _by_elements(node: Apply, values: list[Any]) -> list[Any]:
+    """Return the outputs of an elementwise operation, computed one element at a time."""
+    columns = np.broadcast_arrays(*values)
+    rows = zip(*(c.ravel().tolist() for c in columns), strict=True)
+    found = [node.op.scalar_op.impl(*row) for row in rows]
+    outputs = zip(*found, strict=True) if len(node.outputs) > 1 else [found]
+    return [
+        np.array(list(column), variable.type.dtype).reshape(columns[0].shape)
+        for column, variable in zip(outputs, node.outputs, strict=True)
+    ]
 
 
 def _constant_key(constant: Constant) -> Any:

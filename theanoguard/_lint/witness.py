@@ -25,7 +25,7 @@ from pytensor.tensor.random.type import RandomType
 from theanoguard._backends import backend_of
 from theanoguard._compare.reasons import is_subnormal
 from theanoguard._evaluate.culprit import Place, Scope, find_origin, not_finite
-from theanoguard._evaluate.replay import Kernel, Kernels, Replay
+from theanoguard._evaluate.replay import Kernel, Kernels, Replay, is_wide
 from theanoguard._exact import evaluate
 from theanoguard._lint.evidence import Evidence
 from theanoguard._provenance import Provenance, SourceLine, attach, lookup, track_provenance
@@ -213,6 +213,11 @@ class Program:
             return self.compiled(Mode("py", plain))
 
     @cached_property
+    def _is_too_wide(self) -> bool:
+        """Whether an operation has more operands than PyTensor's Python mode runs."""
+        return any(map(is_wide, self.rewritten.maker.fgraph.apply_nodes))
+
+    @cached_property
     def users(self) -> Callable[..., list[Any]]:
         """The function as the user compiles it."""
         return self.compiled(self.mode)
@@ -237,7 +242,7 @@ class Program:
 
     def results(self, values: Mapping[Variable, Any], kernels: Kernels) -> list[Any]:
         """Return what the function of the user's mode gives with some kernels."""
-        if kernels is _KERNELS:
+        if kernels is _KERNELS and not self._is_too_wide:
             return self.call(self.rewritten, values)
         replay = self.replay_rewritten(values, kernels)
         with np.errstate(all="ignore"):

@@ -87,6 +87,15 @@ class WideKernels(Kernels):
         inputs = [v for v in own.inputs if not isinstance(v, Constant)]
         new = recast(inputs, own.outputs, "float64")
         graph = FunctionGraph([new[v] for v in inputs], [new[v] for v in own.outputs], clone=False)
+        [first, *others] = graph.toposort() or [None]
+        if first is not None and not others and first.outputs == graph.outputs:
+            wide = KERNELS.kernel_of(first)
+
+            def direct(values: Sequence[Any]) -> list[Any]:
+                return wide([other_value(v, "float64") for v in values])
+
+            if [new.get(v, v) for v in own.inputs] == first.inputs:
+                return direct
 
         def kernel(values: Sequence[Any]) -> list[Any]:
             given = {
