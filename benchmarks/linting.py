@@ -4,7 +4,8 @@
     python -m benchmarks.linting pymc [--seconds 1] [NAME ...]
 
 `gallery` lints the models of ``tests/gallery/kinds`` and their repaired twins, as they are written
-and with the inputs of the call that fails as the only example.  Lint has *found* the fault if a
+and with the inputs of the call that fails as the only example.  As ``theanoguard lint`` does, it
+searches no gradient of a function that computes none.  Lint has *found* the fault if a
 finding lies on the marked line, and it has *witnessed* it if this finding has an input.  Models
 whose cause is not a line (a value that was bad before) are left out.
 
@@ -23,8 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import toposort
 
 from theanoguard import Finding, lint, track_provenance
+from theanoguard._lint.view import is_backward
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "pymc_guard")]
@@ -48,7 +51,14 @@ def linted(path: Path, name: str, seconds: float, repaired: bool) -> tuple[list[
     arguments = module.TRUTH[name]["arguments"]
     values = arguments() if callable(arguments) else arguments
     example = dict(zip(inputs, values, strict=True))
-    settings = {"updates": updates, "examples": example, "mode": AS_WRITTEN, "all": True}
+    nodes = toposort([*outputs, *(new for _, new in updates)])
+    settings = {
+        "updates": updates,
+        "examples": example,
+        "mode": AS_WRITTEN,
+        "all": True,
+        "gradient": None if any(map(is_backward, nodes)) else False,
+    }
     return timed(lambda: lint(outputs, seconds=seconds, **settings))
 
 
