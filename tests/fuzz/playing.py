@@ -52,6 +52,13 @@ COMPILER_FLAGS = [""] * 4 + ["-O0", "-O2", "-O3", "-O3 -march=native", "-O2 -fno
 
 SPOILERS = [0, -1, -2, -0.5, 1e3, -1e3, 90, -90, 800, -800, 1e10, -1e10, 1e20, -1e20, 1e39, 1e160]
 BAD = [np.nan, np.inf, -np.inf, 1e11, -1e31]
+SPOILING = ["set_value", "borrow", "function", "large", "rebind"]
+"""The ways to change a shared variable."""
+
+DRIFTING = 120
+"""Calls of a program with faults at random.  Those after them play one fault after another: each
+value at the first, the middle and the last element of each input and shared variable."""
+
 LIMITS = [0.0, -0.0, "tiny", "subnormal", "-subnormal", "eps", 1.0, -1.0, 2.0, -3.0, 20.0]
 
 
@@ -115,7 +122,8 @@ def play(seed, backend, n_calls, settings=None, seconds=float("inf"), audit=Fals
     settings : dict, optional
         Of :class:`GuardMode`, instead of those that the seed chooses.
     seconds : float, optional
-        After which no further call is made: some operations have no C code, and take minutes.
+        Of CPU time, after which no further call is made: some operations have no C code, and take
+        minutes.
     audit : bool, optional
         Whether the guard checks what it leaves out as well.
 
@@ -170,6 +178,7 @@ class Play:
         # (drawn apart, so that older seeds still play the same programs)
         self.mutable = backend != "jax" and random.Random(~program.seed).random() < 0.2
         self.tally = Tally()
+        self.faults = []  # those that are left to be played, the next one last
         self.call = 0
         self.casts = []  # (guarded, plain, reference) of the function and its companion
         self.layouts = {}  # on Numba: of each input, in all calls
@@ -240,7 +249,7 @@ class Play:
         """Call the functions; return the :class:`Tally`."""
         if not self.compile():
             return self.tally
-        end = time.monotonic() + seconds
+        end = time.process_time() + seconds
         self.tally.counts["programs"] += 1
         self.good = {name: get(v) for name, v in self.shared.items()}
         self.growth = self.rng.choice([1.0] * 4 + [1.3, 3.0, 30.0])
@@ -260,7 +269,7 @@ class Play:
                     raise
                 self.fail("crash", f"in the fuzzer: {traceback.format_exc(limit=-6)}", error)
                 break
-            if len(self.tally.failures) >= 3 or time.monotonic() > end:
+            if len(self.tally.failures) >= 3 or time.process_time() > end:
                 break
         return self.tally
 
@@ -272,7 +281,10 @@ class Play:
         if not self.scale < 1e30 or rng.random() < 0.02:
             self.scale = 1.0
         arguments = self.clean_arguments()
-        trouble = self.plant(arguments) if rng.random() < 0.65 else "none"
+        if self.call < DRIFTING:
+            trouble = self.plant(arguments) if rng.random() < 0.65 else "none"
+        else:
+            trouble = self.plant_next(arguments)
         arrays = [arguments[name] for name in self.names]
         if not self.mutable:  # (else the unguarded function gets copies, of another layout)
             arrays = [self.layout(name, arguments[name]) for name in self.names]
@@ -348,11 +360,7 @@ class Play:
             value = arguments[gate.name]
             if not value.size:
                 return "none"
-            spoiler = rng.choice(SPOILERS)
-            with np.errstate(over="ignore"):
-                spoiler = np.asarray(spoiler, dtype)
-            if not np.isfinite(spoiler):
-                spoiler = np.asarray(-1, dtype)
+            spoiler = self.spoiler(rng.choice(SPOILERS))
             value[self.place(value)] = spoiler
             return f"gate {gate.name} = {spoiler}"
         numbers = [name for name in self.names if name != "k" and arguments[name].size]
@@ -370,19 +378,57 @@ class Play:
         value[self.place(value)] = bad
         return f"input {name} = {bad}"
 
+    def spoiler(self, value):
+        """Return a value for a gate in the program's dtype; -1 for one that would be infinite."""
+        with np.errstate(over="ignore"):
+            value = np.asarray(value, self.program.dtype)
+        return value if np.isfinite(value) else np.asarray(-1, self.program.dtype)
+
+    def deck(self):
+        """Return the faults that calls play, shuffled: how, the name, the value and the place."""
+        gates = {gate.name for gate in self.program.gates}
+        shared = [name for name in self.shared if name != "generator"]
+        found = [
+            *(("gate", name, value) for name in gates for value in SPOILERS),
+            *(("input", name, value) for name in self.names if name != "k" for value in BAD),
+            *((how, name, value) for name in shared for how in SPOILING for value in BAD),
+        ]
+        found = [(*fault, place) for fault in sorted(found, key=str) for place in range(3)]
+        self.rng.shuffle(found)
+        return found
+
+    def plant_next(self, arguments):
+        """Play the next fault of the deck; return how."""
+        if not self.faults:
+            self.faults = self.deck()
+        how, name, value, place = self.faults.pop()
+        if how in SPOILING:
+            with np.errstate(over="ignore"):
+                bad = np.asarray(value, self.program.dtype)
+            return f"shared {name}: {self.spoil_shared(name, bad, how, place)}"
+        array = arguments[name]
+        if not array.size:
+            return "none"
+        with np.errstate(over="ignore"):
+            array[place_of(array, place)] = self.spoiler(value) if how == "gate" else value
+        return f"{how} {name} = {value}"
+
     def place(self, value):
         """Return the index of the element to spoil; in the tables, the first, middle or last."""
-        size = value.size
-        ends = (0, size // 2, size - 1)
-        at = self.rng.choice(ends) if self.is_table else self.rng.randrange(size)
-        return np.unravel_index(at, value.shape)
+        if self.is_table:
+            return place_of(value, self.rng.randrange(3))
+        return np.unravel_index(self.rng.randrange(value.size), value.shape)
 
-    def spoil_shared(self, name, bad):
+    def spoil_shared(self, name, bad, how=None, place=None):
         """Change one element of a shared variable in one of the ways there are."""
         rng = self.rng
-        how = rng.choice(["set_value", "borrow", "function", "large", "rebind"])
-        shape = np.shape(get(self.shared[name]))
-        at = tuple(rng.randrange(n) for n in shape)
+        how = how or rng.choice(SPOILING)
+        value = get(self.shared[name])
+        shape = np.shape(value)
+        if place is None:
+            at = tuple(rng.randrange(n) for n in shape)
+        else:
+            at = tuple(map(int, place_of(value, place)))
         if how == "large":  # nothing bad itself, but what is computed from it may be
             bad = np.asarray(min(9e9, np.finfo(self.program.dtype).max / 3), self.program.dtype)
         for variable in (self.shared[name], self.twins[name]):
@@ -549,11 +595,14 @@ class Play:
             counts["other errors"] += 1
             # (what JAX cannot compile is met in the order of the graph, and the guard's is another)
             as_expected = type(other) is type(error) or self.backend == "jax"
-            if other is not None and not as_expected:
-                self.fail("result", f"{type(other).__name__} instead of {type(error).__name__}")
+            if event is None and not as_expected:
+                found = "nothing" if other is None else type(other).__name__
+                self.fail("result", f"{found} instead of {type(error).__name__}")
         else:
             if other is not None:
                 self.fail("crash", f"{type(other).__name__}: {str(other)[:600]}", other)
+            elif event is None and isinstance(unrunnable, IndexError):
+                self.fail("miss", f"an index is outside: {unrunnable}")  # (Numba checks none)
             else:  # (a report is not judged, either)
                 counts["reference failed"] += 1
                 counts[f"reference failed: {type(unrunnable).__name__}"] += 1
@@ -678,6 +727,11 @@ class Play:
         arguments = ",\n    ".join(literal(value) for value in self.arrays)
         lines.append(f"print(fn(\n    {arguments}\n))")
         return "\n".join(lines) + "\n"
+
+
+def place_of(value, place):
+    """Return the index of the first (0), the middle (1) or the last element (2) of an array."""
+    return np.unravel_index((0, value.size // 2, value.size - 1)[place], value.shape)
 
 
 def is_exit(error):

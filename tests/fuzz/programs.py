@@ -143,6 +143,11 @@ index: m,n > m | pt.inc_subtensor({a}[k], {b} / 8)
 index: n > n | pt.cast(k, "{D}") + {a}
 index: nm > nm | pt.set_subtensor({a}[:, 0], pt.cast(k, "{D}"))
 index: nm > n | {a}[pt.arange({a}.shape[0]), k]
+computed index: m > m | {a}[pt.cast(pt.clip(abs({a}), 0, M - 1), "int64")]
+computed index: nm > nm | {a}[:, pt.cast(pt.clip(abs({a}[0]), 0, M - 1), "int32")]
+computed index: mm > m | {a}[pt.cast(pt.clip({a}[0, 0], 0, M - 1), "int64")]
+computed index: m > m | pt.set_subtensor({a}[pt.cast(pt.clip(abs({a}), 0, 1), "int64")], 0.5)
+computed index: mm > mm | {a}[: pt.cast(pt.clip({a}[0, 0], 1, 2), "int64")].sum(axis=0) + {a}
 embedding: n > nm | E[k] + {a}[:, None]
 scan: nm,mm > nm | loop_simple({a}, {b})
 scan: nm,m > nm | loop_rows({a}, {b})
@@ -414,7 +419,16 @@ SPECIAL_RATES = {
 LACKS = {
     "c": {},
     "numba": {"typed list", "float16"},
-    "jax": {"typed list", "sparse", "while", "scan", "convolution", "float16", "random"},
+    "jax": {
+        "typed list",
+        "sparse",
+        "while",
+        "scan",
+        "convolution",
+        "float16",
+        "random",
+        "computed index",  # (it clips indices)
+    },
 }
 
 
@@ -439,6 +453,9 @@ class Writer:
             for name, rate in SPECIAL_RATES.items()
             if rng.random() < rate and name not in LACKS[backend]
         }
+        # (drawn apart, so that most older seeds still write the same programs)
+        if random.Random(~seed * 37).random() < 0.2 and "computed index" not in LACKS[backend]:
+            self.features.add("computed index")
         self.lines = []
         self.pool = {kind: [] for kind in KINDS}
         self.gates = []

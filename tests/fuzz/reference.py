@@ -1027,7 +1027,8 @@ class Rounding:
         if isinstance(op, Elemwise) and not isinstance(op.scalar_op, EXACT):
             ins = [self.moved(v) for v in ins]
         outs = reference.run_kernel(node, ins)
-        if node.outputs[0].dtype in FLOATS and (sums := wide_sums(op, ins)) is not None:
+        dtype = getattr(node.outputs[0], "dtype", None)  # (a generator has none)
+        if dtype in FLOATS and (sums := wide_sums(op, ins)) is not None:
             [out], (total, size) = outs, sums
             most = np.finfo(getattr(op, "acc_dtype", None) or out.dtype).max
             return [self.moved(self.in_another_order(out, total, size, most), size)]

@@ -26,8 +26,8 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=60.0, help="how long to play")
     parser.add_argument("--backend", choices=("c", "numba", "jax"), default="c")
     parser.add_argument("--seed", type=int, default=0, help="programs are drawn from it")
-    parser.add_argument("--calls", type=int, default=120, help="of each program")
-    parser.add_argument("--at-most", type=float, default=60.0, help="seconds for one program")
+    parser.add_argument("--calls", type=int, default=600, help="of each program")
+    parser.add_argument("--at-most", type=float, default=60.0, help="CPU seconds for one program")
     parser.add_argument("--program", type=int, help="play the program with this seed only")
     parser.add_argument(
         "--set",
