@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.scalar.basic import ScalarOp
 from pytensor.scan.op import Scan
@@ -11,6 +11,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 
+from theanoguard._steps import foreign
 from theanoguard.operations import moving
 from theanoguard.ops.asserts import Assert
 
@@ -45,6 +46,12 @@ def is_buffer(variable: Variable) -> bool:
     node = variable.owner
     is_set = isinstance(getattr(node, "op", None), IncSubtensor) and node.op.set_instead_of_inc
     return is_set and isinstance(getattr(node.inputs[0].owner, "op", None), AllocEmpty)
+
+
+def applied_to(node: Apply, inputs: Sequence[Variable], strict: bool = False) -> list[Variable]:
+    """Return the outputs of the operation of a node for other inputs."""
+    with foreign():
+        return node.clone_with_new_inputs(list(inputs), strict=strict).outputs
 
 
 def scan_of(op: Op, inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Op:

@@ -46,7 +46,7 @@ def failures(before: tuple[str, ...] = ()) -> Iterator[list[str]]:
 def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
     """Call a function; if it fails inside :func:`failures`, note that and return the default.
 
-    Outside of such a block, the function's error is raised.
+    Outside of such a block, the function's error is raised.  A :class:`ForeignError` is not noted.
 
     Parameters
     ----------
@@ -63,6 +63,9 @@ def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
         return function(*args)
     try:
         return function(*args)
+    except ForeignError as error:
+        logger.debug("%s could not be computed: %r", what, error)
+        return default
     except Exception as error:
         logger.debug("%s could not be computed", what, exc_info=True)
         inside = traceback.extract_tb(error.__traceback__)[1:]
@@ -70,6 +73,42 @@ def attempt(what: str, default: T, function: Callable[..., T], *args: Any) -> T:
         message = " ".join(str(error).split())[:MOST]
         found.append(f"{what} ({type(error).__name__}: {message}{at})")
         return default
+
+
+class ForeignError(Exception):
+    """The user's code or graph raised an error in a block of :func:`foreign`.  It is the cause."""
+
+
+@contextmanager
+def foreign() -> Iterator[None]:
+    """Run the user's code, such as ``make_node`` or ``L_op`` of an operation, or the user's graph.
+
+    Whatever it raises becomes a :class:`ForeignError`, which is no fault of this package.
+
+    Examples
+    --------
+    >>> try:
+    ...     with foreign():
+    ...         1 / 0
+    ... except ForeignError as error:
+    ...     print(error.__cause__)
+    division by zero
+    """
+    try:
+        yield
+    except ForeignError:
+        raise
+    except Exception as error:
+        raise ForeignError(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def as_raised() -> Iterator[None]:
+    """Raise what the user's code raised in a block, in place of the :class:`ForeignError`."""
+    try:
+        yield
+    except ForeignError as error:
+        raise (error.__cause__ or error) from None
 
 
 MOST = 120

@@ -33,6 +33,7 @@ from theanoguard._evaluate.scalars import (
 )
 from theanoguard._event import PathStep
 from theanoguard._pytensor import FinalizedOpFromGraph, IfElse, LazyIfElse
+from theanoguard._steps import ForeignError
 from theanoguard._values import Mask, is_sparse
 from theanoguard.operations import Region, first_element, regions
 
@@ -252,7 +253,7 @@ def _or_none(function: Callable[..., T], *args: Any) -> T | None:
     """Call a function that evaluates scalar operations in Python; None if it cannot."""
     try:
         return function(*args)
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
+    except ForeignError:
         return None
 
 

@@ -25,6 +25,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._pytensor import IfElse, LazyIfElse, default_impl, inner_graph
+from theanoguard._steps import ForeignError, foreign
 
 MEMORY_BOUND = 1 << 30
 """Bytes of recomputed values that a replay keeps.  A dropped value is computed again on request."""
@@ -37,7 +38,7 @@ Run: TypeAlias = "Iterator[tuple[Replay, Apply, list[Any]]]"
 HAVE_INNER_GRAPHS = (Scan, OpFromGraph, LazyIfElse)
 
 
-class NotRun(Exception):
+class NotRun(ForeignError):
     """A replay has come to an operation with side effects, which it must not run again."""
 
 
@@ -181,6 +182,20 @@ def _by_elements(node: Apply, values: list[Any]) -> list[Any]:
         np.array(list(column), variable.type.dtype).reshape(columns[0].shape)
         for column, variable in zip(outputs, node.outputs, strict=True)
     ]
+
+
+class ForeignKernels(Kernels):
+    """Kernels that raise a :class:`ForeignError` for whatever an operation raises."""
+
+    def _make(self, node: Apply) -> Kernel:
+        with foreign():
+            kernel = super()._make(node)
+
+        def run(values: list[Any]) -> list[Any]:
+            with foreign():
+                return kernel(values)
+
+        return run
 
 
 def _constant_key(constant: Constant) -> Any:

@@ -11,6 +11,7 @@ from pytensor.scalar.basic import Cast, Composite, ScalarOp, ScalarType, Switch
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import tensor
 
+from theanoguard._steps import foreign
 from theanoguard._values import Mask
 
 
@@ -58,7 +59,7 @@ def _apply(
     op: ScalarOp, values: Sequence[Any], output_types: Sequence[ScalarType]
 ) -> tuple[Any, ...]:
     """Return the result of scalar `op` for `values`, in the dtypes in which it computes."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), foreign():
         if any(np.ndim(v) for v in values):
             results = _apply_to_arrays(op, values)
         else:
@@ -107,7 +108,7 @@ def steps_of(
 
     Raises
     ------
-    ArithmeticError, ValueError, NotImplementedError
+    ForeignError
         If the Python implementation of a scalar operation does not accept the values.
     """
     finals, steps = all_steps(scalar_op, values, output_types)
@@ -221,7 +222,8 @@ def compiled_step(
 
     def computed(variable: Variable) -> Any:
         part = Elemwise(Composite(list(composite.fgraph.inputs), [variable]))
-        return np.asarray(run(part.make_node(*tensors), arrays)[0]).ravel()[0]
+        with foreign():
+            return np.asarray(run(part.make_node(*tensors), arrays)[0]).ravel()[0]
 
     def follow(step: ScalarStep, result: Any) -> ScalarStep:
         if agrees(step.results[0], result):

@@ -14,6 +14,7 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._exact.balls import array_of
+from theanoguard._steps import foreign
 from theanoguard.operations import facts_of, scalar_facts
 
 
@@ -41,7 +42,9 @@ def exact_value(op: Op, node: Apply, twin: Any, values: list[Any]) -> list[Any] 
     if formula is None:
         return None
     operands = [v.type() for v in node.inputs]
-    graph = FunctionGraph(operands, [formula(scalar_op, *operands)], clone=False)
+    with foreign():
+        result = formula(scalar_op, *operands)
+    graph = FunctionGraph(operands, [result], clone=False)
     return [twin.child(graph, values, node).value(graph.outputs[0])]
 
 

@@ -21,7 +21,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import Elemwise
 
 from theanoguard._arguments import checked, filtered
-from theanoguard._evaluate.replay import Replay, copy_value, has_effects
+from theanoguard._evaluate.replay import ForeignKernels, Replay, copy_value, has_effects
 from theanoguard._exact.balls import (
     ENOUGH_BITS,
     UNKNOWN,
@@ -34,7 +34,6 @@ from theanoguard._exact.balls import (
     to_floats,
 )
 from theanoguard._exact.boxes import (
-    KERNELS,
     SLICED,
     Box,
     box_of,
@@ -60,6 +59,7 @@ from theanoguard._exact.scalars import STEPS, apply_scalar, constant_value
 from theanoguard._exact.sparse import dense, of_sparse
 from theanoguard._pytensor import IfElse
 from theanoguard._pytensor.labelled import unlabelled
+from theanoguard._steps import as_raised, foreign
 
 BITS = 192
 """Of the midpoints at first."""
@@ -120,6 +120,10 @@ def nothing_known(variable: Variable) -> None:
     return None
 
 
+_KERNELS = ForeignKernels("py")
+"""They compile nothing."""
+
+
 class Twin(Replay):
     """The exact values of the variables of one graph.
 
@@ -146,7 +150,7 @@ class Twin(Replay):
         live: Callable[[Variable], Any] | None = None,
         boxes: Mapping[Variable, Box] | None = None,
     ) -> None:
-        super().__init__(fgraph, inputs, kernels=KERNELS, place=place)
+        super().__init__(fgraph, inputs, kernels=_KERNELS, place=place)
         self.context = context
         self.live_value = live or nothing_known
         self.boxes = boxes or {}
@@ -353,7 +357,8 @@ class Twin(Replay):
         """Return the results of an elementwise operation on the nearest floats."""
         op = getattr(node.op, "scalar_op", node.op)
         near = np.broadcast_arrays(*map(to_floats, values))
-        rows = [op.impl(*row) for row in zip(*(a.ravel() for a in near), strict=True)]
+        with foreign():
+            rows = [op.impl(*row) for row in zip(*(a.ravel() for a in near), strict=True)]
         columns = list(zip(*rows, strict=True)) if len(node.outputs) > 1 else [rows]
         return [
             np.array(column, variable.type.dtype).reshape(near[0].shape)
@@ -525,5 +530,6 @@ def exact(
     given = {
         v: filtered("exact", "inputs", v, value, allow_downcast=True) for v, value in inputs.items()
     }
-    found = evaluate(asked, given, masked_gradients=True, work=work, seconds=seconds)
+    with as_raised():
+        found = evaluate(asked, given, masked_gradients=True, work=work, seconds=seconds)
     return found[0] if isinstance(outputs, Variable) else found

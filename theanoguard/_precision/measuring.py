@@ -37,6 +37,7 @@ from theanoguard._precision.evaluations import (
 from theanoguard._precision.result import Digits, Loss, Precision
 from theanoguard._provenance import lookup, lookup_inner
 from theanoguard._pytensor import Function
+from theanoguard._steps import as_raised
 from theanoguard.explain.facts.naming import name_of, op_name
 from theanoguard.explain.records import user_line
 from theanoguard.testvalue import arguments_of
@@ -109,7 +110,8 @@ def precision(f: Any, *inputs: Any, work: float = WORK, seconds: float = SECONDS
     budget = Budget(work, time.perf_counter() + seconds)
     notes = list(problem.notes)
     try:
-        outputs = _Measuring(problem, values, computed, budget).outputs()
+        with as_raised():
+            outputs = _Measuring(problem, values, computed, budget).outputs()
     except OutOfLimits:
         outputs = {}
         notes.append(

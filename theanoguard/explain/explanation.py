@@ -17,7 +17,7 @@ from theanoguard._evaluate.replay import Implementation, Kernels, Replay
 from theanoguard._evaluate.scalars import ScalarStep, agrees
 from theanoguard._event import GuardEvent, Trip
 from theanoguard._provenance import Provenance, SourceLine, lookup, module_of
-from theanoguard._steps import attempt, failures
+from theanoguard._steps import attempt, failures, foreign
 from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import (
     DIVERGES,
@@ -253,7 +253,7 @@ def _why_otherwise(step: ScalarStep) -> str:
     result = np.asarray(step.results[0])
     if result.dtype.kind == "f":
         tiny = np.finfo(result.dtype).tiny
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), foreign():
             plain = step.op.impl(*(_flushed(v, tiny) for v in step.operands))
         if agrees(_flushed(plain, tiny), result):
             return f" The backend takes what is smaller than {number_text(tiny)} for 0."
@@ -391,6 +391,8 @@ def _tripped_place(trip: Trip, scope: Scope, mask: Mask) -> tuple[Place | None, 
             scope = scope.inner(frame.node, frame.step, frame.fgraph)
         value = culprit.dense(scope.replay.value(trip.variable))
     except Exception as error:  # a user-defined op may raise anything when it runs again
+        if scope.replay.interrupted()[1] is None:  # (no operation was running)
+            raise
         return None, f"{not_reproduced(trip)} The replay ended in {type(error).__name__}: {error}"
     if is_numeric(value):
         bad = np.asarray(mask(value))

@@ -28,6 +28,7 @@ from theanoguard._evaluate.culprit import (
 from theanoguard._evaluate.replay import Kernels, Replay
 from theanoguard._evaluate.scalars import first_made, steps_of
 from theanoguard._pytensor import Function, captured_inputs
+from theanoguard._steps import as_raised
 from theanoguard._values import Mask
 from theanoguard.explain.advice.hints import in_module, with_hint
 from theanoguard.explain.explanation import fate_of
@@ -36,6 +37,7 @@ from theanoguard.explain.records import Cause
 
 
 @checked
+@as_raised()
 def find_masked(
     fn: Function, *args: Any, is_bad: Callable = not_finite, **kwargs: Any
 ) -> list[Cause]:

@@ -25,6 +25,7 @@ from pytensor.tensor.subtensor import Subtensor
 from theanoguard._evaluate.replay import NotRun, Replay, branch_taken, has_effects
 from theanoguard._evaluate.scalars import ScalarStep, all_steps
 from theanoguard._pytensor import IfElse, advanced_subtensor_ops, increment_ops
+from theanoguard._steps import ForeignError
 from theanoguard.operations import is_steady
 
 Marks: TypeAlias = bool | np.ndarray
@@ -251,7 +252,7 @@ def _elementwise(replay: Replay, node: Apply, marks: Sequence[Marks]) -> list[Ma
         return [True] * len(node.inputs)
     try:
         found, values, _ = _backwards(replay, node, marks)
-    except UNCOMPUTED:
+    except ForeignError:  # no implementation in Python, or not for these values
         return [True] * len(node.inputs)
     return [
         _unbroadcast(found[i], np.shape(value)) if i in found else False
@@ -265,13 +266,9 @@ def _inside(replay: Replay, node: Apply, marks: Sequence[Marks], output: int) ->
         return False
     try:
         found, _, finals = _backwards(replay, node, marks)
-    except UNCOMPUTED:
+    except ForeignError:  # no implementation in Python, or not for these values
         return True
     return found.get(_key(finals[output]), False)
-
-
-UNCOMPUTED = (ArithmeticError, ValueError, TypeError, NotImplementedError)
-"""Errors of scalar operations without an implementation in Python, or not for these values."""
 
 
 def _key(origin: ScalarStep | int | None) -> int | None:

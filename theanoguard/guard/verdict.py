@@ -30,6 +30,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorConstant
 
 from theanoguard._evaluate.scalars import ScalarStep, steps_of
+from theanoguard._steps import ForeignError
 from theanoguard._values import KINDS, BadKind, arrays_in
 from theanoguard.guard.graph.checks import has_elements
 from theanoguard.guard.policy import Policy
@@ -339,7 +340,7 @@ def _made_inside(
     kinds = [o.type for o in node.op.scalar_op.fgraph.outputs]
     try:
         final, steps = steps_of(node.op.scalar_op, values, kinds, index)
-    except (ArithmeticError, ValueError, TypeError, NotImplementedError):
+    except ForeignError:
         return None  # an operation without an implementation in Python, or not for these values
     if not isinstance(final, ScalarStep):
         # An operand or a constant, as it is.

@@ -18,7 +18,8 @@ from pytensor.scalar import math as psm
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, constant_number, scalar_class, viewed
+from theanoguard._graph import VIEWS, applied_to, constant_number, scalar_class, viewed
+from theanoguard._steps import foreign
 from theanoguard.explain.facts.naming import INDEXING
 from theanoguard.stable import forms
 
@@ -43,6 +44,12 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
     -------
     list of Variable
         The outputs of the copy, of the same types; it shares what does not change.
+
+    Raises
+    ------
+    ForeignError
+        If an operation of the user's does not take its new operands, or if a form has another
+        number of axes.
     """
     made: dict[Variable, Variable] = {}
 
@@ -52,12 +59,13 @@ def rebuild(outputs: Sequence[Variable], builders: Mapping[Variable, Build]) -> 
     made |= {v: build(new) for v, build in builders.items() if v.owner is None}
     for node in toposort(list(outputs)):
         inputs = [new(v) for v in node.inputs]
-        copy = node.clone_with_new_inputs(inputs) if inputs != node.inputs else node
-        made.update(zip(node.outputs, copy.outputs, strict=True))
+        copies = applied_to(node, inputs, strict=True) if inputs != node.inputs else node.outputs
+        made.update(zip(node.outputs, copies, strict=True))
         for variable in node.outputs:
             if variable in builders:
                 form = builders[variable](new)
-                form = variable.type.filter_variable(pt.cast(form, variable.type.dtype))
+                with foreign():
+                    form = variable.type.filter_variable(pt.cast(form, variable.type.dtype))
                 form.name = variable.name
                 made[variable] = form
     return [new(v) for v in outputs]
@@ -235,7 +243,7 @@ def through_views(chain: list[Apply], variable: Variable, new: New) -> Variable:
     """Return another variable through the same views and indexing, innermost first."""
     for node in chain:
         inputs = [variable, *map(new, node.inputs[1:])]
-        variable = node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+        variable = applied_to(node, inputs)[0]
     return variable
 
 

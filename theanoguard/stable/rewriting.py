@@ -11,6 +11,7 @@ from theanoguard._lint import GraphBounds
 from theanoguard._provenance import SourceLine, source_line, stack_traces
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._shown import displayed
+from theanoguard._steps import as_raised
 from theanoguard.explain.facts.naming import name_of
 from theanoguard.stable.patterns import PATTERNS, rebuild
 
@@ -78,7 +79,8 @@ class Stabilization:
             outputs do not change.
         """
         wanted = {r.variable: r for r in self.replacements if forms is None or r.form in forms}
-        return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
+        with as_raised():
+            return rebuild(self.outputs, {v: r.build for v, r in wanted.items()})
 
 
 def stabilize(graph: Variable | Sequence[Variable]) -> Stabilization:

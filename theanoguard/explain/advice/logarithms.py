@@ -25,7 +25,15 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.special import Softmax
 
-from theanoguard._graph import VIEWS, constant_number, is_buffer, scalar_class, scan_of, viewed
+from theanoguard._graph import (
+    VIEWS,
+    applied_to,
+    constant_number,
+    is_buffer,
+    scalar_class,
+    scan_of,
+    viewed,
+)
 from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
 from theanoguard.explain.advice.source_edit import bare, filled
@@ -464,7 +472,7 @@ def _moved_from(node: Any, inner: str, logs: InLogs) -> tuple[str, str]:
 
 def _again(node: Any, new: Any, *inputs: Any) -> Variable:
     """Return the result of a node for other inputs, in code."""
-    return node.clone_with_new_inputs(list(map(pt.as_tensor, inputs)), strict=False).outputs[0]
+    return applied_to(node, list(map(pt.as_tensor, inputs)))[0]
 
 
 def axes_text(order: Sequence[int | str], ndim: int) -> str:
@@ -525,10 +533,9 @@ def _state(variable: Variable, logs: InLogs) -> tuple[str, str] | None:
         outputs[len(before) + k] = last = pt.tensor_copy(after)  # (other outputs may read `after`)
         outputs = clone_replace(rebuild(outputs, {last: inside.build}), {state: pt.exp(own)})
         inputs = [own if v is state else v for v in graph.inputs]
-        started = buffer.owner.clone_with_new_inputs(
-            [new(buffer.owner.inputs[0]), first, *map(new, buffer.owner.inputs[2:])]
-        )
-        outer = [started.outputs[0] if v is buffer else new(v) for v in node.inputs]
+        old, _, *rest = buffer.owner.inputs
+        (started,) = applied_to(buffer.owner, [new(old), first, *map(new, rest)], strict=True)
+        outer = [started if v is buffer else new(v) for v in node.inputs]
         return scan_of(op, inputs, outputs).make_node(*outer).outputs[variable.index]
 
     return "logarithms", f"{logs.loop(build, inside)}({logs.log(buffer.owner.inputs[1])})"

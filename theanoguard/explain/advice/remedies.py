@@ -10,6 +10,7 @@ import itertools
 import logging
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,12 +26,12 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.replay import NotRun
 from theanoguard._event import Trip
-from theanoguard._graph import constant_number, scalar_class, viewed
+from theanoguard._graph import applied_to, constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text
 from theanoguard._pytensor import without_traces
+from theanoguard._steps import ForeignError, attempt
 from theanoguard._values import Mask
 from theanoguard.explain.advice.exact import Form, exact_forms
 from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
@@ -518,7 +519,7 @@ def _with_lowest(node: Apply, position: int) -> Build:
     def build(new: New) -> Variable:
         inputs = [new(v) for v in node.inputs]
         inputs[position] = pt.full_like(inputs[position], _LOWEST)
-        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+        return applied_to(node, inputs)[0]
 
     return build
 
@@ -720,7 +721,7 @@ def _with_operand(node: Apply, position: int, change: Callable[[Variable], Varia
     def build(new: New) -> Variable:
         inputs = [new(v) for v in node.inputs]
         inputs[position] = change(inputs[position])
-        return node.clone_with_new_inputs(inputs, strict=False).outputs[0]
+        return applied_to(node, inputs)[0]
 
     return build
 
@@ -769,47 +770,66 @@ def try_remedies(
         The remedy that helps.  Its text is empty if nothing helps.  None if nothing could be
         tried.
     """
-    tried: Outcome | None = None
+    last = deque[Outcome](maxlen=1)
+    search = _as_far_as_it_runs(_search(trip, cause, mask, other, trial))
+    attempt("a change that helps", None, last.extend, search)
+    return last[0] if last else None
+
+
+def _as_far_as_it_runs(search: Iterator[Outcome]) -> Iterator[Outcome]:
+    """Yield what a search finds until it needs something of the user's that cannot be run."""
     try:
         with without_traces(), np.errstate(all="ignore"):
-            built = as_built(trip, mask)
-            if not built:
-                return None
-            failed = built.failed_forward() if cause.backward else None
-            if failed is not None:
-                cause = in_forward_pass(cause, failed, built.original(failed), mask)
-                cause = with_hint(cause, unless=UNDERFLOWED)
-                tried = _tried_on(built, failed, cause)
-                for spot in () if tried.text else _makers_of_infinity(built, failed):
-                    here = in_forward_pass(cause, spot, built.original(spot), culprit.not_finite)
-                    found = _tried_on(built, spot, here)
-                    if found.grade == "same":
-                        tried = replace(tried, text=found.text, change=found.change, grade="same")
-                return replace(tried, spots=(failed,), cause=cause)
-            own = tuple(built.spots_of(cause))
-            spots = own if other is None else (*own, *built.spots_of(other))
-            lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
-            tried = Outcome(None, spots=spots, lines=lines) if own else None
-            if own and not trial:
-                judge = Judge(built, own[0], place_like(cause, own[0]))
-                trial = judge.kind == "lost"
-                text = "" if cause.kind == "big" else None
-                tried = Outcome(text, spots=spots, lines=lines, judge=judge)
-            for spot in own if trial else ():
-                found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
-                if found.text:
-                    return found
-                tried = found if tried is None or tried.node is None else tried
-            is_lost = tried is not None and tried.judge is not None and tried.judge.kind == "lost"
-            if not is_lost:
-                tried = _with_less_growth(built, cause, tried)
-            if tried is None and trial:
-                return _finite_as_written(built, cause)
-    except NotRun:  # the values need an operation with side effects
-        pass
-    except Exception as error:  # a user-defined op may fail when it is run or differentiated
+            yield from search
+    except ForeignError as error:
         logger.debug("a remedy could not be tried: %r", error)
-    return tried
+
+
+def _search(
+    trip: Trip, cause: Cause, mask: Mask, other: Cause | None, trial: bool
+) -> Iterator[Outcome]:
+    """Yield outcomes, each of which knows more than the one before."""
+    built = as_built(trip, mask)
+    if built is None:
+        return
+    failed = built.failed_forward() if cause.backward else None
+    if failed is not None:
+        cause = in_forward_pass(cause, failed, built.original(failed), mask)
+        cause = with_hint(cause, unless=UNDERFLOWED)
+        tried = replace(_tried_on(built, failed, cause), spots=(failed,), cause=cause)
+        yield tried
+        for spot in () if tried.text else _makers_of_infinity(built, failed):
+            here = in_forward_pass(cause, spot, built.original(spot), culprit.not_finite)
+            found = _tried_on(built, spot, here)
+            if found.grade == "same":
+                yield replace(tried, text=found.text, change=found.change, grade="same")
+        return
+    own = tuple(built.spots_of(cause))
+    spots = own if other is None else (*own, *built.spots_of(other))
+    lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
+    known = Outcome(None, spots=spots, lines=lines) if own else None
+    if known is not None:
+        yield known
+    if own and not trial:
+        judge = Judge(built, own[0], place_like(cause, own[0]))
+        trial = judge.kind == "lost"
+        text = "" if cause.kind == "big" else None
+        known = Outcome(text, spots=spots, lines=lines, judge=judge)
+        yield known
+    for spot in own if trial else ():
+        found = replace(_tried_on(built, spot, cause), spots=spots, lines=lines)
+        if found.text:
+            yield found
+            return
+        if known is None or known.node is None:
+            known = found
+            yield known
+    is_lost = known is not None and known.judge is not None and known.judge.kind == "lost"
+    smaller = None if is_lost else _with_less_growth(built, cause, known)
+    if smaller is not None:
+        yield smaller
+    elif known is None and trial and (as_written := _finite_as_written(built, cause)) is not None:
+        yield as_written
 
 
 def _lines_of(spots: Iterable[Spot]) -> tuple[SourceLine, ...]:
@@ -825,22 +845,20 @@ def _divided_by(size: float) -> Callable[[Any], Any]:
     return lambda value: value / size
 
 
-def _with_less_growth(built: AsBuilt, cause: Cause, tried: Outcome | None) -> Outcome | None:
+def _with_less_growth(built: AsBuilt, cause: Cause, known: Outcome | None) -> Outcome | None:
     """Return the outcome with a number that, if it is smaller, keeps a loop from growing."""
     if not cause.path or cause.hint is None:
-        return tried
+        return None
     if cause.hint.key not in GROWS and cause.kind != "big":
-        return tried
+        return None
     bad = "no such value" if cause.kind == "big" else "finite values"
     for leaf, size in itertools.product(built.leaves_of_loops(), _SMALLER):
         if leaf.name and built.is_sound_with(leaf, _divided_by(size)):
             what = f"{leaf.name} / {size} in place of the {ROLES[role_of(leaf)]} {leaf.name}"
             fact, otherwise, _ = cause.hint.text.partition("; else ")
-            outcome = tried or Outcome(None)
-            return replace(
-                outcome, text=f"With {what} this call gives {bad}.", fact=fact if otherwise else ""
-            )
-    return tried
+            text = f"With {what} this call gives {bad}."
+            return replace(known or Outcome(None), text=text, fact=fact if otherwise else "")
+    return None
 
 
 FOLDS_SUMS = "local_add_canonizer"
@@ -935,10 +953,7 @@ def _is_same_around(remedy: Remedy, judge: Judge) -> bool:
 
 def _tried(remedy: Remedy, builders: Builders, judge: Judge) -> Trial | None:
     """Return the trial of a remedy if it may be shown; else None."""
-    try:
-        trial = judge.built.attempt(builders)
-    except TypeError:  # the printed code gives an array of other dimensions
-        return None
+    trial = judge.built.attempt(builders)
     if trial is None or not judge.is_mended(trial):
         return None
     if (remedy.changes or remedy.moves) and not judge.keeps_earlier_call(trial):

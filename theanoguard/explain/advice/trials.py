@@ -23,7 +23,7 @@ from pytensor.scan.op import Scan
 from pytensor.tensor.elemwise import CAReduce
 
 from theanoguard._evaluate import culprit
-from theanoguard._evaluate.replay import Kernels, NotRun, Replay, has_effects
+from theanoguard._evaluate.replay import ForeignKernels, NotRun, Replay, has_effects
 from theanoguard._graph import constant_number, scan_of
 from theanoguard._provenance import (
     is_built_at,
@@ -35,6 +35,7 @@ from theanoguard._provenance import (
 from theanoguard._provenance.backward import gradient_frame
 from theanoguard._provenance.designating import Designations
 from theanoguard._pytensor import thawed_graph
+from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import Mask
 from theanoguard.explain.facts.derivatives import has_no_derivative
 from theanoguard.explain.facts.naming import number_text, op_name
@@ -83,7 +84,7 @@ def has_body(op: Op) -> bool:
     return isinstance(op, Scan) or (isinstance(op, OpFromGraph) and not of_pytensor)
 
 
-class PureKernels(Kernels):
+class PureKernels(ForeignKernels):
     """Kernels that refuse to run an operation with side effects."""
 
     def run(self, node: Apply, inputs: list[Any]) -> list:
@@ -91,10 +92,11 @@ class PureKernels(Kernels):
             raise NotRun
         try:
             return super().run(node, inputs)
-        except np.linalg.LinAlgError:  # a compiled function gives NaN for a singular matrix
+        except ForeignError as error:
             kind = node.outputs[0].type
-            if len(node.outputs) > 1 or kind.ndim != np.ndim(inputs[-1]):
-                raise
+            is_array = len(node.outputs) == 1 and kind.ndim == np.ndim(inputs[-1])
+            if not isinstance(error.__cause__, np.linalg.LinAlgError) or not is_array:
+                raise  # (a compiled function gives NaN for a singular matrix)
             return [np.full(np.shape(inputs[-1]), np.nan, kind.dtype)]
 
 
@@ -590,7 +592,8 @@ class AsBuilt:
                 builders.update(found)
         try:
             return self._whole(builders)
-        except NotRun:  # an operation with side effects reads the changed value
+        except ForeignError as error:  # such as an operation that must not be run again
+            logger.debug("a change could not be tried: %r", error)
             return None
 
     def _whole(self, builders: Builders) -> Trial | None:
@@ -603,7 +606,9 @@ class AsBuilt:
             if len(list(ancestors(new))) > MAX_DIFFERENTIATED:
                 return None
             leaves = [v for v in ancestors(new) if is_differentiable(v)]
-            slopes = pytensor.grad(sum(v.sum() for v in new), leaves, disconnected_inputs="ignore")
+            with foreign():
+                cost = sum(v.sum() for v in new)
+                slopes = pytensor.grad(cost, leaves, disconnected_inputs="ignore")
             values = self._evaluated(slopes)
             for head in heads:
                 slope = self._slope_of(head, slopes, values)
@@ -658,7 +663,7 @@ class AsBuilt:
             return None
         try:
             outputs = widened(self.outputs, self._graphs)
-        except (TypeError, ValueError, NotImplementedError):  # an op that takes only one dtype
+        except ForeignError:  # an op that takes only one dtype
             return None
         values = self._evaluated(outputs)
         return Trial(dict(zip(self.outputs, values, strict=True)), self._returned(self.outputs))
@@ -789,7 +794,8 @@ def _in_float64(
         return inputs  # (the result is cast to float64)
     elif isinstance(op, CAReduce) and getattr(op, "dtype", None) in NARROW:
         op = op.clone(dtype="float64", acc_dtype="float64")
-    return op.make_node(*inputs).outputs
+    with foreign():
+        return op.make_node(*inputs).outputs
 
 
 def _holds(value: Any, mask: Mask) -> bool:
