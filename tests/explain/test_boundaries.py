@@ -301,7 +301,9 @@ def test_what_a_users_operation_raises_is_no_fault_of_ours(
 def test_a_guard_does_without_a_scalar_operation_that_python_cannot_run(op, monkeypatch):
     """It judges a fused operation by its scalar operations, run in Python."""
     w = pt.dvector("w")
-    function = pytensor.function([w], pt.switch(w > 0, op(pt.log(w)), w), mode=GuardMode(backend="c"))
+    function = pytensor.function(
+        [w], pt.switch(w > 0, op(pt.log(w)), w), mode=GuardMode(backend="c")
+    )
     monkeypatch.setattr(Moody, "fails", True)
     assert list(function(np.array([1.0, -1.0]))) == [0.0, -1.0]
     with pytest.raises(GuardError) as caught:

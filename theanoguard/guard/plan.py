@@ -9,7 +9,7 @@ Each way of detection has its own class of plan, with `GraphPlan` as the base cl
 ==============================================  ====================================================
 """
 
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -233,14 +233,16 @@ class GraphPlan:
 
     def reason_to_leave_out(self, node: Apply, index: int) -> str | None:
         """Return the reason (a key of `REASONS`) why no backend reads an output, or None."""
-        variable = node.outputs[index]
+        reason = self.why_unread(node.outputs[index])
+        return reason or ("inner graph" if node in self.inner else None)
+
+    def why_unread(self, variable: Variable) -> str | None:
+        """Return why a variable is not read, whatever computes it (a key of `REASONS`)."""
         if not is_numeric(variable.type):
             return "not numeric"
         if not self.may_be_bad(variable):
             return "discrete"
-        if variable in self.unwritten:
-            return "uninitialised"
-        return "inner graph" if node in self.inner else None
+        return "uninitialised" if variable in self.unwritten else None
 
     # -- what is read
 
@@ -420,6 +422,45 @@ class GraphPlan:
                     todo += reached - seen
                     seen |= reached
         return False
+
+
+class WholePlan(GraphPlan):
+    """The plan of a graph on a backend that compiles a function as a whole.
+
+    Parameters
+    ----------
+    fgraph, order, policy, is_inner
+        As for :class:`GraphPlan`; `order` is topological.
+    inner_graphs : callable
+        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
+    silent : collection of Variable
+        Inputs of an inner graph that are not checked outside.
+
+    Attributes
+    ----------
+    silent : set of Variable
+        Variables in which a bad value is not an error: the nodes that read it are checked.
+    """
+
+    def __init__(
+        self,
+        fgraph: FunctionGraph,
+        order: Sequence[Apply],
+        policy: Policy,
+        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
+        is_inner: bool = False,
+        silent: Collection[Variable] = (),
+    ) -> None:
+        super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
+        self.silent = self.not_checked(silent)
+
+        def inside(node: Apply, graph: FunctionGraph) -> "WholePlan":
+            silent = self.not_checked_inside(node, graph, self.silent)
+            return type(self)(graph, graph.toposort(), policy, inner_graphs, True, silent)
+
+        for node in self.order:
+            if graphs := inner_graphs(node):
+                self.inner[node] = [inside(node, graph) for graph in graphs]
 
 
 def sources_of(node: Apply, fgraph: FunctionGraph) -> list[Variable | None]:

@@ -5,13 +5,13 @@ bad value.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc
@@ -21,7 +21,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from theanoguard._pytensor import IfElse, Scan, is_numeric
 from theanoguard.guard.graph.checks import certain_variables, has_elements
-from theanoguard.guard.plan import GraphPlan
+from theanoguard.guard.plan import WholePlan
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import (
     Kind,
@@ -157,10 +157,17 @@ def _is_softmax(plan: "FlaggedPlan", node: Apply, index: int) -> bool:
     )
 
 
+def _of_any_node(reason: str) -> Rule:
+    """Return the rule for a reason that holds whatever computes the output."""
+    return Rule(
+        reason,
+        lambda plan, node, i: plan.why_unread(node.outputs[i]) == reason,
+        clean=reason != "uninitialised",
+    )
+
+
 RULES = (
-    Rule("not numeric", lambda plan, node, i: not is_numeric(node.outputs[i].type)),
-    Rule("discrete", lambda plan, node, i: not plan.may_be_bad(node.outputs[i])),
-    Rule("uninitialised", lambda plan, node, i: node.outputs[i] in plan.unwritten, clean=False),
+    *(_of_any_node(reason) for reason in ("not numeric", "discrete", "uninitialised")),
     Rule("exempt", lambda plan, node, i: plan.is_exempt(node.outputs[i]), clean=False),
     Rule(
         "branch",
@@ -193,47 +200,24 @@ RULES = (
 # ---------------------------------------------------------------- the plan
 
 
-class FlaggedPlan(GraphPlan):
+class FlaggedPlan(WholePlan):
     """The plan of one graph, and of those inside it that the backend compiles on their own.
 
     Parameters
     ----------
-    fgraph, order, policy, is_inner
-        As for :class:`~theanoguard.guard.plan.GraphPlan`; `order` is topological.
-    inner_graphs : callable
-        ``inner_graphs(node)`` returns the graphs inside a node that are compiled on their own.
-    silent : collection of Variable
-        Inputs of an inner graph that are not checked outside.
-
-    Attributes
-    ----------
-    silent : set of Variable
-        Variables in which a bad value is not an error: the nodes that read it are checked.
+    *args, **kwargs
+        As for :class:`~theanoguard.guard.plan.WholePlan`.
     """
 
-    def __init__(
-        self,
-        fgraph: FunctionGraph,
-        order: Sequence[Apply],
-        policy: Policy,
-        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
-        is_inner: bool = False,
-        silent: Collection[Variable] = (),
-    ) -> None:
-        super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
-        self.silent = self.not_checked(silent)
-        self.inner = {
-            node: [self._plan_inside(node, graph, inner_graphs) for graph in graphs]
-            for node in self.order
-            if (graphs := inner_graphs(node))
-        }
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._rules: dict[Variable, Rule] = {}  # by which an output is not checked
-        self._clean = {v for v in fgraph.inputs if v not in self.silent}
+        self._clean = {v for v in self.fgraph.inputs if v not in self.silent}
         self._clean.update(
             v
             for node in self.order
             for v in node.inputs
-            if isinstance(v, Constant) and not policy.is_bad(v.data)
+            if isinstance(v, Constant) and not self.policy.is_bad(v.data)
         )
         # Unwritten variables into which nothing bad has been written.
         self._written_clean: set[Variable] = set()
@@ -242,15 +226,6 @@ class FlaggedPlan(GraphPlan):
         self.dropped = {v: rule.reason for v, rule in self._rules.items()}
         self.kept = self.kept_values(self.is_clean)
         self._check_what_counts()
-
-    def _plan_inside(
-        self,
-        node: Apply,
-        fgraph: FunctionGraph,
-        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
-    ) -> "FlaggedPlan":
-        silent = self.not_checked_inside(node, fgraph, self.silent)
-        return FlaggedPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
     def is_clean(self, variable: Variable) -> bool:
         """Whether no bad element can be in `variable` when it is read."""

@@ -11,13 +11,12 @@ A value that is not checked, such as an input with ``check_inputs=False``, excus
 nodes that read it are sources.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blas import BatchedDot, Gemv
 from pytensor.tensor.math import Dot
@@ -26,8 +25,7 @@ from theanoguard._pytensor import IfElse, inner_graph
 from theanoguard.guard.graph.checks import certain_variables, has_elements
 from theanoguard.guard.numba.made import made_big
 from theanoguard.guard.partly import Touch
-from theanoguard.guard.plan import GraphPlan
-from theanoguard.guard.policy import Policy
+from theanoguard.guard.plan import WholePlan
 from theanoguard.operations import (
     Kind,
     carried_through,
@@ -52,20 +50,16 @@ class Sign:
     big: bool
 
 
-class NumbaPlan(GraphPlan):
+class NumbaPlan(WholePlan):
     """The plan of one graph, and of those inside it that Numba compiles on their own.
 
     Parameters
     ----------
-    fgraph, order, policy, inner_graphs, is_inner
-        As for :class:`~theanoguard.guard.graph.plan.FlaggedPlan`.
-    silent : collection of Variable
-        Inputs of an inner graph that are not checked outside.
+    *args, **kwargs
+        As for :class:`~theanoguard.guard.plan.WholePlan`.
 
     Attributes
     ----------
-    silent : set of Variable
-        Variables in which a bad value is not an error.
     sizes : set of Variable
         Arrays that must not be empty: they would not show a bad operand.
     certain : set of Variable
@@ -76,21 +70,12 @@ class NumbaPlan(GraphPlan):
 
     backend = "numba"
 
-    def __init__(
-        self,
-        fgraph: FunctionGraph,
-        order: Sequence[Apply],
-        policy: Policy,
-        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
-        is_inner: bool = False,
-        silent: Collection[Variable] = (),
-    ) -> None:
-        super().__init__(fgraph, order, policy, is_inner, () if is_inner else fgraph.inputs)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.certain = certain_variables(self)
-        self.silent = self.not_checked(silent)
         self._exempt = set(self.silent)
         self.kept = self.kept_values(lambda output: output not in self.silent)
-        if not is_inner:
+        if not self.is_inner:
             self.partly = {
                 v: touches
                 for v, touches in self.touched_in_part().items()
@@ -98,20 +83,6 @@ class NumbaPlan(GraphPlan):
                 and v not in self.kept
                 and all(self.certain.issuperset(touch.node.outputs) for touch in touches)
             }
-        self.inner = {
-            node: [self._plan_inside(node, graph, inner_graphs) for graph in graphs]
-            for node in self.order
-            if (graphs := inner_graphs(node))
-        }
-
-    def _plan_inside(
-        self,
-        node: Apply,
-        fgraph: FunctionGraph,
-        inner_graphs: Callable[[Apply], Sequence[FunctionGraph]],
-    ) -> "NumbaPlan":
-        silent = self.not_checked_inside(node, fgraph, self.silent)
-        return NumbaPlan(fgraph, fgraph.toposort(), self.policy, inner_graphs, True, silent)
 
     def read_whole(self, noisy: Collection[Variable]) -> None:
         """Read a variable in full again if its rows are incremented by bad values on purpose."""
