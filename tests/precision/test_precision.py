@@ -16,7 +16,7 @@ from theanoguard._precision.evaluations import True64, Written, logged
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.precision import CORES, evaluated, named, nets, planted
+from benchmarks.precision import CORES, evaluated, lost_by, named, nets, planted, planted_twins
 
 pytestmark = pytest.mark.on_33
 
@@ -36,11 +36,15 @@ def test_cores(core):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_planted_cancellations_in_float32(name):
-    graph, given, operations = PROGRAMS[name]
-    found = precision(graph, given)
+    found = precision(*PROGRAMS[name])
     assert not found.is_precise
-    assert set(named(found)) & set(operations)
+    assert named(found) == [lost_by(name)]
     assert all(loss.source is not None for loss in found.losses)
+
+
+@pytest.mark.parametrize("name", planted_twins())
+def test_twins_of_planted_programs_lose_nothing(name):
+    assert precision(*planted_twins()[name]).is_precise
 
 
 @pytest.mark.parametrize("number", [0, 7, 19])
@@ -60,6 +64,14 @@ def test_line_and_operands():
     text = str(found)
     assert text.startswith("output 0: 0.0 of 15.7 digits: ")
     assert "lost by sub" in text and "exactly 1.33333333333" in text
+
+
+@pytest.mark.parametrize("number", [pt.log(2), pt.sqrt(2.0), pt.gammaln(np.int16(7))])
+def test_operand_of_lower_precision_is_named(number):
+    """PyTensor computes with small integers in float32, as in PyMC's half-normal density."""
+    assert number.type.dtype == "float32"
+    [loss] = precision(pt.log(s) * number, {s: 3.0}).losses
+    assert [value.endswith(" (float32)") for _, value in loss.operands] == [False, True]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

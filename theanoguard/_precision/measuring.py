@@ -343,7 +343,9 @@ class _Measuring:
             value = np.asarray(value)
             at = index[len(index) - value.ndim :] if value.ndim <= len(index) else None
             if at is not None and all(i < n for i, n in zip(at, value.shape, strict=True)):
-                found.append((name_of(variable), str(value[at].item())))
+                lower = variable.type.dtype != node.outputs[0].type.dtype
+                dtype = f" ({variable.type.dtype})" if lower else ""
+                found.append((name_of(variable), f"{value[at].item()}{dtype}"))
         return found
 
     def _value(self, variable: Variable, around: Any) -> Any:
