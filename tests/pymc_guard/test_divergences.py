@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import theanoguard.pymc
+from theanoguard.pymc import divergences
 from theanoguard.pymc.geometry import Comparison
 from theanoguard.pymc.scales import non_centred, same_density, scales_of
 
@@ -85,6 +86,61 @@ def test_a_funnel_is_seen_where_trajectories_were_flung_out_of_it(funnel):
     [group] = theanoguard.pymc.explain_divergences(drawn, funnel, check=False).groups
     assert group.cause == "funnel"
     assert "is 0.05 where trajectories break" in group.title
+
+
+def centred(error):
+    """A centred prior, and observations with this error."""
+    with pm.Model() as model:
+        tau = pm.HalfCauchy("tau", 5)
+        theta = pm.Normal("theta", 0, tau, shape=3)
+        pm.Normal("y", theta, error, observed=[20.0, 8.0, -3.0])
+    return model
+
+
+def few_of_small_scale(n_broken):
+    """200 draws; those with the smallest scale have diverged."""
+    rng = np.random.default_rng(1)
+    tau = np.exp(rng.uniform(-2, 2, size=200))
+    tau[-n_broken:] = 0.1
+    theta = rng.normal(size=(200, 3)) * tau[:, None]
+    return trace(last(200, n_broken), tau=tau, theta=theta)
+
+
+def test_a_funnel_is_seen_with_two_broken_trajectories_if_its_neck_is_narrow():
+    """Data without an error make what is scaled as stiff at any scale: that is no funnel."""
+    drawn = few_of_small_scale(2)
+    [group] = theanoguard.pymc.explain_divergences(drawn, centred(10.0), check=False).groups
+    assert group.cause == "funnel"
+    [group] = theanoguard.pymc.explain_divergences(drawn, centred(0.01), check=False).groups
+    assert group.cause == "unknown"
+
+
+def test_a_form_that_no_short_run_can_judge_is_told_as_one_to_try():
+    [group] = theanoguard.pymc.explain_divergences(few_of_small_scale(1), centred(10.0)).groups
+    assert group.cause == "unknown"
+    first, second = group.advice.splitlines()
+    assert first == "Raise target_accept, and see whether they vanish."
+    assert second.startswith(
+        "  If they stay, try the non-centred form of theta, whose scale tau is"
+    )
+
+
+@pytest.mark.parametrize(("n_new", "cause"), [(0, "funnel"), (8, "unknown")])
+def test_a_form_is_tried_in_a_run_that_is_long_enough_to_judge_it(n_new, cause, monkeypatch):
+    asked = []
+
+    def short_run(model, draws):
+        asked.append(draws)
+        return n_new, draws
+
+    monkeypatch.setattr(divergences, "diverging_in_short_run", short_run)
+    rng = np.random.default_rng(2)
+    tau = np.exp(rng.uniform(-2, 2, size=200))
+    drawn = trace(last(200, 5), tau=tau, theta=rng.normal(size=(200, 3)) * tau[:, None])
+    [group] = theanoguard.pymc.explain_divergences(drawn, centred(10.0)).groups
+    assert group.cause == cause
+    [draws] = asked
+    assert (200 / (200 + draws)) ** 5 <= 1e-3 < (200 / (199 + draws)) ** 5
 
 
 def test_a_fault_in_one_look_costs_that_look_only(funnel, monkeypatch):

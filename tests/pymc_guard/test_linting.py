@@ -47,10 +47,15 @@ def test_operation_that_the_user_called_is_reported_on_request():
 
 
 def test_gradient_of_a_hurdle():
-    """PyMC's own: the log-density is right, and its gradient is NaN."""
-    [finding] = theanoguard.pymc.lint(healthy.MODELS["hurdle_poisson"]())
+    """PyMC's own: the log-density is right, and its gradient is NaN, of means above 745.
+
+    The prior has to reach them often: the orders in which releases of PyTensor search differ.
+    """
+    with pm.Model() as model:
+        pm.HurdlePoisson("y", 0.5, pm.math.exp(pm.Normal("a", 5, 2)), observed=healthy.ZEROS)
+    [finding] = theanoguard.pymc.lint(model)
     assert finding.witness.output == "its gradient"
-    assert finding.source.function == "hurdle_poisson"
+    assert finding.source.function == "test_gradient_of_a_hurdle"
 
 
 def test_model_without_a_point():

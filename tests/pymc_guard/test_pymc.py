@@ -361,7 +361,9 @@ def test_a_probability_of_0_is_changed_where_the_user_wrote_it(build):
     with pm.Model() as model:
         build()
     text = str(theanoguard.pymc.explain(model))
-    assert re.search(r"where  \(?p / p\.sum\(\)(\)\[0, 2\])? = 0\.0", text), text
+    # (PyMC 6.0 asks in a condition whether it is 0, later releases take its logarithm.)
+    shown = r"where  \(?p / p\.sum\(\)(\)\[0, 2\])? (== 0 = True, from 0\.0 == 0|= 0\.0)"
+    assert re.search(shown, text), text
     assert "pt.maximum(" not in text  # (no bound on a parameter of a density)
 
 
@@ -685,7 +687,7 @@ def test_logarithms_throughout_leave_out_what_pymc_has_written():
         pm.Potential("survival", pt.log(hazard).sum())
     found = theanoguard.pymc.explain(model, {"size": np.full(3, 1000.0)})
     text = " ".join(str(found.bad[0].explanation).split())
-    assert text.count("the exponent for exp") == 1
+    assert "* (np.log(2.0) - size) in place of log(hazard) this call gives -3000.0." in text
 
 
 def grouped_share():

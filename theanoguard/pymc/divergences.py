@@ -13,7 +13,7 @@ from theanoguard._steps import attempt, failures
 from theanoguard.explain.facts.naming import number_text
 from theanoguard.explain.text.report import failed_lines
 from theanoguard.pymc.explaining import explain
-from theanoguard.pymc.geometry import FEWEST, SURE, Cause, Comparison, Point, Shape
+from theanoguard.pymc.geometry import FEW, FEWEST, SURE, Cause, Comparison, Point, Shape
 from theanoguard.pymc.modes import spoils_sampling
 from theanoguard.pymc.points import (
     Broken,
@@ -24,7 +24,13 @@ from theanoguard.pymc.points import (
     unconstraining,
 )
 from theanoguard.pymc.records import ModelExplanation, point_text
-from theanoguard.pymc.scales import diverging_in_short_run, non_centred, same_density
+from theanoguard.pymc.scales import (
+    Scale,
+    diverging_in_short_run,
+    non_centred,
+    same_density,
+    scales_of,
+)
 
 Key = tuple[str, int, int]
 
@@ -41,8 +47,8 @@ MOST_TRIED = 2
 MUCH, PRIOR_DRAWS = 0.1, 20
 """If more of the draws diverge, so many draws from the prior are looked at."""
 
-RARE = 0.01
-"""With fewer divergences per draw, none is run: a short run could not show that they vanish."""
+MOST_DRAWS = 4000
+"""No form is run where more draws without a divergence were needed to be sure that it helps."""
 
 
 @displayed
@@ -292,15 +298,17 @@ class _Grouping:
         expected = max(abs(float(slope @ step)) for slope in slopes)
         return ("wall", at) if fall[at] > 10 * expected else (None, None)
 
-    def bend(self, point: Point) -> tuple[float, str]:
+    def bend(self, point: Point, along: str = "") -> tuple[float, str]:
         """Return how much the log-density bends where it bends most, and along which variable.
 
-        The largest eigenvalue of its second derivatives, from differences of the gradient.
+        The largest eigenvalue of its second derivatives, from differences of the gradient: of all
+        variables, or of the one that is given.
         """
         shapes = {name: np.shape(point[name]) for name in self.wrt}
         sizes = [int(np.prod(shape)) for shape in shapes.values()]
         start = np.concatenate([np.ravel(point[n]) for n in self.wrt]).astype(float)
-        direction = np.random.default_rng(0).normal(size=start.size)
+        free = np.repeat([along in ("", name) for name in self.wrt], sizes)
+        direction = np.random.default_rng(0).normal(size=start.size) * free
         direction /= np.linalg.norm(direction)
         step, value = 1e-4, 0.0
 
@@ -313,6 +321,7 @@ class _Grouping:
             product = (gradient(start + step * direction) - gradient(start - step * direction)) / (
                 2 * step
             )
+            product = product * free
             value = float(np.linalg.norm(product))
             if not np.isfinite(value) or value == 0:
                 break
@@ -351,7 +360,7 @@ class _Grouping:
     def _shape(self, members: list[Broken]) -> Shape:
         draws = [one.proposal for one in members]
         sound = [{**one.proposal, **one.start} for one in members if one.start is not None]
-        samples = [sample for sample in (sound, draws) if len(sample) >= FEWEST]
+        samples = [sample for sample in (sound, draws) if len(sample) >= FEW]
         if self.others and samples:
             chains, others = zip(*self.others, strict=True)
             comparison = Comparison(self.model, samples, list(others), chains, self.bend)
@@ -369,15 +378,30 @@ class _Grouping:
             title = (
                 f"{n} broken {'trajectory is' if n == 1 else 'trajectories are'} too few to tell."
             )
-        return Shape("unknown", title, "Raise target_accept, and see whether they vanish.")
+        advice = "Raise target_accept, and see whether they vanish."
+        none: list[Scale] = []
+        scale = next(iter(attempt("the scales of priors", none, scales_of, self.model)), None)
+        if scale is not None and (n < FEWEST or not self.draws_of_trial()):
+            advice += (
+                f"\n  If they stay, try the non-centred form of {scale.child.name}, whose scale "
+                f"{scale.text} is sampled: {scale.non_centred}"
+            )
+        return Shape("unknown", title, advice)
+
+    def draws_of_trial(self) -> int:
+        """Return after how many draws without a divergence a form is better for sure; 0 if none.
+
+        The probability that all divergences are on one side is that side's share to their power.
+        """
+        n_divergent, n_draws = self.counts
+        needed = math.ceil(n_draws * (SURE ** (-1 / max(n_divergent, 1)) - 1))
+        return needed if self.check and needed <= MOST_DRAWS else 0
 
     def _tried(self, comparison: Comparison) -> Shape | None:
         """Return the funnel whose non-centred form diverges less for sure, if one does."""
-        n_divergent, n_draws = self.counts
-        if not self.check or n_divergent <= RARE * n_draws:
-            return None
-        for _, funnel in comparison.funnels()[:MOST_TRIED]:
-            shape = self._checked(funnel, SURE)
+        draws = self.draws_of_trial()
+        for _, funnel in comparison.funnels()[:MOST_TRIED] if draws else ():
+            shape = self._checked(funnel, SURE, draws)
             if shape.scale is not None:
                 scale = shape.scale
                 title = (
@@ -387,8 +411,11 @@ class _Grouping:
                 return replace(shape, title=title)
         return None
 
-    def _checked(self, shape: Shape, sure: float = 1.0) -> Shape:
-        """Return a shape whose remedy has been tried, where that is possible."""
+    def _checked(self, shape: Shape, sure: float = 1.0, draws: int = 0) -> Shape:
+        """Return a shape whose remedy has been tried, where that is possible.
+
+        In a run of at least so many draws.
+        """
         if shape.scale is None or not self.check:
             return shape
         name = shape.scale.child.name
@@ -396,7 +423,7 @@ class _Grouping:
         if not same_density(self.model, other, changed):
             advice = f"Give {shape.scale.text} a prior that keeps it away from 0."
             return Shape(shape.cause, shape.title, advice)
-        n_new, n_run = diverging_in_short_run(other)
+        n_new, n_run = diverging_in_short_run(other, draws)
         n_old, n_all = self.counts
         told = f"{n_new} of {n_run} draws diverge in a short run of it, {n_old} of {n_all} before"
         rarer = fisher_exact(

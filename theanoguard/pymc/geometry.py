@@ -32,6 +32,16 @@ LOW = 0.35
 FEWEST = 4
 """So many broken points at least are compared."""
 
+FEW = 2
+"""So many are compared with the neck of a funnel, which the other draws show as well."""
+
+NECK = 0.1
+"""The neck of a funnel holds this share of the draws, those with the smallest scale."""
+
+NARROW = 4.0
+"""There what is scaled bends the log-density at least so many times as much as at all draws: the
+neck is half as wide."""
+
 STIFF = 10.0
 """The log-density is stiff where it bends so many times as much as at the median of the others."""
 
@@ -119,14 +129,15 @@ class Comparison:
     chains : sequence of int
         Of the others.
     bend : callable
-        From a point to how much the log-density bends there, and along which variable.
+        From a point to how much the log-density bends there, and along which variable; or, along
+        the variable that is given.
     """
 
     model: Any
     broken: list[list[Point]]
     others: list[Point]
     chains: Sequence[int]
-    bend: Callable[[Point], tuple[float, str]]
+    bend: Callable[..., tuple[float, str]]
     labels: list[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -141,8 +152,10 @@ class Comparison:
 
     def shape(self) -> Shape | None:
         """Return the first of the known shapes that the points show, or None."""
-        if len(self.b[0]) < FEWEST or len(self.g) < 5 * FEWEST:
+        if len(self.g) < 5 * FEWEST:
             return None
+        if len(self.b[0]) < FEWEST:
+            return attempt("the look for a neck", None, self.neck)
         looks = (
             self.funnel,
             self.boundary,
@@ -150,6 +163,7 @@ class Comparison:
             self.modes,
             self.tails,
             self.banana,
+            self.neck,
             self.stiff,
         )
         found = (attempt(f"the look for a {look.__name__}", None, look) for look in looks)
@@ -172,16 +186,34 @@ class Comparison:
         found = ((d, shape) for d, shape in self.funnels() if d.p < sure and d.above < LOW)
         return next((shape for _, shape in found), None)
 
+    def neck(self) -> Shape | None:
+        """A scale that is nearly surely small where trajectories break, in a funnel of the draws.
+
+        That is one in which the prior alone makes what it scales stiff where the scale is small.
+        """
+        if (shape := self.funnel(NEARLY_SURE)) is None or shape.scale is None:
+            return None
+        sizes = self._sizes(shape.scale, self.others)
+        in_neck = np.argsort(sizes)[: max(1, round(NECK * len(sizes)))]
+        child = self.model.rvs_to_values[shape.scale.child].name
+        stiff = self._usual_bend([self.others[i] for i in in_neck], child)
+        return shape if stiff >= NARROW * self._usual_bend(self.others, child) else None
+
+    def _usual_bend(self, points: list[Point], along: str = "") -> float:
+        some = points[:: max(1, len(points) // 20)]
+        return float(np.median([self.bend(point, along)[0] for point in some]))
+
+    def _sizes(self, scale: Scale, points: list[Point]) -> Any:
+        """Return the logarithm of a scale at points."""
+        size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.size]))
+        return np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
+
     def funnels(self) -> list[tuple[Difference, Shape]]:
         """Return the difference and the shape of each scale, the surest first."""
         found = []
         scales = scales_of(self.model)
         for scale in scales:
-            size_of = of_points(self.model, self.model.replace_rvs_by_values([scale.size]))
-            *broken, usual = (
-                np.array([np.mean(np.log(np.abs(size_of(point)[0]))) for point in points])
-                for points in (*self.broken, self.others)
-            )
+            *broken, usual = (self._sizes(scale, points) for points in (*self.broken, self.others))
             seen = self.differs(broken, usual, len(scales))
             title = (
                 f"a funnel: {scale.text}, the scale of {scale.child.name}, is "
@@ -332,9 +364,7 @@ class Comparison:
 
     def stiff(self) -> Shape | None:
         """A log-density that bends far more where trajectories break than elsewhere."""
-        usual: float = np.median(
-            [self.bend(p)[0] for p in self.others[:: max(1, len(self.others) // 20)]]
-        )
+        usual = self._usual_bend(self.others)
         broken = self.broken[0]
         bends = [self.bend(p) for p in broken[:: max(1, len(broken) // 20)]]
         bend = float(np.median([value for value, _ in bends]))

@@ -290,12 +290,13 @@ def _statistical(cause: Any, model: Any) -> Any:
         if model.rvs_to_transforms[rv] is None and re.search(rf"\b{re.escape(rv.name)}\b", told)
     ]
     kind = "positive numbers" if cause.op in POSITIVE_ARGUMENT else "numbers in the domain"
+    link = ", such as pm.math.exp" if cause.op in POSITIVE_ARGUMENT else ""
     if len(free) == 1 and cause.op in POSITIVE_ARGUMENT:
         advice = (
             f"Give {free[0]} a prior of {kind}, such as pm.LogNormal or pm.Gamma, if {cause.op} of "
             "it is meant."
         )
     else:
-        advice = f"Use a prior or a link that has {kind} there, such as pm.math.exp."
+        advice = f"Use a prior or a link that has {kind} there{link}."
     bound = "A bound in a log-density would change the posterior."
     return replace(cause.hint, text=f"{fact}. {advice} {bound}", change=())

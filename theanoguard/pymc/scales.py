@@ -1,5 +1,6 @@
 """Which prior has a scale that the model samples, and the non-centred form of it, checked."""
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ from theanoguard.pymc.points import of_draws, of_points, unconstraining
 PRIOR_DRAWS = 100
 MOST_SHOWN = 40
 """Characters of a formula that stands for an argument."""
-SHORT = {
+SHORT: dict[str, Any] = {
     "draws": 300,
     "tune": 500,
     "chains": 2,
@@ -214,11 +215,15 @@ def same_density(model: Any, other: Any, changed: list[Scale]) -> bool:
     return bool(errors) and max(errors) < 1e-6
 
 
-def diverging_in_short_run(model: Any) -> tuple[int, int]:
-    """Return how many draws of a short run of a model diverge, and how many it has."""
+def diverging_in_short_run(model: Any, draws: int = 0) -> tuple[int, int]:
+    """Return how many draws of a short run of a model diverge, and how many it has.
+
+    It has at least `draws` of them.
+    """
     import pymc
 
+    longer = {"draws": max(SHORT["draws"], math.ceil(draws / SHORT["chains"]))}
     with model, unguarded(), warnings.catch_warnings(action="ignore"):
-        trace = pymc.sample(**SHORT)
+        trace = pymc.sample(**SHORT | longer)
     diverging = np.asarray(trace.sample_stats["diverging"], bool)
     return int(diverging.sum()), diverging.size
