@@ -777,10 +777,6 @@ def test_an_indexed_update_is_told_as_a_sum(c_backend):
     assert caught.value.explanation.cause.hint.key == "sum-overflow"
 
 
-@pytest.mark.not_on(
-    numba="Numba draws with a wrong parameter, without an error",
-    jax="JAX draws with a wrong parameter, without an error",
-)
 def test_a_parameter_of_a_random_variable():
     p = pt.dscalar("p")
     draw = pt.random.bernoulli(p, rng=pytensor.shared(np.random.default_rng(1)))

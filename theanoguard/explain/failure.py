@@ -17,7 +17,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.type import TensorType
 
@@ -33,6 +32,7 @@ from theanoguard.explain.facts.labels import display_name, line_around, lookup_i
 from theanoguard.explain.facts.naming import name_of, number_text, op_name, subscript_text
 from theanoguard.explain.facts.shapes import Shape, first_misfit, misfit_of_values, shape_text
 from theanoguard.explain.facts.situation import matrix_text
+from theanoguard.operations.domains import domains_of, parameters_of, random_variable_of
 
 
 @dataclass(frozen=True)
@@ -496,51 +496,38 @@ _ERRORS = [
 ]
 
 
-_PROBABILITY, _POSITIVE, _REAL = (0.0, 1.0), (0.0, np.inf), (-np.inf, np.inf)
-_LOCATED = (("mu", _REAL), ("sigma", _POSITIVE))
-
-DOMAINS = {
-    "bernoulli": (("p", _PROBABILITY),),
-    "geometric": (("p", _PROBABILITY),),
-    "categorical": (("p", _PROBABILITY),),
-    "binomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
-    "negative_binomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
-    "multinomial": (("n", _POSITIVE), ("p", _PROBABILITY)),
-    **dict.fromkeys(("normal", "lognormal", "halfnormal", "laplace", "cauchy", "gumbel"), _LOCATED),
-    "logistic": _LOCATED,
-    "gamma": (("shape", _POSITIVE), ("scale", _POSITIVE)),
-    "beta": (("alpha", _POSITIVE), ("beta", _POSITIVE)),
-    "exponential": (("scale", _POSITIVE),),
-    "poisson": (("lam", _POSITIVE),),
-    "chisquare": (("df", _POSITIVE),),
-    "weibull": (("shape", _POSITIVE),),
-    "dirichlet": (("alpha", _POSITIVE),),
-    "t": (("df", _POSITIVE), *_LOCATED),
-}
-"""The parameters of random variables, in order, with the interval that each must lie in."""
-
-
 def parameter_hint(node: Apply, values: Sequence[Any]) -> Hint | None:
     """Return the :class:`Hint` for the first parameter of a random variable out of its domain."""
-    known = DOMAINS.get(str(node.op.name).removesuffix("_rv"), ())
-    for (name, (low, high)), value in zip(known, values[2:], strict=False):
-        array = np.asarray(value, dtype=float)
-        outside = ~((array >= low) & (array <= high))
-        if outside.any():
-            index = tuple(int(i) for i in np.argwhere(outside)[0])
-            at = f" at element [{', '.join(map(str, index))}]" if index else ""
-            domain = f"lie between {low:g} and {high:g}" if np.isfinite(high) else "be positive"
-            return Hint(
-                "parameter-out-of-domain",
-                f"The parameter {name} of {node.op.name} is {number_text(array[index])}{at}, and"
-                f" must {domain}. {_COMPUTED_BEFORE if np.isnan(array[index]) else _TRANSFORM}",
-            )
+    parameters, drawn = parameters_of(node, values), random_variable_of(node.op)
+    if drawn is None:
+        return None
+    for domain in domains_of(node):
+        value = domain.value(parameters)
+        wrong = domain.outside(value) | np.isnan(value)
+        if not wrong.any():
+            continue
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        at = f" at element [{', '.join(map(str, index))}]" if index else ""
+        number = np.broadcast_to(parameters[domain.parameter], value.shape)[index]
+        must = f"lie between {domain.low:g} and {domain.high:g}"
+        if domain.less is not None:
+            other = np.broadcast_to(parameters[domain.less], value.shape)[index]
+            must = f"not be below {domain.than}, which is {number_text(other)}"
+        elif not np.isfinite(domain.high):
+            must = "be positive"
+        is_nan = np.isnan(value[index])
+        more = _COMPUTED_BEFORE if is_nan else _TRANSFORM if domain.less is None else _SPAN
+        return Hint(
+            "parameter-out-of-domain",
+            f"The parameter {domain.name} of {drawn.name} is {number_text(number)}{at}, and"
+            f" must {must}. {more}",
+        )
     return None
 
 
 def hint_for_error(error: BaseException, node: Apply, values: Sequence[Any]) -> Hint | None:
     """Return the :class:`Hint` for an exception of a node on some values, or None."""
-    if isinstance(node.op, RandomVariable) and isinstance(error, ValueError):
+    if isinstance(error, ValueError):
         hint = parameter_hint(node, values)
         if hint is not None:
             return hint
@@ -571,6 +558,7 @@ def singular_in(batch: Any) -> np.ndarray | None:
 
 
 _COMPUTED_BEFORE = "An operation before has made the NaN: with mode=GuardMode() the error names it."
+_SPAN = "Compute one end from the other: high = low + softplus(width)."
 _TRANSFORM = (
     "Transform what is free: sigmoid or softmax for probabilities, softplus or exp for scales and"
     " rates."

@@ -8,6 +8,7 @@ call is suspicious.  It reads as few values as possible (:mod:`theanoguard.guard
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
+import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -26,6 +27,7 @@ from theanoguard.guard.graph.plan import FlaggedPlan
 from theanoguard.guard.plan import GraphPlan
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, carries, holds_nonfinite
+from theanoguard.operations.domains import Domain, domains_of, parameters_of
 
 
 def is_shape_alone(fgraph: FunctionGraph, variable: Variable) -> bool:
@@ -51,6 +53,17 @@ def rename_shared_random(fgraph: FunctionGraph, new: dict[Variable, Variable]) -
     for variable in fgraph.inputs:
         if is_shared_random(variable):
             new[variable] = variable.type(variable.name)
+
+
+def out_of_domain(domain: Domain, parameters: Sequence[Variable]) -> Variable:
+    """Return the flag of a parameter of a random variable: 1 where it is out of its domain."""
+    value = parameters[domain.parameter]
+    if domain.less is not None:
+        value = pt.sub(value, parameters[domain.less])
+    found = pt.le(value, domain.low) if domain.is_open else pt.lt(value, domain.low)
+    if domain.high < np.inf:
+        found = pt.or_(found, pt.gt(value, domain.high))
+    return pt.cast(pt.any(found), FLAG.dtype)
 
 
 # ---------------------------------------------------------------- whether it was bad
@@ -118,6 +131,7 @@ class FlagWriter:
         self.policy = policy
         self.on_purpose = frozenset(on_purpose or ())
         self.n_read = 0
+        self._minds_parameters = on_purpose is not None
         judged = self.policy.by_result
         if on_purpose is None:
             self.graph = self._written(plan, {}, steps_inside=False)
@@ -244,6 +258,11 @@ class FlagWriter:
             outputs = append(Apply(op, given, [*(v.clone() for v in node.outputs), *more]))
             new.update(zip(node.outputs, outputs, strict=False))
             flags += outputs[len(node.outputs) :]
+            if self._minds_parameters:
+                parameters = [get(v) for v in parameters_of(node, node.inputs)]
+                found = [out_of_domain(domain, parameters) for domain in domains_of(node)]
+                order.extend(toposort(found, blockers=new.values()))
+                flags += found
         self.n_read += len(points)
         results = [get(v) for v in fgraph.outputs]
         is_flagged = bool(points or flags or whole)

@@ -35,6 +35,7 @@ from theanoguard.guard.reporting import (
 )
 from theanoguard.guard.rerun import Findings, SecondRun, frames_of
 from theanoguard.guard.spares import store
+from theanoguard.operations.domains import OutOfDomain
 
 logger = logging.getLogger("theanoguard")
 
@@ -183,7 +184,7 @@ class JittedRuntime(Reporter):
             note = note_on_loss(self.plan.given_up)
             observations = self.left_bad(results or ()) or observations
         if found.error is not None:
-            if ended:
+            if ended and not isinstance(found.error, OutOfDomain):
                 logger.error(
                     "theanoguard: the call could not be judged; please report this",
                     exc_info=found.error,
@@ -191,6 +192,8 @@ class JittedRuntime(Reporter):
         elif not observations:
             observations = list(self.rounded_otherwise(second, results or ()))
         error = self.report(observations, values, note)
+        if error is None and isinstance(found.error, OutOfDomain):
+            raise ValueError(*found.error.args)
         if found.error is not None and not ended and error is None:
             raise found.error  # as the call would have done
         if not observations:

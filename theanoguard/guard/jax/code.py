@@ -28,6 +28,7 @@ from theanoguard.guard.jax.runtime import as_numpy
 from theanoguard.guard.policy import Policy
 from theanoguard.guard.verdict import suspected
 from theanoguard.operations import Kind
+from theanoguard.operations.domains import check_parameters
 from theanoguard.operations.regions import Arrays, dtype_kind
 
 inner_graphs = partial(inner_graphs_for_jax, compiled_by=jax_funcify.dispatch)
@@ -365,6 +366,7 @@ def compute_random_variable(op: Op, node: Apply, replay: Replay) -> list:
     values = [replay[v] for v in node.inputs]
     if not isinstance(values[0], dict):
         return compute.dispatch(object)(op, node, replay)
+    check_parameters(node, values)
     state, size, *parameters = values
     size = size if size is None else tuple(int(n) for n in size)
     state, sample = jax_funcify(op, node=node)(dict(state), size, *parameters)

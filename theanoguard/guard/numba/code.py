@@ -36,6 +36,7 @@ from theanoguard.guard.numba.ops import (
     FOUND,
     Bracketed,
     InBlocks,
+    InDomain,
     IsBad,
     Stop,
     Stopped,
@@ -510,6 +511,27 @@ def numba_funcify_within(op: Any, node: Apply, **kwargs: Any) -> Callable:
         return 0
 
     return within
+
+
+@register_funcify_default_op_cache_key(InDomain)
+def numba_funcify_in_domain(op: Any, node: Apply, **kwargs: Any) -> Callable:
+    low, high = op.low, op.high
+    is_scalar = node.inputs[0].type.ndim == 0
+    is_outside = numba_njit(lambda v: v < low or v > high)
+    if op.is_open:
+        is_outside = numba_njit(lambda v: v <= low or v > high)
+
+    @numba_njit
+    def in_domain(value: Any) -> int:
+        found = is_outside(value[()]) if is_scalar else False
+        if not is_scalar:
+            for v in value.flat:
+                found |= is_outside(v)
+        if found:
+            raise ValueError("a parameter is out of its domain")
+        return 0
+
+    return in_domain
 
 
 @register_funcify_default_op_cache_key(WatchEmpty)

@@ -34,6 +34,7 @@ from theanoguard.guard.policy import Policy
 from theanoguard.guard.reporting import Recorder, Snapshot
 from theanoguard.guard.rerun import Findings
 from theanoguard.guard.spares import second_buffer, spare_of, take_turns
+from theanoguard.operations.domains import check_parameters
 from theanoguard.ops.print import PrintBeside
 
 NumbaLinker: Any = BACKEND.linker
@@ -80,6 +81,7 @@ class NumbaKernels(Kernels):
             raise NotRun  # its outputs would have been kept
         if self._checks_indices:
             bounds.check(node, inputs)
+        check_parameters(node, inputs)
         self._signals[FLAGS] = 0
         values = super().run(node, inputs)
         self.raised = int(self._signals[FLAGS])

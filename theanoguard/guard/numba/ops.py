@@ -120,6 +120,27 @@ class Within(CompiledOp):
         return Apply(self, [array, index], [ps.int64()])
 
 
+class InDomain(CompiledOp):
+    """Raises a ``ValueError`` if an element of a parameter lies outside of an interval.
+
+    Parameters
+    ----------
+    low, high : float
+    is_open : bool
+        Whether `low` itself is outside.
+    """
+
+    __props__ = ("low", "high", "is_open")
+
+    def __init__(self, low: float, high: float, is_open: bool) -> None:
+        self.low = low
+        self.high = high
+        self.is_open = is_open
+
+    def make_node(self, value: Variable) -> Apply:
+        return Apply(self, [value], [ps.int64()])
+
+
 class Bracketed(CompiledOp):
     """An operation whose flags do not count; those raised before it are kept.
 

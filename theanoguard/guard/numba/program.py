@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
@@ -22,6 +23,7 @@ from theanoguard.guard.numba.ops import (
     SIGNALS,
     Bracketed,
     InBlocks,
+    InDomain,
     IsBad,
     Recorded,
     Recording,
@@ -38,6 +40,7 @@ from theanoguard.guard.partly import Touch
 from theanoguard.guard.plan import overwritten
 from theanoguard.guard.policy import Policy
 from theanoguard.operations import Kind, facts_of, is_steady, keeps_flags
+from theanoguard.operations.domains import domains_of, parameters_of
 
 
 @dataclass(frozen=True)
@@ -319,6 +322,23 @@ class Writer:
             op = Within(lookup.axis, lookup.is_count)
             self._append(op.make_node(array, self._get(index)))
 
+    def _mind_parameters(self, node: Apply) -> None:
+        """Check the parameters of a random variable, which Numba's generators do not refuse."""
+        if not self.plan.certain.issuperset(node.outputs):
+            return
+        parameters = parameters_of(node, node.inputs)
+        for domain in domains_of(node):
+            parameter = parameters[domain.parameter]
+            value = self._get(parameter)
+            if domain.less is not None:
+                difference = pt.sub(value, self._get(parameters[domain.less]))
+                [value] = self._append(difference.owner)
+            elif isinstance(parameter, Constant) and not domain.outside(parameter.data).any():
+                continue
+            self.n_read += 1
+            op = InDomain(domain.low, domain.high, domain.is_open)
+            self._append(op.make_node(value))
+
     def _read(self, variable: Variable) -> None:
         watch = self._watches.get(variable)
         if watch is not None:
@@ -343,6 +363,7 @@ class Writer:
             self.signals = True
             self._append(Stop().make_node(self._signals))
         self._mind_indices(node)
+        self._mind_parameters(node)
         inputs = [self._get(v) for v in node.inputs]
         entering = [v for v in dict.fromkeys(node.inputs) if self._waiting.get(v) is node]
         self._ask(node)
