@@ -1,17 +1,23 @@
 """The shape of the package: who may import whom, and that importing it changes nothing."""
 
 import ast
+import inspect
 import json
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 import theanoguard
 from theanoguard._backends import backends
+from theanoguard.explain import Explanation
+from theanoguard.explain.advice.remedies import try_remedies
+from theanoguard.explain.explanation import STEPS
 
 PACKAGE = Path(theanoguard.__file__).parent
 
@@ -336,3 +342,23 @@ def test_a_patch_would_be_noticed(loaded_modules):
     # (one object can be reached by several names)
     same = tuple(f".{name.rpartition('.')[2]}" for name in PATCHES)
     assert [n for n in changed if not n.endswith(same) and not is_registration(n)] == []
+
+
+def test_each_step_of_an_explanation_takes_what_the_one_before_returns():
+    returned = None
+    for step in STEPS:
+        types = get_type_hints(step)
+        [taken] = [types[name] for name in inspect.signature(step).parameters]
+        assert is_dataclass(taken) and returned in (None, taken), step.__name__
+        returned = types["return"]
+    assert returned is Explanation
+    assert list(inspect.signature(try_remedies).parameters) == ["facts"]
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.startswith("theanoguard.explain")])
+def test_nothing_goes_along_beside_what_a_step_hands_on(module):
+    for node in ast.walk(ast.parse(MODULES[module].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            names = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+            assert not names >= {"trip", "mask"}, node.name
+            assert not (names & {"case", "found", "facts", "advice"} and names & {"trip", "mask"})

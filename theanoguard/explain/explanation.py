@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from theanoguard.explain.advice.hints import (
 from theanoguard.explain.advice.meaning import meaning_of
 from theanoguard.explain.advice.remedies import Outcome, position, try_remedies
 from theanoguard.explain.facts.describe import describe, finite_range
+from theanoguard.explain.facts.handed import Advice, Case, Facts, Found
 from theanoguard.explain.facts.labels import display_name, user_op
 from theanoguard.explain.facts.naming import (
     LOG_DENSITY,
@@ -62,7 +63,7 @@ def explain(trip: Trip, tell_fate: bool = False, impl: Implementation | None = N
     Explanation
     """
     with _garbage_kept():
-        return _explained(trip, tell_fate, impl)
+        return _explained(Case(trip, tell_fate, impl))
 
 
 @contextmanager
@@ -78,99 +79,47 @@ def _garbage_kept() -> Iterator[None]:
         gc.enable()
 
 
-def _explained(trip: Trip, tell_fate: bool, impl: Implementation | None) -> Explanation:
-    mask = culprit.numeric_mask(trip.is_bad)
+def _explained(case: Case) -> Explanation:
     with failures() as failed:
-        found = attempt("the operation that made the value", None, _found, trip, impl, mask)
-        found = found or Found(outermost=None)
+        found = attempt("the operation that made the value", Found(case), evaluate, case)
         facts = None
         if found.first is not None:
-            facts = attempt("its operands", None, _facts_of, trip, found.first, mask)
+            facts = attempt("its operands", None, state, found)
         if facts is None:
-            live = attempt("the operands in the call", None, _live_cause, trip)
-            facts = Facts(live if live is not None else _bare_cause(trip))
-        told, no_path = facts, dict[str, Any]()
+            live = attempt("the operands in the call", None, _live_cause, case.trip)
+            facts = Facts(found, live if live is not None else _bare_cause(case.trip))
+        advice = Advice(facts, facts.cause)
         if facts.origin is not None:
-            told = attempt("the advice", facts.without_hints(), _advised, trip, facts, mask)
-        outer = _outer_variables(trip)
-        notes = (found.note,) if found.note else _joined_note(facts.cause, told.cause)
-        return Explanation(
-            trip.event,
-            told.cause,
-            deeper=told.deeper,
-            meaning=told.meaning,
-            **attempt("the path", no_path, _path, facts, told),
-            reproduced=found.first is not None,
-            notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
-            fate=attempt("the outputs that it reaches", None, _fate, found, outer, mask, tell_fate),
-            feeds=attempt("the outputs that depend on it", (), feeds, trip.fgraph, outer),
-            repro=attempt("the script that reproduces it", None, _repro, trip, found.first),
-            failed=tuple(failed),
-        )
+            advice = attempt("the advice", Advice.of_none(facts), advise, facts)
+        return replace(conclude(advice), failed=tuple(failed))
 
 
-@dataclass(frozen=True)
-class Found:
-    """What the evaluation of a trip has found.
-
-    Parameters
-    ----------
-    outermost : Scope or None
-        The replay of the call; None if it could not begin.
-    first : Origin or None
-        Where the bad value was made; None if the replay did not give one.
-    note : str
-        Why not.
-    """
-
-    outermost: Scope | None
-    first: Origin | None = None
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The causes of a trip, and where the path to them ends.
-
-    Parameters
-    ----------
-    cause, deeper : Cause or None
-        As in :class:`Explanation`.
-    origin : Origin or None
-        None if the replay did not find it.
-    meaning : str
-        As in :class:`Explanation`.
-    """
-
-    cause: Cause
-    deeper: Cause | None = None
-    origin: Origin | None = None
-    meaning: Meaning | None = None
-
-    def without_hints(self) -> "Facts":
-        """Return the same without advice."""
-        deeper = self.deeper and replace(self.deeper, hint=None)
-        return replace(self, cause=replace(self.cause, hint=None), deeper=deeper)
-
-
-def _found(trip: Trip, impl: Implementation | None, mask: Mask) -> Found:
-    outermost = _scope_of(trip, impl)
-    place, note = _tripped_place(trip, outermost, mask)
+def evaluate(case: Case) -> Found:
+    """Find where the bad value was made."""
+    trip = case.trip
+    outermost = _scope_of(case)
+    place, note = _tripped_place(case, outermost)
     if place is None and trip.kernels is not None and (kernels := trip.kernels()) is not None:
-        outermost = _scope_of(trip, impl, kernels)
-        place, note = _tripped_place(trip, outermost, mask)
-    return Found(outermost, None if place is None else find_origin(place, mask), note or "")
+        outermost = _scope_of(case, kernels)
+        place, note = _tripped_place(case, outermost)
+    first = None if place is None else find_origin(place, case.mask)
+    return Found(case, outermost, first, note or "")
 
 
-def _facts_of(trip: Trip, origin: Origin, mask: Mask) -> Facts:
-    cause = _described(origin, mask, trip.event if len(origin.steps) == 1 else None)
-    if origin.made_here and np.isnan(cause.value):
+def state(found: Found) -> Facts:
+    """Describe what is there: the operation, its operands and the user's line."""
+    origin, case = found.first, found.case
+    assert origin is not None  # (the caller has looked)
+    event = case.trip.event if len(origin.steps) == 1 else None
+    facts = Facts(found, _described(origin, case.mask, event), None, origin)
+    if origin.made_here and np.isnan(facts.cause.value):
         further = find_origin(origin.place, culprit.not_finite)
         if further.place != origin.place or _is_before(further, origin):
             deeper = _described(further, culprit.not_finite)
             if deeper.kind != "nan":
-                return Facts(cause, deeper, further if further.made_here else origin)
-    return Facts(cause, None, origin)
+                ends = further if further.made_here else origin
+                return replace(facts, deeper=deeper, origin=ends)
+    return facts
 
 
 def _described(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> Cause:
@@ -179,38 +128,64 @@ def _described(origin: Origin, mask: Mask, event: GuardEvent | None = None) -> C
     return attempt("the advice", replace(cause, situation=None), with_hint, cause)
 
 
-def _advised(trip: Trip, facts: Facts, mask: Mask) -> Facts:
-    cause, deeper, meaning = _with_remedies(trip, facts.cause, facts.deeper, mask)
-    cause, deeper = in_module(cause), None if deeper is None else in_module(deeper)
-    return replace(facts, cause=cause, deeper=deeper, meaning=meaning)
+def advise(facts: Facts) -> Advice:
+    """Say what to do, and whether the formula has a value."""
+    advice = _with_remedies(facts)
+    deeper = None if advice.deeper is None else in_module(advice.deeper)
+    return replace(advice, cause=in_module(advice.cause), deeper=deeper)
 
 
-def _path(facts: Facts, told: Facts) -> dict[str, Any]:
+def conclude(advice: Advice) -> Explanation:
+    """Put together what is told, with the path to the cause and where the bad value goes."""
+    facts = advice.facts
+    found, case, no_path = facts.found, facts.found.case, dict[str, Any]()
+    notes = (found.note,) if found.note else _joined_note(advice)
+    return Explanation(
+        case.trip.event,
+        advice.cause,
+        deeper=advice.deeper,
+        meaning=advice.meaning,
+        **attempt("the path", no_path, _path, advice),
+        reproduced=found.first is not None,
+        notes=notes or attempt("the notes on rounding", (), _rounding_notes, found.first),
+        fate=attempt("the outputs that it reaches", None, _fate, found),
+        feeds=attempt("the outputs that depend on it", (), feeds, case.trip.fgraph, case.outer),
+        repro=attempt("the script that reproduces it", None, _repro, found),
+    )
+
+
+STEPS = (evaluate, state, advise, conclude)
+"""The steps of an explanation.  Each takes what the one before it returns, and nothing else."""
+
+
+def _path(advice: Advice) -> dict[str, Any]:
     """Return the path to the cause; the last point that a rewrite made is left out."""
+    facts = advice.facts
     if facts.origin is None:
         return {}
     points, left_out = way_from_inputs(facts.origin)
-    computed, shown = facts.deeper or facts.cause, told.deeper or told.cause
+    computed, shown = facts.deeper or facts.cause, advice.deeper or advice.cause
     rewritten = (shown.op, shown.backward) != (computed.op, computed.backward)
     points = without_rewrites(points, shown.operands if rewritten else ())
     return {"waypoints": points, "left_out": left_out}
 
 
-def _fate(found: Found, outer: Sequence[Variable], mask: Mask, tell_fate: bool) -> Fate | None:
-    if found.first is None or found.outermost is None or not tell_fate:
+def _fate(found: Found) -> Fate | None:
+    case = found.case
+    if found.first is None or found.outermost is None or not case.tell_fate:
         return None
-    return fate_of(found.outermost.replay, outer[0], mask)
+    return fate_of(found.outermost.replay, case.outer[0], case.mask)
 
 
-def _repro(trip: Trip, first: Origin | None) -> Repro | None:
-    if first is None:
+def _repro(found: Found) -> Repro | None:
+    if found.first is None:
         return None
-    repro = repro_of(first, lambda p: display_name(p.scope, p.variable))
-    return replace(repro, call=FailingCall(trip))
+    repro = repro_of(found.first, lambda p: display_name(p.scope, p.variable))
+    return replace(repro, call=FailingCall(found.case.trip))
 
 
-def _scope_of(trip: Trip, impl: Implementation | None, kernels: Kernels | None = None) -> Scope:
-    kernels = kernels or Kernels(impl)
+def _scope_of(case: Case, kernels: Kernels | None = None) -> Scope:
+    trip, kernels = case.trip, kernels or Kernels(case.impl)
     return Scope(Replay(trip.fgraph, trip.inputs, kernels, live=trip.live))
 
 
@@ -231,8 +206,9 @@ def _rounding_notes(origin: Origin | None) -> tuple[str, ...]:
     )
 
 
-def _joined_note(computed: Cause, told: Cause) -> tuple[str, ...]:
+def _joined_note(advice: Advice) -> tuple[str, ...]:
     """Return a sentence if the user's operation gives inf, and what a rewrite made of it NaN."""
+    computed, told = advice.facts.cause, advice.cause
     if told.kind != "nan" or np.isnan(told.value):
         return ()
     written = f"{told.expression} = {number_text(told.value)}"
@@ -263,32 +239,25 @@ def _why_otherwise(step: ScalarStep) -> str:
     return ""
 
 
-def _with_remedies(
-    trip: Trip, cause: Cause, deeper: Cause | None, mask: Mask
-) -> tuple[Cause, Cause | None, Meaning | None]:
+def _with_remedies(facts: Facts) -> Advice:
     """Return the causes, and what the fault means.
 
     The hint of the cause to repair names a remedy that helps the call.
     """
+    deeper = facts.deeper
     if deeper is not None and deeper.hint and deeper.hint.key == "switch-chose-infinity":
         deeper = replace(deeper, hint=None)  # (the user chose it; the fault is in its reader)
-    blamed = cause
-    if deeper is not None and deeper.role == "node" and deeper.hint is not None:
-        blamed = deeper
-    if blamed.role != "node":
-        return cause, deeper, None
-    trial = blamed.hint is not None and blamed.hint.key not in WITHOUT_TRIAL
-    other = cause if blamed is deeper else None
-    outcome = try_remedies(trip, blamed, mask, other, trial)
+        facts = replace(facts, deeper=deeper)
+    outcome = try_remedies(facts) if facts.blamed.role == "node" else None
     if outcome is None:
-        return cause, deeper, None
+        return Advice(facts, facts.cause, deeper)
     if outcome.cause is not None:
         told = _in_users_functions(outcome.cause, outcome)
-        meaning = _meaning(trip, told, outcome)
+        meaning = _meaning(facts, told, outcome)
         if outcome.text is not None and told.hint is not None:
             told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
-        return told, None, meaning
-    told = _in_users_functions(_as_built(blamed, outcome.spots, mask), outcome)
+        return Advice(facts, told, None, meaning)
+    told = _in_users_functions(_as_built(facts.blamed, outcome.spots, facts.mask), outcome)
     if len(outcome.lines) > 1:
         told = replace(told, provenance=_undecided(told.provenance, outcome.lines))
         outcome = replace(outcome, fact="")
@@ -296,42 +265,43 @@ def _with_remedies(
         told = replace(told, differentiated=differentiated(outcome.spots[0], position(told)))
     if outcome.node is not None and len(outcome.lines) <= 1:
         told = replace(told, provenance=_placed(told, outcome.node))
-    meaning = _meaning(trip, told, outcome)
+    meaning = _meaning(facts, told, outcome)
     from_data = deeper.hint if deeper and deeper.role in ROLES and deeper.size > 1 else None
     if from_data is not None and not outcome.helps:
         told = replace(told, hint=from_data)
     elif outcome.text is not None and told.hint is not None:
-        if meaning.kind != "none" and _may_diverge(trip, told, outcome):
+        if meaning.kind != "none" and _may_diverge(facts, told, outcome):
             outcome = replace(outcome, text=f"{outcome.text} {DIVERGES}.".lstrip())
         told = replace(told, hint=with_outcome(told.hint, outcome, meaning))
-    if blamed is deeper:
-        return _as_built(cause, outcome.spots, mask), told, meaning
-    return told, deeper, meaning
+    if facts.blamed is deeper:
+        cause = _as_built(facts.cause, outcome.spots, facts.mask)
+        return Advice(facts, cause, told, meaning)
+    return Advice(facts, told, deeper, meaning)
 
 
-def _meaning(trip: Trip, cause: Cause, outcome: Outcome) -> Meaning:
+def _meaning(facts: Facts, cause: Cause, outcome: Outcome) -> Meaning:
     """Return whether the formula has a value."""
     if outcome.judge is None:
         return Meaning("unknown")
-    outputs = outcome.judge.built.outputs
+    outputs, fgraph = outcome.judge.built.outputs, facts.trip.fgraph
 
     def subject(variable: Variable) -> str:
-        name = _output_name(trip.fgraph, outputs.index(variable))
+        name = _output_name(fgraph, outputs.index(variable))
         if name.isdigit():
             return f"output {name}" if len(outputs) > 1 else "the result"
         return name.replace("update of ", "the new value of ")
 
-    mapping = getattr(trip.fgraph, "update_mapping", None) or {}
-    updated = {trip.fgraph.inputs[i] for i in mapping.values()}
+    mapping = getattr(fgraph, "update_mapping", None) or {}
+    updated = {fgraph.inputs[i] for i in mapping.values()}
     return meaning_of(outcome.judge, cause, outcome.fact, updated, subject)
 
 
-def _may_diverge(trip: Trip, cause: Cause, outcome: Outcome) -> bool:
+def _may_diverge(facts: Facts, cause: Cause, outcome: Outcome) -> bool:
     """Whether a value of a training is too large, and no change of one operation makes it small."""
     too_large = cause.kind != "nan" and not (
         cause.hint is not None and cause.hint.key == "diverging-update"
     )
-    return too_large and not outcome.helps and updates_numbers(trip.fgraph)
+    return too_large and not outcome.helps and updates_numbers(facts.trip.fgraph)
 
 
 def _in_users_functions(cause: Cause, outcome: Outcome) -> Cause:
@@ -384,8 +354,9 @@ def _placed(cause: Cause, node: Apply) -> Provenance:
     return replace(provenance, backward=forward)
 
 
-def _tripped_place(trip: Trip, scope: Scope, mask: Mask) -> tuple[Place | None, str | None]:
+def _tripped_place(case: Case, scope: Scope) -> tuple[Place | None, str | None]:
     """Return the bad element in the replay, or None and the reason."""
+    trip = case.trip
     try:
         for frame in trip.frames:
             scope = scope.inner(frame.node, frame.step, frame.fgraph)
@@ -395,7 +366,7 @@ def _tripped_place(trip: Trip, scope: Scope, mask: Mask) -> tuple[Place | None, 
             raise
         return None, f"{not_reproduced(trip)} The replay ended in {type(error).__name__}: {error}"
     if is_numeric(value):
-        bad = np.asarray(mask(value))
+        bad = np.asarray(case.mask(value))
         index = tuple(trip.event.first_index)
         inside = len(index) == bad.ndim and np.all(np.less(index, bad.shape))
         if inside and bad[index]:
@@ -480,11 +451,6 @@ def _bare_cause(trip: Trip) -> Cause:
         provenance=provenance,
         path=event.path,
     )
-
-
-def _outer_variables(trip: Trip) -> list[Variable]:
-    """Return the bad variable, or the outputs of the outermost node that contains it."""
-    return trip.frames[0].node.outputs if trip.frames else [trip.variable]
 
 
 def feeds(fgraph: FunctionGraph, variables: Sequence[Variable]) -> tuple[str, ...]:

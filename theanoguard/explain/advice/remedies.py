@@ -26,15 +26,13 @@ from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.special import Softmax
 
 from theanoguard._evaluate import culprit
-from theanoguard._event import Trip
 from theanoguard._graph import applied_to, constant_number, scalar_class, viewed
 from theanoguard._provenance import SourceLine, lookup, module_of, source_place
 from theanoguard._provenance.places import place_text
 from theanoguard._pytensor import without_traces
 from theanoguard._steps import ForeignError, attempt
-from theanoguard._values import Mask
 from theanoguard.explain.advice.exact import Form, exact_forms
-from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, with_hint
+from theanoguard.explain.advice.hints import GROWS, UNDERFLOWED, WITHOUT_TRIAL, with_hint
 from theanoguard.explain.advice.judge import Judge
 from theanoguard.explain.advice.logarithms import InLogs, axes_text
 from theanoguard.explain.advice.source_edit import (
@@ -68,6 +66,7 @@ from theanoguard.explain.advice.written import (
     with_import,
 )
 from theanoguard.explain.facts.derivatives import derivative_text
+from theanoguard.explain.facts.handed import Facts
 from theanoguard.explain.facts.labels import role_of
 from theanoguard.explain.facts.naming import INDEXING, name_of, number_text, op_name
 from theanoguard.explain.facts.restated import in_forward_pass, place_like, unmoved
@@ -748,21 +747,12 @@ def _around(spot: Spot, depth: int = 5) -> list[Variable]:
     return list(dict.fromkeys(found))
 
 
-def try_remedies(
-    trip: Trip, cause: Cause, mask: Mask, other: Cause | None = None, trial: bool = True
-) -> Outcome | None:
+def try_remedies(facts: Facts) -> Outcome | None:
     """Try possible remedies on the call that failed.
 
     Parameters
     ----------
-    trip : Trip
-    cause : Cause
-    mask : callable
-        Returns the mask of the bad elements of an array.
-    other : Cause, optional
-        The cause that is not repaired, of which only the operation is wanted.
-    trial : bool
-        Whether to try remedies at all.
+    facts : Facts
 
     Returns
     -------
@@ -771,7 +761,7 @@ def try_remedies(
         tried.
     """
     last = deque[Outcome](maxlen=1)
-    search = _as_far_as_it_runs(_search(trip, cause, mask, other, trial))
+    search = _as_far_as_it_runs(_search(facts))
     attempt("a change that helps", None, last.extend, search)
     return last[0] if last else None
 
@@ -785,11 +775,11 @@ def _as_far_as_it_runs(search: Iterator[Outcome]) -> Iterator[Outcome]:
         logger.debug("a remedy could not be tried: %r", error)
 
 
-def _search(
-    trip: Trip, cause: Cause, mask: Mask, other: Cause | None, trial: bool
-) -> Iterator[Outcome]:
+def _search(facts: Facts) -> Iterator[Outcome]:
     """Yield outcomes, each of which knows more than the one before."""
-    built = as_built(trip, mask)
+    cause, mask = facts.blamed, facts.mask
+    trial = cause.hint is not None and cause.hint.key not in WITHOUT_TRIAL
+    built = as_built(facts)
     if built is None:
         return
     failed = built.failed_forward() if cause.backward else None
@@ -805,7 +795,7 @@ def _search(
                 yield replace(tried, text=found.text, change=found.change, grade="same")
         return
     own = tuple(built.spots_of(cause))
-    spots = own if other is None else (*own, *built.spots_of(other))
+    spots = own if cause is facts.cause else (*own, *built.spots_of(facts.cause))
     lines = _lines_of(own) if cause.backward and len(own) > 1 else ()
     known = Outcome(None, spots=spots, lines=lines) if own else None
     if known is not None:

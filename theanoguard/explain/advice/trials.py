@@ -38,6 +38,7 @@ from theanoguard._pytensor import thawed_graph
 from theanoguard._steps import ForeignError, foreign
 from theanoguard._values import Mask
 from theanoguard.explain.facts.derivatives import has_no_derivative
+from theanoguard.explain.facts.handed import Facts
 from theanoguard.explain.facts.naming import number_text, op_name
 from theanoguard.explain.records import Cause
 from theanoguard.stable.patterns import rebuild
@@ -261,14 +262,12 @@ class AsBuilt:
 
     Parameters
     ----------
-    trip : Trip
-    mask : callable
-        Returns the mask of the elements of an array that are bad in the same way as the event's.
+    facts : Facts
     tracker : ProvenanceTracker
     """
 
-    def __init__(self, trip: Any, mask: Mask, tracker: Any) -> None:
-        self.tracker = tracker
+    def __init__(self, facts: Facts, tracker: Any) -> None:
+        self.tracker, trip = tracker, facts.trip
         self.outputs, self.copies = self.tracker.before()
         self._originals = {copy: node for node, copy in self.copies.items()}
         self._inputs = trip.inputs
@@ -277,7 +276,7 @@ class AsBuilt:
         self.bodies = list(_bodies(self.copies.values()))
         self._graphs = {body.node: body.graph for body in self.bodies}
         self._body_of = {node: body for body in self.bodies for node in body.graph.apply_nodes}
-        self._mask = mask
+        self._mask = facts.mask
         self._live = self._known_values(trip.live)
         self._replay = self._run(self.outputs, self._live)
         self._scope = culprit.Scope(self._replay)
@@ -905,12 +904,13 @@ def depends_on(variable: Variable, others: Collection[Variable]) -> bool:
     return any(v in others for v in ancestors([variable]))
 
 
-def as_built(trip: Any, mask: Mask) -> AsBuilt | None:
+def as_built(facts: Facts) -> AsBuilt | None:
     """Return the graph of a failing call as built, or None if it is unknown or too large."""
+    trip = facts.trip
     tracker = tracker_of(trip.fgraph)
     if tracker is None or len(tracker.original) > MAX_NODES:
         return None
     if sum(np.size(v) for v in trip.inputs.values()) > MAX_ELEMENTS:
         return None
-    graph = AsBuilt(trip, mask, tracker)
+    graph = AsBuilt(facts, tracker)
     return None if graph.has_long_loops() else graph
