@@ -12,7 +12,7 @@ from pytensor.compile.ops import TypeCastingOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 
 from theanoguard._context import setting
@@ -33,28 +33,7 @@ from theanoguard._provenance.source import (
     user_entries,
 )
 from theanoguard._pytensor.files import is_between
-
-# How the user writes an operation whose class or name in PyTensor differs.
-_WRITTEN = {
-    "astype": {"cast"},
-    "digamma": {"psi"},
-    "square": {"sqr"},
-    "getitem": {"subtensor", "advancedsubtensor", "advancedsubtensor1", "advancedbooleansubtensor"},
-    "dot": {"dot", "matmul", "dot22", "matvec", "vecmat", "vecdot"},
-    "matmul": {"dot", "matmul", "matvec", "vecmat", "vecdot"},
-    "truediv": {"truediv"},
-    "where": {"switch"},
-    "concatenate": {"join"},
-    "stack": {"join", "makevector"},
-    "inv": {"matrixinverse"},
-    "t": {"dimshuffle", "matrixtranspose"},
-    "transpose": {"dimshuffle", "matrixtranspose"},
-    "dimshuffle": {"dimshuffle"},
-    "set": {"incsubtensor", "advancedincsubtensor", "advancedincsubtensor1"},
-    "inc": {"incsubtensor", "advancedincsubtensor", "advancedincsubtensor1"},
-    "asin": {"arcsin"},
-    "acos": {"arccos"},
-}
+from theanoguard.operations.names import is_written, operation_of
 
 IMPLICIT = (DimShuffle, TypeCastingOp)
 """Operations that a line may apply to its operands without saying so, for example to broadcast."""
@@ -65,21 +44,6 @@ _CONSTRUCTORS = re.compile(
 )
 _IDENTIFIER = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _STEP_NAME = re.compile(r".*\[t([+-]\d+)?\]")  # names that `scan` gives to the inputs of its step
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "")
-
-
-def operation_of(op: Op) -> str:
-    """Return the name of the operation that an op applies, without case and underscores."""
-    if isinstance(op, Blockwise):
-        op = op.core_op
-    if isinstance(op, Elemwise):
-        op = op.scalar_op
-        name = getattr(op, "name", None)
-        return _plain(name if isinstance(name, str) else type(op).__name__)
-    return _plain(type(op).__name__)
 
 
 def applies(written: str | None, op: Op) -> bool:
@@ -93,18 +57,6 @@ def applies(written: str | None, op: Op) -> bool:
     (True, False)
     """
     return written is not None and is_written(written, operation_of(op))
-
-
-def is_written(written: str, name: str) -> bool:
-    """Return whether `written`, the name in the user's code, means the operation `name`.
-
-    Examples
-    --------
-    >>> is_written("where", "switch"), is_written("softmax", "sub")
-    (True, False)
-    """
-    found, name = _plain(name), _plain(written)
-    return found == name or found in _WRITTEN.get(name, ())
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
-_OPERATORS = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "true_div", ast.FloorDiv: "int_div",
-    ast.Mod: "mod", ast.Pow: "pow", ast.MatMult: "dot", ast.USub: "neg", ast.Invert: "invert",
-    ast.BitAnd: "and", ast.BitOr: "or", ast.BitXor: "xor", ast.Eq: "eq", ast.NotEq: "neq",
-    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge",
-}  # fmt: skip
+from theanoguard.operations.names import OPERATORS
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -109,9 +104,9 @@ def _find(entry: Any) -> Expression | None:
 
 def _operation(node: ast.AST) -> str | None:
     if isinstance(node, ast.BinOp | ast.UnaryOp | ast.AugAssign):
-        return _OPERATORS.get(type(node.op))
+        return OPERATORS.get(type(node.op))
     if isinstance(node, ast.Compare):
-        return _OPERATORS.get(type(node.ops[0])) if len(node.ops) == 1 else None
+        return OPERATORS.get(type(node.ops[0])) if len(node.ops) == 1 else None
     if isinstance(node, ast.Subscript):
         return "getitem"
     if isinstance(node, ast.Call):

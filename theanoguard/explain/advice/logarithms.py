@@ -38,7 +38,8 @@ from theanoguard._pytensor import thawed_graph
 from theanoguard.explain.advice.exact import LOGARITHMS, as_softmax
 from theanoguard.explain.advice.source_edit import bare, filled
 from theanoguard.explain.advice.written import STABLE
-from theanoguard.explain.facts.naming import INDEXING, op_name, shown_op, subscript_text
+from theanoguard.explain.facts.naming import INDEXING, subscript_text
+from theanoguard.operations.names import INFIX, op_name, shown_op
 from theanoguard.stable import forms
 from theanoguard.stable.patterns import behind_views, rebuild
 
@@ -207,10 +208,8 @@ def _rule_of(variable: Variable) -> Rule | None:
 def _shown(variable: Variable) -> str:
     if isinstance(variable.owner.op, Scan):
         return "the state of the loop"
-    return _SIGNS.get(scalar_class(variable)) or shown_op(op_name(variable.owner.op))
-
-
-_SIGNS = {ps.Mul: "*", ps.TrueDiv: "/", ps.Add: "+", ps.Sub: "-", ps.Pow: "**"}
+    name = op_name(variable.owner.op)
+    return INFIX.get(name) or shown_op(name)
 
 
 def _direct(what: str, code: str) -> Rule:

@@ -4,21 +4,10 @@ import ast
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeGuard
 
-from theanoguard._provenance.designating import is_written
-from theanoguard.explain.facts.naming import INFIX, shown_op
+from theanoguard.operations.names import OPERATORS, is_written, shown_op
 
 Span: TypeAlias = tuple[int, int]
 """Where an expression begins and ends in a line."""
-
-_SIGNS = {sign: name for name, sign in INFIX.items()}
-_BINARY = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Pow: "**",
-}
 
 
 def edited(
@@ -387,7 +376,7 @@ def _compound(node: ast.AST) -> bool:
 def _operands(node: ast.AST, op: str) -> list[ast.expr] | None:
     """Return the operands of a call or an operator if it is the operation `op`, else None."""
     if isinstance(node, ast.BinOp):
-        return [node.left, node.right] if _SIGNS.get(_BINARY.get(type(node.op), "")) == op else None
+        return [node.left, node.right] if OPERATORS.get(type(node.op)) == op else None
     if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
         name = getattr(node.func, "attr", getattr(node.func, "id", None))
         own = [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []

@@ -1,6 +1,5 @@
 """Names and provenance of the variables of a call, including those of inner graphs."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -29,7 +28,7 @@ from theanoguard.explain.facts.naming import (
     op_name,
 )
 from theanoguard.explain.records import user_line
-from theanoguard.operations.facts import stated_name
+from theanoguard.operations.names import user_op_name
 
 VIEWS = (DimShuffle, Reshape, SpecifyShape, TypeCastingOp, *INDEXING)
 """Operations that only move elements."""
@@ -308,27 +307,3 @@ def user_op(provenance: Provenance, node: Apply) -> str:
     """Return the name of the user's operation that a node was rewritten from."""
     name = user_op_name(provenance.op) if provenance.op else ""
     return op_name(node.op) if not name or name in MOVES else name
-
-
-OP_NAMES = {"Matmul": "dot", "MatrixTranspose": "transpose"}
-"""User's names for texts of operations that are not the name of a class."""
-
-
-def user_op_name(text: str) -> str:
-    """Return the short name of an operation from PyTensor's text for it.
-
-    Examples
-    --------
-    >>> user_op_name("Softmax{axis=(1,)}"), user_op_name("Blockwise{MatrixInverse, (m,m)->(m,m)}")
-    ('softmax', 'matrixInverse')
-
-    Theano's text for it is ``Elemwise{sqrt,no_inplace}``:
-
-    >>> user_op_name("Elemwise{sqrt,no_inplace}"), user_op_name("Sqrt")
-    ('sqrt', 'sqrt')
-    """
-    head, _, inside = text.partition("{")
-    if head in ("Blockwise", "Elemwise"):
-        return user_op_name(re.split(r"\W", inside, maxsplit=1)[0])
-    stated = OP_NAMES.get(head) or stated_name(head) or stated_name(head.removeprefix("C"))
-    return stated or (head.lower() if head.isupper() else head[:1].lower() + head[1:])

@@ -12,11 +12,9 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import Cast, Composite, ScalarOp
+from pytensor.scalar.basic import Cast, Composite
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
@@ -26,77 +24,12 @@ from theanoguard._pytensor import (
     advanced_subtensor_ops,
     increment_ops,
 )
-from theanoguard.operations import facts_of, scalar_facts
+from theanoguard.operations.names import INFIX, OPERATORS, op_name, shown_op
 
 Joined: TypeAlias = Sequence[tuple[str, tuple[int, ...]]]
 """The names and shapes of the variables that one vector is joined from."""
 
 INDEXING = (Subtensor, *advanced_subtensor_ops)
-
-INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**", "mod": "%",
-    "eq": "==", "neq": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "and": "&", "or": "|", "xor": "^",
-}  # fmt: skip
-
-SHOWN = {
-    "true_div": "division", "int_div": "floor division", "mul": "product", "add": "sum",
-    "sub": "difference", "pow": "power", "sqr": "square", "mod": "remainder", "neg": "negation",
-    "eq": "==", "neq": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "invert": "~",
-    "psi": "digamma", "tri_gamma": "polygamma", "reciprocal": "division",
-    "getitem": "indexing", "inc_subtensor": "indexed update",
-    "matrixInverse": "inv", "solveTriangular": "solve_triangular", "logSoftmax": "log_softmax",
-    "join": "concatenate", "makeVector": "stack", "alloc": "full", "allocDiag": "diag",
-    "extractDiag": "diag", "specifyShape": "specify_shape", "composite": "elementwise formula",
-    "setSubtensor": "indexed update", "incSubtensor": "indexed update", "sLogDet": "slogdet",
-}  # fmt: skip
-"""Names in messages for operations whose PyTensor name a user does not know."""
-
-REDUCTIONS = {"add": "sum", "mul": "prod", "maximum": "max", "minimum": "min"}
-
-
-def op_name(op: Op) -> str:
-    """Return the short name of an operation or scalar operation, as the user would write it.
-
-    Examples
-    --------
-    >>> import pytensor.tensor as pt
-    >>> x = pt.dmatrix("x")
-    >>> op_name(pt.log(x).owner.op), op_name((x / 2).owner.op), op_name(x.sum().owner.op)
-    ('log', 'true_div', 'sum')
-    """
-    if isinstance(op, Elemwise):
-        op = op.scalar_op
-    if isinstance(op, Blockwise):
-        op = op.core_op
-    stated = (scalar_facts(op) if isinstance(op, ScalarOp) else facts_of(op)).name
-    if stated is not None:
-        return stated
-    if type(op) is CAReduce:
-        root = op.scalar_op
-        if isinstance(root, Composite):  # a fused reduction
-            root = root.fgraph.outputs[0].owner.op
-        return REDUCTIONS.get(op_name(root), "reduction")
-    if isinstance(op, CumOp):
-        return {"add": "cumsum", "mul": "cumprod"}[op.mode]
-    name = type(op).__name__
-    own = getattr(op, "name", None)
-    if isinstance(op, ScalarOp) and isinstance(own, str) and name not in ("Cast", "Composite"):
-        return own.lower()
-    if name.lower() in INFIX:  # comparisons: GE, LT
-        return name.lower()
-    return name[0].lower() + name[1:]
-
-
-def shown_op(name: str) -> str:
-    """Return the name of an operation in messages, from the result of :func:`op_name`.
-
-    Examples
-    --------
-    >>> shown_op("true_div"), shown_op("psi"), shown_op("log")
-    ('division', 'digamma', 'log')
-    """
-    return SHOWN.get(name, name)
 
 
 def apply_text(op: Op, arguments: Sequence[str]) -> str:
@@ -136,7 +69,7 @@ def _infix_text(name: str, sign: str, arguments: Sequence[str]) -> str:
             negative = other[:1] == "-" and _level(other) >= _PRODUCT
             text += f" - {other[1:]}" if negative else f" + {_inside(other, _PRODUCT)}"
         return text
-    level = _LEVELS[_OPERATORS.get(sign, ast.Compare)]
+    level = _LEVELS.get(_KINDS[name], _LEVELS[ast.Compare])
     first, *others = arguments
     first = _inside(first, level + (name == "pow") * 2)
     others = [f"({a})" if a[:1] == "-" else _inside(a, level + 1) for a in others]
@@ -152,10 +85,7 @@ _LEVELS = {
 
 _SUM, _PRODUCT, _UNARY, _TIGHTEST = 5, 6, 7, 10
 
-_OPERATORS = {
-    "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "**": ast.Pow,
-    "%": ast.Mod, "&": ast.BitAnd, "|": ast.BitOr, "^": ast.BitXor,
-}  # fmt: skip
+_KINDS = {name: kind for kind, name in OPERATORS.items()}
 
 
 @lru_cache(maxsize=4096)
@@ -187,7 +117,7 @@ def element_text(name: str, index: tuple[Any, ...] | None) -> str:
 
 
 def _function(name: str) -> str:
-    shown = SHOWN.get(name, name)
+    shown = shown_op(name)
     return shown if shown.isidentifier() else name
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from theanoguard._event import WORDS, GuardEvent, PathStep
 from theanoguard._faults import code_of
 from theanoguard._provenance import Provenance, SourceLine
-from theanoguard._provenance.designating import is_written
 from theanoguard._provenance.places import (
     USUAL_WIDTH,
     fitted,
@@ -53,6 +52,7 @@ from theanoguard.explain.records import (
     user_line,
 )
 from theanoguard.explain.text.color import BLUE, BOLD_RED, CODES, DIM, GREEN, RESET
+from theanoguard.operations.names import is_written
 
 MAX_LINES = 22
 MAX_PATH_LINES = 9
