@@ -158,18 +158,7 @@ def speed() -> tuple[float, float]:
     """
     module = kernel.load()
     assert module is not None  # it has counted
-    guard = module.Guard(
-        nan=True,
-        inf=True,
-        big=True,
-        ints=False,
-        limit=1e10,
-        is_bad=None,
-        save=None,
-        verdict=None,
-        enter=None,
-        before_loss=None,
-    )
+    guard = kernel.guard_of_all(module)
     small, large = np.ones(4), np.ones(32_768)
     per_check = min(guard.clock(small, 2000) for _ in range(5))
     per_array = min(guard.clock(large, 50) for _ in range(5))

@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -86,9 +87,9 @@ def import_library(library: Path) -> ModuleType:
     return module
 
 
-def finds_bad_values(module: ModuleType) -> bool:
-    """Whether a kernel finds a NaN and an Inf, and takes a subnormal number for a good one."""
-    guard = module.Guard(
+def guard_of_all(module: ModuleType) -> Any:
+    """Return a guard of a kernel that looks for all bad values, and asks nobody."""
+    return module.Guard(
         nan=True,
         inf=True,
         big=True,
@@ -100,6 +101,11 @@ def finds_bad_values(module: ModuleType) -> bool:
         enter=None,
         before_loss=None,
     )
+
+
+def finds_bad_values(module: ModuleType) -> bool:
+    """Whether a kernel finds a NaN and an Inf, and takes a subnormal number for a good one."""
+    guard = guard_of_all(module)
     array: np.ndarray
     for dtype in ("float16", "float32", "float64", "complex64", "complex128"):
         subnormal = np.finfo(dtype).smallest_subnormal
